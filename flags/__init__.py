@@ -1,0 +1,1 @@
+"""The settings of a run: what there is, what goes together, and the command line."""

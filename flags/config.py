@@ -1,0 +1,239 @@
+"""A run's settings as one frozen `Config`, and the rules that they must keep.
+
+    config = make(model="resnet20", num_gpus=4, num_epochs=2.0)
+    errors = check(config, {"optimizer": OPTIMIZERS})
+    config.devices.num_gpus
+
+Pure Python: `flags.parse` makes the same `Config` from a command line.
+"""
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from flags import field, sections, tf_cnn_benchmarks
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of a run, by section; `make` fills in the defaults."""
+
+    model: sections.Model
+    data: sections.Data
+    devices: sections.Devices
+    variables: sections.Variables
+    training: sections.Training
+    optimizer: sections.Optimizer
+    evaluation: sections.Evaluation
+    output: sections.Output
+
+
+def all_flags() -> dict[str, field.Flag]:
+    """Every flag by its name, in the order of the sections."""
+    return {
+        flag.name: flag
+        for section in dataclasses.fields(Config)
+        for flag in field.flags_of(section.name, section.type)
+    }
+
+
+def make(**settings: Any) -> Config:
+    """A `Config` from flat names; what is not named has its default.
+
+    Nothing but the names is checked: that is for `check`.
+
+    Raises:
+      ValueError: there is no flag of such a name.
+    """
+    by_section = {section.name: {} for section in dataclasses.fields(Config)}
+    flags = all_flags()
+    for name, value in settings.items():
+        if name not in flags:
+            hint = field.did_you_mean(name, flags) or "flags.sections has them all"
+            raise ValueError(f"{name}: no such flag; {hint}")
+        by_section[flags[name].section][name] = value
+    return Config(
+        **{
+            section.name: section.type(**by_section[section.name])
+            for section in dataclasses.fields(Config)
+        }
+    )
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """All settings by name; `make(**flat(config))` equals `config`."""
+    return {
+        name: getattr(getattr(config, flag.section), name)
+        for name, flag in all_flags().items()
+    }
+
+
+def check(
+    config: Config,
+    choices: Mapping[str, Collection[str]],
+    *,
+    unread: Collection[str] = (),
+) -> list[str]:
+    """Finds everything that is wrong with the settings.
+
+    Args:
+      config: the settings.
+      choices: the names in the tables that flags choose from, by flag.
+      unread: flags whose text on the command line was no value at all.
+
+    Returns:
+      One sentence per error, each beginning with the flag and its value.
+    """
+    flags, settings = all_flags(), flat(config)
+    assert set(choices) <= set(flags), f"choices for unknown flags: {set(choices)}"
+    wrong = {}
+    for name, value in settings.items():
+        if problem := _value_problem(flags[name], value, choices.get(name, ())):
+            wrong[name] = f"{field.spell(name, value)}: {problem}"
+    # A rule that is about a flag whose own value is wrong would mislead: its sentence
+    # goes, and comes back if it still holds once the value is right.
+    unusable = set(wrong) | set(unread)
+    given = {
+        name: value
+        for name, value in settings.items()
+        if value != flags[name].default and name not in unusable
+    }
+    broken = [
+        sentence
+        for rule in _RULES
+        for sentence in rule(given)
+        if not unusable & set(re.findall(r"--(\w+)", sentence))
+    ]
+    return [*wrong.values(), *broken]
+
+
+def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
+    """What is wrong with a value by itself; empty if nothing."""
+    problem = flag.problem(value, names)
+    if isinstance(value, str) and value not in names:
+        return tf_cnn_benchmarks.VALUES.get(flag.name, {}).get(value, problem)
+    return problem
+
+
+# ------------------------------------------------------------------------------------
+# The rules.  Each takes the settings that differ from their default, by name, and
+# yields sentences.  A setting that would have no effect is an error.
+
+_Given = Mapping[str, Any]
+
+_EVAL_DURING_TRAINING = tuple(
+    name for name in all_flags() if name.startswith("eval_during_training_")
+)
+
+_AT_MOST_ONE = (
+    ("num_batches", "num_epochs"),
+    ("save_model_secs", "save_model_steps"),
+    ("num_eval_batches", "num_eval_epochs"),
+    ("init_learning_rate", "resnet_base_lr"),
+    ("eval", *_EVAL_DURING_TRAINING),
+)
+
+# A setting, and the settings of which one must be given for it to have an effect.
+_NEEDS = (
+    ("eval", ("train_dir",)),
+    ("eval_interval_secs", ("eval",)),
+    ("stop_at_top_1_accuracy", _EVAL_DURING_TRAINING),
+    ("save_model_secs", ("train_dir",)),
+    ("save_model_steps", ("train_dir",)),
+    ("max_ckpts_to_keep", ("train_dir",)),
+    ("summary_verbosity", ("train_dir",)),
+    ("summary_verbosity", ("save_summaries_steps",)),
+    ("save_summaries_steps", ("train_dir",)),
+    ("save_summaries_steps", ("summary_verbosity",)),
+    ("benchmark_test_id", ("benchmark_log_dir",)),
+)
+
+
+def _spell(given: _Given, name: str) -> str:
+    return field.spell(name, given[name])
+
+
+def _names(names: Collection[str], last: str) -> str:
+    """--a, --b and --c."""
+    *others, final = [f"--{name}" for name in names]
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
+def _at_most_one(given: _Given) -> Iterator[str]:
+    for group in _AT_MOST_ONE:
+        found = [name for name in group if name in given]
+        if len(found) > 1:
+            rest = " and ".join(_spell(given, name) for name in found[1:])
+            yield f"{_spell(given, found[0])}: does not go with {rest}; give one"
+
+
+def _needs(given: _Given) -> Iterator[str]:
+    for name, needed in _NEEDS:
+        if name in given and not any(other in given for other in needed):
+            yield f"{_spell(given, name)}: needs {_names(needed, 'or')}"
+
+
+def _learning_rate(given: _Given) -> Iterator[str]:
+    decay = ("num_epochs_per_decay", "learning_rate_decay_factor")
+    schedule = given.get("piecewise_learning_rate_schedule")
+    if schedule is None:
+        base = ("init_learning_rate", *decay)
+        missing = [name for name in base if name not in given]
+        for name in (*decay, "minimum_learning_rate"):
+            if name in given and missing:
+                yield f"{_spell(given, name)}: needs {_names(missing, 'and')}"
+        return
+    try:
+        sections.parse_schedule(schedule)
+    except ValueError as error:
+        yield f"{_spell(given, 'piecewise_learning_rate_schedule')}: {error}"
+    others = ("init_learning_rate", "minimum_learning_rate", "resnet_base_lr", *decay)
+    for name in others:
+        if name in given:
+            yield (
+                f"{_spell(given, name)}: does not go with "
+                "--piecewise_learning_rate_schedule, which says every learning rate"
+            )
+
+
+def _gpus(given: _Given) -> Iterator[str]:
+    if given.get("device") == "cpu":
+        gpu_only = ("gpu_indices", "allow_growth", "gpu_memory_frac_for_testing")
+        for name in ("local_parameter_device", *gpu_only):
+            if name in given:
+                yield f"{_spell(given, name)}: does not go with --device=cpu"
+    indices = given.get("gpu_indices", ())
+    if len(set(indices)) < len(indices):
+        yield f"{_spell(given, 'gpu_indices')}: names a GPU twice"
+    num_gpus = given.get("num_gpus", sections.Devices.num_gpus)
+    if indices and len(indices) != num_gpus:
+        yield (
+            f"{_spell(given, 'gpu_indices')}: names {len(indices)} GPUs for "
+            f"--num_gpus={num_gpus}"
+        )
+
+
+def _synthetic(given: _Given) -> Iterator[str]:
+    if given.get("data_name") == "synthetic":
+        for name in ("data_dir", "train_split", "eval_split"):
+            if name in given:
+                yield (
+                    f"{_spell(given, name)}: does not go with --data_name=synthetic, "
+                    "which reads no files"
+                )
+
+
+def _evaluation(given: _Given) -> Iterator[str]:
+    evaluates = any(name in given for name in ("eval", *_EVAL_DURING_TRAINING))
+    if given.get("eval_at_end") is False and not evaluates:
+        settings = ("eval_batch_size", "num_eval_batches", "num_eval_epochs")
+        for name in (*settings, "eval_split", "eval_dir"):
+            if name in given:
+                yield (
+                    f"{_spell(given, name)}: is about evaluation, and there is none "
+                    "with --noeval_at_end"
+                )
+
+
+_RULES = (_at_most_one, _needs, _learning_rate, _gpus, _synthetic, _evaluation)

@@ -1,0 +1,292 @@
+"""The command line: dataclass fields as absl flags, absl flags as a `Config`.
+
+    config = parse(sys.argv, {"optimizer": OPTIMIZERS})
+
+absl parses the values; the walk over the words is our own, because absl stops at the
+first error, and here a user sees all of them at once.
+"""
+
+import collections
+import dataclasses
+import re
+import shutil
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from absl import flags as absl_flags
+
+from flags import config, field, tf_cnn_benchmarks
+
+_PARSERS = {
+    int: absl_flags.IntegerParser,
+    float: absl_flags.FloatParser,
+    str: absl_flags.ArgumentParser,
+}
+
+_HELP = ("help", "helpshort", "helpfull", "h", "?")
+
+Choices = Mapping[str, Collection[str]]
+
+
+class UsageError(ValueError):
+    """A command line that cannot be run.
+
+    Attributes:
+      errors: all that is wrong with it, one sentence each.
+      config: what could be read, with the defaults of the flags at fault, so that a
+        caller can look for what else is wrong; or None.
+    """
+
+    def __init__(self, errors: Sequence[str], partial: config.Config | None = None):
+        super().__init__("\n".join(errors))
+        self.errors = list(errors)
+        self.config = partial
+
+
+def parse(argv: Sequence[str], choices: Choices) -> config.Config:
+    """Reads a command line.
+
+    Prints the help and exits with status 0 if the command line asks for it.
+
+    Args:
+      argv: the program's name and its arguments, as in `sys.argv`.
+      choices: the names in the tables that flags choose from, by flag.
+
+    Raises:
+      UsageError: with everything that is wrong.
+    """
+    flag_values = define(choices)
+    words = list(_split(_with_flagfiles(argv[1:], flag_values), flag_values))
+    asked = {word.name for word in words} & set(_HELP)
+    if asked:
+        _print_help(choices, full="helpfull" in asked)
+    errors, unread = [], set()
+    for before, word in zip([None, *words], words):
+        if error := _read(word, before, flag_values):
+            errors.append(error)
+            unread.add(word.name)
+    parsed = config.make(**{name: flag_values[name].value for name in flag_values})
+    errors += config.check(parsed, choices, unread=unread)
+    if errors:
+        at_fault = {name for error in errors for name in _named_first(error)}
+        settings = config.flat(parsed).items()
+        raise UsageError(
+            errors, config.make(**{k: v for k, v in settings if k not in at_fault})
+        )
+    return parsed
+
+
+def define(choices: Choices) -> absl_flags.FlagValues:
+    """All flags as absl flags, in a holder of their own rather than absl's global."""
+    flag_values = absl_flags.FlagValues()
+    for flag in config.all_flags().values():
+        text = _describe(flag, choices)
+        if flag.kind is bool:
+            absl_flags.DEFINE_boolean(
+                flag.name, flag.default, text, flag_values=flag_values
+            )
+            continue
+        parser = _PARSERS[flag.kind]()
+        if flag.many:
+            parser = _TupleParser(parser)
+        elif flag.choices:
+            parser = _NameParser(flag.choices)
+        absl_flags.DEFINE(
+            parser, flag.name, flag.default, text, flag_values=flag_values
+        )
+    return flag_values
+
+
+def help_text(choices: Choices, *, width: int = 80, full: bool = False) -> str:
+    """The help, one paragraph per section.
+
+    Args:
+      choices: the names in the tables that flags choose from, by flag.
+      width: of a line, in characters.
+      full: whether to list the flags of tf_cnn_benchmarks that are not taken.
+    """
+    lines = ["Usage: python -m towers.train [--flag=value ...]"]
+    for section in dataclasses.fields(config.Config):
+        lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
+        for flag in field.flags_of(section.name, section.type):
+            left = f"--[no]{flag.name}" if flag.kind is bool else f"--{flag.name}"
+            lines += _columns(left, _describe(flag, choices), width)
+    if full:
+        lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
+        for name, sentence in sorted(tf_cnn_benchmarks.refused().items()):
+            lines += _columns(f"--{name}", sentence, width)
+    else:
+        lines += ["", "--helpfull adds the flags of tf_cnn_benchmarks not taken."]
+    lines.append("--flagfile=FILE reads flags from a file, one on each line.")
+    return "\n".join(lines)
+
+
+class _TupleParser(absl_flags.ArgumentParser):
+    """Values separated by commas."""
+
+    def __init__(self, item: absl_flags.ArgumentParser):
+        super().__init__()
+        self._item = item
+
+    def parse(self, argument: str | tuple[Any, ...]) -> tuple[Any, ...]:
+        if isinstance(argument, tuple):  # absl parses the default too
+            return argument
+        return tuple(self._item.parse(part) for part in argument.split(","))
+
+
+class _NameParser(absl_flags.ArgumentParser):
+    """A listed name in any case, as in tf_cnn_benchmarks; `check` refuses others."""
+
+    def __init__(self, names: tuple[str, ...]):
+        super().__init__()
+        self._names = {name.lower(): name for name in names}
+
+    def parse(self, argument: str) -> str:
+        return self._names.get(argument.lower(), argument)
+
+
+class _Word(NamedTuple):
+    """One flag with its value, or one stray argument, of a command line."""
+
+    typed: str
+    name: str | None  # None for a stray argument
+    value: str | None  # None for a flag without one
+
+
+def _with_flagfiles(
+    arguments: Sequence[str], flag_values: absl_flags.FlagValues
+) -> list[str]:
+    """Puts the lines of each --flagfile in its place."""
+    try:
+        return flag_values.read_flags_from_files(list(arguments))
+    except (absl_flags.Error, UnicodeError) as error:
+        # What the file would have said is unknown, so nothing else can be judged.
+        reason = error.__context__ or error  # absl hides the OSError
+        raise UsageError([f"--flagfile: {reason}"]) from None
+
+
+def _split(
+    arguments: Sequence[str], flag_values: absl_flags.FlagValues
+) -> Iterator[_Word]:
+    """Pairs the flags with their values."""
+    switches = {name for name in flag_values if flag_values[name].boolean}
+    switches.update(tf_cnn_benchmarks.SWITCHES, _HELP)
+    switches.update([f"no{name}" for name in switches])
+    rest = collections.deque(arguments)
+    while rest:
+        typed = rest.popleft()
+        if typed == "--":
+            yield from (_Word(stray, None, None) for stray in rest)
+            return
+        if not typed.startswith("-") or not typed.strip("-"):
+            yield _Word(typed, None, None)
+            continue
+        body = typed[2:] if typed.startswith("--") else typed[1:]
+        name, equals, value = body.partition("=")
+        if equals:
+            yield _Word(typed, name, value)
+        elif name not in switches and rest and _is_value(rest[0]):
+            yield _Word(typed, name, rest.popleft())
+        else:
+            yield _Word(typed, name, None)
+
+
+def _is_value(argument: str) -> bool:
+    """Whether an argument is a flag's value rather than the next flag: -1 is."""
+    return not argument.startswith("-") or argument[1:2].isdigit()
+
+
+def _read(
+    word: _Word, before: _Word | None, flag_values: absl_flags.FlagValues
+) -> str | None:
+    """Gives a flag its value; returns what is wrong, if anything is."""
+    if word.name is None:
+        return _stray(word, before, flag_values)
+    name, value = word.name, word.value
+    if name not in flag_values:
+        positive = name.removeprefix("no")
+        if positive not in flag_values or not flag_values[positive].boolean:
+            return _unknown(word, flag_values)
+        if value is not None:
+            instead = field.spell(positive, value)
+            return f"{field.quote(word.typed)}: takes no value; use {instead}"
+        name, value = positive, "false"
+    elif flag_values[name].boolean and value is None:
+        value = "true"
+    if value is None:
+        return f"--{name}: needs a value, --{name}=..."
+    try:
+        flag_values[name].parse(value)
+    except absl_flags.IllegalFlagValueError:
+        words = config.all_flags()[name].kind_words
+        return f"{field.spell(name, value)}: must be {words}"
+    return None
+
+
+def _named_first(error: str) -> list[str]:
+    """The flag that a sentence of `check` begins with."""
+    return re.findall(r"^--(\w+)", error)
+
+
+def _stray(
+    word: _Word, before: _Word | None, flag_values: absl_flags.FlagValues
+) -> str:
+    shown = field.quote(word.typed)
+    name = before.name if before and before.value is None else None
+    if name in flag_values and flag_values[name].boolean:
+        return f"{shown}: stray argument; to set --{name}, write --{name}={shown}"
+    return f"{shown}: stray argument; settings are written --flag=value"
+
+
+def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
+    """Why a flag that is not ours is refused."""
+    refused = tf_cnn_benchmarks.refused()
+    for name in (word.name, word.name.removeprefix("no")):
+        if name in refused:
+            return f"--{name}: {refused[name]}"
+    hint = field.did_you_mean(word.name, flag_values, prefix="--")
+    return f"{field.quote(word.typed)}: no such flag; {hint or '--help lists them'}"
+
+
+def _describe(flag: field.Flag, choices: Choices) -> str:
+    """A flag's help: what it is, its default and what it admits."""
+    notes = []
+    if flag.default in (None, ()):
+        notes.append(f"default: {flag.unset}")
+    elif flag.kind is bool:
+        notes.append(f"default: {str(flag.default).lower()}")
+    elif flag.kind is float:
+        notes.append(f"default: {flag.default:g}")
+    else:
+        notes.append(f"default: {flag.default}")
+    if names := tuple(choices.get(flag.name, flag.choices)):
+        own = ", or package.module:function" if flag.own else ""
+        notes.append(f"one of: {', '.join(names)}{own}")
+    elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
+        notes.append(flag.must.words)
+    return f"{flag.text} ({'; '.join(notes)})"
+
+
+def _columns(left: str, right: str, width: int) -> list[str]:
+    """Two columns; a left side that is too wide has a line of its own."""
+    indent = 34
+    lines = textwrap.wrap(
+        right,
+        max(width, indent + 20),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    left = f"  {left}"
+    if len(left) + 2 > indent:
+        return [left, *lines]
+    return [left.ljust(indent) + lines[0].lstrip(), *lines[1:]]
+
+
+def _print_help(choices: Choices, *, full: bool) -> NoReturn:
+    # Longer lines than 100 characters are hard to read, whatever the terminal.
+    width = min(shutil.get_terminal_size().columns, 100)
+    print(help_text(choices, width=width, full=full))
+    raise SystemExit(0)

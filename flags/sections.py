@@ -1,0 +1,350 @@
+"""Every flag, in sections.  A new one is one field here.
+
+Names and meanings are those of tf_cnn_benchmarks wherever it has the flag
+(`flags.tf_cnn_benchmarks` says what became of the others).  A default of None stands
+for a value that the model's recipe, the device or the length of the run decides; the
+flag's `unset` says which.  The docstring of a section is its heading in `--help`.
+"""
+
+import dataclasses
+import math
+
+from flags.field import (
+    ABOVE_0,
+    ABOVE_0_UP_TO_1,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    BELOW_1,
+    UP_TO_3,
+    field,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
+    model: str = field("lenet", "the model", own=True)
+    data_format: str | None = field(
+        None,
+        "layout of image tensors: channels last or channels first",
+        unset="what the device is fast at",
+        choices=("NHWC", "NCHW"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What it is trained and evaluated on."""
+
+    data_name: str | None = field(
+        None,
+        "the data set: its TFDS name, or digits (which ships with the project), or "
+        "synthetic",
+        unset="the model's own",
+    )
+    data_dir: str | None = field(
+        None, "folder of prepared TFDS data sets", unset="TFDS's own folder"
+    )
+    train_split: str = field("train", "TFDS split, or slice of one, to train on")
+    eval_split: str = field("test", "TFDS split, or slice of one, to evaluate on")
+    batch_size: int | None = field(
+        None,
+        "examples per tower and step; 0 also means the recipe's",
+        unset="the recipe's",
+        must=AT_LEAST_0,
+    )
+    distortions: bool | None = field(
+        None,
+        "random distortions of the training images, or none",
+        unset="the model's own preprocessing",
+    )
+    datasets_prefetch_buffer_size: int = field(
+        1, "batches kept ready per tower", must=AT_LEAST_1
+    )
+    datasets_num_private_threads: int | None = field(
+        None,
+        "threads of the input pipeline; 0 shares TensorFlow's own",
+        unset="automatic",
+        must=AT_LEAST_0,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """Where the towers run."""
+
+    num_gpus: int = field(
+        1, "towers, each on a GPU or a logical CPU device of its own", must=AT_LEAST_1
+    )
+    gpu_indices: tuple[int, ...] = field(
+        (), "the GPU of each tower, in order", unset="0,1,2,...", must=AT_LEAST_0
+    )
+    device: str = field(
+        "auto",
+        "what the towers run on; auto is GPUs if there are any, else the CPU",
+        choices=("cpu", "gpu", "auto"),
+    )
+    num_intra_threads: int = field(
+        0, "CPU threads within an operation; 0 lets TensorFlow decide", must=AT_LEAST_0
+    )
+    num_inter_threads: int = field(
+        0, "operations at a time on the CPU; 0 lets TensorFlow decide", must=AT_LEAST_0
+    )
+    allow_growth: bool | None = field(
+        None,
+        "take GPU memory as it is needed, not all of it at the start",
+        unset="TensorFlow decides",
+    )
+    gpu_memory_frac_for_testing: float = field(
+        0.0,
+        "fraction of each GPU's memory to take; 0 lets TensorFlow decide",
+        must=AT_LEAST_0,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Variables:
+    """How variables and gradients meet."""
+
+    variable_update: str = field(
+        "parameter_server", "where variables live and how gradients reach them"
+    )
+    local_parameter_device: str = field(
+        "cpu",
+        "device of the variables and of the gradients' mean",
+        choices=("cpu", "gpu"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How long, and from which seed."""
+
+    num_batches: int | None = field(
+        None,
+        "steps to train after the warm-up steps",
+        unset="num_epochs decides",
+        must=AT_LEAST_1,
+    )
+    num_epochs: float | None = field(
+        None,
+        "passes over the training data, warm-up steps included",
+        unset="the recipe's",
+        must=ABOVE_0,
+    )
+    num_warmup_batches: int | None = field(
+        None,
+        "first steps, which train but are not timed",
+        unset="automatic",
+        must=AT_LEAST_0,
+    )
+    steps_per_loop: int = field(
+        1, "steps run inside the graph per session call", must=AT_LEAST_1
+    )
+    tf_random_seed: int = field(
+        1234,
+        "seed of the initial values, of shuffling, augmentation and dropout",
+        must=AT_LEAST_0,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """How a gradient becomes an update."""
+
+    optimizer: str | None = field(None, "the optimizer", unset="the recipe's")
+    init_learning_rate: float | None = field(
+        None,
+        "learning rate at the start, in place of the recipe's schedule",
+        unset="the recipe's",
+        must=AT_LEAST_0,
+    )
+    piecewise_learning_rate_schedule: str | None = field(
+        None,
+        "LR0;E1;LR1;...;En;LRn: learning rate LRi from epoch Ei on, counted from 0",
+        unset="the recipe's",
+    )
+    num_epochs_per_decay: float = field(
+        0.0, "epochs between two decays of init_learning_rate", must=AT_LEAST_0
+    )
+    learning_rate_decay_factor: float = field(
+        0.0, "what each decay multiplies the learning rate by", must=AT_LEAST_0
+    )
+    minimum_learning_rate: float = field(
+        0.0, "where the decay of the learning rate ends", must=AT_LEAST_0
+    )
+    num_learning_rate_warmup_epochs: float | None = field(
+        None,
+        "epochs over which the learning rate grows linearly from 0",
+        unset="the recipe's",
+        must=AT_LEAST_0,
+    )
+    resnet_base_lr: float | None = field(
+        None,
+        "learning rate per 256 images of the global batch, in a recipe that grows "
+        "with it",
+        unset="the recipe's",
+        must=AT_LEAST_0,
+    )
+    momentum: float = field(0.9, "decay of momentum's mean", must=BELOW_1)
+    nesterov: bool = field(True, "look ahead, as Nesterov does, in momentum")
+    rmsprop_decay: float = field(0.9, "decay of RMSProp's mean square", must=BELOW_1)
+    rmsprop_momentum: float = field(0.9, "momentum in RMSProp", must=BELOW_1)
+    rmsprop_epsilon: float = field(1.0, "added to RMSProp's mean square", must=ABOVE_0)
+    adam_beta1: float = field(0.9, "decay of Adam's mean", must=BELOW_1)
+    adam_beta2: float = field(0.999, "decay of Adam's mean square", must=BELOW_1)
+    adam_epsilon: float = field(1e-8, "added to Adam's denominator", must=ABOVE_0)
+    weight_decay: float | None = field(
+        None,
+        "factor times variable added to the gradient, once, at the update",
+        unset="the recipe's",
+        must=AT_LEAST_0,
+    )
+    ema_decay: float | None = field(
+        None,
+        "decay of the moving averages of variables that evaluation reads; 0 keeps none",
+        unset="the recipe's",
+        must=BELOW_1,
+    )
+
+    @property
+    def piecewise(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """`piecewise_learning_rate_schedule` as (rates, epochs), or None."""
+        text = self.piecewise_learning_rate_schedule
+        return None if text is None else parse_schedule(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """When and on how much the accuracy is measured."""
+
+    eval: bool = field(False, "evaluate the checkpoints of train_dir, train nothing")
+    eval_interval_secs: int = field(
+        0, "seconds between evaluations with --eval; 0 evaluates once", must=AT_LEAST_0
+    )
+    eval_during_training_every_n_steps: int | None = field(
+        None, "steps between evaluations", unset="never", must=AT_LEAST_1
+    )
+    eval_during_training_every_n_epochs: float | None = field(
+        None, "epochs between evaluations", unset="never", must=ABOVE_0
+    )
+    eval_during_training_at_specified_steps: tuple[int, ...] = field(
+        (), "steps after which to evaluate", unset="none", must=AT_LEAST_1
+    )
+    eval_during_training_at_specified_epochs: tuple[float, ...] = field(
+        (), "epochs after which to evaluate", unset="none", must=ABOVE_0
+    )
+    eval_at_end: bool | None = field(
+        None,
+        "evaluate when training ends",
+        unset="if the data is real and the length is in epochs or the recipe's",
+    )
+    stop_at_top_1_accuracy: float | None = field(
+        None,
+        "end training once an evaluation during it reaches this top-1 accuracy",
+        unset="never",
+        must=ABOVE_0_UP_TO_1,
+    )
+    eval_batch_size: int | None = field(
+        None,
+        "examples per tower and evaluation step; 0 also means batch_size",
+        unset="batch_size",
+        must=AT_LEAST_0,
+    )
+    num_eval_batches: int | None = field(
+        None,
+        "steps per evaluation",
+        unset="the whole split, once",
+        must=AT_LEAST_1,
+    )
+    num_eval_epochs: float | None = field(
+        None,
+        "passes over the split per evaluation",
+        unset="the whole split, once",
+        must=ABOVE_0,
+    )
+    eval_dir: str | None = field(
+        None, "folder for the summaries of evaluation", unset="eval in train_dir"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What is printed, saved and logged."""
+
+    display_every: int = field(10, "steps between step lines", must=AT_LEAST_1)
+    print_training_accuracy: bool = field(
+        False, "top-1 and top-5 accuracy of the batch in the step line"
+    )
+    loss_type_to_report: str = field(
+        "total_loss",
+        "the loss in the step line and summaries, with or without weight decay",
+        choices=("total_loss", "base_loss"),
+    )
+    train_dir: str | None = field(
+        None, "folder for checkpoints and summaries", unset="nothing is saved"
+    )
+    save_model_secs: int = field(
+        0, "seconds between checkpoints; 0 saves only at the end", must=AT_LEAST_0
+    )
+    save_model_steps: int | None = field(
+        None, "steps between checkpoints", unset="only at the end", must=AT_LEAST_1
+    )
+    max_ckpts_to_keep: int = field(
+        5, "newest checkpoints to keep; 0 keeps all", must=AT_LEAST_0
+    )
+    summary_verbosity: int = field(
+        0,
+        "0 writes no summaries, 1 scalars, 2 also a histogram of all gradients, 3 also "
+        "images and a histogram of each gradient",
+        must=UP_TO_3,
+    )
+    save_summaries_steps: int = field(
+        0, "steps between summaries; 0 writes none", must=AT_LEAST_0
+    )
+    trace_file: str | None = field(
+        None, "file for a Chrome trace of one step", unset="none"
+    )
+    graph_file: str | None = field(
+        None, "file for the graph; text if its name ends in txt", unset="none"
+    )
+    benchmark_log_dir: str | None = field(
+        None, "folder for the run's description and measurements as JSON", unset="none"
+    )
+    benchmark_test_id: str | None = field(
+        None, "label of the run in benchmark_log_dir", unset="none"
+    )
+
+
+def parse_schedule(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Reads a `piecewise_learning_rate_schedule`.
+
+    Args:
+      text: `LR0;E1;LR1;...;En;LRn`.
+
+    Returns:
+      The learning rates, and the epochs at which they change: one fewer.
+
+    Raises:
+      ValueError: the text is not of that form; the message says where.
+    """
+    parts = text.split(";")
+    if len(parts) % 2 == 0:
+        raise ValueError(
+            f"has {len(parts)} parts; write LR0;E1;LR1;...;En;LRn, an odd number"
+        )
+    numbers = []
+    for part in parts:
+        try:
+            numbers.append(float(part))
+        except ValueError:
+            raise ValueError(f"{part!r} is not a number") from None
+    rates, epochs = tuple(numbers[::2]), tuple(numbers[1::2])
+    for rate in rates:
+        if not (math.isfinite(rate) and rate >= 0):
+            raise ValueError(f"learning rate {rate:g} must be at least 0")
+    for before, epoch in zip((0.0, *epochs), epochs):
+        if not (math.isfinite(epoch) and epoch > before):
+            raise ValueError(f"epoch {epoch:g} must come after {before:g}")
+    return rates, epochs

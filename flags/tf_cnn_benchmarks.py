@@ -1,0 +1,165 @@
+"""What became of the flags of tf_cnn_benchmarks that are not taken.
+
+A command line written for tf_cnn_benchmarks runs here, or each of its flags that
+stands in the way is refused with one of these sentences: what to write instead, or
+which later capability brings it.  When a flag is taken, its row goes.
+
+The flags are those of benchmark_cnn.py and tf_cnn_benchmarks.py at commit 8fb7907
+(2023-10-05) of github.com/tensorflow/benchmarks, scripts/tf_cnn_benchmarks.
+"""
+
+from collections.abc import Mapping
+
+# Flags without a value: --flag, --noflag, --flag=false.
+SWITCHES: Mapping[str, str] = {
+    # Run mode.
+    "forward_only": "comes with the forward-only benchmark; until then --eval runs "
+    "the forward pass of a trained model",
+    "freeze_when_forward_only": "comes with the forward-only benchmark",
+    "collect_eval_results_async": "is for SSD, which is not among the models; "
+    "accuracy is counted in the graph, so leave it out",
+    # Devices.
+    "use_numa_affinity": "start the program under numactl -N 0 -m 0 instead",
+    "hierarchical_copy": "comes with the reductions, as --all_reduce_spec=hierarchical",
+    "use_unified_memory": "export TF_FORCE_UNIFIED_MEMORY=1 instead",
+    "timestamped_allocator": "is for RDMA transports, which TensorFlow 2 does not "
+    "have; leave it out",
+    "force_gpu_compatible": "is for inputs copied at each step, and here batches are "
+    "prefetched to the GPUs; leave it out",
+    "sync_on_finish": "a step has ended when its loss is fetched; leave it out",
+    "winograd_nonfused": "export TF_ENABLE_WINOGRAD_NONFUSED=1 or =0 instead",
+    "batchnorm_persistent": "export TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1 or =0 "
+    "instead",
+    "mkl": "TensorFlow uses oneDNN by itself; export TF_ENABLE_ONEDNN_OPTS=0 to do "
+    "without",
+    # Input.
+    "use_datasets": "input always comes from tf.data; leave it out",
+    "datasets_use_prefetch": "batches are always prefetched; "
+    "--datasets_prefetch_buffer_size says how many",
+    "datasets_use_caching": "files are cached by the operating system; leave it out",
+    "datasets_sloppy_parallel_interleave": "would make runs unrepeatable, and here two "
+    "runs with one seed are equal; leave it out",
+    "datasets_repeat_cached_sample": "use --data_name=synthetic for input that costs "
+    "nothing",
+    "fuse_decode_and_crop": "images are decoded by TFDS; leave it out",
+    "distort_color_in_yiq": "how images are distorted belongs to the model; "
+    "--distortions switches it",
+    "use_python32_barrier": "input has no Python threads; leave it out",
+    "ml_perf": "how images are scaled belongs to the model; for mean subtraction "
+    "write one of your own, --model=package.module:function",
+    # Optimizer and loss.
+    "single_l2_loss_op": "weight decay is added at the update, not to the loss; leave "
+    "it out",
+    "compute_lr_on_cpu": "helps XLA, and comes with XLA compilation",
+    "sparse_to_dense_grads": "comes with the reductions of sparse gradients",
+    # Graph, compilation, variables.
+    "use_tf_layers": "there is one set of layers, on tf.nn; leave it out",
+    "use_resource_vars": "variables are always resource variables; leave it out",
+    "xla": "comes with XLA compilation",
+    "xla_compile": "comes with XLA compilation",
+    "enable_optimizations": "TensorFlow's graph optimizers are set as measurements "
+    "say; leave it out",
+    "staged_vars": "comes with the modes that update one step late",
+    # Precision.
+    "use_fp16": "comes with 16-bit compute, beside --compute_dtype",
+    "fp16_vars": "variables stay float32 at every compute precision; leave it out",
+    "fp16_enable_auto_loss_scale": "comes with 16-bit compute",
+    "compact_gradient_transfer": "comes with the reductions",
+    # Distribution.
+    "cross_replica_sync": "comes with asynchronous training; without it training is "
+    "synchronous, so leave it out",
+    # Output.
+    "use_chrome_trace_format": "--trace_file is always a Chrome trace; leave it out",
+    "ml_perf_compliance_logging": "use --benchmark_log_dir, which logs JSON lines",
+}
+
+# Flags with a value: --flag=value, --flag value.
+SETTINGS: Mapping[str, str] = {
+    # Run mode.
+    "trt_mode": "TensorFlow has been built without TensorRT since 2.18; leave it out",
+    "trt_max_workspace_size_bytes": "TensorFlow has been built without TensorRT since "
+    "2.18; leave it out",
+    "backbone_model_path": "is for SSD, which is not among the models; --train_dir "
+    "continues from a checkpoint of the same model",
+    # Batch and run length.
+    "batch_group_size": "use --datasets_prefetch_buffer_size, batches kept ready per "
+    "tower",
+    "autotune_threshold": "export TF_AUTOTUNE_THRESHOLD instead, and give "
+    "--num_warmup_batches the steps that it takes",
+    # Devices.
+    "gpu_thread_mode": "export TF_GPU_THREAD_MODE=global, gpu_private or gpu_shared "
+    "instead",
+    "per_gpu_thread_count": "export TF_GPU_THREAD_COUNT instead",
+    "network_topology": "is for --hierarchical_copy, and comes with the reductions",
+    "gpu_kt_max_interval": "is for --timestamped_allocator; leave it out",
+    "gpu_kt_max_bytes": "is for --timestamped_allocator; leave it out",
+    "gpu_kt_max_pending": "is for --timestamped_allocator; leave it out",
+    "kmp_blocktime": "is for OpenMP, which TensorFlow does not use; see "
+    "--num_intra_threads",
+    "kmp_affinity": "is for OpenMP, which TensorFlow does not use; see "
+    "--num_intra_threads",
+    "kmp_settings": "is for OpenMP, which TensorFlow does not use; see "
+    "--num_intra_threads",
+    # Input.
+    "resize_method": "how images are resized belongs to the model; write one of your "
+    "own, --model=package.module:function",
+    "input_preprocessor": "preprocessing belongs to the model; write one of your own, "
+    "--model=package.module:function",
+    "datasets_parallel_interleave_cycle_length": "TFDS decides how many files are read "
+    "at once; leave it out",
+    "datasets_parallel_interleave_prefetch": "use --datasets_prefetch_buffer_size, "
+    "batches kept ready per tower",
+    "multi_device_iterator_max_buffer_size": "use --datasets_prefetch_buffer_size, "
+    "batches kept ready per tower",
+    # Optimizer.
+    "gradient_clip": "comes with gradient clipping",
+    # Graph, compilation, variables.
+    "rewriter_config": "TensorFlow's graph optimizers are set as measurements say; "
+    "leave it out",
+    "variable_consistency": "comes with the modes that update one step late",
+    # Precision.
+    "fp16_loss_scale": "comes with 16-bit compute",
+    "fp16_inc_loss_scale_every_n": "comes with 16-bit compute",
+    # Gradient aggregation and distribution.
+    "all_reduce_spec": "comes with the reductions",
+    "gradient_repacking": "comes with the reductions",
+    "agg_small_grads_max_bytes": "comes with the reductions",
+    "agg_small_grads_max_group": "comes with the reductions",
+    "allreduce_merge_scope": "comes with the reductions, as "
+    "--agg_small_grads_max_group",
+    "job_name": "comes with clusters of ps and worker tasks",
+    "ps_hosts": "comes with clusters of ps and worker tasks",
+    "worker_hosts": "comes with clusters of ps and worker tasks",
+    "controller_host": "comes with clusters of ps and worker tasks",
+    "task_index": "comes with clusters of ps and worker tasks",
+    "server_protocol": "comes with clusters of ps and worker tasks, which speak gRPC",
+    "horovod_device": "one client drives all towers, without Horovod; use --num_gpus",
+    # Output.
+    "display_perf_ewma": "the step line shows the mean so far; --benchmark_log_dir "
+    "logs the speed between two step lines",
+    "tfprof_file": "use --trace_file, a Chrome trace of one step",
+    "partitioned_graph_file_prefix": "use --graph_file for the graph, and --trace_file "
+    "for the device of each operation",
+    "debugger": "tfdbg is no public part of TensorFlow 2; leave it out, as a loss that "
+    "is not finite stops the run and names the step",
+}
+
+# Values of flags that are taken: flag -> value -> sentence.
+VALUES: Mapping[str, Mapping[str, str]] = {
+    "data_name": {"imagenet": "its TFDS name is imagenet2012"},
+    "variable_update": {
+        "replicated": "comes with the reductions",
+        "independent": "comes with the reductions",
+        "distributed_replicated": "comes with clusters of ps and worker tasks",
+        "distributed_all_reduce": "comes with clusters of ps and worker tasks, as "
+        "replicated across workers",
+        "collective_all_reduce": "comes with clusters of ps and worker tasks, as "
+        "replicated across workers",
+        "horovod": "one client drives all towers, without Horovod; use --num_gpus",
+    },
+}
+
+
+def refused() -> dict[str, str]:
+    """All flags that are not taken, with their sentences."""
+    return {**SWITCHES, **SETTINGS}

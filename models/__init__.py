@@ -1,0 +1,82 @@
+"""Models by name, and a user's own by `package.module:function`."""
+
+import difflib
+import functools
+import importlib
+from collections.abc import Callable
+
+from models import (
+    alexnet,
+    cifar10_tutorial,
+    inception,
+    lenet,
+    mlp,
+    resnet,
+    trivial,
+    vgg,
+)
+from models.model import Images, Model, Recipe, Schedule
+
+__all__ = ["MODELS", "Images", "Model", "Recipe", "Schedule", "get"]
+
+# name -> builder.  A new model is one function and one row.
+MODELS: dict[str, Callable[[], Model]] = {
+    "trivial": trivial.trivial,
+    "mlp": mlp.mlp,
+    "lenet": lenet.lenet,
+    "cifar10_tutorial": cifar10_tutorial.cifar10_tutorial,
+    **{
+        f"resnet{depth}{suffix}": functools.partial(
+            resnet.cifar_resnet, depth, version=version
+        )
+        for depth in (20, 32, 44, 56, 110)
+        for suffix, version in (("", 1), ("_v2", 2))
+    },
+    "alexnet": alexnet.alexnet,
+    **{f"vgg{depth}": functools.partial(vgg.vgg, depth) for depth in (11, 16, 19)},
+    "inception3": inception.inception3,
+    **{
+        f"resnet{depth}": functools.partial(resnet.imagenet_resnet, depth)
+        for depth in (50, 101, 152)
+    },
+    "resnet50_v1.5": functools.partial(resnet.imagenet_resnet, 50, version=1.5),
+}
+
+
+def get(name: str) -> Model:
+    """The model that `--model=name` means.
+
+    Args:
+      name: a row of `MODELS`, or `package.module:function` for a function, found on
+        the user's path, that takes nothing and returns a `Model`.
+
+    Raises:
+      ValueError: there is no such model; the sentence offers the nearest names.
+    """
+    if name in MODELS:
+        return MODELS[name]()
+    if ":" not in name:
+        near = difflib.get_close_matches(name, MODELS, n=3) or sorted(MODELS)
+        raise ValueError(
+            f"--model={name}: no such model; did you mean {', '.join(near)}? "
+            "(a model of your own is package.module:function)"
+        )
+    module_name, function_name = name.split(":", 1)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ValueError(
+            f"--model={name}: cannot import {module_name!r}: {error}"
+        ) from error
+    builder = getattr(module, function_name, None)
+    if not callable(builder):
+        raise ValueError(
+            f"--model={name}: {module_name!r} has no function {function_name!r}"
+        )
+    model = builder()
+    if not isinstance(model, Model):
+        raise ValueError(
+            f"--model={name}: {function_name} returned {type(model).__name__}, "
+            "not a models.Model"
+        )
+    return model

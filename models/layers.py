@@ -1,0 +1,313 @@
+"""The layers that blocks are made of, and what a block may know of its surroundings.
+
+A block gets a `Layers` object, by custom called `nn`: the layers as methods, and
+`nn.training`, `nn.num_classes`, `nn.dtype`, `nn.data_format`.  Variables are made by
+`tf.compat.v1.get_variable` in the block's variable scope; whoever runs the block
+decides, by a custom getter around it, on which device they live and what is read.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+Activation = Callable[[tf.Tensor], tf.Tensor] | None
+
+
+class Statistic(NamedTuple):
+    """A batch statistic that a moving average is to follow."""
+
+    variable: Any  # the moving average
+    value: tf.Tensor  # this batch's value, float32, of the variable's shape
+    momentum: float  # average = momentum x average + (1 - momentum) x value
+
+
+def _he_initializer(gain: float = 2.0):
+    """Truncated normal of variance gain / fan-in (He et al. 2015)."""
+    return v1.variance_scaling_initializer(gain, mode="fan_in")
+
+
+def example_uniform(
+    shape: tuple[int, ...], *, seed: int, salt: int, first: tf.Tensor | int
+) -> tf.Tensor:
+    """Uniform numbers in [0, 1) that belong to examples, not to batches.
+
+    Row b is a function of (seed, salt, first + b) alone: the Philox generator is
+    counter-based, so a batch that starts at another example starts at another
+    counter, and four towers draw what one tower draws on the joined batch.
+
+    Args:
+      shape: [batch, ...], static.
+      seed: of the run.
+      salt: tells one use in the model from another.
+      first: int64 scalar, index in the stream of the batch's first example.
+
+    Returns:
+      float32 of `shape`.
+    """
+    units = int(np.prod(shape[1:], dtype=np.int64))
+    blocks = -(-units // 4)  # Philox makes four numbers per counter value
+    counter = tf.stack([tf.cast(first, tf.int64) * blocks, tf.constant(salt, tf.int64)])
+    flat = tf.raw_ops.StatelessRandomUniformV2(
+        shape=[shape[0] * blocks * 4],
+        key=tf.constant([seed & (2**64 - 1)], tf.uint64),
+        counter=tf.bitcast(counter, tf.uint64),
+        alg=1,  # Philox
+    )
+    return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :units], shape)
+
+
+class Layers:
+    """Layers on `get_variable` and `tf.nn`, for one tower.
+
+    Attributes:
+      training: whether dropout drops and batch norm takes the batch's statistics.
+      num_classes: of the data set.
+      dtype: of activations and of the weights as the layers see them.
+      data_format: `NHWC` or `NCHW`, of four-dimensional activations.
+      statistics: what the moving averages are to follow, filled by `batch_norm`.
+    """
+
+    def __init__(
+        self,
+        *,
+        training: bool,
+        num_classes: int,
+        data_format: str = "NHWC",
+        dtype: tf.DType = tf.float32,
+        seed: int = 0,
+        first_example: tf.Tensor | int = 0,
+    ):
+        self.training = training
+        self.num_classes = num_classes
+        self.data_format = data_format
+        self.dtype = dtype
+        self.statistics: list[Statistic] = []
+        self._seed = seed
+        self._first_example = first_example
+
+    @property
+    def channel_axis(self) -> int:
+        """Axis of the channels in a four-dimensional activation."""
+        return 1 if self.data_format == "NCHW" else 3
+
+    def channels(self, x: tf.Tensor) -> int:
+        """Number of channels of x, [batch, height, width, channels] in any format."""
+        return x.shape[self.channel_axis]
+
+    def variable(self, name: str, shape, initializer=None, dtype=None) -> tf.Tensor:
+        """A trainable variable of the current scope, read for this tower.
+
+        Variables are stored in float32; `dtype` (the compute dtype when None) is the
+        dtype in which they are read.
+        """
+        return v1.get_variable(name, shape, dtype or self.dtype, initializer)
+
+    def conv(
+        self,
+        x: tf.Tensor,
+        filters: int,
+        kernel: int | tuple[int, int],
+        strides: int = 1,
+        *,
+        padding: str = "SAME",
+        initializer=None,
+        **options,
+    ) -> tf.Tensor:
+        """2-D convolution.
+
+        Args:
+          x: [batch, height, width, channels] (or `NCHW`).
+          filters: number of output channels.
+          kernel: size of the filter, one number or (height, width).
+          strides: the same in both directions.
+          padding: `SAME`, `VALID`, or `FIXED`: (kernel - 1) // 2 zeros before and the
+            rest behind, whatever the input size, as He et al.'s ResNets have it.
+          initializer: of the kernel; truncated normal of variance 2 / fan-in (He's)
+            when None: a rectifier follows most convolutions, if not in the same call.
+          **options: `use_bias`, `bias_initializer` and `activation`, as of `dense`.
+        """
+        size = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
+        if padding == "FIXED" and (strides == 1 or size == (1, 1)):
+            padding = "SAME"  # the same zeros, without a copy of x
+        elif padding == "FIXED":
+            # tf.nn.conv2d also takes a list of paddings, but on CPUs that is ten times
+            # slower in bfloat16 (TensorFlow 2.21: no oneDNN kernel).
+            x, padding = self._pad(x, size), "VALID"
+        with v1.variable_scope(None, default_name="conv"):
+            return self._affine(
+                lambda kernel: tf.nn.conv2d(
+                    x, kernel, strides, padding, self.data_format
+                ),
+                [*size, self.channels(x), filters],
+                initializer=initializer or _he_initializer(),
+                **options,
+            )
+
+    def dense(
+        self,
+        x: tf.Tensor,
+        units: int,
+        *,
+        use_bias: bool = True,
+        activation: Activation = None,
+        initializer=None,
+        bias_initializer=None,
+    ) -> tf.Tensor:
+        """Fully connected layer.
+
+        Args:
+          x: [batch, features].
+          units: number of outputs.
+          use_bias: whether a bias is added.
+          activation: applied last.
+          initializer: of the kernel; truncated normal of variance 1 / features (He's
+            2 / features where an activation follows) when None.
+          bias_initializer: zeros when None.
+
+        Returns:
+          [batch, units].
+        """
+        gain = 2.0 if activation else 1.0
+        with v1.variable_scope(None, default_name="dense"):
+            return self._affine(
+                lambda kernel: tf.matmul(x, kernel),
+                [x.shape[-1], units],
+                initializer=initializer or _he_initializer(gain),
+                use_bias=use_bias,
+                bias_initializer=bias_initializer,
+                activation=activation,
+            )
+
+    def batch_norm(
+        self,
+        x: tf.Tensor,
+        *,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        scale: bool = True,
+        activation: Activation = None,
+        gamma_initializer=None,
+    ) -> tf.Tensor:
+        """Batch normalisation over all axes but the channels (Ioffe & Szegedy 2015).
+
+        Statistics and parameters are float32 whatever `dtype` is; x keeps its dtype.
+        In training the batch's mean and variance are used and recorded in
+        `statistics`; otherwise the moving averages are read.
+        """
+        shape = [self.channels(x)]
+        with v1.variable_scope(None, default_name="batch_norm"):
+            beta = self.variable("beta", shape, v1.zeros_initializer(), tf.float32)
+            gamma_initializer = gamma_initializer or v1.ones_initializer()
+            gamma = (
+                self.variable("gamma", shape, gamma_initializer, tf.float32)
+                if scale
+                else tf.ones(shape)
+            )
+            averages = [
+                v1.get_variable(name, shape, tf.float32, start, trainable=False)
+                for name, start in (
+                    ("moving_mean", v1.zeros_initializer()),
+                    ("moving_variance", v1.ones_initializer()),
+                )
+            ]
+            moving = {} if self.training else dict(zip(("mean", "variance"), averages))
+            x, mean, variance = v1.nn.fused_batch_norm(
+                x,
+                gamma,
+                beta,
+                **moving,
+                epsilon=epsilon,
+                data_format=self.data_format,
+                is_training=self.training,
+            )
+            if self.training:
+                for average, value in zip(averages, (mean, variance)):
+                    self.statistics.append(Statistic(average, value, momentum))
+            return activation(x) if activation else x
+
+    def max_pool(
+        self, x: tf.Tensor, size: int, strides: int, padding: str = "SAME"
+    ) -> tf.Tensor:
+        """Maximum over windows of size x size."""
+        return tf.nn.max_pool2d(x, size, strides, padding, self.data_format)
+
+    def avg_pool(
+        self, x: tf.Tensor, size: int, strides: int, padding: str = "SAME"
+    ) -> tf.Tensor:
+        """Mean over windows of size x size; padding does not count."""
+        return tf.nn.avg_pool2d(x, size, strides, padding, self.data_format)
+
+    def global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
+        """[batch, height, width, channels] -> [batch, channels]."""
+        axes = [2, 3] if self.data_format == "NCHW" else [1, 2]
+        return tf.reduce_mean(x, axes)
+
+    def flatten(self, x: tf.Tensor) -> tf.Tensor:
+        """[batch, ...] -> [batch, features], in NHWC order in either format.
+
+        The order makes the weights of a following dense layer, and so the
+        checkpoint, independent of the data format.
+        """
+        if self.data_format == "NCHW" and len(x.shape) == 4:
+            x = tf.transpose(x, [0, 2, 3, 1])
+        return tf.reshape(x, [x.shape[0], int(np.prod(x.shape[1:]))])
+
+    def concat(self, xs) -> tf.Tensor:
+        """Joins activations along the channels."""
+        return tf.concat(xs, self.channel_axis)
+
+    def local_response_norm(self, x: tf.Tensor, **options) -> tf.Tensor:
+        """`tf.nn.local_response_normalization`, which knows NHWC only."""
+        if self.data_format == "NHWC":
+            return tf.nn.local_response_normalization(x, **options)
+        x = tf.transpose(x, [0, 2, 3, 1])
+        x = tf.nn.local_response_normalization(x, **options)
+        return tf.transpose(x, [0, 3, 1, 2])
+
+    def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+        """Zeroes a share of x, scales the rest by 1 / (1 - rate); training only.
+
+        Which units fall is a function of the run's seed, the layer and the example's
+        index in the stream: the same for any number of towers or micro-batches.
+        """
+        if not self.training or not rate:
+            return x
+        with v1.variable_scope(None, default_name="dropout") as scope:
+            draw = example_uniform(
+                tuple(x.shape),
+                seed=self._seed,
+                salt=zlib.crc32(scope.name.encode()),
+                first=self._first_example,
+            )
+        keep = tf.cast(draw >= rate, x.dtype)
+        return x * keep * tf.constant(1.0 / (1.0 - rate), x.dtype)
+
+    def _affine(
+        self,
+        product: Callable[[tf.Tensor], tf.Tensor],
+        shape: list[int],
+        *,
+        initializer,
+        use_bias: bool = True,
+        bias_initializer=None,
+        activation: Activation = None,
+    ) -> tf.Tensor:
+        """activation(product(kernel) + bias), with the variables in this scope."""
+        x = product(self.variable("kernel", shape, initializer))
+        if use_bias:
+            bias_initializer = bias_initializer or v1.zeros_initializer()
+            bias = self.variable("bias", shape[-1:], bias_initializer)
+            x = tf.nn.bias_add(x, bias, self.data_format if len(shape) == 4 else None)
+        return activation(x) if activation else x
+
+    def _pad(self, x: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+        spatial = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in size]
+        none = (0, 0)
+        if self.data_format == "NCHW":
+            return tf.pad(x, [none, none, *spatial])
+        return tf.pad(x, [none, *spatial, none])

@@ -1,0 +1,48 @@
+"""LeNet-5 as TensorFlow's MNIST tutorial has it, and tf_cnn_benchmarks after it.
+
+LeCun, Bottou, Bengio, Haffner: Gradient-Based Learning Applied to Document
+Recognition, Proceedings of the IEEE, 1998.
+"""
+
+import tensorflow as tf
+
+from models.model import Images, Model, Recipe, Schedule
+
+
+def conv1(x, nn):
+    """32 filters, then half the size."""
+    return nn.max_pool(nn.conv(x, 32, 5, activation=tf.nn.relu), 2, 2)
+
+
+def conv2(x, nn):
+    """64 filters, then half the size."""
+    return nn.max_pool(nn.conv(x, 64, 5, activation=tf.nn.relu), 2, 2)
+
+
+def dense(x, nn):
+    """512 rectified units on all that is left of the image."""
+    return nn.dense(nn.flatten(x), 512, activation=tf.nn.relu)
+
+
+def logits(x, nn):
+    """The classes."""
+    return nn.dense(x, nn.num_classes)
+
+
+def lenet() -> Model:
+    """Two convolutions and a dense layer; trains on the embedded digits."""
+    return Model(
+        name="lenet",
+        blocks=(
+            ("conv1", conv1),
+            ("conv2", conv2),
+            ("dense", dense),
+            ("logits", logits),
+        ),
+        images=Images(shape=(28, 28, 3), num_classes=1001, data_name="digits"),
+        recipe=Recipe(
+            batch_size=32,
+            schedule=Schedule(rates=(0.05,)),
+            num_epochs=30,
+        ),
+    )

@@ -1,0 +1,39 @@
+"""A multilayer perceptron, the 2NN of the federated averaging paper.
+
+McMahan, Moore, Ramage, Hampson, Agueera y Arcas: Communication-Efficient Learning of
+Deep Networks from Decentralized Data, AISTATS 2017, arXiv:1602.05629.
+"""
+
+import tensorflow as tf
+
+from models.model import Images, Model, Recipe, Schedule
+
+
+def hidden(x, nn):
+    """A dense layer of 200 rectified units."""
+    return nn.dense(nn.flatten(x), 200, activation=tf.nn.relu)
+
+
+def logits(x, nn):
+    """The classes."""
+    return nn.dense(x, nn.num_classes)
+
+
+def mlp() -> Model:
+    """Two hidden layers on handwritten digits."""
+    return Model(
+        name="mlp",
+        blocks=(("hidden1", hidden), ("hidden2", hidden), ("logits", logits)),
+        images=Images(
+            shape=(28, 28, 1),
+            num_classes=10,
+            data_name="digits",
+            num_examples=60_000,
+        ),
+        recipe=Recipe(
+            batch_size=32,
+            schedule=Schedule(rates=(0.05,)),
+            num_epochs=30,
+        ),
+        num_parameters=199_210,
+    )

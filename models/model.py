@@ -1,0 +1,191 @@
+"""The model contract: what a file in `models/` (or a user's own) hands over.
+
+A model is a chain of named blocks.  It is single-device code: no word of devices,
+towers, clusters, flags or optimizers.  Running it whole is a loop over the blocks;
+cutting the list gives the stages of a pipeline.
+
+    def features(x, nn):
+        x = nn.conv(x, 32, 3, activation=tf.nn.relu)
+        return nn.max_pool(x, 2, 2)
+
+    def logits(x, nn):
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    def tiny():
+        return Model(
+            name="tiny",
+            blocks=(("features", features), ("logits", logits)),
+            images=Images(shape=(28, 28, 1), num_classes=10),
+            recipe=Recipe(batch_size=32, schedule=Schedule(rates=(0.01,))),
+        )
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from models.layers import Layers
+
+# A block maps x to x: a float tensor [batch, ...] or a tuple of such tensors.  Its
+# second argument is the `Layers` of the tower that runs it.
+Block = Callable[[Any, Layers], Any]
+
+
+def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
+    """Runs blocks one after another, each in the variable scope of its name.
+
+    Args:
+      blocks: a model's `blocks`, or a contiguous piece of them.
+      x: what the first of them reads, of static shape.
+      nn: their layers.
+
+    Returns:
+      What the last of them returns.
+    """
+    for name, block in blocks:
+        with tf.compat.v1.variable_scope(name):
+            x = block(x, nn)
+    return x
+
+
+def softmax_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Per-example cross entropy, in float32 whatever the compute dtype.
+
+    Args:
+      outputs: logits, float [batch, classes].
+      labels: int [batch], each in [0, classes).
+
+    Returns:
+      float32 [batch].
+    """
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(outputs, tf.float32)
+    )
+
+
+def top_k_accuracy(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Whether the label is the best, or among the five best, of each example.
+
+    Args:
+      outputs: logits, float [batch, classes].
+      labels: int [batch].
+
+    Returns:
+      `top_1_accuracy` and `top_5_accuracy`, float32 [batch] of zeros and ones.
+    """
+    logits = tf.cast(outputs, tf.float32)
+    classes = logits.shape[-1]
+    return {
+        f"top_{k}_accuracy": tf.cast(
+            tf.math.in_top_k(predictions=logits, targets=labels, k=min(k, classes)),
+            tf.float32,
+        )
+        for k in (1, 5)
+    }
+
+
+def decay_all(name: str) -> bool:
+    """Weight decay on every trainable variable but those of normalisation layers."""
+    return "/batch_norm" not in name
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """What the network reads.
+
+    Attributes:
+      shape: (height, width, channels) of one example as the first block gets it.
+        With `preprocessing="scale"` a data set's own size takes its place.
+      num_classes: classes of the synthetic stand-in; real data brings its own number.
+      preprocessing: a row of `towers.preprocessing.PREPROCESSING`.
+      data_name: the data set when the user names none: `digits`, or `synthetic`.
+      num_examples: examples in an epoch of the synthetic stand-in.
+    """
+
+    shape: tuple[int, int, int]
+    num_classes: int
+    preprocessing: str = "scale"
+    data_name: str = "synthetic"
+    num_examples: int = 1_281_167
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A piecewise constant learning rate over epochs, as plain data.
+
+    Attributes:
+      rates: the rates, one more than `epochs`.
+      epochs: where the rate changes; the rate is `rates[i]` before `epochs[i]`.
+      per_examples: 0, or the global batch size that the rates are meant for: the
+        rate then grows linearly with the global batch (Goyal et al. 2017).
+      warmup_epochs: the rate grows linearly from 0 over these epochs.
+    """
+
+    rates: tuple[float, ...]
+    epochs: tuple[float, ...] = ()
+    per_examples: int = 0
+    warmup_epochs: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How the model is trained to its published result; every field has a flag.
+
+    Attributes:
+      batch_size: examples per tower.
+      schedule: the learning rate.
+      num_epochs: length of a full training.
+      optimizer: a row of `towers.optimizer.OPTIMIZERS`.
+      weight_decay: L2 factor, applied once at the update: gradient += factor x value.
+      decayed: which variables (by name) the weight decay touches.
+      ema_decay: 0, or the decay of the moving averages that evaluation reads.
+      published: the published result and its source, in words.
+    """
+
+    batch_size: int
+    schedule: Schedule
+    num_epochs: float = 90.0
+    optimizer: str = "momentum"
+    weight_decay: float = 0.0
+    decayed: Callable[[str], bool] = decay_all
+    ema_decay: float = 0.0
+    published: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A chain of blocks with its loss, metrics, input and recipe.
+
+    Attributes:
+      name: as `--model` takes it.
+      blocks: (name, block) pairs; names are unique and prefix the variables' names.
+      images: what the first block reads.
+      recipe: how it is trained.
+      loss: (outputs of the last block, labels) -> float32 [batch], per example.
+      metrics: (outputs, labels) -> {name: float32 [batch]}, per example.
+      layers: makes the `nn` of each tower; `models.layers.Layers` or one like it.
+      num_parameters: the published count of trainable parameters for `images` as
+        they stand here, or 0 when none is published.
+    """
+
+    name: str
+    blocks: Sequence[tuple[str, Block]]
+    images: Images
+    recipe: Recipe
+    loss: Callable[[Any, tf.Tensor], tf.Tensor] = softmax_cross_entropy
+    metrics: Callable[[Any, tf.Tensor], dict[str, tf.Tensor]] = top_k_accuracy
+    layers: Callable[..., Layers] = Layers
+    num_parameters: int = 0
+
+    def __post_init__(self):
+        names = [name for name, _ in self.blocks]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(
+                f"model {self.name!r} needs blocks with unique names, not {names}"
+            )
+
+    def run(self, x: Any, nn: Layers) -> Any:
+        """The outputs of the whole chain; see `run_blocks`."""
+        return run_blocks(self.blocks, x, nn)

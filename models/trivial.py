@@ -1,0 +1,40 @@
+"""Next to nothing: to measure everything around the model.
+
+The layers are those of tf_cnn_benchmarks' `trivial`, so that throughput compares.
+"""
+
+import tensorflow as tf
+
+from models.model import Images, Model, Recipe, Schedule
+
+
+def narrow(x, nn):
+    """The whole image into one number."""
+    return nn.dense(nn.flatten(x), 1, activation=tf.nn.relu)
+
+
+def wide(x, nn):
+    """The number into 4096."""
+    return nn.dense(x, 4096, activation=tf.nn.relu)
+
+
+def logits(x, nn):
+    """The classes."""
+    return nn.dense(x, nn.num_classes)
+
+
+def trivial() -> Model:
+    """Three dense layers on an ImageNet-sized image."""
+    return Model(
+        name="trivial",
+        blocks=(("narrow", narrow), ("wide", wide), ("logits", logits)),
+        images=Images(
+            shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"
+        ),
+        recipe=Recipe(
+            batch_size=32,
+            schedule=Schedule(rates=(0.005,)),
+            optimizer="sgd",
+            weight_decay=4e-5,
+        ),
+    )

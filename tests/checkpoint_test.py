@@ -1,0 +1,140 @@
+"""Checkpoints: the same values back, older ones when the newest is broken."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from towers import checkpoint
+
+v1 = tf.compat.v1
+
+
+class CheckpointTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.directory = self.create_tempdir()
+        self.lines = []
+
+    def _graph(self, **shapes):
+        graph = tf.Graph()
+        with graph.as_default():
+            variables = {
+                name: v1.get_variable(name, shape, use_resource=True)
+                for name, shape in (shapes or {"a": [3], "b": [2, 2]}).items()
+            }
+            made = checkpoint.Checkpoints(
+                self.directory, variables, max_to_keep=3, log=self.lines.append
+            )
+        return graph, variables, made
+
+    def _save(self, steps):
+        graph, variables, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            for step in steps:
+                variables["a"].load(np.full([3], step, "f4"), session)
+                variables["b"].load(np.full([2, 2], -step, "f4"), session)
+                made.save(session, step)
+
+    def _restore(self):
+        graph, variables, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            path = made.restore(session)
+            return path, session.run(variables["a"])[0]
+
+    def test_the_newest_comes_back(self):
+        self._save([1, 2])
+        path, value = self._restore()
+        self.assertEndsWith(path, "model.ckpt-2")
+        self.assertEqual(value, 2)
+
+    def test_an_empty_directory_restores_nothing(self):
+        graph, _, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            self.assertIsNone(made.restore(session))
+
+    def test_only_the_newest_are_kept_also_after_a_restart(self):
+        self._save([1, 2])
+        graph, _, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            made.restore(session)
+            for step in (3, 4):
+                made.save(session, step)
+        names = [os.path.basename(p) for p in checkpoint.all_paths(self.directory)]
+        self.assertEqual(names, ["model.ckpt-2", "model.ckpt-3", "model.ckpt-4"])
+
+    def test_a_directory_can_be_moved(self):
+        self._save([1])
+        moved = os.path.join(self.create_tempdir(), "moved")
+        os.rename(self.directory, moved)
+        self.directory = moved
+        self.assertEqual(self._restore()[1], 1)
+
+    def test_a_truncated_checkpoint_falls_back_to_the_one_before(self):
+        for suffix in (".data-00000-of-00001", ".index"):
+            with self.subTest(suffix):
+                self.directory = self.create_tempdir()
+                self._save([1, 2])
+                path = os.path.join(self.directory, "model.ckpt-2" + suffix)
+                with open(path, "r+b") as file:
+                    file.truncate(os.path.getsize(path) // 2)
+                self.assertEqual(self._restore()[1], 1)
+                self.assertIn("falling back", self.lines[-1])
+
+    def test_a_missing_data_file_falls_back(self):
+        self._save([1, 2])
+        os.remove(os.path.join(self.directory, "model.ckpt-2.data-00000-of-00001"))
+        self.assertEqual(self._restore()[1], 1)
+
+    def test_no_readable_checkpoint_is_an_error_not_a_new_start(self):
+        self._save([1])
+        path = os.path.join(self.directory, "model.ckpt-1.data-00000-of-00001")
+        with open(path, "r+b") as file:
+            file.truncate(1)
+        with self.assertRaisesRegex(ValueError, "none of the 1 checkpoints"):
+            self._restore()
+
+    def test_another_model_is_named(self):
+        self._save([1])
+        graph, _, made = self._graph(a=[4], c=[1])
+        with v1.Session(graph=graph) as session:
+            with self.assertRaisesRegex(
+                ValueError, r"not in it: c; only in it: b; of another shape: a is \[3\]"
+            ):
+                made.restore(session)
+
+    def test_partial_reads_what_it_wants(self):
+        self._save([5])
+        graph = tf.Graph()
+        with graph.as_default():
+            variable = v1.get_variable("b", [2, 2], use_resource=True)
+            made = checkpoint.Checkpoints(self.directory, {"b": variable}, partial=True)
+        with v1.Session(graph=graph) as session:
+            made.restore(session)
+            self.assertAllEqual(session.run(variable), np.full([2, 2], -5))
+
+    def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one_whole(self):
+        self._save([1])
+        graph, _, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            made.restore(session)
+            # A directory in the way of the data file fails for root, too.
+            os.makedirs(
+                os.path.join(self.directory, "model.ckpt-2.data-00000-of-00001", "x")
+            )
+            with self.assertRaisesRegex(checkpoint.CheckpointError, "model.ckpt-1"):
+                made.save(session, 2)
+        self.assertEqual(self._restore()[1], 1)
+
+    def test_prepare_directory(self):
+        path = os.path.join(self.directory, "new", "folder")
+        checkpoint.prepare_directory(path, 10)
+        self.assertEqual(os.listdir(path), [])
+        with self.assertRaisesRegex(ValueError, "train_dir=.*make room"):
+            checkpoint.prepare_directory(path, 2**60)
+        with self.assertRaisesRegex(ValueError, "train_dir=/proc/nope"):
+            checkpoint.prepare_directory("/proc/nope", 10)
+
+
+if __name__ == "__main__":
+    tf.test.main()

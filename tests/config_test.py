@@ -1,0 +1,331 @@
+"""Tests of flags.config."""
+
+import dataclasses
+
+from absl.testing import absltest, parameterized
+
+from flags import config, sections
+
+CHOICES = {
+    "model": ("lenet", "resnet50", "resnet56"),
+    "optimizer": ("sgd", "momentum"),
+    "variable_update": ("parameter_server",),
+}
+
+EVALUATE_OFTEN = (
+    "--eval_during_training_every_n_steps, --eval_during_training_every_n_epochs, "
+    "--eval_during_training_at_specified_steps or "
+    "--eval_during_training_at_specified_epochs"
+)
+
+
+def errors(**settings):
+    return config.check(config.make(**settings), CHOICES)
+
+
+class MakeTest(parameterized.TestCase):
+    def test_puts_each_setting_in_its_section(self):
+        made = config.make(num_gpus=4, model="resnet50", nesterov=False)
+        self.assertEqual(made.devices.num_gpus, 4)
+        self.assertEqual(made.model.model, "resnet50")
+        self.assertFalse(made.optimizer.nesterov)
+        self.assertEqual(made.devices.device, "auto")
+
+    def test_an_unknown_name_is_an_error_that_offers_the_nearest(self):
+        with self.assertRaisesRegex(ValueError, r"^num_gpu: .*mean num_gpus"):
+            config.make(num_gpu=4)
+        with self.assertRaisesRegex(ValueError, r"^zzz: no such flag"):
+            config.make(zzz=4)
+
+    def test_flat_is_its_inverse(self):
+        made = config.make(num_gpus=4, gpu_indices=(3, 2, 1, 0), eval_at_end=False)
+        flat = config.flat(made)
+        self.assertEqual(list(flat), list(config.all_flags()))
+        self.assertEqual(flat["gpu_indices"], (3, 2, 1, 0))
+        self.assertEqual(config.make(**flat), made)
+
+    def test_a_config_is_frozen_and_hashable(self):
+        made = config.make()
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            made.devices.num_gpus = 2
+        self.assertEqual(hash(made), hash(config.make()))
+
+
+class CheckTest(parameterized.TestCase):
+    @parameterized.named_parameters(
+        ("defaults", {}),
+        ("towers", {"num_gpus": 4, "gpu_indices": (0, 1, 2, 3), "device": "gpu"}),
+        ("the recipe's batch", {"batch_size": 0}),
+        ("own model", {"model": "package.module:function"}),
+        ("any data set", {"data_name": "mnist", "data_dir": "/data"}),
+        ("synthetic", {"data_name": "synthetic"}),
+        ("whole epochs", {"num_epochs": 2}),
+        ("warm-up beside epochs", {"num_epochs": 2.5, "num_warmup_batches": 0}),
+        (
+            "decay",
+            {
+                "init_learning_rate": 0.1,
+                "num_epochs_per_decay": 2.0,
+                "learning_rate_decay_factor": 0.5,
+                "minimum_learning_rate": 0.001,
+            },
+        ),
+        (
+            "piecewise with warm-up",
+            {
+                "piecewise_learning_rate_schedule": "0.1;80;0.01;120;0.001",
+                "num_learning_rate_warmup_epochs": 5.0,
+            },
+        ),
+        ("constant rate of zero", {"init_learning_rate": 0.0}),
+        ("evaluation", {"eval": True, "train_dir": "d", "eval_interval_secs": 60}),
+        (
+            "early stop",
+            {
+                "eval_during_training_at_specified_epochs": (1.0, 2.0),
+                "stop_at_top_1_accuracy": 0.97,
+            },
+        ),
+        ("checkpoints", {"train_dir": "d", "save_model_steps": 20}),
+        (
+            "summaries",
+            {"train_dir": "d", "summary_verbosity": 3, "save_summaries_steps": 10},
+        ),
+        ("label", {"benchmark_log_dir": "d", "benchmark_test_id": "x"}),
+        ("no evaluation", {"eval_at_end": False}),
+    )
+    def test_legal(self, settings):
+        self.assertEqual(errors(**settings), [])
+
+    @parameterized.named_parameters(
+        ("no tower", {"num_gpus": 0}, "--num_gpus=0: must be at least 1"),
+        ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 0"),
+        ("loop", {"steps_per_loop": 0}, "--steps_per_loop=0: must be at least 1"),
+        ("length", {"num_batches": 0}, "--num_batches=0: must be at least 1"),
+        ("epochs", {"num_epochs": 0.0}, "--num_epochs=0.0: must be above 0"),
+        (
+            "verbosity",
+            {"summary_verbosity": 4},
+            "--summary_verbosity=4: must be 0, 1, 2 or 3",
+        ),
+        (
+            "model",
+            {"model": "resnet51"},
+            "--model=resnet51: no such model; did you mean resnet56, resnet50, lenet?",
+        ),
+        (
+            "optimizer",
+            {"optimizer": "sgdd"},
+            "--optimizer=sgdd: no such optimizer; did you mean sgd?",
+        ),
+        (
+            "layout",
+            {"data_format": "NHCW"},
+            "--data_format=NHCW: no such data_format; did you mean NHWC, NCHW?",
+        ),
+        (
+            "mode still to come",
+            {"variable_update": "replicated"},
+            "--variable_update=replicated: comes with the reductions",
+        ),
+        (
+            "the old name of a data set",
+            {"data_name": "imagenet"},
+            "--data_name=imagenet: its TFDS name is imagenet2012",
+        ),
+        (
+            "empty folder name, as from an unset shell variable",
+            {"train_dir": ""},
+            "--train_dir=: must not be empty; leave the flag out instead",
+        ),
+        (
+            "two lengths",
+            {"num_batches": 3, "num_epochs": 1.0},
+            "--num_batches=3: does not go with --num_epochs=1.0; give one",
+        ),
+        (
+            "two ways to save",
+            {"train_dir": "d", "save_model_secs": 3, "save_model_steps": 1},
+            "--save_model_secs=3: does not go with --save_model_steps=1; give one",
+        ),
+        (
+            "two ways to evaluate",
+            {
+                "eval": True,
+                "train_dir": "d",
+                "eval_during_training_every_n_steps": 3,
+                "eval_during_training_at_specified_steps": (1, 2),
+            },
+            "--eval: does not go with --eval_during_training_every_n_steps=3 and "
+            "--eval_during_training_at_specified_steps=1,2; give one",
+        ),
+        (
+            "two lengths of evaluation",
+            {"num_eval_batches": 1, "num_eval_epochs": 1.0},
+            "--num_eval_batches=1: does not go with --num_eval_epochs=1.0; give one",
+        ),
+        ("nothing to evaluate", {"eval": True}, "--eval: needs --train_dir"),
+        (
+            "interval without evaluation",
+            {"eval_interval_secs": 60},
+            "--eval_interval_secs=60: needs --eval",
+        ),
+        (
+            "early stop without evaluation",
+            {"stop_at_top_1_accuracy": 0.5},
+            f"--stop_at_top_1_accuracy=0.5: needs {EVALUATE_OFTEN}",
+        ),
+        (
+            "nowhere to save",
+            {"save_model_steps": 5},
+            "--save_model_steps=5: needs --train_dir",
+        ),
+        (
+            "nothing to keep",
+            {"max_ckpts_to_keep": 1},
+            "--max_ckpts_to_keep=1: needs --train_dir",
+        ),
+        (
+            "summaries never written",
+            {"train_dir": "d", "summary_verbosity": 1},
+            "--summary_verbosity=1: needs --save_summaries_steps",
+        ),
+        (
+            "empty summaries",
+            {"train_dir": "d", "save_summaries_steps": 5},
+            "--save_summaries_steps=5: needs --summary_verbosity",
+        ),
+        (
+            "label of nothing",
+            {"benchmark_test_id": "x"},
+            "--benchmark_test_id=x: needs --benchmark_log_dir",
+        ),
+        (
+            "half a decay",
+            {"learning_rate_decay_factor": 0.5},
+            "--learning_rate_decay_factor=0.5: needs --init_learning_rate and "
+            "--num_epochs_per_decay",
+        ),
+        (
+            "decay of the recipe's schedule",
+            {"minimum_learning_rate": 0.5},
+            "--minimum_learning_rate=0.5: needs --init_learning_rate, "
+            "--num_epochs_per_decay and --learning_rate_decay_factor",
+        ),
+        (
+            "two schedules",
+            {
+                "piecewise_learning_rate_schedule": "0.1;80;0.01",
+                "init_learning_rate": 0.1,
+            },
+            "--init_learning_rate=0.1: does not go with "
+            "--piecewise_learning_rate_schedule, which says every learning rate",
+        ),
+        (
+            "two base rates",
+            {"init_learning_rate": 0.1, "resnet_base_lr": 0.2},
+            "--init_learning_rate=0.1: does not go with --resnet_base_lr=0.2; give one",
+        ),
+        (
+            "schedule",
+            {"piecewise_learning_rate_schedule": "0.1;80"},
+            "--piecewise_learning_rate_schedule='0.1;80': has 2 parts; write "
+            "LR0;E1;LR1;...;En;LRn, an odd number",
+        ),
+        (
+            "GPUs of too few towers",
+            {"gpu_indices": (0, 1)},
+            "--gpu_indices=0,1: names 2 GPUs for --num_gpus=1",
+        ),
+        (
+            "one GPU for two towers",
+            {"gpu_indices": (1, 1), "num_gpus": 2},
+            "--gpu_indices=1,1: names a GPU twice",
+        ),
+        (
+            "GPU of a CPU",
+            {"device": "cpu", "local_parameter_device": "gpu"},
+            "--local_parameter_device=gpu: does not go with --device=cpu",
+        ),
+        (
+            "memory of no GPU",
+            {"device": "cpu", "allow_growth": False},
+            "--noallow_growth: does not go with --device=cpu",
+        ),
+        (
+            "files of synthetic data",
+            {"data_name": "synthetic", "data_dir": "/data"},
+            "--data_dir=/data: does not go with --data_name=synthetic, which reads no "
+            "files",
+        ),
+        (
+            "size of no evaluation",
+            {"eval_at_end": False, "eval_batch_size": 5},
+            "--eval_batch_size=5: is about evaluation, and there is none with "
+            "--noeval_at_end",
+        ),
+    )
+    def test_illegal(self, settings, *expected):
+        self.assertEqual(errors(**settings), list(expected))
+
+    def test_all_errors_are_found_at_once(self):
+        found = errors(
+            num_gpus=0, optimizer="x", num_batches=1, num_epochs=1, eval=True
+        )
+        self.assertEqual(
+            [error.split(":")[0] for error in found],
+            ["--num_gpus=0", "--optimizer=x", "--num_batches=1", "--eval"],
+        )
+
+    def test_a_value_that_is_wrong_breaks_no_rule_besides(self):
+        found = errors(eval_during_training_every_n_steps=0, stop_at_top_1_accuracy=0.5)
+        self.assertEqual(
+            found, ["--eval_during_training_every_n_steps=0: must be at least 1"]
+        )
+
+    def test_a_value_that_could_not_be_read_breaks_no_rule(self):
+        made = config.make(save_model_steps=5)
+        self.assertLen(config.check(made, CHOICES), 1)
+        self.assertEmpty(config.check(made, CHOICES, unread=["train_dir"]))
+
+    def test_names_are_open_without_a_table(self):
+        made = config.make(model="x", optimizer="y")
+        self.assertEqual(config.check(made, {}), [])
+
+    def test_choices_for_a_flag_that_is_not_there_are_a_bug(self):
+        with self.assertRaises(AssertionError):
+            config.check(config.make(), {"no_such_flag": ["x"]})
+
+    def test_a_value_of_another_type_is_an_error_not_a_traceback(self):
+        for name in config.all_flags():
+            with self.subTest(name):
+                (error,) = errors(**{name: {"not": "a value"}})
+                self.assertStartsWith(error, f"--{name}=")
+
+
+class ScheduleTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("0.1", (0.1,), ()),
+        ("0.3;10;0.2;25;0.1", (0.3, 0.2, 0.1), (10.0, 25.0)),
+        ("0;0.5;1e-3", (0.0, 0.001), (0.5,)),
+    )
+    def test_reads(self, text, rates, epochs):
+        self.assertEqual(sections.parse_schedule(text), (rates, epochs))
+
+    @parameterized.parameters(
+        ("", "'' is not a number"),
+        ("0.1;80", "has 2 parts"),
+        ("0.1;x;0.01", "'x' is not a number"),
+        ("0.1;80;-1", "learning rate -1 must be at least 0"),
+        ("nan", "learning rate nan must be at least 0"),
+        ("0.1;0;0.01", "epoch 0 must come after 0"),
+        ("0.1;9;0.01;9;0.001", "epoch 9 must come after 9"),
+        ("0.1;inf;0.01", "epoch inf must come after 0"),
+    )
+    def test_refuses(self, text, message):
+        with self.assertRaisesRegex(ValueError, message):
+            sections.parse_schedule(text)
+
+
+if __name__ == "__main__":
+    absltest.main()

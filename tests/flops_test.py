@@ -1,0 +1,46 @@
+"""Counted operations against the formulas; a peak that a machine can have."""
+
+import tensorflow as tf
+
+from towers import flops, placement
+
+
+class FlopsTest(tf.test.TestCase):
+    def test_matmul_and_its_gradients(self):
+        with tf.Graph().as_default() as graph, tf.name_scope("t"):
+            a, b = tf.zeros([3, 5]), tf.zeros([5, 7])
+            tf.gradients(tf.matmul(a, b), [a, b])
+            self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 3 * 5 * 7)
+
+    def test_transposed_and_batched_products(self):
+        with tf.Graph().as_default() as graph:
+            tf.matmul(tf.zeros([5, 3]), tf.zeros([7, 5]), True, True, name="t/a")
+            tf.matmul(tf.zeros([2, 3, 5]), tf.zeros([2, 5, 7]), name="t/b")
+            self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 3 * 5 * 7)
+
+    def test_convolution_and_its_gradients(self):
+        for padding, size in (("SAME", 8), ("VALID", 6)):
+            with tf.Graph().as_default() as graph, tf.name_scope("t"):
+                x, w = tf.zeros([2, 8, 8, 3]), tf.zeros([3, 3, 3, 4])
+                tf.gradients(tf.nn.conv2d(x, w, 1, padding), [x, w])
+                one = 2 * 2 * size * size * 4 * 3 * 3 * 3
+                self.assertEqual(flops.of_graph(graph, "t/"), 3 * one)
+
+    def test_nchw_counts_as_much(self):
+        with tf.Graph().as_default() as graph, tf.name_scope("t"):
+            x, w = tf.zeros([2, 3, 8, 8]), tf.zeros([3, 3, 3, 4])
+            tf.gradients(tf.nn.conv2d(x, w, 2, "SAME", "NCHW"), [x, w])
+            self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 2 * 16 * 4 * 27)
+
+    def test_other_names_do_not_count(self):
+        with tf.Graph().as_default() as graph:
+            tf.matmul(tf.zeros([3, 5]), tf.zeros([5, 7]), name="other")
+            self.assertEqual(flops.of_graph(graph, "t/"), 0)
+
+    def test_peak_is_more_than_one_gigaflop_per_second(self):
+        peak = flops.measure_peak(placement.local(2, kind="cpu"), seconds=0.02)
+        self.assertBetween(peak, 1e9, 1e15)
+
+
+if __name__ == "__main__":
+    tf.test.main()

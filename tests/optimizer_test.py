@@ -1,0 +1,120 @@
+"""Optimizers against their formulas in numpy; learning rates against tables."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers import optimizer
+
+v1 = tf.compat.v1
+_START = np.array([1.0, -2.0, 0.5], np.float32)
+_GRADIENTS = np.array([[1, 2, -1], [0.5, -1, 2], [-2, 1, 1]], np.float32)
+
+
+def _sgd(s, rate):
+    del s
+    value = _START.astype("f8")
+    for g in _GRADIENTS:
+        value = value - rate * g
+    return value
+
+
+def _momentum(s, rate):
+    value, slot = _START.astype("f8"), 0.0
+    for g in _GRADIENTS:
+        slot = s.momentum * slot + g
+        value = value - rate * (g + s.momentum * slot if s.nesterov else slot)
+    return value
+
+
+def _rmsprop(s, rate):
+    value, slot, square = _START.astype("f8"), 0.0, 1.0
+    for g in _GRADIENTS:
+        square = s.rmsprop_decay * square + (1 - s.rmsprop_decay) * g**2
+        step = rate * g / np.sqrt(square + s.rmsprop_epsilon)
+        slot = s.rmsprop_momentum * slot + step
+        value = value - slot
+    return value
+
+
+def _adam(s, rate):
+    value, mean, square = _START.astype("f8"), 0.0, 0.0
+    for t, g in enumerate(_GRADIENTS, 1):
+        mean = s.adam_beta1 * mean + (1 - s.adam_beta1) * g
+        square = s.adam_beta2 * square + (1 - s.adam_beta2) * g**2
+        corrected = rate * np.sqrt(1 - s.adam_beta2**t) / (1 - s.adam_beta1**t)
+        value = value - corrected * mean / (np.sqrt(square) + s.adam_epsilon)
+    return value
+
+
+_FORMULAS = {"sgd": _sgd, "momentum": _momentum, "rmsprop": _rmsprop, "adam": _adam}
+
+
+class OptimizerTest(parameterized.TestCase):
+    def test_every_optimizer_has_a_formula_here(self):
+        self.assertEqual(sorted(_FORMULAS), sorted(optimizer.OPTIMIZERS))
+
+    @parameterized.product(name=sorted(_FORMULAS), nesterov=(True, False))
+    def test_three_steps_follow_the_formula(self, name, nesterov):
+        settings = optimizer.Settings(nesterov=nesterov)
+        rate = 0.125
+        with tf.Graph().as_default():
+            variable = v1.get_variable("v", initializer=_START, use_resource=True)
+            gradient = v1.placeholder(tf.float32, [3])
+            made = optimizer.OPTIMIZERS[name].make(tf.constant(rate), settings)
+            step = made.apply_gradients([(gradient, variable)])
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for value in _GRADIENTS:
+                    session.run(step, {gradient: value})
+                found = session.run(variable)
+        np.testing.assert_allclose(found, _FORMULAS[name](settings, rate), rtol=1e-5)
+
+    def test_weight_decay_touches_what_the_recipe_says(self):
+        update = optimizer.Update(
+            "sgd",
+            optimizer.Piecewise((0.1,)),
+            weight_decay=0.5,
+            decayed=lambda name: name != "free",
+        )
+        with tf.Graph().as_default():
+            variables = [
+                v1.get_variable(name, initializer=_START, use_resource=True)
+                for name in ("decayed", "free")
+            ]
+            gradients = update.decay([tf.ones([3]), tf.ones([3])], variables)
+            penalty = update.penalty(variables)
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                (decayed, free), loss = session.run([gradients, penalty])
+        np.testing.assert_array_equal(decayed, 1 + 0.5 * _START)
+        np.testing.assert_array_equal(free, np.ones(3))
+        self.assertEqual(loss, 0.25 * np.sum(_START**2))
+
+
+class LearningRateTest(parameterized.TestCase):
+    def _rates(self, schedule, epochs):
+        with tf.Graph().as_default(), v1.Session() as session:
+            return session.run([schedule(tf.constant(float(e))) for e in epochs])
+
+    def test_piecewise_changes_at_its_epochs(self):
+        schedule = optimizer.Piecewise((1.0, 0.5, 0.25), (2.0, 4.0))
+        found = self._rates(schedule, [0, 1.9, 2, 3, 4, 100])
+        np.testing.assert_array_equal(found, [1, 1, 0.5, 0.5, 0.25, 0.25])
+
+    def test_constant(self):
+        self.assertEqual(self._rates(optimizer.Piecewise((0.5,)), [3]), [0.5])
+
+    def test_warmup_grows_from_zero(self):
+        schedule = optimizer.Piecewise((1.0, 0.5), (8.0,), warmup_epochs=4.0)
+        found = self._rates(schedule, [0, 1, 2, 4, 8])
+        np.testing.assert_array_equal(found, [0, 0.25, 0.5, 1, 0.5])
+
+    def test_staircase_with_floor(self):
+        schedule = optimizer.Staircase(1.0, 0.5, 2.0, minimum=0.2)
+        found = self._rates(schedule, [0, 1.9, 2, 4, 6, 40])
+        np.testing.assert_allclose(found, [1, 1, 0.5, 0.25, 0.2, 0.2])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,343 @@
+"""Tests of flags.parse."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+
+from absl import flags as absl_flags
+from absl.testing import absltest, parameterized
+
+from flags import config, parse, tf_cnn_benchmarks
+
+CHOICES = {
+    "model": ("lenet", "resnet50"),
+    "optimizer": ("sgd", "momentum"),
+    "variable_update": ("parameter_server",),
+}
+
+
+def parsed(*arguments):
+    return parse.parse(["train", *arguments], CHOICES)
+
+
+def sample(flag):
+    """A value that is not the flag's default, as typed and as read."""
+    if flag.kind is bool:
+        return ("false", False) if flag.default else ("true", True)
+    if flag.choices:
+        (name, *_) = [name for name in flag.choices if name != flag.default]
+        return name.swapcase(), name
+    value = {int: 2, float: 0.25, str: "some/text"}[flag.kind]
+    if flag.many:
+        return f"{value},{value}", (value, value)
+    return str(value), value
+
+
+class ParseTest(parameterized.TestCase):
+    def errors(self, *arguments):
+        with self.assertRaises(parse.UsageError) as caught:
+            parsed(*arguments)
+        return caught.exception.errors
+
+    def test_nothing_said(self):
+        self.assertEqual(parsed(), config.make())
+
+    @parameterized.named_parameters(
+        ("equals", ["--num_gpus=4"], {"num_gpus": 4}),
+        ("two words", ["--num_gpus", "4"], {"num_gpus": 4}),
+        ("one dash", ["-num_gpus=4"], {"num_gpus": 4}),
+        ("the last one counts", ["--num_gpus=4", "--num_gpus=2"], {"num_gpus": 2}),
+        ("float", ["--num_epochs=1e-2"], {"num_epochs": 0.01}),
+        ("whole float", ["--num_epochs=3"], {"num_epochs": 3.0}),
+        ("switch on", ["--distortions"], {"distortions": True}),
+        ("switch off", ["--nodistortions"], {"distortions": False}),
+        ("switch true", ["--distortions=true"], {"distortions": True}),
+        ("switch False", ["--distortions=False"], {"distortions": False}),
+        ("unset switch", ["--noeval_at_end"], {"eval_at_end": False}),
+        (
+            "many",
+            ["--gpu_indices=1,0", "--num_gpus=2"],
+            {"gpu_indices": (1, 0), "num_gpus": 2},
+        ),
+        (
+            "many floats",
+            ["--eval_during_training_at_specified_epochs", "1,2.5"],
+            {"eval_during_training_at_specified_epochs": (1.0, 2.5)},
+        ),
+        ("any case", ["--device=CPU", "--data_format=nhwc"], None),
+        ("equals in the value", ["--train_dir=a=b"], {"train_dir": "a=b"}),
+        (
+            "value that starts with no",
+            ["--train_dir", "nodistortions"],
+            {"train_dir": "nodistortions"},
+        ),
+    )
+    def test_reads(self, arguments, settings):
+        settings = settings or {"device": "cpu", "data_format": "NHWC"}
+        self.assertEqual(parsed(*arguments), config.make(**settings))
+
+    def test_every_flag_reads_a_value_that_it_admits(self):
+        flag_values = parse.define({})
+        for flag in config.all_flags().values():
+            with self.subTest(flag.name):
+                text, expected = sample(flag)
+                self.assertEqual(flag_values[flag.name].value, flag.default)
+                flag_values[flag.name].parse(text)
+                self.assertEqual(flag_values[flag.name].value, expected)
+                self.assertNotEqual(expected, flag.default)
+                self.assertEqual(flag.problem(expected), "")
+
+    def test_the_readme_of_tf_cnn_benchmarks(self):
+        made = parsed(
+            *"--num_gpus=1 --batch_size=32 --model=resnet50 "
+            "--variable_update=parameter_server".split()
+        )
+        self.assertEqual(made, config.make(batch_size=32, model="resnet50"))
+        self.assertEqual(
+            self.errors(
+                *"--data_format=NCHW --batch_size=256 --model=resnet50 "
+                "--optimizer=momentum --variable_update=replicated --nodistortions "
+                "--gradient_repacking=8 --num_gpus=8 --num_epochs=90 "
+                "--weight_decay=1e-4 --data_dir=/data --use_fp16 --train_dir=/ckpt"
+                "".split()
+            ),
+            [
+                "--gradient_repacking: comes with the reductions",
+                "--use_fp16: comes with 16-bit compute, beside --compute_dtype",
+                "--variable_update=replicated: comes with the reductions",
+            ],
+        )
+
+    @parameterized.named_parameters(
+        ("no number", ["--num_gpus=x"], "--num_gpus=x: must be a whole number"),
+        ("part", ["--num_gpus=1.5"], "--num_gpus=1.5: must be a whole number"),
+        ("none", ["--num_gpus="], "--num_gpus=: must be a whole number"),
+        (
+            "no rate",
+            ["--init_learning_rate=abc"],
+            "--init_learning_rate=abc: must be a number",
+        ),
+        ("neither", ["--eval=yes"], "--eval=yes: must be true or false"),
+        (
+            "list",
+            ["--gpu_indices=0,,1"],
+            "--gpu_indices=0,,1: must be whole numbers separated by commas",
+        ),
+        ("zero", ["--num_gpus=0"], "--num_gpus=0: must be at least 1"),
+        ("negative", ["--num_gpus=-1"], "--num_gpus=-1: must be at least 1"),
+        ("negative word", ["--num_gpus", "-1"], "--num_gpus=-1: must be at least 1"),
+        (
+            "rule",
+            ["--num_epochs=1", "--num_batches=3"],
+            "--num_batches=3: does not go with --num_epochs=1.0; give one",
+        ),
+        (
+            "unknown",
+            ["--batch_sise=3"],
+            "--batch_sise=3: no such flag; did you mean --batch_size, "
+            "--eval_batch_size?",
+        ),
+        (
+            "unknown, with its value apart",
+            ["--no_such_flag", "1"],
+            "--no_such_flag: no such flag; --help lists them",
+        ),
+        (
+            "no form of a flag with a value",
+            ["--nomodel"],
+            "--nomodel: no such flag; did you mean --model?",
+        ),
+        (
+            "no form with a value",
+            ["--noeval=true"],
+            "--noeval=true: takes no value; use --eval=true",
+        ),
+        ("refused", ["--xla"], "--xla: comes with XLA compilation"),
+        ("refused off", ["--noxla"], "--xla: comes with XLA compilation"),
+        (
+            "refused, with its value apart",
+            ["--tfprof_file", "prof"],
+            "--tfprof_file: use --trace_file, a Chrome trace of one step",
+        ),
+        (
+            "stray",
+            ["train"],
+            "train: stray argument; settings are written --flag=value",
+        ),
+        (
+            "stray after a switch",
+            ["--distortions", "False"],
+            "False: stray argument; to set --distortions, write --distortions=False",
+        ),
+        (
+            "anything after two dashes",
+            ["--train_dir=d", "--", "--num_gpus=2"],
+            "--num_gpus=2: stray argument; settings are written --flag=value",
+        ),
+        ("dash", ["-"], "-: stray argument; settings are written --flag=value"),
+        (
+            "value missing at the end",
+            ["--model"],
+            "--model: needs a value, --model=...",
+        ),
+        (
+            "value missing before a flag",
+            ["--model", "--distortions"],
+            "--model: needs a value, --model=...",
+        ),
+        (
+            "unprintable",
+            ["a\nb"],
+            r"'a\nb': stray argument; settings are written --flag=value",
+        ),
+    )
+    def test_refuses(self, arguments, *expected):
+        self.assertEqual(self.errors(*arguments), list(expected))
+
+    def test_all_errors_are_reported_together(self):
+        found = self.errors(
+            *"--num_gpus=x --nosuch=1 --xla stray --batch_size=-3 --model=resnet51 "
+            "--num_epochs=1 --num_batches=3".split()
+        )
+        starts = ["--num_gpus=x", "--nosuch=1", "--xla", "stray"]
+        starts += ["--model=resnet51", "--batch_size=-3", "--num_batches=3"]
+        self.assertEqual([error.split(":")[0] for error in found], starts)
+
+    def test_a_flag_that_cannot_be_read_breaks_no_rule(self):
+        self.assertEqual(
+            self.errors("--gpu_indices=0,1", "--num_gpus=two"),
+            ["--num_gpus=two: must be a whole number"],
+        )
+
+    def test_a_refused_flag_is_one_error_in_each_form(self):
+        forms = [[f"--{name}=1"] for name in tf_cnn_benchmarks.refused()]
+        forms += [[f"--{name}", "1"] for name in tf_cnn_benchmarks.SETTINGS]
+        forms += [[f"--{name}"] for name in tf_cnn_benchmarks.SWITCHES]
+        forms += [[f"--no{name}"] for name in tf_cnn_benchmarks.SWITCHES]
+        for arguments in forms:
+            with self.subTest(arguments):
+                (error,) = self.errors(*arguments, "--num_gpus=2")
+                self.assertRegex(error, r"^--\w+: [^\n]{20,}$")
+
+    def test_the_error_is_a_value_error_with_a_line_each(self):
+        error = parse.UsageError(["a", "b"])
+        self.assertIsInstance(error, ValueError)
+        self.assertEqual(str(error), "a\nb")
+
+    def test_absl_flags_of_the_process_are_untouched(self):
+        before = set(absl_flags.FLAGS)
+        parsed("--num_gpus=2")
+        self.assertEqual(set(absl_flags.FLAGS), before)
+
+
+class FlagfileTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        # absltest's create_tempdir needs parsed absl flags, and pytest parses none.
+        self.folder = self.enter_context(tempfile.TemporaryDirectory())
+
+    def write(self, text):
+        path = os.path.join(self.folder, "flags")
+        with open(path, "wb") as file:
+            file.write(text)
+        return path
+
+    def test_its_lines_take_its_place(self):
+        path = self.write(b"# a comment\n--num_gpus=4\n\n--model=resnet50\n")
+        for arguments in (["--flagfile", path], [f"--flagfile={path}"]):
+            made = parsed("--num_gpus=2", "--distortions", *arguments)
+            self.assertEqual(
+                made, config.make(num_gpus=4, model="resnet50", distortions=True)
+            )
+        self.assertEqual(
+            parsed(f"--flagfile={path}", "--num_gpus=2").devices.num_gpus, 2
+        )
+
+    def test_its_errors_are_those_of_the_command_line(self):
+        with self.assertRaisesRegex(parse.UsageError, "^--num_gpus=x: must be"):
+            parsed(f"--flagfile={self.write(b'--num_gpus=x')}")
+
+    def test_no_such_file(self):
+        with self.assertRaisesRegex(parse.UsageError, "^--flagfile: .*No such file"):
+            parsed(f"--flagfile={self.folder}/none")
+
+    def test_not_a_text_file(self):
+        with self.assertRaisesRegex(parse.UsageError, "^--flagfile: .*utf-8"):
+            parsed(f"--flagfile={self.write(bytes(range(256)))}")
+
+    def test_no_name(self):
+        with self.assertRaisesRegex(parse.UsageError, "^--flagfile: "):
+            parsed("--flagfile")
+
+
+class HelpTest(parameterized.TestCase):
+    def test_every_flag_is_there_once_in_its_section(self):
+        text = parse.help_text(CHOICES)
+        for flag in config.all_flags().values():
+            name = f"  --[no]{flag.name}" if flag.kind is bool else f"  --{flag.name}"
+            lines = [f"{line} " for line in text.splitlines()]
+            found = [line for line in lines if line.startswith(f"{name} ")]
+            self.assertLen(found, 1, flag.name)
+        paragraphs = text.split("\n\n")
+        self.assertLen(paragraphs, 10)
+        self.assertStartsWith(paragraphs[3], "Devices. Where the towers run.\n")
+        self.assertIn("--num_gpus", paragraphs[3])
+
+    @parameterized.parameters(60, 80, 100)
+    def test_lines_fit(self, width):
+        for line in parse.help_text(CHOICES, width=width).splitlines():
+            self.assertLessEqual(len(line), width)
+
+    def test_a_narrow_terminal_still_shows_all_words(self):
+        narrow = parse.help_text(CHOICES, width=10, full=True)
+        wide = parse.help_text(CHOICES, width=100, full=True)
+        self.assertEqual(narrow.split(), wide.split())
+
+    def test_defaults_and_choices(self):
+        text = " ".join(parse.help_text(CHOICES).split())
+        for piece in (
+            "(default: lenet; one of: lenet, resnet50, or package.module:function)",
+            "(default: the recipe's; one of: sgd, momentum)",
+            "(default: auto; one of: cpu, gpu, auto)",
+            "(default: 1; at least 1)",
+            "(default: 1e-08; above 0)",
+            "(default: false)",
+            "(default: 0,1,2,...)",
+        ):
+            self.assertIn(piece, text)
+
+    def test_the_full_help_has_the_refused_flags(self):
+        full = parse.help_text(CHOICES, full=True)
+        short = parse.help_text(CHOICES)
+        for name in tf_cnn_benchmarks.refused():
+            self.assertIn(f"\n  --{name}", full)
+            self.assertNotIn(f"\n  --{name} ", short)
+
+    @parameterized.parameters("--help", "-h", "-help", "--helpshort", "--helpfull")
+    def test_asking_prints_it_and_exits_with_status_0(self, word):
+        printed = io.StringIO()
+        with self.assertRaises(SystemExit) as caught:
+            with contextlib.redirect_stdout(printed):
+                parsed("--num_gpus=x", word)
+        self.assertEqual(caught.exception.code, 0)
+        self.assertStartsWith(printed.getvalue(), "Usage: python -m towers.train")
+
+    def test_a_value_that_reads_help_does_not_ask_for_it(self):
+        self.assertEqual(parsed("--train_dir", "help").output.train_dir, "help")
+
+
+class ImportTest(absltest.TestCase):
+    def test_the_package_needs_no_tensorflow(self):
+        program = (
+            "import sys; from flags import parse; "
+            "sys.exit('tensorflow' in sys.modules or 'numpy' in sys.modules)"
+        )
+        root = os.path.dirname(os.path.dirname(os.path.abspath(parse.__file__)))
+        subprocess.run([sys.executable, "-c", program], check=True, cwd=root)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,76 @@
+"""Lines in tf_cnn_benchmarks' formats; JSON files in the documented schema."""
+
+import json
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from towers import report
+
+
+class ReportTest(tf.test.TestCase):
+    def test_header(self):
+        rows = [("Model", "lenet"), ("Batch size", "128 global\n32 per device")]
+        self.assertEqual(
+            report.header(rows),
+            [
+                "Model:       lenet",
+                "Batch size:  128 global",
+                "             32 per device",
+                "==========",
+            ],
+        )
+
+    def test_step_line_parses_as_tf_cnn_benchmarks_writes_it(self):
+        line = report.step_line(10, (228.43, 0.31, 1.14), 7.8571, (0.002, 0.01))
+        self.assertEqual(
+            line,
+            "10\timages/sec: 228.4 +/- 0.3 (jitter = 1.1)\t7.857\t0.002\t0.010",
+        )
+
+    def test_total_and_evaluation_lines(self):
+        self.assertIn("total images/sec: 228.35", report.total_lines(228.349))
+        line = report.evaluation_line(0.76012, 0.93006, 50000)
+        self.assertEqual(
+            line, "Accuracy @ 1 = 0.7601 Accuracy @ 5 = 0.9301 [50000 examples]"
+        )
+
+    def test_speed(self):
+        speed = report.Speed(10)
+        for seconds in (0.1, 0.2, 0.1, 0.1):
+            speed.add(seconds)
+        mean, uncertainty, jitter = speed.statistics()
+        self.assertAlmostEqual(mean, 10 / 0.125)
+        self.assertAlmostEqual(uncertainty, np.std([100, 50, 100, 100]) / 2)
+        self.assertEqual(jitter, 0)
+        speed.add(0.4, steps=4)
+        self.assertLen(speed, 8)
+
+    def test_benchmark_log(self):
+        directory = os.path.join(self.create_tempdir(), "log")
+        log = report.BenchmarkLog(directory)
+        log.run({"model_name": "lenet", "test_id": "t"})
+        log.metric("loss", 1.5, 3)
+        log.metric("mfu", 0.5, 4, unit=None, peak=2.0)
+        with open(os.path.join(directory, "benchmark_run.log")) as file:
+            run = json.load(file)
+        self.assertEqual(run["model_name"], "lenet")
+        self.assertEqual(run["tensorflow_version"], tf.version.VERSION)
+        self.assertGreater(run["machine_config"]["memory_bytes"], 0)
+        with open(os.path.join(directory, "metric.log")) as file:
+            first, second = map(json.loads, file)
+        self.assertEqual((first["name"], first["value"]), ("loss", 1.5))
+        self.assertEqual(first["global_step"], 3)
+        self.assertEqual(second["extras"], {"peak": 2.0})
+        self.assertTrue(re.match(r"\d{4}-\d\d-\d\dT", first["timestamp"]))
+
+    def test_no_directory_writes_nothing(self):
+        log = report.BenchmarkLog(None)
+        log.run({})
+        log.metric("loss", 1.0, 1)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,88 @@
+"""Tests of flags.sections: the list of flags, on purpose, and their help."""
+
+import dataclasses
+
+from absl.testing import absltest
+
+from flags import config, sections
+
+# A flag is a promise.  Whoever adds one adds it here too, on purpose.
+FLAGS = {
+    "model": """
+        model data_format
+        """,
+    "data": """
+        data_name data_dir train_split eval_split batch_size distortions
+        datasets_prefetch_buffer_size datasets_num_private_threads
+        """,
+    "devices": """
+        num_gpus gpu_indices device num_intra_threads num_inter_threads allow_growth
+        gpu_memory_frac_for_testing
+        """,
+    "variables": """
+        variable_update local_parameter_device
+        """,
+    "training": """
+        num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
+        """,
+    "optimizer": """
+        optimizer init_learning_rate piecewise_learning_rate_schedule
+        num_epochs_per_decay learning_rate_decay_factor minimum_learning_rate
+        num_learning_rate_warmup_epochs resnet_base_lr momentum nesterov rmsprop_decay
+        rmsprop_momentum rmsprop_epsilon adam_beta1 adam_beta2 adam_epsilon
+        weight_decay ema_decay
+        """,
+    "evaluation": """
+        eval eval_interval_secs eval_during_training_every_n_steps
+        eval_during_training_every_n_epochs eval_during_training_at_specified_steps
+        eval_during_training_at_specified_epochs eval_at_end stop_at_top_1_accuracy
+        eval_batch_size num_eval_batches num_eval_epochs eval_dir
+        """,
+    "output": """
+        display_every print_training_accuracy loss_type_to_report train_dir
+        save_model_secs save_model_steps max_ckpts_to_keep summary_verbosity
+        save_summaries_steps trace_file graph_file benchmark_log_dir benchmark_test_id
+        """,
+}
+
+
+class SectionsTest(absltest.TestCase):
+    def test_the_flags_are_those_of_the_list(self):
+        found = {
+            section.name: [item.name for item in dataclasses.fields(section.type)]
+            for section in dataclasses.fields(config.Config)
+        }
+        self.assertEqual(found, {name: text.split() for name, text in FLAGS.items()})
+
+    def test_names_are_unique_over_all_sections(self):
+        names = [name for text in FLAGS.values() for name in text.split()]
+        self.assertLen(set(names), len(names))
+
+    def test_a_section_is_frozen_and_has_a_heading(self):
+        for section in dataclasses.fields(config.Config):
+            with self.subTest(section.name):
+                with self.assertRaises(dataclasses.FrozenInstanceError):
+                    section.type().anything = 1
+                self.assertRegex(section.type.__doc__, r"^[A-Z][^\n]*\.$")
+
+    def test_each_flag_is_well_declared(self):
+        for flag in config.all_flags().values():
+            with self.subTest(flag.name):
+                # The help is one phrase.
+                self.assertRegex(flag.text, r"^[^\n]{8,}[^.]$")
+                self.assertNotIn("  ", flag.text)
+                # It says what no value stands for.
+                self.assertEqual(bool(flag.unset), flag.default in (None, ()))
+                # Every number has a bound.
+                self.assertEqual(flag.must is not None, flag.kind in (int, float))
+                # The default is admitted.
+                self.assertEqual(flag.problem(flag.default), "")
+
+    def test_the_command_without_flags_trains_lenet_in_one_tower(self):
+        self.assertEqual(sections.Model().model, "lenet")
+        self.assertEqual(sections.Devices().num_gpus, 1)
+        self.assertEqual(sections.Variables().local_parameter_device, "cpu")
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,191 @@
+"""Checkpoints that do not know the layout: TensorFlow's `Saver`, names as variables.
+
+A checkpoint holds the variables, the optimizer's slots, the moving averages, the
+global step and the input position; the same names whatever the number of towers.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written; the ones before it are whole."""
+
+
+class Checkpoints:
+    """The checkpoints of one directory.
+
+    Args:
+      directory: made if there is none.
+      variables: checkpoint name -> variable.
+      max_to_keep: older checkpoints are deleted; 0 keeps all.
+      partial: whether a checkpoint may hold more than `variables`.
+      log: takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        variables: Mapping[str, tf.Variable],
+        *,
+        max_to_keep: int = 5,
+        partial: bool = False,
+        log: Callable[[str], None] = print,
+    ):
+        self._directory = directory
+        self._variables = dict(variables)
+        self._partial = partial
+        self._log = log
+        self._saver = v1.train.Saver(
+            self._variables, max_to_keep=max_to_keep, save_relative_paths=True
+        )
+        self._saved_step = -1
+
+    def save(self, session: v1.Session, step: int) -> str:
+        """Writes the checkpoint of this global step, unless it was the last one.
+
+        Raises:
+          CheckpointError: the disk is full or the directory is gone.
+        """
+        path = os.path.join(self._directory, "model.ckpt")
+        if step == self._saved_step:
+            return f"{path}-{step}"
+        try:
+            path = self._saver.save(
+                session, path, global_step=step, write_meta_graph=False
+            )
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            last = latest(self._directory)
+            raise CheckpointError(
+                f"the checkpoint of step {step} could not be written to "
+                f"{self._directory} ({_first_line(error)}); "
+                + (f"the last whole one is {last}" if last else "there is none before")
+            ) from error
+        self._saved_step = step
+        return path
+
+    def restore(self, session: v1.Session) -> str | None:
+        """Loads the newest checkpoint that can be read.
+
+        Returns:
+          its path, or None when the directory holds no checkpoint.
+
+        Raises:
+          ValueError: the checkpoint is of another model (the sentence names what
+            differs), or none of several can be read.
+        """
+        paths = all_paths(self._directory)
+        for path in reversed(paths):
+            try:
+                self._check_same(path)
+                self._saver.restore(session, path)
+            except tf.errors.OpError as error:
+                # Names and shapes were compared before: the file itself is broken.
+                self._log(
+                    f"Checkpoint {path} cannot be read ({_first_line(error)}); "
+                    "falling back to the one before."
+                )
+                continue
+            self._saver.recover_last_checkpoints(paths[: paths.index(path) + 1])
+            return path
+        if paths:
+            raise ValueError(
+                f"none of the {len(paths)} checkpoints in {self._directory} can be "
+                "read; move them away to start anew"
+            )
+        return None
+
+    def _check_same(self, path: str) -> None:
+        shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
+        check_same(path, shapes, partial=self._partial)
+
+
+def check_same(
+    path: str, shapes: Mapping[str, list[int]], *, partial: bool = False
+) -> None:
+    """Compares a checkpoint with the variables that are to be loaded from it.
+
+    Args:
+      path: of the checkpoint.
+      shapes: variable name -> shape.
+      partial: whether the checkpoint may hold more.
+
+    Raises:
+      ValueError: names or shapes differ; up to five of each are named.
+    """
+    found = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    missing = sorted(set(shapes) - set(found))
+    extra = [] if partial else sorted(set(found) - set(shapes))
+    differ = [
+        f"{name} is {found[name]} there and {shapes[name]} here"
+        for name in sorted(set(found) & set(shapes))
+        if list(found[name]) != list(shapes[name])
+    ]
+    parts = [
+        f"{title}: {', '.join(names[:5])}" + (" ..." if len(names) > 5 else "")
+        for title, names in (
+            ("not in it", missing),
+            ("only in it", extra),
+            ("of another shape", differ),
+        )
+        if names
+    ]
+    if parts:
+        raise ValueError(
+            f"checkpoint {path} is of another model or optimizer ({'; '.join(parts)}); "
+            "name the flags it was made with, or another --train_dir"
+        )
+
+
+def all_paths(directory: str) -> list[str]:
+    """Paths of the checkpoints of a directory, oldest first."""
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except tf.errors.OpError:
+        state = None
+    paths = list(state.all_model_checkpoint_paths) if state else []
+    return [path for path in paths if tf.io.gfile.exists(path + ".index")]
+
+
+def latest(directory: str) -> str | None:
+    """Path of the newest checkpoint of a directory."""
+    paths = all_paths(directory)
+    return paths[-1] if paths else None
+
+
+def prepare_directory(directory: str, num_bytes: int) -> None:
+    """Makes the directory and proves that a checkpoint can be written.
+
+    Args:
+      directory: to hold checkpoints.
+      num_bytes: size of one; room for two is asked for.
+
+    Raises:
+      ValueError: it cannot be written to, or the disk is full.
+    """
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory) as probe:
+            probe.write(b"\0" * 4096)
+            probe.flush()
+            os.fsync(probe.fileno())
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        raise ValueError(
+            f"--train_dir={directory}: cannot be written to ({error.strerror}); "
+            "name another directory"
+        ) from error
+    if free < 2 * num_bytes:
+        raise ValueError(
+            f"--train_dir={directory}: {free / 1e6:.0f} MB are free and two "
+            f"checkpoints need {2 * num_bytes / 1e6:.0f} MB; make room or name another"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,117 @@
+"""Evaluation: towers without gradients that count every example exactly once."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.graph import stamp_towers
+from towers.inputs import Feed
+from towers.placement import Placement
+from towers.tower import Task
+
+v1 = tf.compat.v1
+
+
+class EvalGraph(NamedTuple):
+    """Evaluation towers in a graph that holds the variables."""
+
+    feed: Feed
+    sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
+    weight: tf.Tensor  # float32 scalar, how many examples those are
+    num_steps: int
+    examples_per_step: int
+
+
+class Result(NamedTuple):
+    """What one evaluation found."""
+
+    step: int
+    num_examples: int
+    means: dict[str, float]  # `loss`, `top_1_accuracy`, ...
+    examples_per_second: float
+
+
+def attach(
+    task: Task,
+    source,
+    *,
+    placement: Placement,
+    mode,
+    batch_size: int,
+    averages: dict[str, tf.Variable] | None = None,
+    num_examples: int | None = None,
+) -> EvalGraph:
+    """Adds evaluation towers to the current graph.
+
+    Args:
+      task: with `training=False`.
+      source: of the split to evaluate.
+      placement: of the towers.
+      mode: holds the variables; makes those that are not there yet.
+      batch_size: per tower.
+      averages: moving averages to read in place of the variables.
+      num_examples: how many of the split's first examples; None for all.
+    """
+    limit = num_examples or source.num_examples
+    feed = source.feed(
+        placement.groups,
+        batch_size=batch_size,
+        position=tf.constant(0, tf.int64),
+        limit=limit,
+    )
+    _, towers = stamp_towers(
+        task,
+        feed.batches,
+        placement,
+        mode,
+        total_weight=tf.constant(1.0),
+        scope="eval_tower",
+        averages=averages,
+    )
+    per_step = batch_size * len(towers)
+    with tf.name_scope("eval"), tf.device(placement.master):
+        weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
+        names = ["loss", *towers[0].metrics]
+        shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
+        with tf.control_dependencies([feed.step_op]):
+            sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
+    return EvalGraph(feed, sums, weight, -(-limit // per_step), per_step)
+
+
+def run(
+    graph: EvalGraph,
+    session: v1.Session,
+    step: int,
+    *,
+    progress: Callable[[int, float], None] | None = None,
+) -> Result:
+    """Evaluates once, from the first example on.
+
+    Args:
+      graph: from `attach`.
+      session: with the variables' values.
+      step: the global step they belong to.
+      progress: called with (batches done, examples per second) after each.
+    """
+    session.run(graph.feed.initializer)
+    next_sums = session.make_callable([graph.weight, graph.sums])
+    totals = dict.fromkeys(graph.sums, 0.0)
+    counted = 0.0
+    begun = time.perf_counter()
+    for index in range(graph.num_steps):
+        weight, sums = next_sums()
+        counted += float(weight)
+        for name, value in sums.items():
+            totals[name] += float(value)
+        if progress:
+            rate = counted / (time.perf_counter() - begun)
+            progress(index + 1, rate)
+    seconds = time.perf_counter() - begun
+    return Result(
+        step=step,
+        num_examples=round(counted),
+        means={name: total / max(counted, 1.0) for name, total in totals.items()},
+        examples_per_second=counted / seconds,
+    )

@@ -1,0 +1,117 @@
+"""Model FLOP/s: what the towers compute, over what the device can.
+
+Counted are the multiplications and additions of convolutions and matrix products,
+forward and backward, as they stand in the towers; element-wise work is not.  The peak
+is measured, not looked up: the better of one large matrix product and one 3x3
+convolution on the same devices.
+"""
+
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from towers.placement import Placement
+
+v1 = tf.compat.v1
+
+
+def of_graph(graph: tf.Graph, prefix: str) -> int:
+    """Floating point operations in one run of the operations under a prefix.
+
+    Args:
+      graph: with static shapes.
+      prefix: of the operations' names, `tower_0/` for the first tower.
+    """
+    return sum(
+        _COUNTS[op.type](op)
+        for op in graph.get_operations()
+        if op.type in _COUNTS and op.name.startswith(prefix)
+    )
+
+
+def _size(tensor: tf.Tensor) -> int:
+    return tensor.shape.num_elements() or 0
+
+
+def _matmul(op: tf.Operation) -> int:
+    transposed = op.get_attr("transpose_a")
+    return 2 * _size(op.outputs[0]) * op.inputs[0].shape[0 if transposed else 1]
+
+
+def _batch_matmul(op: tf.Operation) -> int:
+    return (
+        2
+        * _size(op.outputs[0])
+        * op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1]
+    )
+
+
+def _conv(output: tf.Tensor, kernel) -> int:
+    """Each output element takes one product per filter element and input channel."""
+    return 2 * _size(output) * int(np.prod(kernel[:3]))
+
+
+def _conv_forward(op: tf.Operation) -> int:
+    return _conv(op.outputs[0], op.inputs[1].shape)
+
+
+def _conv_input(op: tf.Operation) -> int:
+    return _conv(op.inputs[2], op.inputs[1].shape)
+
+
+def _conv_filter(op: tf.Operation) -> int:
+    return _conv(op.inputs[2], op.outputs[0].shape)
+
+
+_COUNTS = {
+    "MatMul": _matmul,
+    "BatchMatMulV2": _batch_matmul,
+    "Conv2D": _conv_forward,
+    "Conv2DBackpropInput": _conv_input,
+    "Conv2DBackpropFilter": _conv_filter,
+}
+
+
+def measure_peak(placement: Placement, *, seconds: float = 0.15) -> float:
+    """FLOP/s that the placement's devices reach together.
+
+    Logical CPU devices share the machine's cores, so one of them stands for all; of
+    several GPUs, the first stands for each.
+
+    Args:
+      placement: of the towers.
+      seconds: how long each of the two kernels is measured.
+    """
+    gpu = placement.kind == "gpu"
+    size, image = (8192, 64) if gpu else (1536, 28)
+    with tf.Graph().as_default() as graph:
+        with tf.device(placement.towers[0]):
+            a = v1.get_local_variable("a", [size, size], use_resource=True)
+            x = v1.get_local_variable("x", [32, image, image, 256], use_resource=True)
+            w = v1.get_local_variable("w", [3, 3, 256, 256], use_resource=True)
+            kernels = [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
+            # A fetched number waits for the GPU; an operation does not.
+            ends = [tf.reshape(kernel, [-1])[0] for kernel in kernels]
+        work = [of_graph(graph, op.op.name) for op in kernels]
+        config = v1.ConfigProto(allow_soft_placement=False)
+        config.device_count["CPU"] = len(placement.towers)
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        with v1.Session(config=config) as session:
+            session.run(v1.local_variables_initializer())
+            rates = [
+                flops / _fastest(session.make_callable(end), seconds)
+                for flops, end in zip(work, ends)
+            ]
+    return max(rates) * (len(placement.towers) if gpu else 1)
+
+
+def _fastest(run, seconds: float) -> float:
+    run()
+    begun = time.perf_counter()
+    best = float("inf")
+    while time.perf_counter() - begun < seconds:
+        before = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - before)
+    return best

@@ -1,0 +1,250 @@
+"""Puts the parts into one `tf.Graph`.
+
+    train = build(model, source, update, placement=placement, options=options)
+
+is the Python API: a model, a batch source, an optimizer and a placement in, the train
+graph out.  `plan` makes the same arguments from flags.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers import tower as tower_lib
+from towers.inputs import Batch, Feed
+from towers.optimizer import Update
+from towers.placement import Placement
+from towers.tower import Task, Template, Tower
+from towers.variable_update import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a train graph needs beside its model, data, optimizer and placement.
+
+    Attributes:
+      batch_size: examples per tower and step.
+      data_format: `NHWC` or `NCHW`.
+      seed: of initial values and dropout.
+      variable_update: a row of `variable_update.VARIABLE_UPDATES`.
+      limit: how many examples of the stream count; None for all.
+    """
+
+    batch_size: int
+    data_format: str = "NHWC"
+    seed: int = 1234
+    variable_update: str = "parameter_server"
+    limit: int | None = None
+
+
+class TrainGraph(NamedTuple):
+    """A built graph and the handles that a session loop needs."""
+
+    graph: tf.Graph
+    placement: Placement
+    model: Any
+    mode: Any  # the VARIABLE_UPDATES object that holds the variables
+    towers: list[Tower]
+    template: Template
+    train_op: tf.Operation  # one step: every tower, one update
+    loop: Any  # `device_loop.Loop` of many steps inside the graph, or None
+    step: tf.Tensor  # int64 scalar, the global step after `train_op`
+    loss: tf.Tensor  # float32 scalar, mean over the global batch
+    total_loss: tf.Tensor  # the loss and the weight decay's penalty
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the global batch
+    learning_rate: tf.Tensor  # float32 scalar
+    global_step: tf.Variable  # int64 scalar
+    position: tf.Variable  # int64 scalar, examples consumed
+    averages: dict[str, tf.Variable]  # variable -> its moving average, or {}
+    saved: dict[str, tf.Variable]  # checkpoint name -> variable
+    initializer: tf.Operation  # of every variable
+    feed: Feed  # its initializer runs once variables have their values
+    sync: tf.Operation  # runs after that
+    options: Options
+    num_examples: int  # of one epoch
+
+    @property
+    def examples_per_step(self) -> int:
+        """The global batch size."""
+        return self.options.batch_size * len(self.towers)
+
+
+def build(
+    model, source, update: Update, *, placement: Placement, options: Options
+) -> TrainGraph:
+    """Builds the train graph.
+
+    Args:
+      model: a `models.Model`.
+      source: where batches come from, of `towers.inputs`.
+      update: optimizer, learning rate, weight decay.
+      placement: devices of the towers and variables.
+      options: batch size and the rest.
+
+    Raises:
+      ValueError: the model does something that towers cannot repeat, or its blocks do
+        not fit the data; the sentence names the block or the variable.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        mode = VARIABLE_UPDATES[options.variable_update](placement, seed=options.seed)
+        with tf.device(placement.master):
+            global_step = v1.train.create_global_step()
+            position = _counter("position")
+            now = position.read_value()
+            epoch = tf.cast(now / source.num_examples, tf.float32)
+            rate = update.learning_rate(epoch)
+        feed = source.feed(
+            placement.groups,
+            batch_size=options.batch_size,
+            position=now,
+            limit=options.limit,
+        )
+        task = Task(
+            model=model,
+            num_classes=source.num_classes,
+            data_format=options.data_format,
+            seed=options.seed,
+        )
+        with tf.name_scope("examples"), tf.device(placement.master):
+            weights = [tf.reduce_sum(batch.weights) for batch in feed.batches]
+            # A step may lie beyond the last example as a whole: nothing is learnt.
+            total_weight = tf.maximum(tf.add_n(weights), 1.0)
+        template, towers = stamp_towers(
+            task, feed.batches, placement, mode, total_weight=total_weight
+        )
+        variables = [mode.variables[name] for name in template.trainable]
+        changes = mode.apply(towers, template.trainable, update, rate)
+        changes += _follow_statistics(towers, template, mode)
+        averages, follow = _moving_averages(variables, update, global_step, changes)
+        with tf.device(placement.master):
+            loss, metrics = join_shares(towers)
+            penalty = update.penalty(variables)
+            total_loss = loss if penalty is None else loss + penalty
+            consumed = _advance(position, now, options, len(towers))
+            with tf.control_dependencies([*changes, *follow, consumed, feed.step_op]):
+                train_op = global_step.assign_add(1, read_value=False)
+            with tf.control_dependencies([train_op]):
+                step = global_step.read_value()
+        saved = mode.saved(v1.global_variables())
+        return TrainGraph(
+            graph=graph,
+            placement=placement,
+            model=model,
+            mode=mode,
+            towers=towers,
+            template=template,
+            train_op=train_op,
+            loop=None,
+            step=step,
+            loss=loss,
+            total_loss=total_loss,
+            metrics=metrics,
+            learning_rate=rate,
+            global_step=global_step,
+            position=position,
+            averages=averages,
+            saved=saved,
+            initializer=v1.global_variables_initializer(),
+            feed=feed,
+            sync=mode.sync(),
+            options=options,
+            num_examples=source.num_examples,
+        )
+
+
+def stamp_towers(
+    task: Task,
+    batches: Sequence[Batch],
+    placement: Placement,
+    mode,
+    *,
+    total_weight: tf.Tensor,
+    scope: str = "tower",
+    averages: dict[str, tf.Variable] | None = None,
+) -> tuple[Template, list[Tower]]:
+    """Traces the task once and stamps it on the device of every tower.
+
+    Args:
+      task: what a tower computes.
+      batches: one per tower.
+      placement: where the towers are.
+      mode: makes the variables and says how each tower reads them.
+      total_weight: what the towers' shares are shares of; 1 makes them sums.
+      scope: prefix of the towers' names.
+      averages: variables that are read in place of those they are the averages of.
+    """
+    features, labels = batches[0].features, batches[0].labels
+    template = tower_lib.trace(
+        task,
+        tf.TensorSpec(features.shape, features.dtype),
+        tf.TensorSpec(labels.shape, labels.dtype),
+        create=mode.create,
+    )
+    towers = []
+    for index, (device, batch) in enumerate(zip(placement.towers, batches)):
+        reads = {name: mode.read(name, index) for name in template.reads}
+        for name in (averages or {}).keys() & reads.keys():
+            with tf.device(averages[name].device):
+                reads[name] = averages[name].read_value()
+        tower = tower_lib.stamp(
+            template,
+            index,
+            scope=f"{scope}_{index}",
+            device=device,
+            inputs={**batch._asdict(), "total_weight": total_weight},
+            reads=reads,
+        )
+        towers.append(tower)
+    return template, towers
+
+
+def join_shares(towers: Sequence[Tower]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Loss and metrics of the joined batch: the sums of the towers' shares."""
+    loss = tf.add_n([tower.loss for tower in towers], name="loss")
+    metrics = {
+        name: tf.add_n([tower.metrics[name] for tower in towers], name=name)
+        for name in towers[0].metrics
+    }
+    return loss, metrics
+
+
+def _counter(name: str) -> tf.Variable:
+    return v1.get_variable(
+        name, [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=True
+    )
+
+
+def _advance(position, now, options: Options, num_towers: int) -> tf.Operation:
+    """The position after this step: never beyond the last example that counts."""
+    then = now + options.batch_size * num_towers
+    if options.limit is not None:
+        then = tf.minimum(then, options.limit)
+    return position.assign(then, read_value=False)
+
+
+def _follow_statistics(towers, template: Template, mode) -> list[tf.Operation]:
+    """Moves the moving averages of batch norm towards the mean of the towers'."""
+    changes = []
+    for index, (rule, _) in enumerate(template.statistics):
+        variable = mode.variables[rule.variable]
+        with tf.name_scope("statistics"), tf.device(variable.device):
+            values = [tower.statistics[index] for tower in towers]
+            value = tf.add_n(values) / len(values) if len(values) > 1 else values[0]
+            change = (variable.read_value() - value) * (1.0 - rule.momentum)
+            changes.append(variable.assign_sub(change, read_value=False))
+    return changes
+
+
+def _moving_averages(variables, update: Update, global_step, changes):
+    """Averages of the trainable variables, moved after the changes of a step."""
+    if not update.ema_decay:
+        return {}, []
+    average = tf.train.ExponentialMovingAverage(update.ema_decay, global_step)
+    with tf.control_dependencies(changes):
+        follow = average.apply(variables)
+    return {v.op.name: average.average(v) for v in variables}, [follow]

@@ -1,0 +1,163 @@
+"""The session loop: steps, with TensorFlow's `SessionRunHook`s around them.
+
+`MonitoredTrainingSession` restores before it initialises the input, and asks the
+session for its fetches anew in each step.  This loop does the first in the right order
+(`start`), and the second once per distinct set of fetches, as a callable.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from towers.graph import TrainGraph
+
+v1 = tf.compat.v1
+
+
+class Hook(v1.train.SessionRunHook):
+    """A hook that can say when it next wants to see a step.
+
+    A plain `SessionRunHook` sees every step.  With a `Hook` the loop may run the steps
+    between inside the graph (`steps_per_loop`) and report them in one call.
+    """
+
+    def next_due(self, step: int) -> int:
+        """The first global step after `step` that this hook must see by itself."""
+        return step + 1
+
+    def after_steps(self, step: int, losses, seconds: float) -> None:
+        """Called for steps that ran inside the graph.
+
+        Args:
+          step: the global step after them.
+          losses: float32 [steps].
+          seconds: how long they took together.
+        """
+
+
+def start(
+    train: TrainGraph, session: v1.Session, restore: Callable[[v1.Session], object]
+) -> None:
+    """Gives every variable its value and every iterator its place.
+
+    Args:
+      train: the graph.
+      session: on it.
+      restore: loads a checkpoint if there is one; runs between the initialisation of
+        the variables and that of the input, which starts at the restored position.
+    """
+    session.run(train.initializer)
+    restore(session)
+    session.run(train.sync)
+    session.run(train.feed.initializer)
+
+
+def steps_left(train: TrainGraph, session: v1.Session) -> int:
+    """Steps from here to the last example that counts, with `Options.limit` set."""
+    left = train.options.limit - session.run(train.position)
+    return max(0, -(-left // train.examples_per_step))
+
+
+def run(
+    train: TrainGraph,
+    session: v1.Session,
+    hooks: Sequence[v1.train.SessionRunHook],
+    *,
+    last_step: int,
+    steps_per_loop: int = 1,
+) -> int:
+    """Runs steps until the global step is `last_step` or a hook asks to stop.
+
+    Args:
+      train: the graph, started.
+      session: on it.
+      hooks: called around each step, in order.
+      last_step: global step at which training ends.
+      steps_per_loop: most steps inside the graph per session call.
+
+    Returns:
+      the global step reached.
+    """
+    step = int(session.run(train.global_step))
+    run_step = _Steps(session, train)
+    for hook in hooks:
+        hook.after_create_session(session, None)
+    stopped = False
+    while step < last_step and not stopped:
+        alone = min((_next_due(hook, step) for hook in hooks), default=last_step)
+        inside = min(steps_per_loop, last_step - step, alone - 1 - step)
+        if steps_per_loop > 1 and inside > 1:
+            begun = time.perf_counter()
+            step, losses = run_step.inside(inside)
+            seconds = time.perf_counter() - begun
+            for hook in hooks:
+                hook.after_steps(step, losses, seconds)
+        else:
+            step, stopped = run_step(hooks)
+    for hook in hooks:
+        hook.end(session)
+    return step
+
+
+def _next_due(hook: v1.train.SessionRunHook, step: int) -> int:
+    return hook.next_due(step) if isinstance(hook, Hook) else step + 1
+
+
+class _Steps:
+    """Runs steps; asks TensorFlow for a callable once per distinct set of fetches."""
+
+    def __init__(self, session: v1.Session, train: TrainGraph):
+        self._session = session
+        self._train = train
+        self._callables = {}
+
+    def __call__(self, hooks) -> tuple[int, bool]:
+        """One step.
+
+        Returns:
+          the global step after it, and whether a hook asked to stop.
+        """
+        base = v1.train.SessionRunArgs(self._train.step)
+        context = v1.train.SessionRunContext(base, self._session)
+        asked = {}
+        for index, hook in enumerate(hooks):
+            args = hook.before_run(context)
+            if args is not None:
+                asked[index] = args
+        fetches = {index: args.fetches for index, args in asked.items()}
+        fetches[-1] = self._train.step
+        results, metadata = self._run(fetches, asked.values())
+        for index, hook in enumerate(hooks):
+            hook.after_run(
+                context,
+                v1.train.SessionRunValues(results.get(index), *metadata),
+            )
+        return int(results[-1]), context.stop_requested
+
+    def inside(self, count: int):
+        """`count` steps inside the graph: the global step after them, their losses."""
+        loop = self._train.loop
+        if loop not in self._callables:
+            self._callables[loop] = self._session.make_callable(
+                [loop.step, loop.losses], feed_list=[loop.count]
+            )
+        step, losses = self._callables[loop](count)
+        return int(step), losses
+
+    def _run(self, fetches, asked):
+        feeds = {}
+        for args in asked:
+            feeds |= args.feed_dict or {}
+        options = [args.options for args in asked if args.options is not None]
+        if not options and not feeds:
+            # Fetched tensors live as long as the graph, so their ids are names.
+            key = tuple(id(f) for f in tf.nest.flatten(fetches)) + tuple(fetches)
+            if key not in self._callables:
+                self._callables[key] = self._session.make_callable(fetches)
+            return self._callables[key](), (None, None)
+        merged, metadata = v1.RunOptions(), v1.RunMetadata()
+        for option in options:
+            merged.MergeFrom(option)
+        results = self._session.run(fetches, feeds, merged, metadata)
+        return results, (merged, metadata)

@@ -1,0 +1,177 @@
+"""Optimizers and learning rates by name."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The numbers an optimizer may need; each has a flag of the same name."""
+
+    momentum: float = 0.9
+    nesterov: bool = True
+    rmsprop_decay: float = 0.9
+    rmsprop_momentum: float = 0.9
+    rmsprop_epsilon: float = 1.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+
+
+def sgd(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+    """value -= rate x gradient."""
+    del settings
+    return v1.train.GradientDescentOptimizer(rate)
+
+
+def momentum(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+    """Momentum as TensorFlow has it; Nesterov's unless told otherwise.
+
+    slot = momentum x slot + gradient; value -= rate x slot, or with Nesterov
+    value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013).
+    """
+    return v1.train.MomentumOptimizer(
+        rate, settings.momentum, use_nesterov=settings.nesterov
+    )
+
+
+def rmsprop(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+    """RMSProp with momentum (Hinton, lecture 6e)."""
+    return v1.train.RMSPropOptimizer(
+        rate,
+        settings.rmsprop_decay,
+        momentum=settings.rmsprop_momentum,
+        epsilon=settings.rmsprop_epsilon,
+    )
+
+
+def adam(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+    """Adam (Kingma & Ba 2015)."""
+    return v1.train.AdamOptimizer(
+        rate, settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon
+    )
+
+
+class Row(NamedTuple):
+    """An optimizer and the settings that it reads; others would have no effect."""
+
+    make: Callable[[tf.Tensor, Settings], v1.train.Optimizer]
+    reads: tuple[str, ...]
+
+
+# name -> optimizer.  A new one is one function and one row.
+OPTIMIZERS: dict[str, Row] = {
+    "sgd": Row(sgd, ()),
+    "momentum": Row(momentum, ("momentum", "nesterov")),
+    "rmsprop": Row(rmsprop, ("rmsprop_decay", "rmsprop_momentum", "rmsprop_epsilon")),
+    "adam": Row(adam, ("adam_beta1", "adam_beta2", "adam_epsilon")),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """Everything between a mean gradient and the variable that it changes.
+
+    Attributes:
+      optimizer: a row of `OPTIMIZERS`.
+      settings: its numbers.
+      learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
+      weight_decay: L2 factor: gradient += factor x value, here and only here.
+      decayed: which variables, by name, the weight decay touches.
+      ema_decay: 0, or the decay of moving averages of the trainable variables.
+    """
+
+    optimizer: str
+    learning_rate: Callable[[tf.Tensor], tf.Tensor]
+    settings: Settings = Settings()
+    weight_decay: float = 0.0
+    decayed: Callable[[str], bool] = lambda name: True
+    ema_decay: float = 0.0
+
+    def decay(
+        self, gradients: Sequence, variables: Sequence[tf.Variable]
+    ) -> list[tf.Tensor]:
+        """Adds the weight decay's gradient, on each variable's device."""
+        return [
+            self._decayed(gradient, variable)
+            for gradient, variable in zip(gradients, variables)
+        ]
+
+    def _decayed(self, gradient, variable):
+        name = variable.op.name
+        if gradient is None or not self.weight_decay or not self.decayed(name):
+            return gradient
+        with tf.device(variable.device):
+            return tf.convert_to_tensor(gradient) + self.weight_decay * variable
+
+    def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor | None:
+        """What the weight decay adds to the loss: factor / 2 x sum of squares."""
+        decayed = [v for v in variables if self.decayed(v.op.name)]
+        if not self.weight_decay or not decayed:
+            return None
+        losses = []
+        for variable in decayed:
+            with tf.device(variable.device):
+                losses.append(tf.nn.l2_loss(variable.read_value()))
+        return self.weight_decay * tf.add_n(losses)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piecewise:
+    """A piecewise constant rate over epochs with a linear warm-up and a floor.
+
+    Attributes:
+      rates: one more than `epochs`; `rates[i]` holds before `epochs[i]`.
+      epochs: increasing.
+      warmup_epochs: the rate grows linearly from 0 to `rates[0]` over these.
+      minimum: the rate never falls under this, the warm-up excepted.
+    """
+
+    rates: tuple[float, ...]
+    epochs: tuple[float, ...] = ()
+    warmup_epochs: float = 0.0
+    minimum: float = 0.0
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        rates = [max(rate, self.minimum) for rate in self.rates]
+        passed = tf.reduce_sum(
+            tf.cast(
+                epoch >= tf.constant(self.epochs, tf.float32, [len(self.epochs)]),
+                tf.int32,
+            )
+        )
+        rate = tf.gather(tf.constant(rates, tf.float32), passed)
+        if self.warmup_epochs:
+            warm = rates[0] * epoch / self.warmup_epochs
+            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
+        return rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Staircase:
+    """rate x factor ^ (whole periods passed), with a warm-up and a floor.
+
+    The rule of `--init_learning_rate`, `--num_epochs_per_decay` and
+    `--learning_rate_decay_factor`.
+    """
+
+    rate: float
+    factor: float
+    period: float  # epochs
+    warmup_epochs: float = 0.0
+    minimum: float = 0.0
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        rate = self.rate * self.factor ** tf.floor(epoch / self.period)
+        rate = tf.maximum(rate, self.minimum)
+        if self.warmup_epochs:
+            warm = self.rate * epoch / self.warmup_epochs
+            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
+        return rate

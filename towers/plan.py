@@ -1,0 +1,246 @@
+"""From settings to the parts of a run; the one place that sees a whole `Config`."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from towers import checkpoint, graph, inputs, placement
+from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
+
+DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
+DEFAULT_WARMUP = 10
+
+
+class PlanError(ValueError):
+    """Settings that cannot be run on this machine or data.
+
+    Attributes:
+      errors: all that was found, one sentence each.
+    """
+
+    def __init__(self, errors: list[str]):
+        super().__init__("\n".join(errors))
+        self.errors = errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The parts of a run, ready to be put into a graph.
+
+    Attributes:
+      config: the settings.
+      model: a `models.Model`.
+      placement: devices.
+      source: of training batches.
+      eval_source: of the evaluation split, or None for synthetic data.
+      update: optimizer, learning rate, weight decay.
+      options: of the train graph.
+      eval_batch_size: per tower.
+      num_warmup: untimed first steps.
+      num_batches: timed steps, or None when `options.limit` ends the run.
+    """
+
+    config: Any
+    model: Any
+    placement: placement.Placement
+    source: Any
+    eval_source: Any
+    update: Update
+    options: graph.Options
+    eval_batch_size: int
+    num_warmup: int
+    num_batches: int | None
+
+    @property
+    def examples_per_step(self) -> int:
+        """The global batch size."""
+        return self.options.batch_size * len(self.placement.towers)
+
+    @property
+    def num_steps(self) -> int:
+        """Global step at which an uninterrupted run ends."""
+        if self.num_batches is not None:
+            return self.num_warmup + self.num_batches
+        return -(-self.options.limit // self.examples_per_step)
+
+    def steps(self, epochs: float) -> int:
+        """The global step at which so many epochs have passed, rounded up."""
+        return math.ceil(epochs * self.source.num_examples / self.examples_per_step)
+
+
+def make(config, get_model: Callable[[str], Any]) -> Plan:
+    """Finds the model, the devices and the data that settings name.
+
+    Args:
+      config: a `flags.config.Config` that `check` found nothing wrong with.
+      get_model: `--model` -> `models.Model`.
+
+    Raises:
+      PlanError: with everything that cannot be had.
+    """
+    found = _Found()
+    model = found.get(lambda: get_model(config.model.model))
+    where = found.get(lambda: _placement(config.devices, config.variables))
+    sources = model and found.get(lambda: _sources(config, model))
+    if model and where:
+        batch_size = config.data.batch_size or model.recipe.batch_size
+        global_batch = batch_size * len(where.towers)
+        update = found.get(lambda: _update(config.optimizer, model, global_batch))
+    if config.output.train_dir:
+        size = 12 * model.num_parameters if model else 0
+        found.get(lambda: checkpoint.prepare_directory(config.output.train_dir, size))
+    if found.errors:
+        raise PlanError(found.errors)
+    source, eval_source = sources
+    length = _length(config.training, model.recipe, source, eval_source is not None)
+    num_batches, num_epochs = length
+    limit = None
+    if num_epochs is not None:
+        limit = round(num_epochs * source.num_examples)
+    warmup = config.training.num_warmup_batches
+    return Plan(
+        config=config,
+        model=model,
+        placement=where,
+        source=source,
+        eval_source=eval_source,
+        update=update,
+        options=graph.Options(
+            batch_size=batch_size,
+            data_format=_data_format(config.model.data_format, where.kind),
+            seed=config.training.tf_random_seed,
+            variable_update=config.variables.variable_update,
+            limit=limit,
+        ),
+        eval_batch_size=config.evaluation.eval_batch_size or batch_size,
+        num_warmup=DEFAULT_WARMUP if warmup is None else warmup,
+        num_batches=num_batches,
+    )
+
+
+class _Found:
+    """Runs the parts one by one and keeps what each complains of."""
+
+    def __init__(self):
+        self.errors: list[str] = []
+
+    def get(self, part: Callable[[], Any]) -> Any:
+        try:
+            return part()
+        except ValueError as error:
+            self.errors.append(str(error))
+            return None
+
+
+def _placement(devices, variables) -> placement.Placement:
+    return placement.local(
+        devices.num_gpus,
+        kind=devices.device,
+        parameters=variables.local_parameter_device,
+        gpu_indices=devices.gpu_indices,
+    )
+
+
+def _data_format(asked: str | None, kind: str) -> str:
+    """cuDNN is fastest in NCHW, oneDNN and Eigen in NHWC (measured 1.6x)."""
+    return asked or ("NCHW" if kind == "gpu" else "NHWC")
+
+
+def _sources(config, model) -> tuple[Any, Any]:
+    """The training source, and that of evaluation (None for synthetic data)."""
+    images, data = model.images, config.data
+    name = data.data_name or images.data_name
+    if data.data_dir and not data.data_name and name in ("digits", "synthetic"):
+        raise ValueError(
+            f"--data_dir={data.data_dir}: say which data set with --data_name; "
+            f"{model.name} trains on {name} by default"
+        )
+    request = inputs.Request(
+        shape=images.shape,
+        num_classes=images.num_classes,
+        num_examples=images.num_examples,
+        preprocessing=images.preprocessing,
+        augment=data.distortions is not False,
+        seed=config.training.tf_random_seed,
+        data_dir=data.data_dir,
+        prefetch=data.datasets_prefetch_buffer_size,
+        threads=data.datasets_num_private_threads,
+    )
+    source = inputs.get(name, request, split=data.train_split, training=True)
+    if name == "synthetic":
+        return source, None
+    return source, inputs.get(name, request, split=data.eval_split, training=False)
+
+
+def _length(training, recipe, source, real_data: bool):
+    """(steps, epochs) of the run; one of them is None."""
+    if training.num_batches is not None:
+        return training.num_batches, None
+    if training.num_epochs is not None:
+        return None, training.num_epochs
+    # On real data a run without a stated length is the recipe's whole training.
+    return (None, recipe.num_epochs) if real_data else (DEFAULT_NUM_BATCHES, None)
+
+
+def _update(flags, model, global_batch: int) -> Update:
+    """The recipe's update, with what the flags put in its place.
+
+    Raises:
+      ValueError: a flag would have no effect.
+    """
+    recipe = model.recipe
+    name = flags.optimizer or recipe.optimizer
+    reads, default = OPTIMIZERS[name].reads, Settings()
+    settings = Settings(
+        **{f.name: getattr(flags, f.name) for f in dataclasses.fields(Settings)}
+    )
+    for field in dataclasses.fields(Settings):
+        value = getattr(settings, field.name)
+        if field.name not in reads and value != getattr(default, field.name):
+            raise ValueError(
+                f"--{field.name}={value}: --optimizer={name} does not read it"
+            )
+    decay, ema = flags.weight_decay, flags.ema_decay
+    return Update(
+        optimizer=name,
+        learning_rate=_learning_rate(flags, recipe.schedule, global_batch),
+        settings=settings,
+        weight_decay=recipe.weight_decay if decay is None else decay,
+        decayed=recipe.decayed,
+        ema_decay=recipe.ema_decay if ema is None else ema,
+    )
+
+
+def _learning_rate(
+    flags, schedule, global_batch: int
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    warmup = flags.num_learning_rate_warmup_epochs
+    if flags.init_learning_rate is not None:
+        if flags.num_epochs_per_decay:
+            return Staircase(
+                flags.init_learning_rate,
+                flags.learning_rate_decay_factor,
+                flags.num_epochs_per_decay,
+                warmup or 0.0,
+                flags.minimum_learning_rate,
+            )
+        return Piecewise((flags.init_learning_rate,), (), warmup or 0.0)
+    if flags.piecewise:
+        rates, epochs = flags.piecewise
+        return Piecewise(rates, epochs, warmup or 0.0)
+    scale = global_batch / schedule.per_examples if schedule.per_examples else 1.0
+    if flags.resnet_base_lr is not None:
+        if not schedule.per_examples:
+            raise ValueError(
+                f"--resnet_base_lr={flags.resnet_base_lr}: the model's learning rate "
+                "does not grow with the batch; use --init_learning_rate"
+            )
+        scale = flags.resnet_base_lr / schedule.rates[0] * global_batch / 256
+    return Piecewise(
+        tuple(rate * scale for rate in schedule.rates),
+        schedule.epochs,
+        schedule.warmup_epochs if warmup is None else warmup,
+    )

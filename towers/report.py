@@ -1,0 +1,160 @@
+"""What a run says: tf_cnn_benchmarks' lines for people and parsers, JSON for the rest.
+
+The formats of the header, the step line, the total line and the evaluation line are
+those of tf_cnn_benchmarks, so that old parsers work.  `BenchmarkLog` writes what goes
+beyond them.
+"""
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+RULE = "-" * 64
+
+
+def header(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """`Model:       lenet` and so on, closed by ten equal signs.
+
+    Args:
+      rows: (title, text) pairs; a text of several lines goes on under itself.
+    """
+    lines = []
+    for title, text in rows:
+        first, *rest = text.split("\n")
+        lines.append(f"{title + ':':<12} {first}")
+        lines += [" " * 13 + line for line in rest]
+    return lines + ["=" * 10]
+
+
+class Speed:
+    """Throughput of the timed steps: mean, standard error and jitter.
+
+    Args:
+      examples: per step.
+    """
+
+    def __init__(self, examples: int):
+        self._examples = examples
+        self._seconds: list[float] = []
+
+    def add(self, seconds: float, steps: int = 1) -> None:
+        """Records steps that took `seconds` together."""
+        self._seconds += [seconds / steps] * steps
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def statistics(self) -> tuple[float, float, float]:
+        """(mean, uncertainty, jitter) in examples/s, as tf_cnn_benchmarks has them.
+
+        The mean is examples over mean step time; the uncertainty the standard
+        deviation of the steps' speeds over the root of their number; the jitter
+        1.4826 x their median absolute deviation.
+        """
+        seconds = np.array(self._seconds)
+        speeds = self._examples / seconds
+        spread = np.abs(speeds - np.median(speeds))
+        return (
+            float(self._examples / np.mean(seconds)),
+            float(np.std(speeds) / np.sqrt(len(speeds))),
+            float(1.4826 * np.median(spread)),
+        )
+
+
+def step_title(loss_name: str, metrics: Sequence[str] = ()) -> str:
+    """The line over the step lines."""
+    return "\t".join(["Step", "Img/sec", loss_name, *metrics])
+
+
+def step_line(
+    step: int,
+    speed: tuple[float, float, float],
+    loss: float,
+    metrics: Sequence[float] = (),
+) -> str:
+    """`10<TAB>images/sec: 228.4 +/- 0.3 (jitter = 1.1)<TAB>7.857`."""
+    rate = "images/sec: {:.1f} +/- {:.1f} (jitter = {:.1f})".format(*speed)
+    return "\t".join([str(step), rate, *(f"{x:.3f}" for x in (loss, *metrics))])
+
+
+def total_lines(images_per_second: float) -> list[str]:
+    """The line that parsers look for, between two rules."""
+    return [RULE, f"total images/sec: {images_per_second:.2f}", RULE]
+
+
+def evaluation_line(top_1: float, top_5: float, num_examples: int) -> str:
+    """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`."""
+    return (
+        f"Accuracy @ 1 = {top_1:.4f} Accuracy @ 5 = {top_5:.4f} "
+        f"[{num_examples} examples]"
+    )
+
+
+class BenchmarkLog:
+    """JSON files of a run, in tf_cnn_benchmarks' schema.
+
+    `benchmark_run.log` holds one JSON object: `model_name`, `dataset`, `test_id`,
+    `run_date` (ISO 8601, UTC), `tensorflow_version`, `machine_config` (`cpu_cores`,
+    `memory_bytes`, `platform`), `run_parameters` (all flags), `devices`.
+
+    `metric.log` gets one JSON object per line: `name`, `value` (float), `unit` (or
+    null), `global_step`, `timestamp` (ISO 8601, UTC), `extras` (object).  Names:
+    `current_examples_per_sec`, `average_examples_per_sec`, `loss`, `learning_rate`,
+    `mfu`, `flops_per_sec`, `top_1_accuracy`, `top_5_accuracy`,
+    `eval_top_1_accuracy`, `eval_top_5_accuracy`, `eval_average_examples_per_sec`.
+
+    Args:
+      directory: made if there is none; None writes nothing.
+    """
+
+    def __init__(self, directory: str | None):
+        self._directory = directory
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+
+    def run(self, facts: Mapping[str, Any]) -> None:
+        """Writes `benchmark_run.log`; `facts` join what this knows by itself."""
+        if not self._directory:
+            return
+        facts = {
+            "run_date": _now(),
+            "tensorflow_version": tf.version.VERSION,
+            "machine_config": {
+                "cpu_cores": os.cpu_count(),
+                "memory_bytes": os.sysconf("SC_PAGE_SIZE")
+                * os.sysconf("SC_PHYS_PAGES"),
+                "platform": platform.platform(),
+            },
+            **facts,
+        }
+        path = os.path.join(self._directory, "benchmark_run.log")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(facts, file, indent=2, default=str)
+
+    def metric(
+        self, name: str, value: float, step: int, *, unit: str | None = None, **extras
+    ) -> None:
+        """Appends one line to `metric.log`."""
+        if not self._directory:
+            return
+        line = {
+            "name": name,
+            "value": float(value),
+            "unit": unit,
+            "global_step": int(step),
+            "timestamp": _now(),
+            "extras": extras,
+        }
+        path = os.path.join(self._directory, "metric.log")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat()

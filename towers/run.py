@@ -1,0 +1,369 @@
+"""A run from its parts: training with all that goes on around it."""
+
+import math
+import os
+import signal
+from typing import Any
+
+import tensorflow as tf
+
+from towers import (
+    checkpoint,
+    device_loop,
+    evaluate,
+    flops,
+    graph,
+    hooks,
+    loop,
+    report,
+    summary,
+)
+from towers import placement as placement_lib
+from towers.plan import Plan
+from towers.tower import Task
+
+v1 = tf.compat.v1
+
+
+def train(parts: Plan, console: hooks.Console) -> int:
+    """Trains, saves, evaluates, reports.
+
+    Returns:
+      the exit status: 0, or 130 after SIGINT.
+
+    Raises:
+      ValueError: model and data, or model and checkpoint, do not fit.
+      hooks.NanLossError, checkpoint.CheckpointError: the run had to stop.
+    """
+    return _Training(parts, console).run()
+
+
+class _Training:
+    """One training run; each method is one act of it."""
+
+    def __init__(self, parts: Plan, console: hooks.Console):
+        self._parts = parts
+        self._flags = parts.config
+        self._console = console
+        self._log = report.BenchmarkLog(self._flags.output.benchmark_log_dir)
+        if parts.placement.notice:
+            console(parts.placement.notice)
+        console("Generating training model")
+        self._built = graph.build(
+            parts.model,
+            parts.source,
+            parts.update,
+            placement=parts.placement,
+            options=parts.options,
+        )
+        with self._built.graph.as_default():
+            self._finish_graph()
+        for line in report.header(header(parts, self._built)):
+            console(line)
+        self._log.run(facts(parts, self._built))
+
+    def _finish_graph(self) -> None:
+        """What is in the graph beside the step: evaluation, saver, summaries, loop."""
+        parts, built, output = self._parts, self._built, self._flags.output
+        self._evaluation = attach_evaluation(parts, built)
+        self._summary = summary.build(built, output.summary_verbosity)
+        if self._flags.training.steps_per_loop > 1:
+            inner = device_loop.build(built.train_op, built.step, built.loss)
+            self._built = built = built._replace(loop=inner)
+        self._checkpoints = None
+        if output.train_dir:
+            self._checkpoints = checkpoint.Checkpoints(
+                output.train_dir,
+                built.saved,
+                max_to_keep=output.max_ckpts_to_keep,
+                log=self._console,
+            )
+        if output.graph_file:
+            folder, name = os.path.split(os.path.abspath(output.graph_file))
+            text = name.endswith("txt")
+            tf.io.write_graph(built.graph, folder, name, as_text=text)
+        built.graph.finalize()
+
+    def run(self) -> int:
+        """Initialises, trains and ends."""
+        self._console("Initializing graph")
+        config = session_config(self._parts)
+        with (
+            v1.Session(graph=self._built.graph, config=config) as session,
+            hooks.StopOnSignal() as stop,
+        ):
+            loop.start(self._built, session, self._restore)
+            step = int(session.run(self._built.global_step))
+            last_step = self._last_step(session, step)
+            progress = self._progress()
+            progress.begin_at(step, last_step)
+            step = loop.run(
+                self._built,
+                session,
+                [progress, *self._hooks(progress, stop)],
+                last_step=last_step,
+                steps_per_loop=self._flags.training.steps_per_loop,
+            )
+            saved = self._save(session, step)
+            self._report_speed(progress, step)
+            if stop.received is None:
+                if self._evaluate_at_end():
+                    self._evaluate(session, step)
+                if saved:
+                    self._console(f"Checkpoints are in {self._where()}.")
+                return 0
+            return self._report_stop(stop.received, step, saved)
+
+    def _restore(self, session: v1.Session) -> None:
+        path = self._checkpoints and self._checkpoints.restore(session)
+        if path:
+            self._console(f"Resuming from {path}")
+
+    def _last_step(self, session: v1.Session, step: int) -> int:
+        if self._parts.num_batches is not None:
+            return self._parts.num_steps
+        return step + loop.steps_left(self._built, session)
+
+    def _progress(self) -> hooks.Progress:
+        output = self._flags.output
+        return hooks.Progress(
+            self._built,
+            self._console,
+            self._log,
+            every=output.display_every,
+            warmup=self._parts.num_warmup,
+            total_loss=output.loss_type_to_report == "total_loss",
+            metrics=output.print_training_accuracy,
+        )
+
+    def _hooks(self, progress: hooks.Progress, stop: hooks.StopOnSignal) -> list:
+        """What the flags ask for around the steps, in the order of their acts."""
+        built, output, flags = self._built, self._flags.output, self._flags.evaluation
+        found: list[Any] = [hooks.StopOnNan(built)]
+        if output.trace_file:
+            # The second last warm-up step, as in tf_cnn_benchmarks.
+            step = max(self._parts.num_warmup - 1, 2)
+            found.append(hooks.TraceStep(built, output.trace_file, step=step))
+        if self._summary is not None:
+            found.append(
+                hooks.WriteSummaries(
+                    built,
+                    self._summary,
+                    output.train_dir,
+                    steps=output.save_summaries_steps,
+                )
+            )
+        if output.save_model_steps or output.save_model_secs:
+            found.append(
+                hooks.SaveCheckpoints(
+                    built,
+                    self._checkpoints,
+                    steps=output.save_model_steps or 0,
+                    seconds=output.save_model_secs,
+                )
+            )
+        every, at = evaluation_steps(self._parts)
+        if every or at:
+
+            def act(session: v1.Session, step: int) -> float:
+                with progress.paused():
+                    return self._evaluate(session, step)
+
+            stop_at = flags.stop_at_top_1_accuracy
+            found.append(
+                hooks.Evaluate(built, act, stop_at=stop_at, steps=every, at=at)
+            )
+        return [*found, stop]
+
+    def _save(self, session: v1.Session, step: int) -> str | None:
+        return self._checkpoints and self._checkpoints.save(session, step)
+
+    def _evaluate_at_end(self) -> bool:
+        if self._evaluation is None:
+            return False
+        asked = self._flags.evaluation.eval_at_end
+        return self._parts.num_batches is None if asked is None else asked
+
+    def _evaluate(self, session: v1.Session, step: int) -> float:
+        """Evaluates and reports; returns the top-1 accuracy."""
+        self._console(f"Running evaluation at global_step {step}")
+        result = evaluate.run(self._evaluation, session, step)
+        report_evaluation(result, self._console, self._log)
+        directory = self._flags.evaluation.eval_dir
+        if directory is None and self._flags.output.train_dir:
+            directory = os.path.join(self._flags.output.train_dir, "eval")
+        if directory:
+            summary.write_scalars(directory, result.means, step)
+        return result.means.get("top_1_accuracy", math.nan)
+
+    def _report_speed(self, progress: hooks.Progress, step: int) -> None:
+        if not len(progress.speed):
+            self._console("Done with training: no step was timed")
+            return
+        rate = progress.images_per_second
+        for line in report.total_lines(rate):
+            self._console(line)
+        work = (
+            flops.of_graph(self._built.graph, "tower_0/")
+            / self._parts.options.batch_size
+        )
+        peak = flops.measure_peak(self._parts.placement)
+        self._console(
+            f"MFU: {100 * rate * work / peak:.1f} % "
+            f"({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
+            f"{work / 1e6:.1f} MFLOP per image)"
+        )
+        self._log.metric("average_examples_per_sec", rate, step)
+        self._log.metric("flops_per_sec", rate * work, step, unit="FLOP/s")
+        self._log.metric("mfu", rate * work / peak, step, peak_flops_per_sec=peak)
+
+    def _report_stop(self, received: int, step: int, saved: str | None) -> int:
+        name = signal.Signals(received).name
+        where = f"saved to {saved}" if saved else "not saved: there is no --train_dir"
+        self._console(f"Stopped by {name} after step {step}, {where}.")
+        return 130 if received == signal.SIGINT else 0
+
+    def _where(self) -> str:
+        directory = self._flags.output.train_dir
+        return f"{directory}, summaries too" if self._summary is not None else directory
+
+
+def session_config(parts: Plan) -> v1.ConfigProto:
+    """The session's options that the flags ask for."""
+    devices = parts.config.devices
+    return placement_lib.session_config(
+        parts.placement,
+        intra_threads=devices.num_intra_threads,
+        inter_threads=devices.num_inter_threads,
+        allow_growth=devices.allow_growth,
+        gpu_memory_fraction=devices.gpu_memory_frac_for_testing,
+    )
+
+
+def attach_evaluation(parts: Plan, built: graph.TrainGraph):
+    """Evaluation towers in the train graph, if the run will evaluate."""
+    flags = parts.config.evaluation
+    during = any(evaluation_steps(parts))
+    at_end = (
+        parts.num_batches is None if flags.eval_at_end is None else flags.eval_at_end
+    )
+    if parts.eval_source is None:
+        if during or flags.eval_at_end:
+            raise ValueError(
+                "evaluation was asked for, but synthetic data has nothing to evaluate "
+                "on; name a data set with --data_name"
+            )
+        return None
+    if not during and not at_end:
+        return None
+    return evaluate.attach(
+        eval_task(parts),
+        parts.eval_source,
+        placement=parts.placement,
+        mode=built.mode,
+        batch_size=parts.eval_batch_size,
+        averages=built.averages,
+        num_examples=num_eval_examples(parts),
+    )
+
+
+def eval_task(parts: Plan) -> Task:
+    """What an evaluation tower computes."""
+    return Task(
+        model=parts.model,
+        num_classes=parts.source.num_classes,
+        training=False,
+        data_format=parts.options.data_format,
+        seed=parts.options.seed,
+    )
+
+
+def num_eval_examples(parts: Plan) -> int:
+    """How many examples an evaluation counts: the split's, each once, by default."""
+    flags, total = parts.config.evaluation, parts.eval_source.num_examples
+    if flags.num_eval_batches is not None:
+        return (
+            flags.num_eval_batches * parts.eval_batch_size * len(parts.placement.towers)
+        )
+    if flags.num_eval_epochs is not None:
+        return round(flags.num_eval_epochs * total)
+    return total
+
+
+def evaluation_steps(parts: Plan) -> tuple[int, list[int]]:
+    """(every so many steps or 0, single steps) at which training is evaluated."""
+    flags = parts.config.evaluation
+    every = flags.eval_during_training_every_n_steps or 0
+    if flags.eval_during_training_every_n_epochs:
+        every = max(1, parts.steps(flags.eval_during_training_every_n_epochs))
+    at = list(flags.eval_during_training_at_specified_steps)
+    at += [parts.steps(e) for e in flags.eval_during_training_at_specified_epochs]
+    return every, at
+
+
+def report_evaluation(result, console: hooks.Console, log: report.BenchmarkLog) -> None:
+    """Prints and logs what an evaluation found."""
+    console(f"{result.step}\t{result.examples_per_second:.1f} examples/sec")
+    top_1, top_5 = (result.means.get(f"top_{k}_accuracy", math.nan) for k in (1, 5))
+    console(report.evaluation_line(top_1, top_5, result.num_examples))
+    log.metric("eval_top_1_accuracy", top_1, result.step)
+    log.metric("eval_top_5_accuracy", top_5, result.step)
+    log.metric("eval_average_examples_per_sec", result.examples_per_second, result.step)
+
+
+def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:
+    """The run in words: tf_cnn_benchmarks' rows, then our own."""
+    steps = parts.num_steps if parts.num_batches is None else parts.num_batches
+    epochs = steps * parts.examples_per_step / parts.source.num_examples
+    num_towers = len(parts.placement.towers)
+    rows = [
+        ("Model", parts.model.name),
+        ("Dataset", parts.source.name),
+        ("Mode", "training"),
+        ("SingleSess", "True"),
+        (
+            "Batch size",
+            f"{parts.examples_per_step} global\n{parts.options.batch_size} per device",
+        ),
+        ("Num batches", str(steps)),
+        ("Num epochs", f"{epochs:.2f}"),
+        ("Devices", str(list(parts.placement.towers))),
+        ("NUMA bind", "False"),
+        ("Data format", parts.options.data_format),
+        ("Optimizer", parts.update.optimizer),
+        ("Variables", parts.options.variable_update),
+        ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
+        ("Reduction", f"mean over the examples of {_plural(num_towers, 'tower')}"),
+    ]
+    if built.template.statistics:
+        rows.append(
+            ("Batch norm", "statistics per tower; saved: the mean over the towers")
+        )
+    if parts.update.weight_decay:
+        rows.append(("Weight decay", f"{parts.update.weight_decay:g}, at the update"))
+    return rows
+
+
+def _devices_of(built: graph.TrainGraph) -> str:
+    return ", ".join(dict.fromkeys(built.placement.parameters))
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def facts(parts: Plan, built: graph.TrainGraph) -> dict[str, Any]:
+    """What `benchmark_run.log` says of the run."""
+    settings = {
+        name: value
+        for section in vars(parts.config).values()
+        for name, value in vars(section).items()
+    }
+    return {
+        "model_name": parts.model.name,
+        "dataset": {"name": parts.source.name},
+        "test_id": parts.config.output.benchmark_test_id,
+        "devices": list(parts.placement.towers),
+        "num_parameters": built.template.parameters,
+        "run_parameters": settings,
+    }

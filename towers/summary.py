@@ -1,0 +1,59 @@
+"""TensorBoard summaries by verbosity."""
+
+import tensorflow as tf
+
+from towers.graph import TrainGraph
+
+v1 = tf.compat.v1
+
+
+def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
+    """One summary of a step, in the current graph.
+
+    Args:
+      train: the graph.
+      verbosity: 0 nothing; 1 loss, accuracies, learning rate; 2 also a histogram of
+        all gradients of tower 0; 3 also images of tower 0 and a histogram of each
+        gradient and variable.
+
+    Returns:
+      string scalar, a serialised summary, or None.
+    """
+    if not verbosity:
+        return None
+    tower = train.towers[0]
+    with tf.device(train.placement.master):
+        parts = [
+            v1.summary.scalar("loss", train.loss),
+            v1.summary.scalar("total_loss", train.total_loss),
+            v1.summary.scalar("learning_rate", train.learning_rate),
+        ]
+        parts += [
+            v1.summary.scalar(name, train.metrics[name]) for name in train.metrics
+        ]
+        dense = {
+            name: tf.convert_to_tensor(gradient)
+            for name, gradient in zip(train.template.trainable, tower.gradients)
+            if gradient is not None
+        }
+        if verbosity >= 2:
+            joined = tf.concat([tf.reshape(g, [-1]) for g in dense.values()], 0)
+            parts.append(v1.summary.histogram("gradients", joined))
+        if verbosity >= 3:
+            for name, gradient in dense.items():
+                parts.append(v1.summary.histogram(f"gradients/{name}", gradient))
+                value = train.mode.variables[name].read_value()
+                parts.append(v1.summary.histogram(f"variables/{name}", value))
+            images = train.feed.batches[0].features
+            if len(images.shape) == 4 and images.shape[-1] in (1, 3, 4):
+                parts.append(v1.summary.image("images", images))
+        return v1.summary.merge(parts, name="summary")
+
+
+def write_scalars(directory: str, values: dict[str, float], step: int) -> None:
+    """Appends scalars at a step to a directory's event files."""
+    with v1.summary.FileWriter(directory) as writer:
+        summary = v1.Summary(
+            value=[v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
+        )
+        writer.add_summary(summary, step)

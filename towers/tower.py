@@ -1,0 +1,294 @@
+"""Towers: the model's operations, traced once and stamped on every tower's device.
+
+Tracing runs the model's Python on placeholders in a graph of its own; that template
+holds the blocks, the loss and the gradients of one tower.  Stamping copies its nodes
+into the train graph under `tower_<i>/`, on that tower's device, with the placeholders
+replaced by the tower's batch and by the variables as this tower reads them.  Thirty-two
+towers thus cost one run of the model's Python, and cannot differ.
+
+What a tower differentiates is its share of the mean loss,
+
+    share_k = sum_b weight_kb x loss_kb / total weight of all towers,
+
+so the shares add up to the loss of the joined batch, exactly, for towers that saw
+fewer examples or none; and no gradient is ever divided.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+_STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial")
+
+
+class Tower(NamedTuple):
+    """What one tower hands to the reduction; pipelined or not."""
+
+    index: int
+    device: str
+    loss: tf.Tensor  # float32 scalar, this tower's share of the mean loss
+    gradients: list[Gradient]  # of the share, one per trainable variable
+    statistics: list[tf.Tensor]  # batch statistics, one per `Template.statistics`
+    metrics: dict[str, tf.Tensor]  # float32 scalars, shares of the means
+
+
+class StatisticRule(NamedTuple):
+    """Which variable follows a batch statistic, and how fast."""
+
+    variable: str
+    momentum: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What every tower computes; plain data, no devices.
+
+    Attributes:
+      model: a `models.Model` (or what has its `run`, `layers`, `loss`, `metrics`).
+      num_classes: of the data set.
+      training: with dropout, batch statistics and gradients, or without.
+      data_format: `NHWC` or `NCHW`.
+      dtype: of activations.
+      seed: of dropout.
+    """
+
+    model: Any
+    num_classes: int
+    training: bool = True
+    data_format: str = "NHWC"
+    dtype: tf.DType = tf.float32
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A traced tower, ready to be stamped.
+
+    Attributes:
+      graph_def: its nodes, without the unused ones.
+      trainable: names of the trainable variables, in order of creation.
+      reads: names of all variables that it reads.
+      loss: name of the loss tensor.
+      gradients: per trainable variable the names of one tensor, of the three of an
+        `IndexedSlices`, or none.
+      statistics: (rule, name of the tensor) of the batch statistics.
+      metrics: metric -> name of the tensor.
+      parameters: number of trainable parameters.
+    """
+
+    graph_def: v1.GraphDef
+    trainable: tuple[str, ...]
+    reads: tuple[str, ...]
+    loss: str
+    gradients: tuple[tuple[str, ...], ...]
+    statistics: tuple[tuple[StatisticRule, str], ...]
+    metrics: dict[str, str]
+    parameters: int
+
+
+def trace(
+    task: Task,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
+    *,
+    create: Callable[..., Any],
+) -> Template:
+    """Runs the model's Python once.
+
+    Args:
+      task: what to compute.
+      features: shape [batch, height, width, channels] and dtype of a tower's batch.
+      labels: shape [batch] and dtype.
+      create: called with (name, shape, dtype, initializer, trainable) when the model
+        first asks for a variable; makes it where it is to live.
+
+    Raises:
+      ValueError: the model does what towers cannot repeat: a stateful random
+        operation, a variable made without `get_variable`, a regularizer.
+    """
+    graph = tf.Graph()
+    variables = _Variables(create)
+    with graph.as_default():
+        batch = {
+            "features": v1.placeholder(features.dtype, features.shape, "features"),
+            "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
+            "weights": v1.placeholder(tf.float32, labels.shape, "weights"),
+            "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
+            "first": v1.placeholder(tf.int64, [], "first"),
+        }
+        nn = task.model.layers(
+            training=task.training,
+            num_classes=task.num_classes,
+            data_format=task.data_format,
+            dtype=task.dtype,
+            seed=task.seed,
+            first_example=batch["first"],
+        )
+        x = tf.cast(batch["features"], task.dtype)
+        if task.data_format == "NCHW":
+            x = tf.transpose(x, [0, 3, 1, 2])
+        with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+            outputs = task.model.run(x, nn)
+        shares = {"loss": task.model.loss(outputs, batch["labels"])}
+        shares |= task.model.metrics(outputs, batch["labels"])
+        share_of = batch["weights"] / batch["total_weight"]
+        shares = {
+            name: tf.reduce_sum(value * share_of, name=name)
+            for name, value in shares.items()
+        }
+        loss = shares.pop("loss")
+        trainable = variables.trainable
+        gradients = (
+            tf.gradients(loss, list(trainable.values())) if task.training else ()
+        )
+        _check_repeatable(graph)
+    return _template(graph, variables, loss, gradients, nn.statistics, shares)
+
+
+class _Variables:
+    """Hands the model a placeholder for every variable that it asks for."""
+
+    def __init__(self, create: Callable[..., Any]):
+        self._create = create
+        self.reads: dict[str, tf.Tensor] = {}
+        self.trainable: dict[str, tf.Tensor] = {}
+
+    def get(self, getter, name, *, shape=None, dtype=tf.float32, **options):
+        """A custom getter for `tf.compat.v1.variable_scope`."""
+        del getter
+        for option in ("regularizer", "constraint", "partitioner"):
+            if options.get(option) is not None:
+                raise ValueError(
+                    f"variable {name!r}: {option} is not taken from get_variable; "
+                    "weight decay belongs to the model's recipe"
+                )
+        if name not in self.reads:
+            trainable = options.get("trainable", True) is not False
+            shape = tf.TensorShape(shape)
+            self._create(name, shape, options.get("initializer"), trainable=trainable)
+            read = v1.placeholder(dtype, shape, f"read/{name}")
+            self.reads[name] = read
+            if trainable:
+                self.trainable[name] = read
+        return self.reads[name]
+
+
+def _check_repeatable(graph: tf.Graph) -> None:
+    """Refuses what would make the result depend on the number of towers."""
+    if graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES):
+        made = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)[0]
+        raise ValueError(
+            f"variable {made.name!r} was made without get_variable; towers share "
+            "variables by name, so make it with tf.compat.v1.get_variable"
+        )
+    for op in graph.get_operations():
+        if op.op_def.is_stateful and any(t in op.type for t in _STATEFUL_DRAWS):
+            raise ValueError(
+                f"operation {op.name!r} draws with the stateful {op.type}: its numbers "
+                "would change with the number of towers; use nn.dropout, or "
+                "tf.random.stateless_* with a seed made from the example"
+            )
+
+
+def _template(graph, variables, loss, gradients, statistics, metrics) -> Template:
+    def names(gradient: Gradient) -> tuple[str, ...]:
+        if gradient is None:
+            return ()
+        if isinstance(gradient, tf.IndexedSlices):
+            parts = (gradient.values, gradient.indices, gradient.dense_shape)
+            return tuple(part.name for part in parts)
+        return (gradient.name,)
+
+    gradient_names = tuple(names(gradient) for gradient in gradients)
+    statistic_names = tuple(
+        (
+            StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum),
+            s.value.name,
+        )
+        for s in statistics
+    )
+    metric_names = {name: value.name for name, value in metrics.items()}
+    outputs = [loss.name, *metric_names.values()]
+    outputs += [name for names_ in gradient_names for name in names_]
+    outputs += [name for _, name in statistic_names]
+    kept = _ancestors([graph.get_tensor_by_name(name).op for name in outputs])
+    graph_def = graph.as_graph_def()
+    used = [node for node in graph_def.node if node.name in kept]
+    del graph_def.node[:]
+    graph_def.node.extend(used)
+    return Template(
+        graph_def=graph_def,
+        trainable=tuple(variables.trainable),
+        reads=tuple(name for name in variables.reads if f"read/{name}" in kept),
+        loss=loss.name,
+        gradients=gradient_names,
+        statistics=statistic_names,
+        metrics=metric_names,
+        parameters=sum(v.shape.num_elements() for v in variables.trainable.values()),
+    )
+
+
+def _ancestors(ops: list[tf.Operation]) -> set[str]:
+    """Names of the operations that these need, and their own."""
+    found: set[str] = set()
+    while ops:
+        op = ops.pop()
+        if op.name not in found:
+            found.add(op.name)
+            ops += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return found
+
+
+def stamp(
+    template: Template,
+    index: int,
+    *,
+    scope: str,
+    device: str,
+    inputs: dict[str, tf.Tensor],
+    reads: dict[str, tf.Tensor],
+) -> Tower:
+    """Copies the template into the current graph as one tower.
+
+    Args:
+      template: from `trace`.
+      index: of the tower.
+      scope: prefix of its operations' names, `tower_0` or the like.
+      device: where they go.
+      inputs: `features`, `labels`, `weights`, `total_weight`, `first`.
+      reads: variable name -> its value as this tower reads it.
+    """
+    kept = {node.name for node in template.graph_def.node}
+    inputs = {name: tensor for name, tensor in inputs.items() if name in kept}
+    inputs |= {f"read/{name}": reads[name] for name in template.reads}
+    for node in template.graph_def.node:
+        node.device = device
+    wanted = [template.loss, *template.metrics.values()]
+    wanted += [name for names in template.gradients for name in names]
+    wanted += [name for _, name in template.statistics]
+    # The scope is absolute: a caller's name scope does not move a tower.
+    with v1.name_scope(None), tf.device(None):
+        found = tf.import_graph_def(
+            template.graph_def, inputs, return_elements=wanted, name=scope
+        )
+    of = dict(zip(wanted, found))
+    return Tower(
+        index=index,
+        device=device,
+        loss=of[template.loss],
+        gradients=[_gradient([of[name] for name in g]) for g in template.gradients],
+        statistics=[of[name] for _, name in template.statistics],
+        metrics={name: of[tensor] for name, tensor in template.metrics.items()},
+    )
+
+
+def _gradient(parts: list[tf.Tensor]) -> Gradient:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)

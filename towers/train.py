@@ -1,0 +1,72 @@
+"""The main: flags -> parts -> one graph -> one session.
+
+python -m towers.train --num_gpus=4
+"""
+
+import sys
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+import models
+from flags import parse
+from towers import explain, plan, run, watch
+from towers.checkpoint import CheckpointError
+from towers.hooks import Console, NanLossError
+from towers.optimizer import OPTIMIZERS
+from towers.variable_update import VARIABLE_UPDATES
+
+# Flag -> the table that its values are names in.
+CHOICES = {
+    "model": models.MODELS,
+    "optimizer": OPTIMIZERS,
+    "variable_update": VARIABLE_UPDATES,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the command line asks for; returns the exit status."""
+    console = Console(sys.stdout)
+    try:
+        parts = _read(sys.argv if argv is None else argv)
+        if parts.config.evaluation.eval:
+            return watch.evaluate_checkpoints(parts, console)
+        return run.train(parts, console)
+    except (parse.UsageError, plan.PlanError) as error:
+        return _refuse(error.errors, status=2)
+    except ValueError as error:
+        return _refuse([str(error)], status=2)
+    except (NanLossError, CheckpointError) as error:
+        return _refuse([str(error)], status=1)
+    except tf.errors.OpError as error:
+        sentence = explain.operation_error(error)
+        if sentence is None:
+            raise
+        return _refuse([sentence], status=1)
+
+
+def _read(argv: Sequence[str]) -> plan.Plan:
+    """The parts that the command line names; all its errors at once."""
+    try:
+        config, errors = parse.parse(argv, CHOICES), []
+    except parse.UsageError as error:
+        if error.config is None:
+            raise
+        config, errors = error.config, error.errors
+    try:
+        parts = plan.make(config, models.get)
+    except plan.PlanError as error:
+        errors = errors + error.errors
+    if errors:
+        raise parse.UsageError(errors)
+    return parts
+
+
+def _refuse(errors: Sequence[str], *, status: int) -> int:
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
