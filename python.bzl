@@ -1,4 +1,4 @@
-"""One Bazel target per Python file of a folder."""
+"""One Bazel target per Python file."""
 
 _EVERYBODY = ["//visibility:public"]
 
@@ -24,8 +24,32 @@ def python_files(deps):
         visibility = _EVERYBODY,
         deps = [":" + name for name in deps],
     )
+    _source()
 
-    # For tests that read the source.
+def python_tests(options):
+    """A test for each `*_test.py` of this folder, which may import the whole project.
+
+    Args:
+      options: test -> how it differs from the others, by `py_test`'s names.
+    """
+    for file in native.glob(["*_test.py"]):
+        name = file[:-len(".py")]
+        native.py_test(
+            name = name,
+            srcs = [file],
+            deps = [
+                "//:documents",
+                "//benchmarks",
+                "//flags",
+                "//models",
+                "//towers",
+            ],
+            **options.get(name, {})
+        )
+    _source()
+
+def _source():
+    """The folder's files, for a test that reads them."""
     native.filegroup(
         name = "source",
         srcs = native.glob(["*.py"]) + ["BUILD"],

@@ -1,6 +1,6 @@
-"""A multilayer perceptron, the 2NN of the federated averaging paper.
+"""A multilayer perceptron: the `2NN` of the federated averaging paper.
 
-McMahan, Moore, Ramage, Hampson, Agueera y Arcas: Communication-Efficient Learning of
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of
 Deep Networks from Decentralized Data, AISTATS 2017, arXiv:1602.05629.
 """
 
@@ -15,12 +15,12 @@ def hidden(x, nn):
 
 
 def logits(x, nn):
-    """The classes."""
+    """One number per class."""
     return nn.dense(x, nn.num_classes)
 
 
 def mlp() -> Model:
-    """Two hidden layers on handwritten digits."""
+    """Two hidden layers; trains on the embedded digits in a few seconds."""
     return Model(
         name="mlp",
         blocks=(("hidden1", hidden), ("hidden2", hidden), ("logits", logits)),
@@ -32,8 +32,10 @@ def mlp() -> Model:
         ),
         recipe=Recipe(
             batch_size=32,
-            schedule=Schedule(rates=(0.05,)),
-            num_epochs=30,
+            # Good from 1 tower to 16 as it stands, so the rate does not grow with them.
+            schedule=Schedule(rates=(0.2, 0.02), epochs=(30,), warmup_epochs=2),
+            num_epochs=40,
+            weight_decay=0.002,
         ),
         num_parameters=199_210,
     )

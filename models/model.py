@@ -166,8 +166,7 @@ class Model:
       loss: (outputs of the last block, labels) -> float32 [batch], per example.
       metrics: (outputs, labels) -> {name: float32 [batch]}, per example.
       layers: makes the `nn` of each tower; `models.layers.Layers` or one like it.
-      num_parameters: the published count of trainable parameters for `images` as
-        they stand here, or 0 when none is published.
+      num_parameters: trainable ones, for `images` as they stand here; 0: not counted.
     """
 
     name: str

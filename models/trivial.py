@@ -1,4 +1,4 @@
-"""Next to nothing: to measure everything around the model.
+"""Next to no model, to measure everything around it.
 
 The layers are those of tf_cnn_benchmarks' `trivial`, so that throughput compares.
 """
@@ -19,22 +19,21 @@ def wide(x, nn):
 
 
 def logits(x, nn):
-    """The classes."""
+    """One number per class."""
     return nn.dense(x, nn.num_classes)
 
 
 def trivial() -> Model:
-    """Three dense layers on an ImageNet-sized image."""
+    """Three dense layers on an image of ImageNet's size."""
     return Model(
         name="trivial",
         blocks=(("narrow", narrow), ("wide", wide), ("logits", logits)),
-        images=Images(
-            shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"
-        ),
+        images=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=32,
             schedule=Schedule(rates=(0.005,)),
             optimizer="sgd",
             weight_decay=4e-5,
         ),
+        num_parameters=4_263_877,
     )

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
+
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written; the ones before it are whole."""
 

@@ -66,7 +66,7 @@ def attach(
         feed.batches,
         placement,
         mode,
-        total_weight=tf.constant(1.0),
+        total_weights=[tf.constant(1.0)] * len(feed.batches),
         scope="eval_tower",
         averages=averages,
     )

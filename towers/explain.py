@@ -4,14 +4,13 @@ import re
 
 import tensorflow as tf
 
-from towers import inputs
 
-
-def operation_error(error: tf.errors.OpError) -> str | None:
+def operation_error(error: tf.errors.OpError, source) -> str | None:
     """What went wrong and what to do, or None when it is nobody's mistake.
 
     Args:
       error: from a session call.
+      source: of the batches, of `inputs`.
     """
     text = error.message or ""
     placed = re.search(
@@ -32,4 +31,4 @@ def operation_error(error: tf.errors.OpError) -> str | None:
             "out of memory: lower --batch_size"
             f" ({text.strip().splitlines()[0][:160] if text else ''})"
         )
-    return inputs.explain(error)
+    return source.explain(error)

@@ -17,7 +17,7 @@ from towers.inputs import Batch, Feed
 from towers.optimizer import Update
 from towers.placement import Placement
 from towers.tower import Task, Template, Tower
-from towers.variable_update import VARIABLE_UPDATES
+from towers.variable_update import VARIABLE_UPDATES, Exchange
 
 v1 = tf.compat.v1
 
@@ -31,6 +31,7 @@ class Options:
       data_format: `NHWC` or `NCHW`.
       seed: of initial values and dropout.
       variable_update: a row of `variable_update.VARIABLE_UPDATES`.
+      exchange: how replicas' gradients are reduced.
       limit: how many examples of the stream count; None for all.
     """
 
@@ -38,6 +39,7 @@ class Options:
     data_format: str = "NHWC"
     seed: int = 1234
     variable_update: str = "parameter_server"
+    exchange: Exchange = Exchange()
     limit: int | None = None
 
 
@@ -91,7 +93,9 @@ def build(
     """
     graph = tf.Graph()
     with graph.as_default():
-        mode = VARIABLE_UPDATES[options.variable_update](placement, seed=options.seed)
+        mode = VARIABLE_UPDATES[options.variable_update](
+            placement, seed=options.seed, exchange=options.exchange
+        )
         with tf.device(placement.master):
             global_step = v1.train.create_global_step()
             position = _counter("position")
@@ -110,19 +114,17 @@ def build(
             data_format=options.data_format,
             seed=options.seed,
         )
-        with tf.name_scope("examples"), tf.device(placement.master):
-            weights = [tf.reduce_sum(batch.weights) for batch in feed.batches]
-            # A step may lie beyond the last example as a whole: nothing is learnt.
-            total_weight = tf.maximum(tf.add_n(weights), 1.0)
+        with tf.device(placement.master):
+            seen = _examples_seen(feed.batches, joined=mode.exchanges)
         template, towers = stamp_towers(
-            task, feed.batches, placement, mode, total_weight=total_weight
+            task, feed.batches, placement, mode, total_weights=seen
         )
         variables = [mode.variables[name] for name in template.trainable]
         changes = mode.apply(towers, template.trainable, update, rate)
         changes += _follow_statistics(towers, template, mode)
         averages, follow = _moving_averages(variables, update, global_step, changes)
         with tf.device(placement.master):
-            loss, metrics = join_shares(towers)
+            loss, metrics = join_shares(towers, joined=mode.exchanges)
             penalty = update.penalty(variables)
             total_loss = loss if penalty is None else loss + penalty
             consumed = _advance(position, now, options, len(towers))
@@ -163,7 +165,7 @@ def stamp_towers(
     placement: Placement,
     mode,
     *,
-    total_weight: tf.Tensor,
+    total_weights: Sequence[tf.Tensor],
     scope: str = "tower",
     averages: dict[str, tf.Variable] | None = None,
 ) -> tuple[Template, list[Tower]]:
@@ -174,7 +176,7 @@ def stamp_towers(
       batches: one per tower.
       placement: where the towers are.
       mode: makes the variables and says how each tower reads them.
-      total_weight: what the towers' shares are shares of; 1 makes them sums.
+      total_weights: what each tower's shares are shares of; 1 makes them sums.
       scope: prefix of the towers' names.
       averages: variables that are read in place of those they are the averages of.
     """
@@ -196,21 +198,43 @@ def stamp_towers(
             index,
             scope=f"{scope}_{index}",
             device=device,
-            inputs={**batch._asdict(), "total_weight": total_weight},
+            inputs={**batch._asdict(), "total_weight": total_weights[index]},
             reads=reads,
         )
         towers.append(tower)
     return template, towers
 
 
-def join_shares(towers: Sequence[Tower]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Loss and metrics of the joined batch: the sums of the towers' shares."""
-    loss = tf.add_n([tower.loss for tower in towers], name="loss")
+def join_shares(
+    towers: Sequence[Tower], *, joined: bool = True
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Loss and metrics of a step.
+
+    Args:
+      towers: of the step.
+      joined: whether the towers' shares add up to a mean; otherwise each tower has a
+        mean of its own, and the mean of these is taken.
+    """
+    part = 1.0 if joined else 1.0 / len(towers)
+
+    def join(shares: list[tf.Tensor], name: str) -> tf.Tensor:
+        return tf.multiply(tf.add_n(shares), part, name=name)
+
+    loss = join([tower.loss for tower in towers], "loss")
     metrics = {
-        name: tf.add_n([tower.metrics[name] for tower in towers], name=name)
+        name: join([tower.metrics[name] for tower in towers], name)
         for name in towers[0].metrics
     }
     return loss, metrics
+
+
+def _examples_seen(batches: Sequence[Batch], *, joined: bool) -> list[tf.Tensor]:
+    """What each tower's shares are shares of: all examples of the step, or its own."""
+    weights = [tf.reduce_sum(batch.weights) for batch in batches]
+    if joined:
+        weights = [tf.add_n(weights)] * len(weights)
+    # A step may lie beyond the last example as a whole: then nothing is learnt.
+    return [tf.maximum(weight, 1.0) for weight in weights]
 
 
 def _counter(name: str) -> tf.Variable:

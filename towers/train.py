@@ -27,6 +27,7 @@ CHOICES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; returns the exit status."""
     console = Console(sys.stdout)
+    parts = None
     try:
         parts = _read(sys.argv if argv is None else argv)
         if parts.config.evaluation.eval:
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (NanLossError, CheckpointError) as error:
         return _refuse([str(error)], status=1)
     except tf.errors.OpError as error:
-        sentence = explain.operation_error(error)
+        sentence = explain.operation_error(error, parts.source)
         if sentence is None:
             raise
         return _refuse([sentence], status=1)

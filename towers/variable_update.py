@@ -5,17 +5,44 @@ gradients become one update.  The towers do not know the mode, and the mode does
 know how a tower came about.
 """
 
+import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers import reduction
+from towers import packing, reduction
 from towers.optimizer import OPTIMIZERS, Update
 from towers.placement import Placement
 from towers.tower import Tower
 
 v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """How the replicas' gradients are reduced.
+
+    Attributes:
+      all_reduce_spec: in the grammar of `spec`.
+      gradient_repacking: 0, or the number of equal packs for all gradients.
+      small_bytes: gradients up to this size are reduced in groups.
+      small_group: most gradients in one group.
+    """
+
+    all_reduce_spec: str = "pscpu"
+    gradient_repacking: int = 0
+    small_bytes: int = 0
+    small_group: int = 10
+
+    def reduce_all(self, hosts: Sequence[str]) -> reduction.ReduceAll:
+        """The reduction of all gradients that these settings describe."""
+        reduce = reduction.from_spec(self.all_reduce_spec, hosts)
+        if self.gradient_repacking:
+            return packing.equal(self.gradient_repacking, reduce)
+        if self.small_bytes:
+            return packing.small(self.small_bytes, self.small_group, reduce)
+        return reduction.each(reduce)
 
 
 class ParameterServer:
@@ -26,14 +53,20 @@ class ParameterServer:
     device; their mean is formed and applied there.
     """
 
-    def __init__(self, placement: Placement, *, seed: int = 0, algorithm: str = ""):
-        self._placement = placement
-        self._seed = seed
-        self._reduce = reduction.REDUCTIONS[algorithm or "pscpu"]
-        self._graph = v1.get_default_graph()
-        self._load = dict.fromkeys(placement.parameters, 0)
+    exchanges = True  # whether the towers' gradients meet
+    description = "one copy; the mean gradient is formed and applied beside it"
+
+    def __init__(
+        self, placement: Placement, *, seed: int = 0, exchange: Exchange = Exchange()
+    ):
+        if exchange != Exchange():
+            raise ValueError(
+                "--all_reduce_spec, --gradient_repacking and --agg_small_grads_* are "
+                "about replicas; write --variable_update=replicated with them"
+            )
+        self._store = _Store(placement.parameters, seed)
         self._reads: dict[str, tf.Tensor] = {}
-        self.variables: dict[str, tf.Variable] = {}
+        self.variables: dict[str, tf.Variable] = self._store.variables
 
     def create(
         self,
@@ -44,31 +77,12 @@ class ParameterServer:
         trainable: bool,
     ) -> None:
         """Makes a float32 variable unless there is one of this name."""
-        if name in self.variables:
-            return
-        where = min(self._load, key=self._load.__getitem__)
-        self._load[where] += 4 * shape.num_elements()
-        with (
-            self._graph.as_default(),
-            tf.device(where),
-            v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
-        ):
-            self.variables[name] = v1.get_variable(
-                name,
-                shape,
-                tf.float32,
-                seeded(initializer, name, self._seed),
-                trainable=trainable,
-            )
+        self._store.create(name, shape, initializer, trainable=trainable)
 
     def read(self, name: str, tower: int) -> tf.Tensor:
         """The variable's value as the tower reads it: once a step for all towers."""
         del tower
-        if name not in self._reads:
-            variable = self.variables[name]
-            with tf.name_scope("read/"), tf.device(variable.device):
-                self._reads[name] = variable.read_value()
-        return self._reads[name]
+        return _read_once(self._reads, name, self.variables[name])
 
     def apply(
         self, towers: Sequence[Tower], names: Sequence[str], update: Update, rate
@@ -89,16 +103,9 @@ class ParameterServer:
             means = reduction.mean(
                 [tower.gradients for tower in towers],
                 [[variable.device] for variable in variables],
-                reduce=self._reduce,
             )
-        with tf.name_scope("update"):
-            gradients = update.decay([copies[0] for copies in means], variables)
-            optimizer = OPTIMIZERS[update.optimizer].make(rate, update.settings)
-            pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
-            # A gradient need not depend on its variable's value, yet the variable
-            # must not change before every tower has read it.
-            with tf.control_dependencies([tf.group(*self._reads.values())]):
-                return [optimizer.apply_gradients(pairs)]
+        gradients = [copies[0] for copies in means]
+        return [_update_one_copy(gradients, variables, self._reads, update, rate)]
 
     def sync(self) -> tf.Operation:
         """What must run after initialisation or restore: nothing, with one copy."""
@@ -109,7 +116,186 @@ class ParameterServer:
         return {variable.op.name: variable for variable in variables}
 
 
-VARIABLE_UPDATES = {"parameter_server": ParameterServer}
+class Replicated:
+    """A replica of every trainable variable on each tower's device.
+
+    The gradients are all-reduced, and every tower applies the mean to its own replica,
+    so the replicas stay bit-equal.  The first tower's replicas carry the plain names
+    and are the ones saved.  Moving averages of batch norm exist once, beside them.
+    """
+
+    exchanges = True
+    description = "a replica per tower; each applies the all-reduced mean gradient"
+
+    def __init__(
+        self, placement: Placement, *, seed: int = 0, exchange: Exchange = Exchange()
+    ):
+        self._placement = placement
+        self._exchange = exchange
+        first, *others = placement.towers
+        self._stores = [_Store([first], seed)]
+        self._stores += [
+            _Store([device], seed, prefix=f"replica_{k}/")
+            for k, device in enumerate(others, start=1)
+        ]
+        self._reads: list[dict[str, tf.Tensor]] = [{} for _ in placement.towers]
+        self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
+        self.variables: dict[str, tf.Variable] = self._stores[0].variables
+
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+    ) -> None:
+        """Makes a float32 variable, and its replicas if it is trained."""
+        for store in self._stores if trainable else self._stores[:1]:
+            store.create(name, shape, initializer, trainable=trainable)
+
+    def read(self, name: str, tower: int) -> tf.Tensor:
+        """The value of the tower's own replica."""
+        own = self._stores[tower].variables.get(name)
+        if own is None:
+            return _read_once(self._reads[0], name, self.variables[name])
+        return _read_once(self._reads[tower], name, own)
+
+    def apply(
+        self, towers: Sequence[Tower], names: Sequence[str], update: Update, rate
+    ) -> list[tf.Operation]:
+        """The updates of all replicas; as `ParameterServer.apply` has it."""
+        with tf.name_scope("reduction"):
+            means = reduction.mean(
+                [tower.gradients for tower in towers],
+                [self._placement.towers] * len(names),
+                reduce_all=self._exchange.reduce_all(self._placement.hosts),
+            )
+        return self._apply_each(
+            [[copies[k] for copies in means] for k in range(len(towers))],
+            names,
+            update,
+            rate,
+        )
+
+    def _apply_each(self, gradients, names, update: Update, rate):
+        """Every tower's gradients to its own replicas."""
+        changes = []
+        for k, own in enumerate(gradients):
+            before = {v.ref() for v in v1.global_variables()}
+            variables = [self._stores[k].variables[name] for name in names]
+            with tf.device(self._placement.towers[k]):
+                changes.append(
+                    _update_one_copy(own, variables, self._reads[k], update, rate)
+                )
+            made = [v for v in v1.global_variables() if v.ref() not in before]
+            self._slots[k] = made
+        return changes
+
+    def replicas(self) -> dict[str, list[tf.Variable]]:
+        """Name -> replicas, in tower order, of variables and optimizer slots."""
+        found = {}
+        for name, first in self.variables.items():
+            copies = [store.variables.get(name) for store in self._stores]
+            if None not in copies:
+                found[first.op.name] = copies
+        for copies in zip(*self._slots):
+            found[copies[0].op.name] = list(copies)
+        return found
+
+    def sync(self) -> tf.Operation:
+        """Copies the first tower's replicas, slots too, to all others."""
+        copies = []
+        for first, *others in self.replicas().values():
+            with tf.device(first.device):
+                value = first.read_value()
+            for other in others:
+                with tf.device(other.device):
+                    copies.append(other.assign(value, read_value=False))
+        return tf.group(*copies)
+
+    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
+        """Checkpoint name -> variable: of the replicas, the first tower's."""
+        later = {v.ref() for copies in self.replicas().values() for v in copies[1:]}
+        return {v.op.name: v for v in variables if v.ref() not in later}
+
+
+class Independent(Replicated):
+    """A replica per tower and no exchange: the upper bound on speed.
+
+    Every tower trains a model of its own on its share of the data, by the mean of its
+    own examples.  The first tower's model is the one saved, and the one that a resumed
+    run gives to all.
+    """
+
+    exchanges = False
+
+    description = "a replica per tower, no exchange: it does NOT train one model"
+
+    def apply(
+        self, towers: Sequence[Tower], names: Sequence[str], update: Update, rate
+    ) -> list[tf.Operation]:
+        """Each tower's own gradients, applied to its own replicas."""
+        return self._apply_each(
+            [tower.gradients for tower in towers], names, update, rate
+        )
+
+
+# name -> mode.  A new mode is one class and one row.
+VARIABLE_UPDATES = {
+    "parameter_server": ParameterServer,
+    "replicated": Replicated,
+    "independent": Independent,
+}
+
+
+class _Store:
+    """Float32 variables by name, each on the device that holds the fewest bytes."""
+
+    def __init__(self, devices: Sequence[str], seed: int, prefix: str = ""):
+        self._load = dict.fromkeys(devices, 0)
+        self._seed = seed
+        self._prefix = prefix
+        self._graph = v1.get_default_graph()
+        self.variables: dict[str, tf.Variable] = {}
+
+    def create(self, name, shape, initializer, *, trainable: bool) -> None:
+        if name in self.variables:
+            return
+        where = min(self._load, key=self._load.__getitem__)
+        self._load[where] += 4 * shape.num_elements()
+        with (
+            self._graph.as_default(),
+            tf.device(where),
+            v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
+        ):
+            self.variables[name] = v1.get_variable(
+                self._prefix + name,
+                shape,
+                tf.float32,
+                seeded(initializer, name, self._seed),
+                trainable=trainable,
+            )
+
+
+def _read_once(reads: dict[str, tf.Tensor], name: str, variable) -> tf.Tensor:
+    if name not in reads:
+        with v1.name_scope("read/"), tf.device(variable.device):
+            reads[name] = variable.read_value()
+    return reads[name]
+
+
+def _update_one_copy(
+    gradients, variables, reads: dict[str, tf.Tensor], update: Update, rate
+) -> tf.Operation:
+    """Weight decay and optimizer on one copy of the variables."""
+    gradients = update.decay(gradients, variables)
+    optimizer = OPTIMIZERS[update.optimizer].make(rate, update.settings)
+    pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
+    # A gradient need not depend on its variable's value, yet the variable must
+    # not change before every tower has read it.
+    with tf.control_dependencies([tf.group(*reads.values())]):
+        return optimizer.apply_gradients(pairs)
 
 
 def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:

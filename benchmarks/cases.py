@@ -1,0 +1,90 @@
+"""What is compared: a model, a number of towers, a batch size; and for how long."""
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+DEFAULT = (
+    "lenet:1x32,lenet:4x8,resnet20:1x128,resnet20:4x32,"
+    "resnet50:1x16,resnet50:4x4,alexnet:1x32,alexnet:4x8"
+)
+
+# Images/s on 2 cores, to guess how many steps fill the time; only the order of
+# magnitude matters.
+SPEEDS = {
+    "alexnet": 70,
+    "lenet": 3000,
+    "mlp": 20_000,
+    "resnet20": 1000,
+    "resnet50": 14,
+}
+UNKNOWN_SPEED = 10  # better a short run than one of an hour
+
+LEAST_STEPS = 10
+LEAST_WARMUP = 3  # the first steps make kernels, threads and memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model on towers; written `lenet:4x8`.
+
+    Attributes:
+      model: as `--model` takes it.
+      towers: how many.
+      batch_size: examples per tower and step.
+    """
+
+    model: str
+    towers: int
+    batch_size: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Case":
+        """The case that is written `MODEL:TOWERSxBATCH`.
+
+        Raises:
+          ValueError: it is written otherwise.
+        """
+        match = re.fullmatch(r"(.+):([1-9]\d*)x([1-9]\d*)", text.strip())
+        if not match:
+            raise ValueError(f"{text!r}: a case is MODEL:TOWERSxBATCH, as lenet:4x8")
+        return cls(match[1], int(match[2]), int(match[3]))
+
+    def __str__(self) -> str:
+        return f"{self.model}:{self.towers}x{self.batch_size}"
+
+    @property
+    def examples(self) -> int:
+        """Per step, over all towers."""
+        return self.towers * self.batch_size
+
+    @property
+    def joined(self) -> "Case":
+        """One tower on as many examples."""
+        return Case(self.model, 1, self.examples)
+
+
+class Length(NamedTuple):
+    """How many steps a run takes."""
+
+    steps: int  # timed
+    warmup: int  # before them, not timed
+
+
+def parse_list(text: str) -> list[Case]:
+    """The cases of `lenet:1x32,lenet:4x8`.
+
+    Raises:
+      ValueError: one of them is none, or stands there twice.
+    """
+    cases = [Case.parse(part) for part in text.split(",")]
+    if len(set(cases)) < len(cases):
+        raise ValueError(f"{text!r} names a case twice")
+    return cases
+
+
+def length(case: Case, seconds: float) -> Length:
+    """How many steps fill about so many seconds on 2 cores."""
+    speed = SPEEDS.get(case.model, UNKNOWN_SPEED)
+    steps = max(LEAST_STEPS, round(seconds * speed / case.examples))
+    return Length(steps, max(LEAST_WARMUP, steps // 10))

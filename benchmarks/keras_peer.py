@@ -1,0 +1,195 @@
+"""Keras on the same models: `fit`, under `MirroredStrategy` for several devices.
+
+    python -m benchmarks.keras_peer --model=lenet --num_devices=4 --batch_size=8
+
+The models have this project's layers one by one, which tests/keras_peer_test.py holds
+by running both on the same weights.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+layers = tf.keras.layers
+
+
+def _conv(x, filters: int, kernel: int, strides: int = 1):
+    """A convolution without bias; (kernel - 1) // 2 zeros around it when strided."""
+    if strides > 1 and kernel > 1:
+        x = layers.ZeroPadding2D((kernel - 1) // 2)(x)
+    padding = "same" if strides == 1 else "valid"
+    return layers.Conv2D(filters, kernel, strides, padding, use_bias=False)(x)
+
+
+def _batch_norm(x, activation: str = "linear"):
+    x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+    return x if activation == "linear" else layers.Activation(activation)(x)
+
+
+def mlp(x):
+    """Two hidden layers."""
+    x = layers.Flatten()(x)
+    for _ in range(2):
+        x = layers.Dense(200, activation="relu")(x)
+    return layers.Dense(10)(x)
+
+
+def lenet(x):
+    """Two convolutions and a dense layer."""
+    for filters in (32, 64):
+        x = layers.Conv2D(filters, 5, padding="same", activation="relu")(x)
+        x = layers.MaxPool2D(2)(x)
+    x = layers.Dense(512, activation="relu")(layers.Flatten()(x))
+    return layers.Dense(1001)(x)
+
+
+def alexnet(x):
+    """Five convolutions and three dense layers."""
+    x = layers.Conv2D(64, 11, 4, activation="relu")(x)
+    x = layers.MaxPool2D(3, 2)(x)
+    x = layers.Conv2D(192, 5, padding="same", activation="relu")(x)
+    x = layers.MaxPool2D(3, 2)(x)
+    for filters in (384, 384, 256):
+        x = layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
+    x = layers.Flatten()(layers.MaxPool2D(3, 2)(x))
+    for _ in range(2):
+        x = layers.Dropout(0.5)(layers.Dense(4096, activation="relu")(x))
+    return layers.Dense(1001)(x)
+
+
+def resnet20(x):
+    """He et al.'s for CIFAR-10, with identities that have no parameters."""
+    x = _batch_norm(_conv(x, 16, 3), "relu")
+    for filters in (16, 32, 64):
+        for unit in range(3):
+            strides = 2 if filters > 16 and unit == 0 else 1
+            y = _batch_norm(_conv(x, filters, 3, strides), "relu")
+            y = _batch_norm(_conv(y, filters, 3))
+            if strides > 1:
+                x = layers.AveragePooling2D(1, strides)(x)
+                # Zeros for the channels that x has not got; Keras pads the second and
+                # third axis, so the channels take the place of one of them.
+                x = layers.Permute((1, 3, 2))(x)
+                x = layers.ZeroPadding2D((0, filters // 4))(x)
+                x = layers.Permute((1, 3, 2))(x)
+            x = layers.ReLU()(layers.Add()([y, x]))
+    return layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
+
+
+def resnet50(x):
+    """He et al.'s for ImageNet, version 1: strides in the 1 x 1 convolutions."""
+    x = _batch_norm(_conv(x, 64, 7, 2), "relu")
+    x = layers.MaxPool2D(3, 2, padding="same")(x)
+    for filters, units in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for unit in range(units):
+            strides = 2 if filters > 64 and unit == 0 else 1
+            y = _batch_norm(_conv(x, filters, 1, strides), "relu")
+            y = _batch_norm(_conv(y, filters, 3), "relu")
+            y = _batch_norm(_conv(y, 4 * filters, 1))
+            if unit == 0:
+                x = _batch_norm(_conv(x, 4 * filters, 1, strides))
+            x = layers.ReLU()(layers.Add()([y, x]))
+    return layers.Dense(1001)(layers.GlobalAveragePooling2D()(x))
+
+
+class Row(NamedTuple):
+    """A model."""
+
+    network: Callable  # images -> logits
+    shape: tuple[int, int, int]  # of an image
+    num_classes: int
+
+
+MODELS = {
+    "alexnet": Row(alexnet, (227, 227, 3), 1001),
+    "lenet": Row(lenet, (28, 28, 3), 1001),
+    "mlp": Row(mlp, (28, 28, 1), 10),
+    "resnet20": Row(resnet20, (32, 32, 3), 10),
+    "resnet50": Row(resnet50, (224, 224, 3), 1001),
+}
+
+
+def build(name: str) -> tf.keras.Model:
+    """The model, not compiled."""
+    images = layers.Input(MODELS[name].shape)
+    return tf.keras.Model(images, MODELS[name].network(images))
+
+
+class Stopwatch(tf.keras.callbacks.Callback):
+    """Times the steps after the warm-up.
+
+    Attributes:
+      seconds: that they took.
+    """
+
+    def __init__(self, warmup: int):
+        super().__init__()
+        self._warmup = warmup
+        self._begun = 0.0
+        self.seconds = 0.0
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Starts after the last step of the warm-up; notes the time after others."""
+        if batch + 1 == self._warmup:
+            self._begun = time.perf_counter()
+        self.seconds = time.perf_counter() - self._begun
+
+
+def train(options: argparse.Namespace) -> float:
+    """Trains on one batch over and over; returns images/s."""
+    row = MODELS[options.model]
+    examples = options.num_devices * options.batch_size
+    generator = np.random.default_rng(0)
+    images = generator.random((examples, *row.shape), np.float32)
+    labels = generator.integers(0, row.num_classes, examples)
+    batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
+    with _strategy(options.num_devices).scope():
+        model = build(options.model)
+        model.compile(
+            tf.keras.optimizers.SGD(options.learning_rate),
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile="auto" if options.xla else False,
+        )
+    stopwatch = Stopwatch(options.num_warmup_batches)
+    model.fit(
+        batches,
+        steps_per_epoch=options.num_warmup_batches + options.num_batches,
+        verbose=0,
+        callbacks=[stopwatch],
+    )
+    return examples * options.num_batches / stopwatch.seconds
+
+
+def _strategy(num_devices: int) -> tf.distribute.Strategy:
+    """Of that many logical CPU devices; TensorFlow's default for one."""
+    if num_devices == 1:
+        return tf.distribute.get_strategy()
+    device = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        device, [tf.config.LogicalDeviceConfiguration()] * num_devices
+    )
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_devices)])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains as the flags say and prints the total line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", choices=MODELS, default="lenet")
+    parser.add_argument("--num_devices", type=int, default=1)
+    parser.add_argument("--batch_size", type=int, default=32, help="per device")
+    parser.add_argument("--num_batches", type=int, default=100, help="timed steps")
+    parser.add_argument("--num_warmup_batches", type=int, default=10)
+    parser.add_argument("--learning_rate", type=float, default=1e-5)
+    parser.add_argument("--xla", action=argparse.BooleanOptionalAction, default=False)
+    rate = train(parser.parse_args(argv))
+    print(f"total images/sec: {rate:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What the numbers were measured on."""
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import process
+
+_VERSIONS = """
+import importlib.metadata, json, platform, sys
+found = {"python": platform.python_version()}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+def facts() -> dict[str, Any]:
+    """The machine, and how busy it is now."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load": os.getloadavg(),
+    }
+
+
+def versions(python: str, packages: Sequence[str]) -> dict[str, str]:
+    """The versions of those packages that an interpreter has, and its own.
+
+    Empty if there is no such interpreter.
+    """
+    command = process.Command([python, "-c", _VERSIONS, *packages])
+    try:
+        finished = process.run(command, timeout=60)
+    except OSError:
+        return {}
+    return json.loads(finished.lines[-1][1]) if finished.status == 0 else {}
+
+
+def revision(directory: str) -> str | None:
+    """The git commit of a checkout, with `+` if files were changed since."""
+    said = []
+    for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        command = process.Command(["git", *arguments], cwd=directory)
+        try:
+            finished = process.run(command, timeout=60)
+        except OSError:
+            return None
+        if finished.status:
+            return None
+        said.append([text for _, text in finished.lines])
+    return said[0][0] + ("+" if said[1] else "")
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,193 @@
+"""This project and its peers: how each is told to train a case.
+
+All of them: float32, plain SGD at one small rate without weight decay, synthetic data,
+on the CPU, in NHWC where the user can choose; N towers are whatever the system itself
+has for N devices.  A new peer is one function and one row.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from benchmarks.cases import Case, Length
+from benchmarks.process import Command
+
+# Small enough that nothing diverges, whatever the scale of the synthetic images.
+LEARNING_RATE = "1e-5"
+
+# Errors of TensorFlow show, its greeting does not.  GPUs are hidden from all.
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+# What keras_peer.py and torch_peer.py have; neither is imported here, for the sake of
+# interpreters that lack TensorFlow or PyTorch.
+PEER_MODELS = ("alexnet", "lenet", "mlp", "resnet20", "resnet50")
+
+# Our name -> model and data set of tf_cnn_benchmarks, where the layers are the same
+# (its resnet20 lacks one rectifier, its CIFAR-10 has an eleventh class).
+TF_CNN_MODELS = {
+    "alexnet": ("alexnet", "imagenet"),
+    "inception3": ("inception3", "imagenet"),
+    "lenet": ("lenet", "imagenet"),
+    **{f"vgg{depth}": (f"vgg{depth}", "imagenet") for depth in (11, 16, 19)},
+    **{f"resnet{depth}": (f"resnet{depth}", "imagenet") for depth in (50, 101, 152)},
+    "resnet50_v1.5": ("resnet50_v1.5", "imagenet"),
+    **{
+        f"resnet{depth}": (f"resnet{depth}", "cifar10")
+        for depth in (20, 32, 44, 56, 110)
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where the systems are.
+
+    Attributes:
+      python: interpreter with TensorFlow, for this project and Keras.
+      torch_python: interpreter with PyTorch.
+      tf_cnn_benchmarks: the folder of tf_cnn_benchmarks.py, or "" for none.
+      tf_cnn_python: interpreter with TensorFlow and tf-keras.
+    """
+
+    python: str
+    torch_python: str
+    tf_cnn_benchmarks: str
+    tf_cnn_python: str
+
+
+class Row(NamedTuple):
+    """A system."""
+
+    # (case, its length, places) -> command, or None if it has no such case.
+    command: Callable[[Case, Length, Places], Command | None]
+    python: str  # the field of `Places` that names its interpreter
+    needs: tuple[str, ...]  # packages, without which it is left out
+    # Share of the steps that it runs; less for what is so slow at small models that
+    # all of them would take minutes.
+    share: float = 1.0
+
+
+def towers(case: Case, length: Length, places: Places) -> Command:
+    """This project."""
+    return Command(
+        [
+            places.python,
+            "-m",
+            "towers.train",
+            f"--model={case.model}",
+            f"--num_gpus={case.towers}",
+            f"--batch_size={case.batch_size}",
+            f"--num_batches={length.steps}",
+            f"--num_warmup_batches={length.warmup}",
+            f"--display_every={_display_every(length)}",
+            "--data_name=synthetic",
+            "--device=cpu",
+            "--optimizer=sgd",
+            f"--init_learning_rate={LEARNING_RATE}",
+            "--weight_decay=0",
+        ],
+        ENVIRONMENT,
+    )
+
+
+def keras(case: Case, length: Length, places: Places) -> Command | None:
+    """Keras `fit`, which without a strategy is on one device."""
+    if case.towers > 1 or case.model not in PEER_MODELS:
+        return None
+    return _peer("keras_peer", places.python, case, length)
+
+
+def keras_mirrored(case: Case, length: Length, places: Places) -> Command | None:
+    """Keras `fit` under `MirroredStrategy` on as many logical CPU devices."""
+    if case.towers == 1 or case.model not in PEER_MODELS:
+        return None
+    return _peer("keras_peer", places.python, case, length)
+
+
+def torch(case: Case, length: Length, places: Places) -> Command | None:
+    """PyTorch: one process, or as many under `DistributedDataParallel` over gloo."""
+    if case.model not in PEER_MODELS:
+        return None
+    return _peer("torch_peer", places.torch_python, case, length)
+
+
+def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command | None:
+    """Google's benchmarks of 2017, with what they need to run on a CPU and today."""
+    if case.model not in TF_CNN_MODELS:
+        return None
+    model, data_name = TF_CNN_MODELS[case.model]
+    return Command(
+        [
+            places.tf_cnn_python,
+            "tf_cnn_benchmarks.py",
+            f"--model={model}",
+            f"--data_name={data_name}",
+            f"--num_gpus={case.towers}",
+            f"--batch_size={case.batch_size}",
+            f"--num_batches={length.steps}",
+            f"--num_warmup_batches={length.warmup}",
+            f"--display_every={_display_every(length)}",
+            "--device=cpu",
+            "--local_parameter_device=cpu",
+            "--data_format=NHWC",
+            "--variable_update=parameter_server",
+            "--optimizer=sgd",
+            f"--init_learning_rate={LEARNING_RATE}",
+            "--weight_decay=0",
+        ],
+        {**ENVIRONMENT, "TF_USE_LEGACY_KERAS": "1"},
+        places.tf_cnn_benchmarks,
+    )
+
+
+# name -> system, ours first: it is what the others are compared with.
+SYSTEMS: dict[str, Row] = {
+    "towers": Row(towers, "python", ("tensorflow",)),
+    "keras": Row(keras, "python", ("tensorflow", "keras")),
+    "keras_mirrored": Row(keras_mirrored, "python", ("tensorflow", "keras"), 0.25),
+    "torch": Row(torch, "torch_python", ("torch",)),
+    "tf_cnn_benchmarks": Row(
+        tf_cnn_benchmarks, "tf_cnn_python", ("tensorflow", "tf-keras")
+    ),
+}
+
+
+def missing(name: str, places: Places, versions: dict[str, str]) -> str:
+    """Why a system cannot run, in words; "" if it can.
+
+    Args:
+      name: a row of `SYSTEMS`.
+      places: where they are.
+      versions: of the packages that its interpreter has.
+    """
+    row, python = SYSTEMS[name], getattr(places, SYSTEMS[name].python)
+    lacking = [package for package in row.needs if package not in versions]
+    if name == "tf_cnn_benchmarks":
+        if not places.tf_cnn_benchmarks:
+            return "give --tf_cnn_benchmarks, the path of a checkout"
+        if not os.path.isfile(f"{places.tf_cnn_benchmarks}/tf_cnn_benchmarks.py"):
+            return f"no tf_cnn_benchmarks.py in {places.tf_cnn_benchmarks}"
+    return f"{python} has no {' or '.join(lacking)}" if lacking else ""
+
+
+def _peer(module: str, python: str, case: Case, length: Length) -> Command:
+    return Command(
+        [
+            python,
+            "-m",
+            f"benchmarks.{module}",
+            f"--model={case.model}",
+            f"--num_devices={case.towers}",
+            f"--batch_size={case.batch_size}",
+            f"--num_batches={length.steps}",
+            f"--num_warmup_batches={length.warmup}",
+            f"--learning_rate={LEARNING_RATE}",
+        ],
+        ENVIRONMENT,
+    )
+
+
+def _display_every(length: Length) -> int:
+    """Ten step lines in all: the loss is looked at, and costs nothing."""
+    return max(1, length.steps // 10)

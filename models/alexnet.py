@@ -1,0 +1,76 @@
+"""AlexNet on one device, with the layers of tf_cnn_benchmarks.
+
+Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolutional Neural
+Networks, NIPS 2012; the single-tower shape is near to Krizhevsky: One Weird Trick for
+Parallelizing Convolutional Neural Networks, arXiv:1404.5997.
+"""
+
+import tensorflow as tf
+
+from models.model import Images, Model, Recipe, Schedule
+
+
+def _pool(x, nn):
+    return nn.max_pool(x, 3, 2, "VALID")
+
+
+def conv1(x, nn):
+    """227 -> 55 -> 27."""
+    x = nn.conv(x, 64, 11, 4, padding="VALID", activation=tf.nn.relu)
+    return _pool(x, nn)
+
+
+def conv2(x, nn):
+    """27 -> 13."""
+    return _pool(nn.conv(x, 192, 5, activation=tf.nn.relu), nn)
+
+
+def conv3(x, nn):
+    """13, as it was."""
+    return nn.conv(x, 384, 3, activation=tf.nn.relu)
+
+
+def conv4(x, nn):
+    """13, as it was; 384 filters where One Weird Trick has 256."""
+    return nn.conv(x, 384, 3, activation=tf.nn.relu)
+
+
+def conv5(x, nn):
+    """13 -> 6."""
+    return _pool(nn.conv(x, 256, 3, activation=tf.nn.relu), nn)
+
+
+def dense(x, nn):
+    """4096 rectified units, half of them dropped in training."""
+    x = nn.dense(nn.flatten(x), 4096, activation=tf.nn.relu)
+    return nn.dropout(x, 0.5)
+
+
+def logits(x, nn):
+    """One number per class."""
+    return nn.dense(x, nn.num_classes)
+
+
+def alexnet() -> Model:
+    """Five convolutions and three dense layers, with tf_cnn_benchmarks' settings."""
+    return Model(
+        name="alexnet",
+        blocks=(
+            ("conv1", conv1),
+            ("conv2", conv2),
+            ("conv3", conv3),
+            ("conv4", conv4),
+            ("conv5", conv5),
+            ("dense6", dense),
+            ("dense7", dense),
+            ("logits", logits),
+        ),
+        images=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
+        recipe=Recipe(
+            batch_size=512,
+            schedule=Schedule(rates=(0.005,)),
+            optimizer="sgd",
+            weight_decay=4e-5,
+        ),
+        num_parameters=61_842_345,
+    )

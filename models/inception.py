@@ -1,0 +1,229 @@
+"""Inception-v3 with its auxiliary head.
+
+Szegedy, Vanhoucke, Ioffe, Shlens, Wojna: Rethinking the Inception Architecture for
+Computer Vision, CVPR 2016, arXiv:1512.00567.  The layers are tf_cnn_benchmarks', which
+leaves the head off; the blocks have TF-slim's names.
+
+The head makes this more than a chain: from the block `auxiliary` on, x is the pair
+(activation, auxiliary logits), and the loss reads both.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from models.model import (
+    Images,
+    Model,
+    Recipe,
+    Schedule,
+    softmax_cross_entropy,
+    top_k_accuracy,
+)
+
+_AUXILIARY_WEIGHT = 0.4
+
+# torchvision's num_params for inception_v3 with the head and 1000 classes, less its
+# scales of batch norm; and the 1001st class in both classifiers.
+_PARAMETERS = 27_161_264 - 18_112 + (2048 + 1) + (768 + 1)
+
+
+def _conv(x, nn, filters, kernel, **options):
+    x = nn.conv(x, filters, kernel, use_bias=False, **options)
+    return nn.batch_norm(
+        x, momentum=0.999, epsilon=0.001, scale=False, activation=tf.nn.relu
+    )
+
+
+def _convs(x, nn, *layers):
+    """One convolution after another, each (filters, kernel)."""
+    for filters, kernel in layers:
+        x = _conv(x, nn, filters, kernel)
+    return x
+
+
+def _halve(x, nn, filters):
+    return _conv(x, nn, filters, 3, strides=2, padding="VALID")
+
+
+def stem1(x, nn):
+    """299 -> 149."""
+    return _halve(x, nn, 32)
+
+
+def stem2(x, nn):
+    """149 -> 147."""
+    return _conv(x, nn, 32, 3, padding="VALID")
+
+
+def stem3(x, nn):
+    """147 -> 73."""
+    return nn.max_pool(_conv(x, nn, 64, 3), 3, 2, "VALID")
+
+
+def stem4(x, nn):
+    """73, as it was."""
+    return _conv(x, nn, 80, 1)
+
+
+def stem5(x, nn):
+    """73 -> 71 -> 35."""
+    return nn.max_pool(_conv(x, nn, 192, 3, padding="VALID"), 3, 2, "VALID")
+
+
+def module_a(x, nn, *, pooled: int):
+    """35 x 35: factorised 5 x 5 filters."""
+    return nn.concat(
+        [
+            _conv(x, nn, 64, 1),
+            _convs(x, nn, (48, 1), (64, 5)),
+            _convs(x, nn, (64, 1), (96, 3), (96, 3)),
+            _conv(nn.avg_pool(x, 3, 1), nn, pooled, 1),
+        ]
+    )
+
+
+def module_b(x, nn):
+    """35 -> 17."""
+    return nn.concat(
+        [
+            _halve(x, nn, 384),
+            _halve(_convs(x, nn, (64, 1), (96, 3)), nn, 96),
+            nn.max_pool(x, 3, 2, "VALID"),
+        ]
+    )
+
+
+def module_c(x, nn, *, filters: int):
+    """17 x 17: 7 x 7 filters as 1 x 7 and 7 x 1."""
+    row, column = (1, 7), (7, 1)
+    return nn.concat(
+        [
+            _conv(x, nn, 192, 1),
+            _convs(x, nn, (filters, 1), (filters, row), (192, column)),
+            _convs(
+                x,
+                nn,
+                (filters, 1),
+                (filters, column),
+                (filters, row),
+                (filters, column),
+                (192, row),
+            ),
+            _conv(nn.avg_pool(x, 3, 1), nn, 192, 1),
+        ]
+    )
+
+
+def auxiliary(x, nn):
+    """A classifier on the 17 x 17 activation: x -> (x, auxiliary logits)."""
+    normal = tf.compat.v1.truncated_normal_initializer
+    head = _conv(nn.avg_pool(x, 5, 3, "VALID"), nn, 128, 1)
+    head = _conv(head, nn, 768, 5, padding="VALID", initializer=normal(stddev=0.01))
+    head = nn.dense(nn.flatten(head), nn.num_classes, initializer=normal(stddev=0.001))
+    return x, head
+
+
+def _beside_auxiliary(block):
+    """The block on the first of (x, auxiliary logits); the logits pass by it."""
+
+    @functools.wraps(block)
+    def run(x, nn, **options):
+        x, auxiliary_logits = x
+        return block(x, nn, **options), auxiliary_logits
+
+    return run
+
+
+@_beside_auxiliary
+def module_d(x, nn):
+    """17 -> 8."""
+    return nn.concat(
+        [
+            _halve(_conv(x, nn, 192, 1), nn, 320),
+            _halve(_convs(x, nn, (192, 1), (192, (1, 7)), (192, (7, 1))), nn, 192),
+            nn.max_pool(x, 3, 2, "VALID"),
+        ]
+    )
+
+
+@_beside_auxiliary
+def module_e(x, nn, *, pool: str):
+    """8 x 8: 3 x 3 filters as 1 x 3 beside 3 x 1; `pool` is `avg` or `max`."""
+    pool = {"avg": nn.avg_pool, "max": nn.max_pool}[pool]
+    narrow = _conv(x, nn, 384, 1)
+    deep = _convs(x, nn, (448, 1), (384, 3))
+    return nn.concat(
+        [
+            _conv(x, nn, 320, 1),
+            _conv(narrow, nn, 384, (1, 3)),
+            _conv(narrow, nn, 384, (3, 1)),
+            _conv(deep, nn, 384, (1, 3)),
+            _conv(deep, nn, 384, (3, 1)),
+            _conv(pool(x, 3, 1), nn, 192, 1),
+        ]
+    )
+
+
+@_beside_auxiliary
+def logits(x, nn):
+    """One number per class."""
+    return nn.dense(nn.global_avg_pool(x), nn.num_classes)
+
+
+def loss(outputs, labels):
+    """Cross entropy of both classifiers, the auxiliary one's at 0.4."""
+    main, head = outputs
+    return softmax_cross_entropy(main, labels) + (
+        _AUXILIARY_WEIGHT * softmax_cross_entropy(head, labels)
+    )
+
+
+def metrics(outputs, labels):
+    """Accuracies of the main classifier."""
+    return top_k_accuracy(outputs[0], labels)
+
+
+_BLOCKS = (
+    ("stem1", stem1),
+    ("stem2", stem2),
+    ("stem3", stem3),
+    ("stem4", stem4),
+    ("stem5", stem5),
+    ("mixed_5b", functools.partial(module_a, pooled=32)),
+    ("mixed_5c", functools.partial(module_a, pooled=64)),
+    ("mixed_5d", functools.partial(module_a, pooled=64)),
+    ("mixed_6a", module_b),
+    ("mixed_6b", functools.partial(module_c, filters=128)),
+    ("mixed_6c", functools.partial(module_c, filters=160)),
+    ("mixed_6d", functools.partial(module_c, filters=160)),
+    ("mixed_6e", functools.partial(module_c, filters=192)),
+    ("auxiliary", auxiliary),
+    ("mixed_7a", module_d),
+    ("mixed_7b", functools.partial(module_e, pool="avg")),
+    ("mixed_7c", functools.partial(module_e, pool="max")),
+    ("logits", logits),
+)
+
+
+def inception3() -> Model:
+    """Inception-v3, with tf_cnn_benchmarks' settings.
+
+    Those settings are for throughput, plain SGD at a constant rate; they are not how
+    the published accuracy was reached.
+    """
+    return Model(
+        name="inception3",
+        blocks=_BLOCKS,
+        images=Images(shape=(299, 299, 3), num_classes=1001, preprocessing="imagenet"),
+        recipe=Recipe(
+            batch_size=32,
+            schedule=Schedule(rates=(0.005,)),
+            optimizer="sgd",
+            weight_decay=4e-5,
+            published="78.0 % top-1, 93.9 % top-5 (TF-slim's table of models)",
+        ),
+        loss=loss,
+        metrics=metrics,
+        num_parameters=_PARAMETERS,
+    )

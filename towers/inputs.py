@@ -1,0 +1,374 @@
+"""Data sets by name: one batch per tower and step, resumable and deterministic.
+
+    source = get("digits", Request(shape=(8, 8, 1)), training=True)
+    feed = source.feed(placement.groups, batch_size=32, position=position.read_value())
+    session.run(feed.initializer)  # once `position` has its value
+    features, labels, weights, first = feed.batches[0]
+
+The input is a function of the stream position, the number of examples consumed: a
+checkpoint holds that one number, and any number of towers can go on from it.  The
+stream never ends; examples from `limit` on carry weight 0, so that a short last batch
+is a batch like any other.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers import catalog, records
+from towers.preprocessing import PREPROCESSING, Shape, example_uniform
+from towers.records import Records
+from towers.staging import staged
+from towers.stream import Share, Stream, unsaved
+
+v1 = tf.compat.v1
+
+# (host, its towers' devices), in tower order.
+Groups = Sequence[tuple[str, Sequence[str]]]
+
+# Mean and deviation of synthetic pixels, as tf_cnn_benchmarks has them, and the share
+# of the normal distribution that is cut off on either side, two deviations out.
+_SYNTHETIC_PIXELS = (127.0, 60.0)
+_SYNTHETIC_TAIL = 0.022750131948179195
+
+# A split whose decoded images fit into this is kept in memory: CIFAR-10's does.
+_MEMORY_BYTES = 2**28
+
+
+class Batch(NamedTuple):
+    """One tower's share of a step: neighbours in the stream."""
+
+    features: tf.Tensor  # float32 [batch, height, width, channels]
+    labels: tf.Tensor  # int32 [batch]
+    weights: tf.Tensor  # float32 [batch], 1 for examples that count and 0 for others
+    first: tf.Tensor  # int64 scalar, index in the stream of the first example
+
+
+class Feed(NamedTuple):
+    """What feeds the towers of one graph."""
+
+    batches: list[Batch]  # one per tower
+    initializer: tf.Operation  # goes to the position; may be run again
+    step_op: tf.Operation  # to be run in every step; `batches` do not depend on it
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """How a network wants its examples.
+
+    Attributes:
+      shape: (height, width, channels) of the features; with `preprocessing="scale"` a
+        data set's own size takes its place.
+      num_classes: of synthetic data; real data brings its own number.
+      num_examples: in an epoch of synthetic data.
+      preprocessing: a row of `preprocessing.PREPROCESSING`.
+      augment: whether training images are distorted as the preprocessing says, or
+        treated like those of evaluation.
+      seed: of order, distortions and synthetic data.
+      data_dir: where TFDS keeps its data sets; its own default when empty.
+      prefetch: batches that are kept ready for each tower.
+      threads: the input pipeline's own; 0 or None to share the session's.
+    """
+
+    shape: Shape
+    num_classes: int = 1000
+    num_examples: int = 1_281_167
+    preprocessing: str = "scale"
+    augment: bool = True
+    seed: int = 1234
+    data_dir: str | None = None
+    prefetch: int = 1
+    threads: int | None = None
+
+
+class SyntheticSource:
+    """Random images that stay in the towers' memory, to measure the step alone.
+
+    Row r of the global batch is a function of (seed, r), so that four towers hold what
+    one tower of four times the batch size holds.
+
+    Attributes:
+      name, num_classes, num_examples, shape: as `DatasetSource` has them.
+    """
+
+    def __init__(self, request: Request):
+        self.name = "synthetic"
+        self.num_classes = request.num_classes
+        self.num_examples = request.num_examples
+        self.shape = request.shape
+        self._seed = request.seed
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+    ) -> Feed:
+        """As `DatasetSource.feed`."""
+        batches, starts = [], []
+        step = batch_size * sum(len(devices) for _, devices in groups)
+        for host, devices in groups:
+            with tf.name_scope("input"), tf.device(host):
+                now, start = _counter(position, step)
+            starts.append(start)
+            for device in devices:
+                first = len(batches) * batch_size
+                with tf.name_scope("input"), tf.device(device):
+                    kept = [unsaved(rows) for rows in self._rows(first, batch_size)]
+                    features, labels = (variable.read_value() for variable in kept)
+                    labels = tf.cast(labels, tf.int32)
+                starts += [variable.initializer for variable in kept]
+                with tf.name_scope("input"), tf.device(host):
+                    indices = now + np.arange(first, first + batch_size)
+                    batches.append(_batch(features, labels, indices, limit))
+        return Feed(batches, tf.group(starts), tf.no_op())
+
+    def explain(self, error: Exception) -> str | None:
+        """As `DatasetSource.explain`: nothing is read that could be damaged."""
+        del error
+        return None
+
+    def _rows(self, first: int, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Features float32 [count, *shape] and labels [count] from a row on.
+
+        Labels are int64, because GPUs hold no int32 variables.
+        """
+        options = {"seed": self._seed, "first": first}
+        draw = example_uniform((count, *self.shape), salt=1, **options)
+        draw = _SYNTHETIC_TAIL + draw * (1 - 2 * _SYNTHETIC_TAIL)
+        mean, deviation = _SYNTHETIC_PIXELS
+        pixels = mean + deviation * tf.math.ndtri(draw)
+        label = example_uniform((count,), salt=2, **options) * self.num_classes
+        return pixels / 127.5 - 1.0, tf.cast(label, tf.int64)
+
+
+class DatasetSource:
+    """A split of a data set: shuffled and distorted for training, else as it is.
+
+    Attributes:
+      name: of the data set.
+      num_classes: labels are in [0, num_classes).
+      num_examples: in the split, which is an epoch.
+      shape: of the features, (height, width, channels).
+    """
+
+    def __init__(
+        self,
+        examples: Records,
+        request: Request,
+        *,
+        training: bool = True,
+        memory: int = _MEMORY_BYTES,
+    ):
+        """Makes a source of records.
+
+        Args:
+          examples: of the split.
+          request: how the network wants them.
+          training: whether they are shuffled, and distorted if `request.augment`.
+          memory: bytes of decoded images up to which a split is kept in memory.
+
+        Raises:
+          ValueError: the images do not fit the network.
+        """
+        preprocessing = PREPROCESSING[request.preprocessing]
+        try:
+            self.shape = preprocessing.fit(examples.shape, request.shape)
+        except ValueError as error:
+            raise ValueError(f"data set {examples.name}: {error}") from error
+        self.name = examples.name
+        self.num_classes = examples.num_classes
+        self.num_examples = examples.num_examples
+        self._request = request
+        self._stream = Stream(
+            records=examples,
+            shape=self.shape,
+            preprocessing=preprocessing,
+            seed=request.seed,
+            shuffle=training,
+            augment=training and request.augment,
+            in_memory=examples.num_bytes <= memory,
+        )
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+        stage: bool | None = None,
+    ) -> Feed:
+        """Adds to the current graph what brings each tower its batches.
+
+        Each host has one pipeline, and takes one batch of it per step for all of its
+        towers.  The towers' batches together are the next rows of the stream.
+
+        Args:
+          groups: the hosts and their towers.
+          batch_size: per tower.
+          position: int64 scalar, where in the stream the initializer goes to.
+          limit: examples from this index on weigh 0; None for no end.
+          stage: whether a step gets the batch that the step before brought onto the
+            tower's device; None to do so on GPUs.
+        """
+        batches, starts, refills = [], [], []
+        step = batch_size * sum(len(devices) for _, devices in groups)
+        for host, devices in groups:
+            share = Share(step, batch_size * len(batches), batch_size * len(devices))
+            with tf.name_scope("input"), tf.device(host):
+                iterator, start = self._iterator(share, position)
+                pieces = _take(iterator, len(devices))
+                if any("GPU" in d.upper() for d in devices) if stage is None else stage:
+                    with tf.control_dependencies([start]):
+                        primers = _take(iterator, len(devices))
+                    pieces, start, refill = staged(devices, primers, pieces)
+                    refills.append(refill)
+                batches += [_batch(*piece, limit) for piece in pieces]
+            starts.append(start)
+        return Feed(batches, tf.group(starts), tf.group(refills))
+
+    def explain(self, error: Exception) -> str | None:
+        """One sentence about a step that failed on damaged files, or None."""
+        return self._stream.records.explain(error)
+
+    def _iterator(self, share: Share, position: tf.Tensor):
+        """An iterator over a host's batches, and what sets it to the position."""
+        dataset, before = self._stream.batches(share, position)
+        options = tf.data.Options()
+        options.deterministic = True
+        if self._request.threads:
+            options.threading.private_threadpool_size = self._request.threads
+        dataset = dataset.prefetch(self._request.prefetch).with_options(options)
+        iterator = v1.data.Iterator.from_structure(
+            v1.data.get_output_types(dataset), v1.data.get_output_shapes(dataset)
+        )
+        with tf.control_dependencies(before):
+            return iterator, iterator.make_initializer(dataset)
+
+
+Source = SyntheticSource | DatasetSource
+
+
+def get(
+    name: str, request: Request, *, split: str | None = None, training: bool = True
+) -> Source:
+    """The source that `--data_name=name` means.
+
+    Args:
+      name: a row of `DATASETS`, or the TFDS name of an image classification data set.
+      request: how the network wants its examples.
+      split: as TFDS writes it, parts (`train[:90%]`) too.  None for `train`, or for
+        evaluation `validation`, or `test` where there is no such split.
+      training: whether examples are shuffled and distorted.
+
+    Raises:
+      ValueError: there is no such data set or split, it cannot be had, or its images
+        do not fit the network.
+    """
+    return DATASETS.get(name, _tfds)(name, request, split, training)
+
+
+def from_arrays(
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    num_classes: int,
+    request: Request | None = None,
+    training: bool = True,
+) -> DatasetSource:
+    """A source of the user's own images.
+
+    Args:
+      images: [examples, height, width, channels]; uint8 is scaled to [-1, 1] unless
+        the request says otherwise, float32 is taken as it is.
+      labels: integers [examples].
+      num_classes: labels are in [0, num_classes).
+      request: how the network wants them; as they are when None.
+      training: whether they are shuffled and distorted.
+
+    Raises:
+      ValueError: shapes or labels do not fit.
+    """
+    examples = records.from_arrays(images, labels, num_classes=num_classes)
+    request = request or Request(shape=examples.shape)
+    return DatasetSource(examples, request, training=training)
+
+
+def from_dataset(
+    make: Callable[[], tf.data.Dataset],
+    *,
+    num_examples: int,
+    num_classes: int,
+    request: Request | None = None,
+    training: bool = True,
+) -> DatasetSource:
+    """A source of the user's own dataset of (image, label) pairs.
+
+    Args:
+      make: makes the dataset in the current graph, in an order that is always the
+        same; shuffling it is the source's business.
+      num_examples: how many pairs it has.
+      num_classes: labels are in [0, num_classes).
+      request: how the network wants them; as they are when None.
+      training: whether they are shuffled and distorted.
+
+    Raises:
+      ValueError: it is no such dataset.
+    """
+    examples = records.from_dataset(
+        make, num_examples=num_examples, num_classes=num_classes
+    )
+    request = request or Request(shape=examples.shape)
+    return DatasetSource(examples, request, training=training)
+
+
+def _tfds(name: str, request: Request, split: str | None, training: bool) -> Source:
+    splits = (split,) if split else ("train",) if training else ("validation", "test")
+    examples = catalog.find(name, splits=splits, data_dir=request.data_dir or "")
+    return DatasetSource(examples, request, training=training)
+
+
+def _synthetic(
+    name: str, request: Request, split: str | None, training: bool
+) -> Source:
+    del name, split, training
+    return SyntheticSource(request)
+
+
+# name -> (name, request, split, training) -> source.  Other names are TFDS's.
+DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
+    "synthetic": _synthetic,
+    "digits": _tfds,
+}
+
+
+def _counter(position: tf.Tensor, step: int) -> tuple[tf.Tensor, tf.Operation]:
+    """A number that grows by `step` with every reading, and what sets it."""
+    counter = unsaved(tf.constant(0, tf.int64))
+    now = counter.read_value()
+    with tf.control_dependencies([now]):
+        advance = counter.assign_add(step, read_value=False)
+    with tf.control_dependencies([advance]):
+        return tf.identity(now), counter.assign(position, read_value=False)
+
+
+def _take(iterator: v1.data.Iterator, num_towers: int) -> list[tuple[tf.Tensor, ...]]:
+    """A batch of the iterator as a (features, labels, indices) for each tower."""
+    return list(zip(*(tf.split(part, num_towers) for part in iterator.get_next())))
+
+
+def _batch(
+    features: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, limit: int | None
+) -> Batch:
+    """A batch, its weights made from the indices int64 [batch] in the stream."""
+    if limit is None:
+        weights = tf.ones(indices.shape)
+    else:
+        weights = tf.cast(indices < limit, tf.float32)
+    return Batch(features, labels, weights, indices[0])

@@ -1,0 +1,198 @@
+"""Examples that are not decoded yet, in an order that can be had again.
+
+    records = from_arrays(images, labels, num_classes=10)
+    dataset = records.open(None)  # a tf.data.Dataset of what `records.decode` takes
+
+TFDS's files are read here and not by `tfds.load` because shuffling and skipping are to
+happen before decoding, and the files are to come in another order in every epoch.
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from towers.preprocessing import Shape
+
+# Files that are read side by side, and records in a row from each: TFDS's own values.
+_FILES_AT_ONCE = 16
+_RECORDS_IN_A_ROW = 16
+
+# What TensorFlow says of files that are not what the data set's summary promises.
+_DAMAGE = re.compile(
+    r"(truncated|corrupted) record at \d+|Invalid (PNG|JPEG)|No such file or directory"
+    r"|expected to contain \d+ elements? but contained\D* \d+|Dataset was empty",
+    re.IGNORECASE,
+)
+
+
+class Records(NamedTuple):
+    """The examples of one split, not decoded.
+
+    Attributes:
+      name: of the data set.
+      num_classes: labels are in [0, num_classes).
+      num_examples: in the split.
+      shape: of the images; height and width are None where images differ.
+      dtype: of the images.
+      open: (seed) -> a dataset of all records, made in the current graph.  The order
+        is always the same with seed None, else a function of `seed`, int64 [2].
+      decode: record -> (image of `shape` and `dtype`, label int32).
+      path: where the files are, or "".
+    """
+
+    name: str
+    num_classes: int
+    num_examples: int
+    shape: Shape
+    dtype: tf.DType
+    open: Callable[[tf.Tensor | None], tf.data.Dataset]
+    decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
+    path: str = ""
+
+    @property
+    def num_bytes(self) -> float:
+        """Size of the decoded images; infinite where it is not known beforehand."""
+        if None in self.shape:
+            return math.inf
+        return self.num_examples * math.prod(self.shape) * self.dtype.size
+
+    def explain(self, error: Exception) -> str | None:
+        """One sentence about a step that failed on damaged files, or None."""
+        found = _DAMAGE.search(str(error)) if self.path else None
+        if not found:
+            return None
+        return (
+            f"--data_name={self.name}: the files are damaged ({found.group()}); remove "
+            f"{self.path} and prepare the data set again"
+        )
+
+
+def from_tfds(name: str, builder: tfds.core.DatasetBuilder, split: Any) -> Records:
+    """The records of a split of a prepared image classification data set.
+
+    Args:
+      name: as the user wrote it.
+      builder: its files are TFRecords.
+      split: an entry of `builder.info.splits`, or a part of one.
+    """
+    info = builder.info
+    features = tfds.features.FeaturesDict(
+        {key: info.features[key] for key in info.supervised_keys}
+    )
+    image, label = (features[key] for key in info.supervised_keys)
+
+    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        example = features.deserialize_example(record)
+        image, label = (example[key] for key in info.supervised_keys)
+        return image, tf.cast(label, tf.int32)
+
+    return Records(
+        name=name,
+        num_classes=label.num_classes,
+        num_examples=split.num_examples,
+        shape=tuple(image.shape),
+        dtype=tf.as_dtype(image.dtype),
+        open=lambda seed: _read(split.file_instructions, seed),
+        decode=decode,
+        path=os.fspath(builder.data_path),
+    )
+
+
+def from_dataset(
+    make: Callable[[], tf.data.Dataset], *, num_examples: int, num_classes: int
+) -> Records:
+    """The records of a dataset of (image, label) pairs.
+
+    Args:
+      make: makes the dataset in the current graph; its order is always the same.
+        Images are [height, width, channels], labels integer scalars.
+      num_examples: number of pairs; a dataset of another number fails when read.
+      num_classes: labels are in [0, num_classes).
+
+    Raises:
+      ValueError: the dataset is not one of images and labels.
+    """
+    with tf.Graph().as_default():
+        spec = make().element_spec
+    if not (isinstance(spec, tuple) and len(spec) == 2):
+        raise ValueError(f"a dataset of (image, label) pairs is needed, not of {spec}")
+    image, label = spec
+    if image.shape.rank != 3 or image.shape[2] is None:
+        raise ValueError(f"images must be [height, width, channels], not {image.shape}")
+    if label.shape.rank != 0 or not label.dtype.is_integer:
+        raise ValueError(
+            f"labels must be integer scalars, not {label.dtype.name} {label.shape}"
+        )
+    return Records(
+        name="dataset",
+        num_classes=num_classes,
+        num_examples=num_examples,
+        shape=tuple(image.shape),
+        dtype=image.dtype,
+        open=lambda seed: make(),
+        decode=lambda record: (record[0], tf.cast(record[1], tf.int32)),
+    )
+
+
+def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> Records:
+    """The records of images [examples, height, width, channels] and their labels.
+
+    The arrays become constants of the graph, which cannot be larger than 2 GB and is
+    slow long before: anything large is better prepared as a TFDS data set.
+
+    Raises:
+      ValueError: shapes or labels do not fit together.
+    """
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.ndim != 4 or labels.shape != images.shape[:1] or not len(images):
+        raise ValueError(
+            "images must be [examples, height, width, channels] and labels "
+            f"[examples], not {list(images.shape)} and {list(labels.shape)}"
+        )
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise ValueError(
+            f"labels must be in [0, {num_classes}), not in "
+            f"[{labels.min()}, {labels.max()}]"
+        )
+    records = from_dataset(
+        lambda: tf.data.Dataset.from_tensor_slices((images, labels)),
+        num_examples=len(images),
+        num_classes=num_classes,
+    )
+    return records._replace(name="arrays")
+
+
+def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
+    """The numbers 0..n-1 in an order that is a function of `seed`, int64 [2]."""
+    keys = tf.random.stateless_uniform([n], seed, minval=None, dtype=tf.int64)
+    return tf.argsort(keys)
+
+
+def _read(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
+    """Serialized examples of TFDS `FileInstruction`s, several files side by side."""
+    columns = (
+        tf.constant([os.fspath(file.filename) for file in files]),
+        tf.constant([file.skip for file in files], tf.int64),
+        tf.constant([file.take for file in files], tf.int64),
+    )
+    if seed is not None:
+        order = permutation(len(files), seed)
+        columns = tuple(tf.gather(column, order) for column in columns)
+
+    @tf.autograph.experimental.do_not_convert
+    def read_one(filename, skip, take):
+        return tf.data.TFRecordDataset(filename).skip(skip).take(take)
+
+    return tf.data.Dataset.from_tensor_slices(columns).interleave(
+        read_one,
+        cycle_length=min(len(files), _FILES_AT_ONCE),
+        block_length=_RECORDS_IN_A_ROW,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )

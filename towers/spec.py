@@ -1,0 +1,93 @@
+"""The grammar of `--all_reduce_spec`, that of tf_cnn_benchmarks.
+
+    spec  := range (":" size ":" range)*     pscpu:32k:xring
+    range := algorithm ["/" algorithm]       within a host / across hosts
+    algorithm := name ["#" shards]           xring#2
+    size  := integer ["k" | "K" | "M" | "G" | "T"]   bytes, k = 1024
+
+A tensor takes the first range whose size, in bytes, it does not exceed; the last
+range has none.
+"""
+
+import difflib
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+_UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class Algorithm(NamedTuple):
+    """A row of `reduction.REDUCTIONS` and how many shards it works in."""
+
+    name: str
+    shards: int = 1
+
+
+class Range(NamedTuple):
+    """What is done with tensors up to a size."""
+
+    limit: int | None  # bytes; None for the last range
+    within: Algorithm
+    across: Algorithm | None = None
+
+
+def parse(text: str, names: Collection[str]) -> list[Range]:
+    """Reads a spec.
+
+    Args:
+      text: the spec.
+      names: the algorithms there are.
+
+    Raises:
+      ValueError: the text is no spec; the sentence says at which character.
+    """
+    parts = text.split(":")
+    starts = [sum(len(p) + 1 for p in parts[:i]) for i in range(len(parts))]
+    ranges = []
+    last_limit = -1
+    if len(parts) % 2 == 0:
+        raise _error(text, starts[-1], "a size needs an algorithm after it")
+    for index in range(0, len(parts), 2):
+        limit = None
+        if index + 1 < len(parts):
+            limit = _size(text, parts[index + 1], starts[index + 1])
+            if limit <= last_limit:
+                raise _error(text, starts[index + 1], "sizes must grow")
+            last_limit = limit
+        ranges.append(Range(limit, *_range(text, parts[index], starts[index], names)))
+    return ranges
+
+
+def _size(text: str, part: str, start: int) -> int:
+    found = re.fullmatch(r"(\d+)([kKMGT]?)", part)
+    if not found:
+        raise _error(text, start, f"{part!r} is no size; write bytes, as 32k or 4M")
+    return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def _range(text: str, part: str, start: int, names: Collection[str]):
+    pieces = part.split("/")
+    if len(pieces) > 2:
+        raise _error(text, start, f"{part!r} has more than two levels")
+    found = []
+    for piece in pieces:
+        found.append(_algorithm(text, piece, start, names))
+        start += len(piece) + 1
+    return found
+
+
+def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algorithm:
+    name, sharp, shards = part.partition("#")
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=2) or sorted(names)
+        raise _error(
+            text, start, f"{name!r} is no algorithm; there are {', '.join(near)}"
+        )
+    if sharp and not re.fullmatch(r"[1-9]\d*", shards):
+        raise _error(text, start + len(name) + 1, f"{shards!r} is no number of shards")
+    return Algorithm(name, int(shards) if sharp else 1)
+
+
+def _error(text: str, start: int, reason: str) -> ValueError:
+    return ValueError(f"--all_reduce_spec={text}: at character {start + 1}, {reason}")

@@ -1,0 +1,62 @@
+"""Batches that are on the towers' devices before the step that uses them begins.
+
+A GPU that waits for its batch to cross the bus waits in every step.  With a staging
+area on each device, a step takes what the step before brought there, and brings the
+next batch while it computes.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+# (features, labels, indices) of one tower.
+Piece = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def staged(
+    devices: Sequence[str], primers: Sequence[Piece], pieces: Sequence[Piece]
+) -> tuple[list[Piece], tf.Operation, tf.Operation]:
+    """Hands over what the step before brought onto the towers' devices.
+
+    Indices stay on the host, where the weights made of them are summed.
+
+    Args:
+      devices: of the towers.
+      primers: for each tower the (features, labels, indices) of the first step.
+      pieces: those of the step after the one that is run.
+
+    Returns:
+      The pieces for the step that is run, what runs before the first step, and what
+      runs in every step.
+    """
+    handed, primes, refills = [], [], []
+    for device, primer, piece in zip(devices, primers, pieces):
+        with tf.device(device):
+            *on_device, prime, refill = _staging_area(primer[:2], piece[:2])
+        on_host, host_prime, host_refill = _staging_area(primer[2:], piece[2:])
+        handed.append((*on_device, on_host))
+        primes += [prime, host_prime]
+        refills += [refill, host_refill]
+    return handed, tf.group(primes), tf.group(refills)
+
+
+def _staging_area(
+    primer: Sequence[tf.Tensor], coming: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor | tf.Operation, ...]:
+    """A queue on the current device that holds the tensors of one step.
+
+    Returns:
+      Tensors like `coming`, then the operation that empties the queue and puts the
+      primer into it, then the one that puts `coming` into it.
+    """
+    area = {"shared_name": v1.get_default_graph().unique_name("staging_area")}
+    dtypes = [tensor.dtype for tensor in coming]
+    with tf.control_dependencies([tf.raw_ops.StageClear(dtypes=dtypes, **area)]):
+        prime = tf.raw_ops.Stage(values=list(primer), **area)
+    refill = tf.raw_ops.Stage(values=list(coming), **area)
+    handed = tf.raw_ops.Unstage(dtypes=dtypes, **area)
+    for tensor, like in zip(handed, coming):
+        tensor.set_shape(like.shape)
+    return *handed, prime, refill
