@@ -32,18 +32,24 @@ def python_tests(options):
     Args:
       options: test -> how it differs from the others, by `py_test`'s names.
     """
-    for file in native.glob(["*_test.py"]):
+    tests = native.glob(["*_test.py"])
+    native.py_library(
+        name = "shared",
+        srcs = native.glob(["*.py"], exclude = tests + ["conftest.py"]),
+        deps = [
+            "//:documents",
+            "//benchmarks",
+            "//flags",
+            "//models",
+            "//towers",
+        ],
+    )
+    for file in tests:
         name = file[:-len(".py")]
         native.py_test(
             name = name,
             srcs = [file],
-            deps = [
-                "//:documents",
-                "//benchmarks",
-                "//flags",
-                "//models",
-                "//towers",
-            ],
+            deps = [":shared"],
             **options.get(name, {})
         )
     _source()

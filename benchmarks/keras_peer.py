@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import peer
+
 layers = tf.keras.layers
 
 
@@ -71,11 +73,8 @@ def resnet20(x):
             y = _batch_norm(_conv(y, filters, 3))
             if strides > 1:
                 x = layers.AveragePooling2D(1, strides)(x)
-                # Zeros for the channels that x has not got; Keras pads the second and
-                # third axis, so the channels take the place of one of them.
-                x = layers.Permute((1, 3, 2))(x)
-                x = layers.ZeroPadding2D((0, filters // 4))(x)
-                x = layers.Permute((1, 3, 2))(x)
+                missing = filters // 4  # channels, on each side
+                x = tf.keras.ops.pad(x, [[0, 0]] * 3 + [[missing, missing]])
             x = layers.ReLU()(layers.Add()([y, x]))
     return layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
 
@@ -140,7 +139,7 @@ class Stopwatch(tf.keras.callbacks.Callback):
 
 
 def train(options: argparse.Namespace) -> float:
-    """Trains on one batch over and over; returns images/s."""
+    """Trains on one batch over and over; returns the seconds that the timed steps took."""
     row = MODELS[options.model]
     examples = options.num_devices * options.batch_size
     generator = np.random.default_rng(0)
@@ -161,7 +160,7 @@ def train(options: argparse.Namespace) -> float:
         verbose=0,
         callbacks=[stopwatch],
     )
-    return examples * options.num_batches / stopwatch.seconds
+    return stopwatch.seconds
 
 
 def _strategy(num_devices: int) -> tf.distribute.Strategy:
@@ -177,18 +176,15 @@ def _strategy(num_devices: int) -> tf.distribute.Strategy:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains as the flags say and prints the total line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    flags = peer.parser(__doc__, MODELS)
+    flags.add_argument(
+        "--xla",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="on one device; Keras's own default",
     )
-    parser.add_argument("--model", choices=MODELS, default="lenet")
-    parser.add_argument("--num_devices", type=int, default=1)
-    parser.add_argument("--batch_size", type=int, default=32, help="per device")
-    parser.add_argument("--num_batches", type=int, default=100, help="timed steps")
-    parser.add_argument("--num_warmup_batches", type=int, default=10)
-    parser.add_argument("--learning_rate", type=float, default=1e-5)
-    parser.add_argument("--xla", action=argparse.BooleanOptionalAction, default=False)
-    rate = train(parser.parse_args(argv))
-    print(f"total images/sec: {rate:.2f}", flush=True)
+    options = flags.parse_args(argv)
+    print(peer.total_line(options, train(options)), flush=True)
 
 
 if __name__ == "__main__":

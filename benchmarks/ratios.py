@@ -33,9 +33,7 @@ def spread(values: Iterable[float]) -> Spread | None:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def paired(
-    ours: Sequence[float | None], theirs: Sequence[float | None]
-) -> list[float]:
+def paired(ours: Sequence[float | None], theirs: Sequence[float | None]) -> list[float]:
     """ours / theirs of each round in which both have a number."""
     return [a / b for a, b in zip(ours, theirs) if a is not None and b is not None]
 

@@ -92,10 +92,16 @@ def towers(case: Case, length: Length, places: Places) -> Command:
 
 
 def keras(case: Case, length: Length, places: Places) -> Command | None:
-    """Keras `fit`, which without a strategy is on one device."""
+    """Keras `fit` on one device as it comes, which is compiled by XLA."""
     if case.towers > 1 or case.model not in PEER_MODELS:
         return None
     return _peer("keras_peer", places.python, case, length)
+
+
+def keras_no_xla(case: Case, length: Length, places: Places) -> Command | None:
+    """The same with `jit_compile=False`: on CPUs sometimes slower, sometimes faster."""
+    command = keras(case, length, places)
+    return command and dataclasses.replace(command, argv=[*command.argv, "--no-xla"])
 
 
 def keras_mirrored(case: Case, length: Length, places: Places) -> Command | None:
@@ -145,6 +151,7 @@ def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command | N
 SYSTEMS: dict[str, Row] = {
     "towers": Row(towers, "python", ("tensorflow",)),
     "keras": Row(keras, "python", ("tensorflow", "keras")),
+    "keras_no_xla": Row(keras_no_xla, "python", ("tensorflow", "keras")),
     "keras_mirrored": Row(keras_mirrored, "python", ("tensorflow", "keras"), 0.25),
     "torch": Row(torch, "torch_python", ("torch",)),
     "tf_cnn_benchmarks": Row(

@@ -55,13 +55,15 @@ def get(name: str) -> Model:
     """
     if name in MODELS:
         return MODELS[name]()
-    if ":" not in name:
+    module_name, _, function_name = name.partition(":")
+    if not all(
+        part.isidentifier() for part in [*module_name.split("."), function_name]
+    ):
         near = difflib.get_close_matches(name, MODELS, n=3) or sorted(MODELS)
         raise ValueError(
             f"--model={name}: no such model; did you mean {', '.join(near)}? "
             "(a model of your own is package.module:function)"
         )
-    module_name, function_name = name.split(":", 1)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

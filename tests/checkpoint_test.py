@@ -126,14 +126,29 @@ class CheckpointTest(tf.test.TestCase):
                 made.save(session, 2)
         self.assertEqual(self._restore()[1], 1)
 
-    def test_prepare_directory(self):
-        path = os.path.join(self.directory, "new", "folder")
-        checkpoint.prepare_directory(path, 10)
-        self.assertEqual(os.listdir(path), [])
-        with self.assertRaisesRegex(ValueError, "train_dir=.*make room"):
-            checkpoint.prepare_directory(path, 2**60)
-        with self.assertRaisesRegex(ValueError, "train_dir=/proc/nope"):
-            checkpoint.prepare_directory("/proc/nope", 10)
+    def test_the_directory_is_made(self):
+        self.directory = os.path.join(self.directory, "new", "folder")
+        self._save([1])
+        self.assertEqual(self._restore()[1], 1)
+
+    def test_checkpoints_are_found_without_the_list_of_them(self):
+        self._save([9, 10])
+        os.remove(os.path.join(self.directory, "checkpoint"))
+        with open(os.path.join(self.directory, "model.ckpt-tmp.index"), "w"):
+            pass
+        path, value = self._restore()
+        self.assertEndsWith(path, "model.ckpt-10")
+        self.assertEqual(value, 10)
+
+    def test_a_restored_checkpoint_is_not_written_again(self):
+        self._save([1])
+        path = os.path.join(self.directory, "model.ckpt-1.index")
+        before = os.stat(path).st_mtime_ns
+        graph, _, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            restored = made.restore(session)
+            self.assertEqual(made.save(session, 1), restored)
+        self.assertEqual(os.stat(path).st_mtime_ns, before)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,7 @@ def _convolve(x, kernel, strides, pads):
     x = np.pad(x, [(0, 0), pads, pads, (0, 0)])
     places = range(0, x.shape[1] - size + 1, strides)
     rows = [
-        [
-            np.tensordot(x[:, i : i + size, j : j + size], kernel, 3)
-            for j in places
-        ]
+        [np.tensordot(x[:, i : i + size, j : j + size], kernel, 3) for j in places]
         for i in places
     ]
     return np.transpose(rows, [2, 0, 1, 3])
@@ -74,7 +71,9 @@ class ConvTest(LayersTestCase):
         x = v1.placeholder(tf.float32, [2, 3, 9, 8])
         y = _layers(data_format="NCHW").conv(x, 5, 3, 2, padding="FIXED")
         self.assertEqual(y.shape, [2, 5, 5, 4])
-        self.assertEqual(self.variables(), {"conv/kernel": [3, 3, 3, 5], "conv/bias": [5]})
+        self.assertEqual(
+            self.variables(), {"conv/kernel": [3, 3, 3, 5], "conv/bias": [5]}
+        )
 
     def test_kernel_of_two_sizes(self):
         x = v1.placeholder(tf.float32, [2, 8, 8, 3])
@@ -203,9 +202,7 @@ class ShapeTest(LayersTestCase):
         y = self.evaluate(_layers().avg_pool(tf.ones([1, 3, 3, 1]), 3, 1))
         np.testing.assert_allclose(y, np.ones([1, 3, 3, 1]))
 
-    @parameterized.parameters(
-        ("global_avg_pool", [2, 4]), ("flatten", [2, 3 * 5 * 4])
-    )
+    @parameterized.parameters(("global_avg_pool", [2, 4]), ("flatten", [2, 3 * 5 * 4]))
     def test_same_in_either_format(self, layer, shape):
         x = tf.constant(_random(2, 3, 5, 4))
         last = getattr(_layers(), layer)(x)

@@ -45,7 +45,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
         prepared and not to be had.
     """
     builder = _builder(name, data_dir)
-    _check_features(name, builder.info)
+    keys = _image_and_label(name, builder.info)
     if not builder.is_prepared():
         builder = _prepare(name, builder, chosen=bool(data_dir))
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
@@ -54,27 +54,28 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
             f"{builder.info.file_format.value} files; prepare it again with "
             f"`tfds build {name} --file_format=tfrecord`"
         )
-    return from_tfds(name, builder, _split(name, builder.info, splits))
+    return from_tfds(builder, _split(name, builder.info, splits), keys=keys)
 
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     """The TFDS builder of that name; reads nothing but the data set's summary."""
-    if data_dir and not tf.io.gfile.isdir(os.path.expanduser(data_dir)):
+    root = os.path.expanduser(data_dir) or None
+    if root and not tf.io.gfile.isdir(root):
         raise ValueError(f"--data_dir={data_dir}: there is no such directory")
     try:
-        return tfds.builder(name, data_dir=data_dir or None)
+        return tfds.builder(name, data_dir=root)
     except tfds.core.DatasetNotFoundError as error:
         known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
         near = difflib.get_close_matches(re.split("[:/]", name)[0], known)
-        hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS"
+        hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
         raise ValueError(f"--data_name={name}: no such data set; {hint}") from error
     except Exception as error:  # TFDS raises all kinds for what a name may get wrong
-        raise ValueError(f"--data_name={name}: {_first_line(error)}") from error
+        raise ValueError(f"--data_name={name}: {_in_short(error)}") from error
 
 
-def _check_features(name: str, info: tfds.core.DatasetInfo) -> None:
-    """Raises ValueError unless the data set is one of images and classes."""
-    keys = info.supervised_keys or ()
+def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
+    """The keys of the image and of its class among the features of an example."""
+    keys = info.supervised_keys or ("image", "label")
     kinds = (tfds.features.Image, tfds.features.ClassLabel)
     fits = (
         len(keys) == 2
@@ -84,8 +85,9 @@ def _check_features(name: str, info: tfds.core.DatasetInfo) -> None:
     if not fits or not info.features[keys[1]].num_classes:
         raise ValueError(
             f"--data_name={name}: not an image classification data set; an example "
-            f"has {', '.join(info.features)}, not an image with its class"
+            f"has {', '.join(info.features)}, not an image and its class"
         )
+    return keys
 
 
 def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any:
@@ -118,20 +120,20 @@ def _prepare(
     Raises:
       ValueError: it cannot be had here.
     """
+    _check_within_reach(name, builder)
     root = _root(builder)
     ships_with_us = isinstance(builder, digits.Digits)
     if not _writable(root):
         if chosen or not ships_with_us:
             raise ValueError(
-                f"--data_name={name}: not prepared, and {root} cannot be written; "
-                "name another --data_dir"
+                f"--data_name={name}: not prepared in {builder.data_path}, which "
+                "cannot be written; name another --data_dir"
             )
+        elsewhere = _temporary_root()
         logging.getLogger(__name__).warning(
-            "%s cannot be written: %s goes to %s", root, name, _temporary_root()
+            "%s cannot be written: %s goes to %s", root, name, elsewhere
         )
-        root = _temporary_root()
-        builder = tfds.builder(name, data_dir=root)
-    _check_within_reach(name, builder)
+        root, builder = elsewhere, tfds.builder(name, data_dir=elsewhere)
     try:
         # In a graph TFDS encodes images in a session without GPUs; run eagerly it
         # would start TensorFlow's eager runtime, which takes all memory of all GPUs.
@@ -143,7 +145,7 @@ def _prepare(
     except Exception as error:  # whatever a builder's own code may raise
         if not builder.is_prepared():  # it is, when another process was faster
             raise ValueError(
-                f"--data_name={name}: cannot be prepared: {_first_line(error)}"
+                f"--data_name={name}: cannot be prepared: {_in_short(error)}"
             ) from error
     return tfds.builder(name, data_dir=root)
 
@@ -211,6 +213,7 @@ def _temporary_root() -> pathlib.Path:
     return root
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _in_short(error: Exception) -> str:
+    """The first sentence of what TFDS says, less the call that it repeats before it."""
+    text = re.sub(r"^Failed to construct dataset .*?}\": ", "", str(error).strip())
+    return re.split(r"\n|(?<=\.) (?=[A-Z])", text)[0] or type(error).__name__

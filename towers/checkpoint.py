@@ -4,14 +4,16 @@ A checkpoint holds the variables, the optimizer's slots, the moving averages, th
 global step and the input position; the same names whatever the number of towers.
 """
 
+import glob
 import os
-import shutil
-import tempfile
+import re
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
+
+_NAME = "model.ckpt"  # of the files, up to the step
 
 
 class CheckpointError(RuntimeError):
@@ -38,7 +40,7 @@ class Checkpoints:
         partial: bool = False,
         log: Callable[[str], None] = print,
     ):
-        self._directory = directory
+        self._directory = os.fspath(directory)
         self._variables = dict(variables)
         self._partial = partial
         self._log = log
@@ -53,13 +55,15 @@ class Checkpoints:
         Raises:
           CheckpointError: the disk is full or the directory is gone.
         """
-        path = os.path.join(self._directory, "model.ckpt")
+        path = os.path.join(self._directory, _NAME)
         if step == self._saved_step:
             return f"{path}-{step}"
         try:
-            path = self._saver.save(
-                session, path, global_step=step, write_meta_graph=False
-            )
+            os.makedirs(self._directory, exist_ok=True)
+            with session.graph.as_default():
+                path = self._saver.save(
+                    session, path, global_step=step, write_meta_graph=False
+                )
         except (tf.errors.OpError, OSError, ValueError) as error:
             last = latest(self._directory)
             raise CheckpointError(
@@ -84,7 +88,8 @@ class Checkpoints:
         for path in reversed(paths):
             try:
                 self._check_same(path)
-                self._saver.restore(session, path)
+                with session.graph.as_default():
+                    self._saver.restore(session, path)
             except tf.errors.OpError as error:
                 # Names and shapes were compared before: the file itself is broken.
                 self._log(
@@ -93,6 +98,7 @@ class Checkpoints:
                 )
                 continue
             self._saver.recover_last_checkpoints(paths[: paths.index(path) + 1])
+            self._saved_step = _step_of(path)
             return path
         if paths:
             raise ValueError(
@@ -144,13 +150,20 @@ def check_same(
 
 
 def all_paths(directory: str) -> list[str]:
-    """Paths of the checkpoints of a directory, oldest first."""
+    """Paths of the checkpoints of a directory, oldest first.
+
+    The file `checkpoint` lists them; without it, they are looked for.
+    """
     try:
         state = tf.train.get_checkpoint_state(directory)
     except tf.errors.OpError:
         state = None
-    paths = list(state.all_model_checkpoint_paths) if state else []
-    return [path for path in paths if tf.io.gfile.exists(path + ".index")]
+    if state is not None:
+        paths = list(state.all_model_checkpoint_paths)
+        return [path for path in paths if tf.io.gfile.exists(path + ".index")]
+    found = glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*.index"))
+    paths = [path.removesuffix(".index") for path in found]
+    return sorted((path for path in paths if _step_of(path) >= 0), key=_step_of)
 
 
 def latest(directory: str) -> str | None:
@@ -159,33 +172,10 @@ def latest(directory: str) -> str | None:
     return paths[-1] if paths else None
 
 
-def prepare_directory(directory: str, num_bytes: int) -> None:
-    """Makes the directory and proves that a checkpoint can be written.
-
-    Args:
-      directory: to hold checkpoints.
-      num_bytes: size of one; room for two is asked for.
-
-    Raises:
-      ValueError: it cannot be written to, or the disk is full.
-    """
-    try:
-        os.makedirs(directory, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory) as probe:
-            probe.write(b"\0" * 4096)
-            probe.flush()
-            os.fsync(probe.fileno())
-        free = shutil.disk_usage(directory).free
-    except OSError as error:
-        raise ValueError(
-            f"--train_dir={directory}: cannot be written to ({error.strerror}); "
-            "name another directory"
-        ) from error
-    if free < 2 * num_bytes:
-        raise ValueError(
-            f"--train_dir={directory}: {free / 1e6:.0f} MB are free and two "
-            f"checkpoints need {2 * num_bytes / 1e6:.0f} MB; make room or name another"
-        )
+def _step_of(path: str) -> int:
+    """The global step in a checkpoint's name; -1 if there is none."""
+    found = re.search(r"-(\d+)$", path)
+    return int(found.group(1)) if found else -1
 
 
 def _first_line(error: Exception) -> str:

@@ -1,13 +1,13 @@
 """Evaluation: towers without gradients that count every example exactly once."""
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.graph import stamp_towers
-from towers.inputs import Feed
+from towers.inputs import Feed, Source
 from towers.placement import Placement
 from towers.tower import Task
 
@@ -33,14 +33,35 @@ class Result(NamedTuple):
     examples_per_second: float
 
 
+class Averaged:
+    """A mode as evaluation reads it: moving averages in place of their variables.
+
+    Args:
+      mode: holds the variables.
+      averages: variable -> its moving average.
+    """
+
+    def __init__(self, mode: Any, averages: Mapping[str, tf.Variable]):
+        self.create = mode.create
+        self._mode = mode
+        self._averages = averages
+
+    def read(self, name: str, tower: int) -> tf.Tensor:
+        """The average's value, or the variable's if it has none."""
+        average = self._averages.get(name)
+        if average is None:
+            return self._mode.read(name, tower)
+        with tf.device(average.device):
+            return average.read_value()
+
+
 def attach(
     task: Task,
-    source,
+    source: Source,
     *,
     placement: Placement,
-    mode,
+    mode: Any,
     batch_size: int,
-    averages: dict[str, tf.Variable] | None = None,
     num_examples: int | None = None,
 ) -> EvalGraph:
     """Adds evaluation towers to the current graph.
@@ -49,9 +70,9 @@ def attach(
       task: with `training=False`.
       source: of the split to evaluate.
       placement: of the towers.
-      mode: holds the variables; makes those that are not there yet.
+      mode: holds the variables, or is an `Averaged` of what does; makes those that are
+        not there yet.
       batch_size: per tower.
-      averages: moving averages to read in place of the variables.
       num_examples: how many of the split's first examples; None for all.
     """
     limit = num_examples or source.num_examples
@@ -68,7 +89,6 @@ def attach(
         mode,
         total_weights=[tf.constant(1.0)] * len(feed.batches),
         scope="eval_tower",
-        averages=averages,
     )
     per_step = batch_size * len(towers)
     with tf.name_scope("eval"), tf.device(placement.master):

@@ -4,31 +4,34 @@ import re
 
 import tensorflow as tf
 
+_LENGTH = 160  # characters of TensorFlow's own words
 
-def operation_error(error: tf.errors.OpError, source) -> str | None:
+
+def operation_error(error: tf.errors.OpError) -> str | None:
     """What went wrong and what to do, or None when it is nobody's mistake.
 
     Args:
       error: from a session call.
-      source: of the batches, of `inputs`.
     """
     text = error.message or ""
     placed = re.search(
         r"Cannot assign a device for operation ([\w./-]+):?(.*)", text, re.DOTALL
     )
     if placed:
-        name, rest = placed.group(1), placed.group(2).strip().splitlines()
+        name, reason = placed.group(1), _first_line(placed.group(2))
         tower, _, inner = name.partition("/")
-        reason = rest[0][:160] if rest else ""
         where = f"{tower}, block {inner.partition('/')[0]}" if inner else name
         return (
             f"operation {name} ({where}) has no kernel for its device: {reason} "
             "Write the block with operations that the device has, or run with "
             "--device=cpu."
         )
+    if "No space left on device" in text:
+        return f"the disk is full ({_first_line(text)}); make room"
     if isinstance(error, tf.errors.ResourceExhaustedError):
-        return (
-            "out of memory: lower --batch_size"
-            f" ({text.strip().splitlines()[0][:160] if text else ''})"
-        )
-    return source.explain(error)
+        return f"out of memory ({_first_line(text)}); lower --batch_size"
+    return None
+
+
+def _first_line(text: str) -> str:
+    return (text.strip() or "no reason given").splitlines()[0][:_LENGTH]

@@ -39,7 +39,7 @@ class Options:
     data_format: str = "NHWC"
     seed: int = 1234
     variable_update: str = "parameter_server"
-    exchange: Exchange = Exchange()
+    exchange: Exchange = Exchange()  # noqa: RUF009 - frozen
     limit: int | None = None
 
 

@@ -1,6 +1,5 @@
-"""What happens around the steps: lines, checkpoints, summaries, evaluation, stops."""
+"""What happens around the steps: checkpoints, summaries, evaluation, stops."""
 
-import contextlib
 import math
 import os
 import signal
@@ -8,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
-import tqdm
 
-from towers import report, trace
+from towers import trace
 from towers.checkpoint import Checkpoints
 from towers.graph import TrainGraph
 from towers.loop import Hook
@@ -24,182 +22,10 @@ class NanLossError(RuntimeError):
     """The loss of a step was not a number."""
 
 
-class Console:
-    """Prints lines, above a progress bar if there is one."""
-
-    def __init__(self, stream):
-        self._stream = stream
-        self.bar: tqdm.tqdm | None = None
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether a person is watching."""
-        return self._stream.isatty()
-
-    def __call__(self, line: str) -> None:
-        """Prints one line at once."""
-        if self.bar is not None:
-            self.bar.write(line, file=self._stream)
-        else:
-            print(line, file=self._stream, flush=True)
-
-
-class Progress(Hook):
-    """Step lines in a log, a bar on a terminal, and the speed of the timed steps.
-
-    Args:
-      train: the graph.
-      console: where lines go.
-      every: steps between lines.
-      warmup: global steps that are not timed.
-      total: whether the reported loss holds the weight decay's penalty.
-      metrics: whether accuracies are reported.
-      log: gets the numbers of each line.
-    """
-
-    def __init__(
-        self,
-        train: TrainGraph,
-        console: Console,
-        log: report.BenchmarkLog,
-        *,
-        every: int,
-        warmup: int,
-        total_loss: bool = True,
-        metrics: bool = False,
-    ):
-        self._train = train
-        self._console = console
-        self._log = log
-        self._every = every
-        self._warmup = warmup
-        self._loss_name = "total_loss" if total_loss else "base_loss"
-        names = sorted(train.metrics) if metrics else []
-        self._metrics = names
-        self._shown = {
-            "step": train.step,
-            "loss": train.total_loss if total_loss else train.loss,
-            "rate": train.learning_rate,
-            "metrics": [train.metrics[name] for name in names],
-        }
-        self._step = 0
-        self._last_step = 0
-        self._first_timed = 0
-        self.speed = report.Speed(train.examples_per_step)
-        self._begun = self._wall = self._paused = 0.0
-        self.last_loss = math.nan
-        self._resumed = False
-
-    def begin_at(self, step: int, last_step: int) -> None:
-        """Says where the loop starts and ends; prints the title."""
-        self._step, self._last_step = step, last_step
-        # The first step of a process makes kernels and is never timed.
-        self._first_timed = max(self._warmup, step + 1)
-        self._resumed = step > 0
-        if self._console.is_terminal:
-            self._console.bar = tqdm.tqdm(
-                total=last_step, initial=step, unit="step", dynamic_ncols=True
-            )
-        elif step < self._warmup:
-            self._console("Running warm up")
-        self._begin_wall()
-
-    def _begin_wall(self) -> None:
-        if self._step >= self._first_timed or self._warmup <= self._step:
-            self._wall = time.perf_counter()
-
-    @contextlib.contextmanager
-    def paused(self):
-        """Time inside is not training time."""
-        begun = time.perf_counter()
-        yield
-        self._paused += time.perf_counter() - begun
-
-    def next_due(self, step: int) -> int:
-        """The next step that gets a line."""
-        shown = step - self._warmup
-        if shown < 0:
-            return self._warmup if step + 1 < self._warmup else self._warmup + 1
-        if shown == 0:
-            return step + 1
-        return self._warmup + (shown // self._every + 1) * self._every
-
-    def before_run(self, run_context):
-        """Asks for the loss and the rest when this step gets a line."""
-        self._begun = time.perf_counter()
-        due = self._line_due(self._step + 1)
-        return v1.train.SessionRunArgs(self._shown) if due else None
-
-    def after_run(self, run_context, run_values):
-        """Times the step, prints its line."""
-        self._after(time.perf_counter() - self._begun, 1)
-        if run_values.results is not None:
-            self._print_line(run_values.results)
-
-    def after_steps(self, step, losses, seconds):
-        """Times steps that ran inside the graph."""
-        self._after(seconds, len(losses))
-
-    def _line_due(self, step: int) -> bool:
-        shown = step - self._warmup
-        return shown == 1 or (shown > 0 and shown % self._every == 0)
-
-    def _after(self, seconds: float, steps: int) -> None:
-        before, self._step = self._step, self._step + steps
-        if before >= self._first_timed:
-            self.speed.add(seconds, steps)
-        elif self._step >= self._first_timed:
-            self._wall = time.perf_counter()
-            self._paused = 0.0
-        if before < self._warmup <= self._step and self._console.bar is None:
-            self._console("Done warm up")
-        if self._console.bar is not None:
-            self._console.bar.update(steps)
-
-    def _print_line(self, values) -> None:
-        self.last_loss = float(values["loss"])
-        step = self._step
-        if not len(self.speed):
-            return
-        speed = self.speed.statistics()
-        if self._console.bar is not None:
-            self._console.bar.set_postfix_str(
-                f"{self._loss_name} {self.last_loss:.3f}, {speed[0]:.0f} images/s"
-            )
-        else:
-            if len(self.speed) == 1 or step - self._warmup == 1:
-                self._console(report.step_title(self._loss_name, self._metrics))
-            self._console(
-                report.step_line(
-                    step - self._warmup, speed, self.last_loss, values["metrics"]
-                )
-            )
-        self._log.metric("current_examples_per_sec", speed[0], step)
-        self._log.metric("loss", self.last_loss, step)
-        self._log.metric("learning_rate", values["rate"], step)
-        for name, value in zip(self._metrics, values["metrics"]):
-            self._log.metric(name, value, step)
-
-    def end(self, session):
-        """Closes the bar."""
-        self._elapsed = time.perf_counter() - self._wall - self._paused
-        if self._console.bar is not None:
-            self._console.bar.close()
-            self._console.bar = None
-
-    @property
-    def images_per_second(self) -> float:
-        """Examples of all timed steps over the wall time they took, pauses excluded."""
-        if not len(self.speed):
-            return 0.0
-        return len(self.speed) * self._train.examples_per_step / self._elapsed
-
-
 class StopOnNan(Hook):
     """Stops the run at the first step whose loss is not finite."""
 
     def __init__(self, train: TrainGraph):
-        self._loss, self._step = train.loss, train.step
         self._fetches = (train.loss, train.step)
 
     def next_due(self, step: int) -> int:
@@ -222,7 +48,9 @@ class StopOnNan(Hook):
 
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
-            raise NanLossError(f"the loss of step {step} is {loss}")
+            raise NanLossError(
+                f"the loss of step {step} is {loss}; lower --init_learning_rate"
+            )
 
 
 class StopOnSignal(Hook):
@@ -357,28 +185,29 @@ class WriteSummaries(Every):
         super().__init__(train, steps=steps)
         self._writer = v1.summary.FileWriter(directory, train.graph)
         self._fetch = (train.step, summary)
-        self._step_before = None
+        self._global_step = train.global_step
+        self._step = 0
 
     def after_create_session(self, session, coord):
         """Notes where the loop starts."""
-        self._step_before = None
+        self._step = int(session.run(self._global_step))
 
     def before_run(self, run_context):
         """Asks for the summary when this step is due."""
-        before = self._step_before
-        due = before is not None and self.next_due(before) == before + 1
-        return v1.train.SessionRunArgs(self._fetch if due else (self._fetches, ()))
+        due = self.next_due(self._step) == self._step + 1
+        return v1.train.SessionRunArgs(self._fetch) if due else None
 
     def after_run(self, run_context, run_values):
-        """Writes it."""
-        step, summary = run_values.results
-        self._step_before = int(step)
-        if summary != ():
+        """Writes it, where a reader and a run that breaks off find it at once."""
+        self._step += 1
+        if run_values.results is not None:
+            step, summary = run_values.results
             self._writer.add_summary(summary, step)
+            self._writer.flush()
 
     def after_steps(self, step, losses, seconds):
         """Notes where the loop is."""
-        self._step_before = step
+        self._step = step
 
     def end(self, session):
         """Closes the file."""
@@ -396,26 +225,28 @@ class TraceStep(Hook):
     def __init__(self, train: TrainGraph, path: str, *, step: int):
         self._path = path
         self._wanted = step
-        self._fetches = train.step
-        self._step = None
+        self._global_step = train.global_step
+        self._step = 0
 
     def after_create_session(self, session, coord):
-        """Makes the file's folder."""
+        """Makes the file's folder, notes where the loop starts."""
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+        self._step = int(session.run(self._global_step))
 
     def next_due(self, step: int) -> int:
-        """The wanted step, or the one after the next if it is past."""
+        """The wanted step; none once it is past."""
         return self._wanted if step < self._wanted else NEVER
 
     def before_run(self, run_context):
         """Asks TensorFlow to record the step."""
-        due = self._step is not None and self._step + 1 == self._wanted
-        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE) if due else None
-        return v1.train.SessionRunArgs(self._fetches, options=options)
+        if self._step + 1 != self._wanted:
+            return None
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        return v1.train.SessionRunArgs((), options=options)
 
     def after_run(self, run_context, run_values):
         """Writes the file."""
-        self._step = int(run_values.results)
+        self._step += 1
         if self._step == self._wanted:
             trace.write(self._path, run_values.run_metadata)
 

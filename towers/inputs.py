@@ -91,7 +91,7 @@ class SyntheticSource:
     one tower of four times the batch size holds.
 
     Attributes:
-      name, num_classes, num_examples, shape: as `DatasetSource` has them.
+      name, num_classes, num_examples, shape, path: as `DatasetSource` has them.
     """
 
     def __init__(self, request: Request):
@@ -99,6 +99,7 @@ class SyntheticSource:
         self.num_classes = request.num_classes
         self.num_examples = request.num_examples
         self.shape = request.shape
+        self.path = ""
         self._seed = request.seed
 
     def feed(
@@ -128,11 +129,6 @@ class SyntheticSource:
                     batches.append(_batch(features, labels, indices, limit))
         return Feed(batches, tf.group(starts), tf.no_op())
 
-    def explain(self, error: Exception) -> str | None:
-        """As `DatasetSource.explain`: nothing is read that could be damaged."""
-        del error
-        return None
-
     def _rows(self, first: int, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Features float32 [count, *shape] and labels [count] from a row on.
 
@@ -144,7 +140,7 @@ class SyntheticSource:
         mean, deviation = _SYNTHETIC_PIXELS
         pixels = mean + deviation * tf.math.ndtri(draw)
         label = example_uniform((count,), salt=2, **options) * self.num_classes
-        return pixels / 127.5 - 1.0, tf.cast(label, tf.int64)
+        return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
 
 
 class DatasetSource:
@@ -155,6 +151,8 @@ class DatasetSource:
       num_classes: labels are in [0, num_classes).
       num_examples: in the split, which is an epoch.
       shape: of the features, (height, width, channels).
+      path: where its files are, or "".
+      records: the examples before decoding.
     """
 
     def __init__(
@@ -184,6 +182,8 @@ class DatasetSource:
         self.name = examples.name
         self.num_classes = examples.num_classes
         self.num_examples = examples.num_examples
+        self.path = examples.path
+        self.records = examples
         self._request = request
         self._stream = Stream(
             records=examples,
@@ -222,7 +222,8 @@ class DatasetSource:
         for host, devices in groups:
             share = Share(step, batch_size * len(batches), batch_size * len(devices))
             with tf.name_scope("input"), tf.device(host):
-                iterator, start = self._iterator(share, position)
+                iterator = self._iterator(share, position)
+                start = iterator.initializer
                 pieces = _take(iterator, len(devices))
                 if any("GPU" in d.upper() for d in devices) if stage is None else stage:
                     with tf.control_dependencies([start]):
@@ -233,23 +234,15 @@ class DatasetSource:
             starts.append(start)
         return Feed(batches, tf.group(starts), tf.group(refills))
 
-    def explain(self, error: Exception) -> str | None:
-        """One sentence about a step that failed on damaged files, or None."""
-        return self._stream.records.explain(error)
-
-    def _iterator(self, share: Share, position: tf.Tensor):
-        """An iterator over a host's batches, and what sets it to the position."""
-        dataset, before = self._stream.batches(share, position)
+    def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
+        """An iterator over a host's batches; its initializer goes to the position."""
         options = tf.data.Options()
         options.deterministic = True
         if self._request.threads:
             options.threading.private_threadpool_size = self._request.threads
+        dataset = self._stream.batches(share, position)
         dataset = dataset.prefetch(self._request.prefetch).with_options(options)
-        iterator = v1.data.Iterator.from_structure(
-            v1.data.get_output_types(dataset), v1.data.get_output_shapes(dataset)
-        )
-        with tf.control_dependencies(before):
-            return iterator, iterator.make_initializer(dataset)
+        return v1.data.make_initializable_iterator(dataset)
 
 
 Source = SyntheticSource | DatasetSource
@@ -328,6 +321,16 @@ def from_dataset(
     return DatasetSource(examples, request, training=training)
 
 
+def explain(error: Exception, *sources: Source) -> str | None:
+    """One sentence about a session call that failed on damaged files, or None.
+
+    Args:
+      error: from the call.
+      sources: that it may have read.
+    """
+    return records.explain(error, paths=[source.path for source in sources])
+
+
 def _tfds(name: str, request: Request, split: str | None, training: bool) -> Source:
     splits = (split,) if split else ("train",) if training else ("validation", "test")
     examples = catalog.find(name, splits=splits, data_dir=request.data_dir or "")
@@ -351,11 +354,12 @@ DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
 def _counter(position: tf.Tensor, step: int) -> tuple[tf.Tensor, tf.Operation]:
     """A number that grows by `step` with every reading, and what sets it."""
     counter = unsaved(tf.constant(0, tf.int64))
+    start = counter.assign(position, read_value=False)
     now = counter.read_value()
     with tf.control_dependencies([now]):
         advance = counter.assign_add(step, read_value=False)
     with tf.control_dependencies([advance]):
-        return tf.identity(now), counter.assign(position, read_value=False)
+        return tf.identity(now), start
 
 
 def _take(iterator: v1.data.Iterator, num_towers: int) -> list[tuple[tf.Tensor, ...]]:

@@ -79,24 +79,30 @@ def run(
     Returns:
       the global step reached.
     """
-    step = int(session.run(train.global_step))
-    run_step = _Steps(session, train)
-    for hook in hooks:
-        hook.after_create_session(session, None)
-    stopped = False
+    with train.graph.as_default():
+        for hook in hooks:
+            hook.begin()
+        for hook in hooks:
+            hook.after_create_session(session, None)
+        step = _run(_Steps(session, train), hooks, last_step, steps_per_loop)
+        for hook in hooks:
+            hook.end(session)
+    return step
+
+
+def _run(steps: "_Steps", hooks, last_step: int, steps_per_loop: int) -> int:
+    step, stopped = steps.begin(), False
     while step < last_step and not stopped:
-        alone = min((_next_due(hook, step) for hook in hooks), default=last_step)
+        alone = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
         inside = min(steps_per_loop, last_step - step, alone - 1 - step)
-        if steps_per_loop > 1 and inside > 1:
+        if inside > 1:
             begun = time.perf_counter()
-            step, losses = run_step.inside(inside)
+            step, losses = steps.inside(inside)
             seconds = time.perf_counter() - begun
             for hook in hooks:
                 hook.after_steps(step, losses, seconds)
         else:
-            step, stopped = run_step(hooks)
-    for hook in hooks:
-        hook.end(session)
+            step, stopped = steps(hooks)
     return step
 
 
@@ -111,6 +117,11 @@ class _Steps:
         self._session = session
         self._train = train
         self._callables = {}
+        self._inside = None
+
+    def begin(self) -> int:
+        """The global step before the first step."""
+        return int(self._session.run(self._train.global_step))
 
     def __call__(self, hooks) -> tuple[int, bool]:
         """One step.
@@ -138,11 +149,11 @@ class _Steps:
     def inside(self, count: int):
         """`count` steps inside the graph: the global step after them, their losses."""
         loop = self._train.loop
-        if loop not in self._callables:
-            self._callables[loop] = self._session.make_callable(
+        if self._inside is None:
+            self._inside = self._session.make_callable(
                 [loop.step, loop.losses], feed_list=[loop.count]
             )
-        step, losses = self._callables[loop](count)
+        step, losses = self._inside(count)
         return int(step), losses
 
     def _run(self, fetches, asked):
@@ -151,13 +162,23 @@ class _Steps:
             feeds |= args.feed_dict or {}
         options = [args.options for args in asked if args.options is not None]
         if not options and not feeds:
-            # Fetched tensors live as long as the graph, so their ids are names.
-            key = tuple(id(f) for f in tf.nest.flatten(fetches)) + tuple(fetches)
+            key = _key(fetches)
             if key not in self._callables:
-                self._callables[key] = self._session.make_callable(fetches)
-            return self._callables[key](), (None, None)
+                # The fetches are kept so that no other object gets their identity.
+                run = self._session.make_callable(fetches)
+                self._callables[key] = (run, fetches)
+            return self._callables[key][0](), (None, None)
         merged, metadata = v1.RunOptions(), v1.RunMetadata()
         for option in options:
             merged.MergeFrom(option)
         results = self._session.run(fetches, feeds, merged, metadata)
         return results, (merged, metadata)
+
+
+def _key(fetches):
+    """Equal for equal fetches, whose tensors are told apart by identity."""
+    if isinstance(fetches, dict):
+        return tuple([(name, _key(part)) for name, part in fetches.items()])
+    if isinstance(fetches, list | tuple):
+        return type(fetches), *map(_key, fetches)
+    return fetches if isinstance(fetches, str) else id(fetches)

@@ -1,13 +1,14 @@
 """From settings to the parts of a run; the one place that sees a whole `Config`."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from towers import checkpoint, graph, inputs, placement
+from towers import folders, graph, inputs, placement
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
@@ -71,7 +72,7 @@ class Plan:
         return math.ceil(epochs * self.source.num_examples / self.examples_per_step)
 
 
-def make(config, get_model: Callable[[str], Any]) -> Plan:
+def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
     Args:
@@ -89,9 +90,8 @@ def make(config, get_model: Callable[[str], Any]) -> Plan:
         batch_size = config.data.batch_size or model.recipe.batch_size
         global_batch = batch_size * len(where.towers)
         update = found.get(lambda: _update(config.optimizer, model, global_batch))
-    if config.output.train_dir:
-        size = 12 * model.num_parameters if model else 0
-        found.get(lambda: checkpoint.prepare_directory(config.output.train_dir, size))
+    for check in _outputs(config, model):
+        found.get(check)
     if found.errors:
         raise PlanError(found.errors)
     source, eval_source = sources
@@ -99,7 +99,7 @@ def make(config, get_model: Callable[[str], Any]) -> Plan:
     num_batches, num_epochs = length
     limit = None
     if num_epochs is not None:
-        limit = round(num_epochs * source.num_examples)
+        limit = max(1, round(num_epochs * source.num_examples))
     warmup = config.training.num_warmup_batches
     return Plan(
         config=config,
@@ -171,8 +171,38 @@ def _sources(config, model) -> tuple[Any, Any]:
     )
     source = inputs.get(name, request, split=data.train_split, training=True)
     if name == "synthetic":
+        _check_no_evaluation(config.evaluation)
         return source, None
     return source, inputs.get(name, request, split=data.eval_split, training=False)
+
+
+def _check_no_evaluation(flags) -> None:
+    for name, value in vars(flags).items():
+        asks = name.startswith("eval_during_training_") or name.startswith("eval_at")
+        if value and (asks or name == "eval"):
+            raise ValueError(
+                f"--{name}: synthetic data has nothing to evaluate on; name a data set "
+                "with --data_name"
+            )
+
+
+def _outputs(config, model) -> list[Callable[[], None]]:
+    """What looks at each place that the run is to write to."""
+    output, checks = config.output, []
+    if output.train_dir and not config.evaluation.eval:
+        # Two checkpoints, of the variables and at most two slots of each.
+        size = 2 * 12 * model.num_parameters if model else 0
+        flag = f"--train_dir={output.train_dir}"
+        checks.append(functools.partial(folders.check, flag, output.train_dir, size))
+    for name, path, check in (
+        ("trace_file", output.trace_file, folders.check_file),
+        ("graph_file", output.graph_file, folders.check_file),
+        ("benchmark_log_dir", output.benchmark_log_dir, folders.check),
+        ("eval_dir", config.evaluation.eval_dir, folders.check),
+    ):
+        if path:
+            checks.append(functools.partial(check, f"--{name}={path}", path))
+    return checks
 
 
 def _length(training, recipe, source, real_data: bool):

@@ -22,7 +22,7 @@ import tensorflow as tf
 Shape = tuple[int | None, int | None, int]
 
 # Uniform numbers per example that a row may use.
-DRAWS = 5
+DRAWS = 11
 
 # Mean and standard deviation of the three channels over CIFAR-10's training images.
 _CIFAR_MEAN = (125.3, 123.0, 113.9)
@@ -37,6 +37,7 @@ _TUTORIAL_CONTRAST = (0.2, 1.8)
 _IMAGENET_AREA = (0.08, 1.0)
 _IMAGENET_RATIO = (3 / 4, 4 / 3)
 _IMAGENET_CENTRE = 0.875
+_IMAGENET_TRIES = 4
 
 
 class Preprocessing(NamedTuple):
@@ -100,7 +101,10 @@ def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tens
 def cifar_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
     """Each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
     del shape
-    return (tf.cast(images, tf.float32) - _CIFAR_MEAN) / _CIFAR_DEVIATION
+    # Times and not divided by: TensorFlow rewrites a division by constants into this
+    # or leaves it, as the graph happens to be, and the last bit differs.
+    factors = [1 / deviation for deviation in _CIFAR_DEVIATION]
+    return (tf.cast(images, tf.float32) - _CIFAR_MEAN) * factors
 
 
 def tutorial_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
@@ -127,21 +131,25 @@ def tutorial_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
 
 
 def imagenet_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
-    """A window of random area, shape and place, resized; half of them mirrored.
+    """A window of random area, proportions and place, resized; half are mirrored.
 
-    A window that would be larger than the image is cut to it, where Szegedy et al.
-    (2015) draw again: one draw per example keeps it a function of the example.
+    The first of four random windows that fits into the image is taken (Szegedy et al.
+    2015), or else the first, cut to the image.
     """
     height, width = _size(images)
-    area = _between(_IMAGENET_AREA, draws[:, 0]) * height * width
+    areas, ratios, places = tf.split(draws, [_IMAGENET_TRIES, _IMAGENET_TRIES, 3], 1)
+    area = _between(_IMAGENET_AREA, areas) * height * width
     low, high = _IMAGENET_RATIO
-    ratio = tf.exp(_between((math.log(low), math.log(high)), draws[:, 1]))
-    window_height = tf.minimum(tf.sqrt(area / ratio), height)
-    window_width = tf.minimum(tf.sqrt(area * ratio), width)
-    top = draws[:, 2] * (height - window_height)
-    left = draws[:, 3] * (width - window_width)
+    ratio = tf.exp(_between((math.log(low), math.log(high)), ratios))
+    heights, widths = tf.sqrt(area / ratio), tf.sqrt(area * ratio)
+    fits = tf.cast((heights <= height) & (widths <= width), tf.int32)
+    taken = tf.argmax(fits, axis=1)  # the first of them, and 0 where there is none
+    window_height = tf.minimum(tf.gather(heights, taken, batch_dims=1), height)
+    window_width = tf.minimum(tf.gather(widths, taken, batch_dims=1), width)
+    top = places[:, 0] * (height - window_height)
+    left = places[:, 1] * (width - window_width)
     bottom, right = top + window_height, left + window_width
-    mirror = draws[:, 4] < 0.5
+    mirror = places[:, 2] < 0.5
     # A window whose left edge is right of its right edge is resized mirrored.
     left, right = tf.where(mirror, right, left), tf.where(mirror, left, right)
     return _resize_windows(images, shape, (top, left, bottom, right))
@@ -171,7 +179,7 @@ def _between(bounds: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
 def _scaled(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """x, on the scale of images of `dtype`, to [-1, 1] unless that is floating."""
     x = tf.cast(x, tf.float32)
-    return x if dtype.is_floating else x / (dtype.max / 2) - 1.0
+    return x if dtype.is_floating else x * (2 / dtype.max) - 1.0
 
 
 def _size(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -210,14 +218,14 @@ def _resize_windows(images: tf.Tensor, shape: Shape, edges) -> tf.Tensor:
     """
     height, width = _size(images)
     top, left, bottom, right = edges
+    mirrored = right < left
     # `crop_and_resize` counts from the centre of the first pixel to that of the last.
-    inset = tf.where(right < left, -0.5, 0.5)
     boxes = tf.stack(
         [
-            (top + 0.5 - 0.5) / (height - 1),
-            (left + inset - 0.5) / (width - 1),
-            (bottom - 0.5 - 0.5) / (height - 1),
-            (right - inset - 0.5) / (width - 1),
+            top / (height - 1),
+            tf.where(mirrored, left - 1, left) / (width - 1),
+            (bottom - 1) / (height - 1),
+            tf.where(mirrored, right, right - 1) / (width - 1),
         ],
         axis=1,
     )

@@ -23,12 +23,14 @@ from towers.preprocessing import Shape
 _FILES_AT_ONCE = 16
 _RECORDS_IN_A_ROW = 16
 
-# What TensorFlow says of files that are not what the data set's summary promises.
+# TensorFlow's words for files that are not what the data set's summary promises.
 _DAMAGE = re.compile(
-    r"(truncated|corrupted) record at \d+|Invalid (PNG|JPEG)|No such file or directory"
-    r"|expected to contain \d+ elements? but contained\D* \d+|Dataset was empty",
-    re.IGNORECASE,
+    r"(truncated|corrupted) record at \d+|\S+; No such file or directory"
+    r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
+    r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
 )
+# The operations that read: others have errors, of checkpoints say, in the same words.
+_READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
 
 
 class Records(NamedTuple):
@@ -62,38 +64,28 @@ class Records(NamedTuple):
             return math.inf
         return self.num_examples * math.prod(self.shape) * self.dtype.size
 
-    def explain(self, error: Exception) -> str | None:
-        """One sentence about a step that failed on damaged files, or None."""
-        found = _DAMAGE.search(str(error)) if self.path else None
-        if not found:
-            return None
-        return (
-            f"--data_name={self.name}: the files are damaged ({found.group()}); remove "
-            f"{self.path} and prepare the data set again"
-        )
 
-
-def from_tfds(name: str, builder: tfds.core.DatasetBuilder, split: Any) -> Records:
+def from_tfds(
+    builder: tfds.core.DatasetBuilder, split: Any, *, keys: tuple[str, str]
+) -> Records:
     """The records of a split of a prepared image classification data set.
 
     Args:
-      name: as the user wrote it.
       builder: its files are TFRecords.
       split: an entry of `builder.info.splits`, or a part of one.
+      keys: of the image and of the label among the features.
     """
-    info = builder.info
     features = tfds.features.FeaturesDict(
-        {key: info.features[key] for key in info.supervised_keys}
+        {key: builder.info.features[key] for key in keys}
     )
-    image, label = (features[key] for key in info.supervised_keys)
+    image, label = (features[key] for key in keys)
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = features.deserialize_example(record)
-        image, label = (example[key] for key in info.supervised_keys)
-        return image, tf.cast(label, tf.int32)
+        return example[keys[0]], tf.cast(example[keys[1]], tf.int32)
 
     return Records(
-        name=name,
+        name=builder.info.full_name,
         num_classes=label.num_classes,
         num_examples=split.num_examples,
         shape=tuple(image.shape),
@@ -166,6 +158,21 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
         num_classes=num_classes,
     )
     return records._replace(name="arrays")
+
+
+def explain(error: Exception, *, paths: Sequence[str]) -> str | None:
+    """One sentence about a session call that failed on damaged files, or None.
+
+    Args:
+      error: from the call.
+      paths: where the data sets lie that it may have read.
+    """
+    damage = _DAMAGE.search(str(error))
+    if not damage or not _READERS.search(str(error)):
+        return None
+    places = " and ".join(sorted({path for path in paths if path}))
+    cure = f"remove {places} and prepare it again" if places else "prepare it again"
+    return f"the data set is damaged ({damage.group()}): {cure}"
 
 
 def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:

@@ -20,12 +20,13 @@ from towers import (
 )
 from towers import placement as placement_lib
 from towers.plan import Plan
+from towers.progress import Console, Display, Progress
 from towers.tower import Task
 
 v1 = tf.compat.v1
 
 
-def train(parts: Plan, console: hooks.Console) -> int:
+def train(parts: Plan, console: Console) -> int:
     """Trains, saves, evaluates, reports.
 
     Returns:
@@ -41,11 +42,10 @@ def train(parts: Plan, console: hooks.Console) -> int:
 class _Training:
     """One training run; each method is one act of it."""
 
-    def __init__(self, parts: Plan, console: hooks.Console):
+    def __init__(self, parts: Plan, console: Console):
         self._parts = parts
         self._flags = parts.config
         self._console = console
-        self._log = report.BenchmarkLog(self._flags.output.benchmark_log_dir)
         if parts.placement.notice:
             console(parts.placement.notice)
         console("Generating training model")
@@ -58,6 +58,7 @@ class _Training:
         )
         with self._built.graph.as_default():
             self._finish_graph()
+        self._log = report.BenchmarkLog(self._flags.output.benchmark_log_dir)
         for line in report.header(header(parts, self._built)):
             console(line)
         self._log.run(facts(parts, self._built))
@@ -93,26 +94,38 @@ class _Training:
             hooks.StopOnSignal() as stop,
         ):
             loop.start(self._built, session, self._restore)
-            step = int(session.run(self._built.global_step))
-            last_step = self._last_step(session, step)
+            begin = int(session.run(self._built.global_step))
+            last_step = self._last_step(session, begin)
             progress = self._progress()
-            progress.begin_at(step, last_step)
-            step = loop.run(
+            progress.begin_at(begin, last_step)
+            around = [progress, *self._hooks(progress, begin, last_step), stop]
+            step = self._loop(session, around, last_step)
+            saved = self._save(session, step)
+            if stop.received is None and self._evaluate_at_end():
+                self._evaluate(session, step)
+            self._report_speed(progress, step)
+            if stop.received is not None:
+                return self._report_stop(stop.received, step, saved)
+            if saved:
+                self._console(f"Checkpoints are in {self._where()}.")
+            return 0
+
+    def _loop(self, session: v1.Session, around: list, last_step: int) -> int:
+        try:
+            return loop.run(
                 self._built,
                 session,
-                [progress, *self._hooks(progress, stop)],
+                around,
                 last_step=last_step,
                 steps_per_loop=self._flags.training.steps_per_loop,
             )
-            saved = self._save(session, step)
-            self._report_speed(progress, step)
-            if stop.received is None:
-                if self._evaluate_at_end():
-                    self._evaluate(session, step)
-                if saved:
-                    self._console(f"Checkpoints are in {self._where()}.")
-                return 0
-            return self._report_stop(stop.received, step, saved)
+        except hooks.NanLossError as error:
+            directory = self._flags.output.train_dir
+            kept = directory and checkpoint.latest(directory)
+            where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
+            raise hooks.NanLossError(f"{error}; {where}") from error
+        finally:
+            self._console.close()
 
     def _restore(self, session: v1.Session) -> None:
         path = self._checkpoints and self._checkpoints.restore(session)
@@ -124,25 +137,24 @@ class _Training:
             return self._parts.num_steps
         return step + loop.steps_left(self._built, session)
 
-    def _progress(self) -> hooks.Progress:
+    def _progress(self) -> Progress:
         output = self._flags.output
-        return hooks.Progress(
-            self._built,
-            self._console,
-            self._log,
+        display = Display(
             every=output.display_every,
             warmup=self._parts.num_warmup,
             total_loss=output.loss_type_to_report == "total_loss",
             metrics=output.print_training_accuracy,
         )
+        return Progress(self._built, self._console, self._log, display)
 
-    def _hooks(self, progress: hooks.Progress, stop: hooks.StopOnSignal) -> list:
+    def _hooks(self, progress: Progress, begin: int, last_step: int) -> list:
         """What the flags ask for around the steps, in the order of their acts."""
         built, output, flags = self._built, self._flags.output, self._flags.evaluation
         found: list[Any] = [hooks.StopOnNan(built)]
         if output.trace_file:
-            # The second last warm-up step, as in tf_cnn_benchmarks.
-            step = max(self._parts.num_warmup - 1, 2)
+            # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past
+            # the second of this process: the first makes the kernels.
+            step = min(max(self._parts.num_warmup - 1, begin + 2), last_step)
             found.append(hooks.TraceStep(built, output.trace_file, step=step))
         if self._summary is not None:
             found.append(
@@ -173,7 +185,7 @@ class _Training:
             found.append(
                 hooks.Evaluate(built, act, stop_at=stop_at, steps=every, at=at)
             )
-        return [*found, stop]
+        return found
 
     def _save(self, session: v1.Session, step: int) -> str | None:
         return self._checkpoints and self._checkpoints.save(session, step)
@@ -188,15 +200,10 @@ class _Training:
         """Evaluates and reports; returns the top-1 accuracy."""
         self._console(f"Running evaluation at global_step {step}")
         result = evaluate.run(self._evaluation, session, step)
-        report_evaluation(result, self._console, self._log)
-        directory = self._flags.evaluation.eval_dir
-        if directory is None and self._flags.output.train_dir:
-            directory = os.path.join(self._flags.output.train_dir, "eval")
-        if directory:
-            summary.write_scalars(directory, result.means, step)
+        report_evaluation(self._parts, result, self._console, self._log)
         return result.means.get("top_1_accuracy", math.nan)
 
-    def _report_speed(self, progress: hooks.Progress, step: int) -> None:
+    def _report_speed(self, progress: Progress, step: int) -> None:
         if not len(progress.speed):
             self._console("Done with training: no step was timed")
             return
@@ -240,29 +247,20 @@ def session_config(parts: Plan) -> v1.ConfigProto:
     )
 
 
-def attach_evaluation(parts: Plan, built: graph.TrainGraph):
+def attach_evaluation(
+    parts: Plan, built: graph.TrainGraph
+) -> evaluate.EvalGraph | None:
     """Evaluation towers in the train graph, if the run will evaluate."""
-    flags = parts.config.evaluation
-    during = any(evaluation_steps(parts))
-    at_end = (
-        parts.num_batches is None if flags.eval_at_end is None else flags.eval_at_end
-    )
-    if parts.eval_source is None:
-        if during or flags.eval_at_end:
-            raise ValueError(
-                "evaluation was asked for, but synthetic data has nothing to evaluate "
-                "on; name a data set with --data_name"
-            )
-        return None
-    if not during and not at_end:
+    asked = parts.config.evaluation.eval_at_end
+    at_end = parts.num_batches is None if asked is None else asked
+    if parts.eval_source is None or not (any(evaluation_steps(parts)) or at_end):
         return None
     return evaluate.attach(
         eval_task(parts),
         parts.eval_source,
         placement=parts.placement,
-        mode=built.mode,
+        mode=evaluate.Averaged(built.mode, built.averages),
         batch_size=parts.eval_batch_size,
-        averages=built.averages,
         num_examples=num_eval_examples(parts),
     )
 
@@ -301,14 +299,24 @@ def evaluation_steps(parts: Plan) -> tuple[int, list[int]]:
     return every, at
 
 
-def report_evaluation(result, console: hooks.Console, log: report.BenchmarkLog) -> None:
-    """Prints and logs what an evaluation found."""
+def report_evaluation(
+    parts: Plan, result: evaluate.Result, console: Console, log: report.BenchmarkLog
+) -> None:
+    """Prints, logs and summarises what an evaluation found."""
     console(f"{result.step}\t{result.examples_per_second:.1f} examples/sec")
     top_1, top_5 = (result.means.get(f"top_{k}_accuracy", math.nan) for k in (1, 5))
     console(report.evaluation_line(top_1, top_5, result.num_examples))
     log.metric("eval_top_1_accuracy", top_1, result.step)
     log.metric("eval_top_5_accuracy", top_5, result.step)
     log.metric("eval_average_examples_per_sec", result.examples_per_second, result.step)
+    directory, train_dir = (
+        parts.config.evaluation.eval_dir,
+        parts.config.output.train_dir,
+    )
+    if directory is None and train_dir:
+        directory = os.path.join(train_dir, "eval")
+    if directory:
+        summary.write_scalars(directory, result.means, result.step)
 
 
 def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:

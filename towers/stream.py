@@ -60,9 +60,7 @@ class Stream:
     augment: bool
     in_memory: bool
 
-    def batches(
-        self, share: Share, position: tf.Tensor
-    ) -> tuple[tf.data.Dataset, list[tf.Operation]]:
+    def batches(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
         """A dataset of one host's batches, step by step, on the current device.
 
         Args:
@@ -71,25 +69,28 @@ class Stream:
 
         Returns:
           A dataset of (features float32 [count, *shape], labels int32 [count], indices
-          in the stream int64 [count]), and what must run before it is read.
+          in the stream int64 [count]).
         """
         if self.in_memory:
             return self._gathered(share, position)
-        return self._decoded(share, position), []
+        return self._decoded(share, position)
 
-    def _gathered(self, share: Share, position: tf.Tensor):
+    def _gathered(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
         """Picks rows of decoded images that lie in a variable."""
-        all_records = self.records.open(None).enumerate()
-        every_row = (
-            all_records.map(
-                _plain(lambda _, record: self.records.decode(record)),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            .batch(self.records.num_examples, drop_remainder=True)
-            .get_single_element()
-        )
-        images, labels = map(unsaved, every_row)
-        row_numbers = self._epochs(position, self._order)
+        n = self.records.num_examples
+
+        @_plain
+        def decode(_, record):
+            return self.records.decode(record)
+
+        every_record = self._records_of_epoch(None).enumerate()
+        decoded = every_record.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        rows = decoded.batch(n, drop_remainder=True).get_single_element()
+        images, labels = map(unsaved, rows)
+        with tf.control_dependencies([images.initializer, labels.initializer]):
+            # Whoever initializes an iterator over the dataset reads the images first.
+            position = tf.identity(position)
+        numbers_of_rows = self._epochs(position, self._order)
 
         @_plain
         def gather(step, numbers):
@@ -99,16 +100,13 @@ class Stream:
             features = self._features(tf.gather(images, mine), first)
             return features, tf.gather(labels, mine), indices
 
-        dataset = (
-            row_numbers.batch(share.step, drop_remainder=True)
-            .enumerate()
-            .map(gather, num_parallel_calls=tf.data.AUTOTUNE)
-        )
-        return dataset, [images.initializer, labels.initializer]
+        steps = numbers_of_rows.batch(share.step, drop_remainder=True).enumerate()
+        return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _decoded(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
         """Decodes records as they come from their files."""
-        indexed = self._epochs(position, self._shuffled_records).enumerate(position)
+        indexed = self._epochs(position, self._records_of_epoch)
+        indexed = indexed.enumerate(start=position)
         if share.count < share.step:
             end = share.first + share.count
 
@@ -154,7 +152,7 @@ class Stream:
 
         @_plain
         def rest_of_epoch(epoch):
-            done = tf.where(epoch == begun, position % num_examples, 0)
+            done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)
             return epoch_of(tf.stack([self.seed, epoch])).skip(done)
 
         return tf.data.Dataset.range(begun, tf.int64.max).flat_map(rest_of_epoch)
@@ -165,17 +163,18 @@ class Stream:
         numbers = permutation(n, seed) if self.shuffle else tf.range(n)
         return tf.data.Dataset.from_tensor_slices(numbers)
 
-    def _shuffled_records(self, seed: tf.Tensor) -> tf.data.Dataset:
-        """The records in the order of an epoch."""
+    def _records_of_epoch(self, seed: tf.Tensor | None) -> tf.data.Dataset:
+        """The records in the order of an epoch, or in their own."""
         n = self.records.num_examples
-        complete = tf.data.experimental.assert_cardinality(n)
-        if not self.shuffle:
-            return self.records.open(None).apply(complete)
+        shuffled = self.shuffle and seed is not None
+        dataset = self.records.open(seed if shuffled else None)
+        # An epoch of another length would shift all that follows, unnoticed.
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(n))
+        if not shuffled:
+            return dataset
         scalar = tf.random.stateless_uniform([], seed, minval=None, dtype=tf.int64)
-        return (
-            self.records.open(seed)
-            .apply(complete)
-            .shuffle(min(n, _SHUFFLE_BUFFER), scalar, reshuffle_each_iteration=False)
+        return dataset.shuffle(
+            min(n, _SHUFFLE_BUFFER), seed=scalar, reshuffle_each_iteration=False
         )
 
     def _features(self, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:

@@ -22,15 +22,14 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
     if not verbosity:
         return None
     tower = train.towers[0]
-    with tf.device(train.placement.master):
-        parts = [
-            v1.summary.scalar("loss", train.loss),
-            v1.summary.scalar("total_loss", train.total_loss),
-            v1.summary.scalar("learning_rate", train.learning_rate),
-        ]
-        parts += [
-            v1.summary.scalar(name, train.metrics[name]) for name in train.metrics
-        ]
+    with tf.device(train.placement.master), tf.name_scope("summary"):
+        scalars = {
+            "loss": train.loss,
+            "total_loss": train.total_loss,
+            "learning_rate": train.learning_rate,
+            **train.metrics,
+        }
+        parts = [tf.raw_ops.ScalarSummary(tags=k, values=v) for k, v in scalars.items()]
         dense = {
             name: tf.convert_to_tensor(gradient)
             for name, gradient in zip(train.template.trainable, tower.gradients)
@@ -38,16 +37,21 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
         }
         if verbosity >= 2:
             joined = tf.concat([tf.reshape(g, [-1]) for g in dense.values()], 0)
-            parts.append(v1.summary.histogram("gradients", joined))
+            parts.append(_histogram("gradients", joined))
         if verbosity >= 3:
             for name, gradient in dense.items():
-                parts.append(v1.summary.histogram(f"gradients/{name}", gradient))
+                parts.append(_histogram(f"gradients/{name}", gradient))
                 value = train.mode.variables[name].read_value()
-                parts.append(v1.summary.histogram(f"variables/{name}", value))
+                parts.append(_histogram(f"variables/{name}", value))
             images = train.feed.batches[0].features
-            if len(images.shape) == 4 and images.shape[-1] in (1, 3, 4):
-                parts.append(v1.summary.image("images", images))
-        return v1.summary.merge(parts, name="summary")
+            if images.shape[-1] in (1, 3, 4):
+                parts.append(tf.raw_ops.ImageSummary(tag="images", tensor=images))
+        return tf.raw_ops.MergeSummary(inputs=parts)
+
+
+def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
+    # `tf.compat.v1.summary` would number a tag that is also an operation's name.
+    return tf.raw_ops.HistogramSummary(tag=tag, values=values)
 
 
 def write_scalars(directory: str, values: dict[str, float], step: int) -> None:

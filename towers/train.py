@@ -10,10 +10,11 @@ import tensorflow as tf
 
 import models
 from flags import parse
-from towers import explain, plan, run, watch
+from towers import explain, inputs, plan, run, watch
 from towers.checkpoint import CheckpointError
-from towers.hooks import Console, NanLossError
+from towers.hooks import NanLossError
 from towers.optimizer import OPTIMIZERS
+from towers.progress import Console
 from towers.variable_update import VARIABLE_UPDATES
 
 # Flag -> the table that its values are names in.
@@ -26,24 +27,32 @@ CHOICES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; returns the exit status."""
-    console = Console(sys.stdout)
-    parts = None
     try:
         parts = _read(sys.argv if argv is None else argv)
-        if parts.config.evaluation.eval:
-            return watch.evaluate_checkpoints(parts, console)
-        return run.train(parts, console)
+        return _do(parts, Console(sys.stdout))
     except (parse.UsageError, plan.PlanError) as error:
         return _refuse(error.errors, status=2)
     except ValueError as error:
         return _refuse([str(error)], status=2)
     except (NanLossError, CheckpointError) as error:
         return _refuse([str(error)], status=1)
+    except KeyboardInterrupt:  # before the first step; later it ends the loop
+        return _refuse(["interrupted before the first step"], status=130)
+
+
+def _do(parts: plan.Plan, console: Console) -> int:
+    """Trains or evaluates; returns the exit status."""
+    try:
+        if parts.config.evaluation.eval:
+            return watch.evaluate_checkpoints(parts, console)
+        return run.train(parts, console)
     except tf.errors.OpError as error:
-        sentence = explain.operation_error(error, parts.source)
-        if sentence is None:
-            raise
-        return _refuse([sentence], status=1)
+        sources = [s for s in (parts.source, parts.eval_source) if s is not None]
+        if damage := inputs.explain(error, *sources):
+            return _refuse([damage], status=2)
+        if sentence := explain.operation_error(error):
+            return _refuse([sentence], status=1)
+        raise
 
 
 def _read(argv: Sequence[str]) -> plan.Plan:

@@ -1,39 +1,37 @@
 """Evaluation alone: the checkpoints of a directory, once or as they appear."""
 
+import signal
 import time
 
 import tensorflow as tf
 
 from towers import checkpoint, evaluate, hooks, report, run
 from towers.plan import Plan
+from towers.progress import Console
 from towers.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
 
-def evaluate_checkpoints(parts: Plan, console: hooks.Console) -> int:
+def evaluate_checkpoints(parts: Plan, console: Console) -> int:
     """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
 
-    With `--eval_interval_secs` it goes on until the checkpoint of the run's last step
-    was evaluated, or a signal comes.
+    With `--eval_interval_secs` it goes on until the checkpoint of the run's end was
+    evaluated, or a signal comes.
 
     Returns:
-      the exit status.
+      the exit status: 0, or 130 after SIGINT.
 
     Raises:
       ValueError: there is no checkpoint, or it is of another model.
     """
-    flags, directory = parts.config.evaluation, parts.config.output.train_dir
-    if parts.eval_source is None:
-        raise ValueError(
-            "--eval: synthetic data has nothing to evaluate on; name a data set with "
-            "--data_name"
-        )
+    directory = parts.config.output.train_dir
+    interval = parts.config.evaluation.eval_interval_secs
+    if checkpoint.latest(directory) is None and not interval:
+        raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
     log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
     if parts.placement.notice:
         console(parts.placement.notice)
-    if checkpoint.latest(directory) is None and not flags.eval_interval_secs:
-        raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
     with tf.Graph().as_default() as graph:
         mode = VARIABLE_UPDATES["parameter_server"](parts.placement)
         evaluation = evaluate.attach(
@@ -44,10 +42,14 @@ def evaluate_checkpoints(parts: Plan, console: hooks.Console) -> int:
             batch_size=parts.eval_batch_size,
             num_examples=run.num_eval_examples(parts),
         )
-        step = v1.train.get_or_create_global_step()
-        names = _names(mode.variables, parts.update.ema_decay)
+        with tf.device(parts.placement.master):
+            counters = {
+                name: v1.get_variable(name, [], tf.int64, use_resource=True)
+                for name in ("global_step", "position")
+            }
+        names = _names(mode.variables, parts.update.ema_decay) | counters
         checkpoints = checkpoint.Checkpoints(
-            directory, {**names, "global_step": step}, partial=True, log=console
+            directory, names, partial=True, log=console
         )
     done = None
     with (
@@ -56,18 +58,30 @@ def evaluate_checkpoints(parts: Plan, console: hooks.Console) -> int:
     ):
         while stop.received is None:
             newest = checkpoint.latest(directory)
-            if newest and newest != done:
+            if newest and newest != done and checkpoints.restore(session):
                 done = newest
-                checkpoints.restore(session)
-                result = evaluate.run(evaluation, session, int(session.run(step)))
-                run.report_evaluation(result, console, log)
-                if result.step >= parts.num_steps:
+                counted = session.run(counters)
+                result = evaluate.run(evaluation, session, int(counted["global_step"]))
+                run.report_evaluation(parts, result, console, log)
+                if _is_the_end(parts, **counted):
                     return 0
-            elif newest is None or flags.eval_interval_secs:
-                time.sleep(min(1.0, flags.eval_interval_secs))
-            if not flags.eval_interval_secs:
+            if not interval:
                 return 0
-    return 0
+            _wait(interval, stop)
+    return 130 if stop.received == signal.SIGINT else 0
+
+
+def _is_the_end(parts: Plan, *, global_step: int, position: int) -> bool:
+    """Whether the run that `parts` describes, on any number of towers, ends here."""
+    if parts.num_batches is not None:
+        return global_step >= parts.num_steps
+    return position >= parts.options.limit
+
+
+def _wait(seconds: float, stop: hooks.StopOnSignal) -> None:
+    until = time.monotonic() + seconds
+    while stop.received is None and time.monotonic() < until:
+        time.sleep(max(0.0, min(0.5, until - time.monotonic())))
 
 
 def _names(variables: dict[str, tf.Variable], ema_decay: float):

@@ -1,0 +1,55 @@
+"""The ratios as a picture, for which there must be matplotlib."""
+
+from benchmarks.results import Results
+
+try:
+    from matplotlib.figure import Figure
+except ImportError:
+    Figure = None
+
+MISSING = "no plot: there is no matplotlib; pip install 'towers[plot]'"
+
+
+def write(results: Results, path: str) -> str | None:
+    """Draws ours / peer of every case as bars, with the spread over the rounds.
+
+    Args:
+      results: what was measured.
+      path: of the PNG file.
+
+    Returns:
+      why there is none, in a line; None if there is one.
+    """
+    if Figure is None:
+        return MISSING
+    peers = [p for p in results.peers if results.over_cases(p) is not None]
+    if not peers:
+        return "no plot: nothing to compare with"
+    figure = Figure(figsize=(1.5 + 1.2 * len(results.cases), 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    width = 0.8 / len(peers)
+    for index, peer in enumerate(peers):
+        found = [(i, results.against(c, peer)) for i, c in enumerate(results.cases)]
+        found = [(i, spread) for i, spread in found if spread]
+        spreads = [spread for _, spread in found]
+        axes.bar(
+            [i + (index - (len(peers) - 1) / 2) * width for i, _ in found],
+            [s.median for s in spreads],
+            width,
+            yerr=[
+                [s.median - s.least for s in spreads],
+                [s.most - s.median for s in spreads],
+            ],
+            capsize=2,
+            label=f"{peer} (mean {results.over_cases(peer):.2f})",
+        )
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    # Half as fast and twice as fast are equally far from 1.
+    axes.set_yscale("log")
+    axes.set_xticks(
+        range(len(results.cases)), [str(case) for case in results.cases], rotation=30
+    )
+    axes.set_ylabel(f"{results.systems[0]} / peer, images per second")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+    return None

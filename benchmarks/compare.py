@@ -1,0 +1,236 @@
+"""This project and its peers in turn, on the same models, batches and towers.
+
+    python -m benchmarks.compare --rounds=5 --out=/tmp/compare
+
+Each run is a process of its own; a round runs every case on every system, one after
+another.  Prints images/s, ours / peer and N towers / one tower: the median over the
+rounds, the least and the most.  A system that is not installed is left out, a run that
+fails is named at the end, and neither stops the rest.
+
+With --out=PREFIX, PREFIX.json gets, after every run, `machine`, `arguments`, `systems`
+(versions of each), `runs` (every number, with its command) and `summary` (the ratios);
+PREFIX.png a picture at the end.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import cases, chart, machine, process
+from benchmarks.results import Results, Run
+from benchmarks.systems import SYSTEMS, Places, missing
+
+PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with status 2 when something is wrong with it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--cases", default=cases.DEFAULT, help="MODEL:TOWERSxBATCH,... (%(default)s)"
+    )
+    parser.add_argument(
+        "--systems", default=",".join(SYSTEMS), help="which of %(default)s"
+    )
+    parser.add_argument("--rounds", type=_positive, default=5)
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        default=20,
+        help="the timed steps fill about so many, on 2 cores (%(default)s)",
+    )
+    parser.add_argument(
+        "--num_batches", type=_positive, help="timed steps of every run, instead"
+    )
+    parser.add_argument(
+        "--timeout", type=_positive, default=900, help="seconds that a run may take"
+    )
+    parser.add_argument("--python", default=sys.executable, help="for us and Keras")
+    parser.add_argument("--torch_python", help="with PyTorch (--python's)")
+    parser.add_argument(
+        "--tf_cnn_benchmarks",
+        default="",
+        metavar="PATH",
+        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
+    )
+    parser.add_argument(
+        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
+    )
+    parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
+    options = parser.parse_args(argv)
+    try:
+        options.cases = cases.parse_list(options.cases)
+    except ValueError as error:
+        parser.error(f"--cases: {error}")
+    options.systems = options.systems.split(",")
+    for name in options.systems:
+        if name not in SYSTEMS:
+            parser.error(f"--systems: {name!r} is none of {', '.join(SYSTEMS)}")
+    options.torch_python = options.torch_python or options.python
+    options.tf_cnn_python = options.tf_cnn_python or options.python
+    return options
+
+
+def _positive(text: str) -> int:
+    """An int of at least 1; argparse turns the error into a sentence."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+class Comparison:
+    """A comparison under way.
+
+    Args:
+      options: the command line.
+    """
+
+    def __init__(self, options: argparse.Namespace):
+        self._options = options
+        self._places = Places(
+            python=options.python,
+            torch_python=options.torch_python,
+            tf_cnn_benchmarks=os.path.abspath(options.tf_cnn_benchmarks)
+            if options.tf_cnn_benchmarks
+            else "",
+            tf_cnn_python=options.tf_cnn_python,
+        )
+        self._versions = self._find_systems()
+        self.results = Results(options.cases, list(self._versions), [])
+        self._facts: dict[str, Any] = {
+            "machine": machine.facts(),
+            "arguments": {
+                **vars(options),
+                "cases": [str(case) for case in options.cases],
+            },
+            "systems": self._versions,
+        }
+
+    def _find_systems(self) -> dict[str, dict[str, str]]:
+        """The versions of each system that can run; says which cannot."""
+        found, of_python = {}, {}
+        for name in self._options.systems:
+            python = getattr(self._places, SYSTEMS[name].python)
+            if python not in of_python:
+                of_python[python] = machine.versions(python, PACKAGES)
+            reason = missing(name, self._places, of_python[python])
+            if reason:
+                _say(f"{name} is left out: {reason}")
+                continue
+            found[name] = dict(of_python[python])
+            where = {
+                "towers": str(process.ROOT),
+                "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
+            }
+            if name in where and (commit := machine.revision(where[name])):
+                found[name]["commit"] = commit
+        return found
+
+    def run(self) -> None:
+        """All rounds."""
+        work = self._commands()
+        total = self._options.rounds * len(work)
+        for number in range(1, self._options.rounds + 1):
+            for case, system, command in work:
+                finished = process.run(command, timeout=self._options.timeout)
+                rate = finished.images_per_second
+                self.results.runs.append(
+                    Run(
+                        round=number,
+                        case=str(case),
+                        system=system,
+                        images_per_second=rate,
+                        failure=finished.complaint if rate is None else None,
+                        seconds=finished.seconds,
+                        cpu_seconds=finished.cpu_seconds,
+                        others=finished.others,
+                        command=str(command),
+                    )
+                )
+                self._show(total)
+                self._save()
+
+    def _commands(self) -> list[tuple[cases.Case, str, process.Command]]:
+        """One round: the cases, each on all systems that have it."""
+        work = []
+        for case in self._options.cases:
+            for system in self.results.systems:
+                row = SYSTEMS[system]
+                length = cases.length(case, self._options.seconds * row.share)
+                if self._options.num_batches:
+                    length = length._replace(steps=self._options.num_batches)
+                command = row.command(case, length, self._places)
+                if command:
+                    work.append((case, system, command))
+        return work
+
+    def _show(self, total: int) -> None:
+        """One line about the run just made."""
+        run = self.results.runs[-1]
+        what = run.failure and f"failed: {run.failure}"
+        others = "" if run.others is None else f", others kept {run.others:.1f} CPUs"
+        _say(
+            f"[{len(self.results.runs)}/{total}] round {run.round} {run.case} "
+            f"{run.system}: {what or f'{run.images_per_second:.1f} images/s'} "
+            f"({run.seconds:.0f} s{others})"
+        )
+
+    def _save(self) -> None:
+        if not self._options.out:
+            return
+        runs = [dataclasses.asdict(run) for run in self.results.runs]
+        everything = {**self._facts, "runs": runs, "summary": self.results.summary()}
+        # Whole or not at all, whenever the comparison is stopped.
+        path = self._options.out + ".json"
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(everything, file, indent=1)
+        os.replace(path + ".part", path)
+
+    def report(self) -> None:
+        """Prints the tables, writes the picture."""
+        results = self.results
+        tables = [results.speed_table()]
+        if results.peers:
+            tables.append(results.ratio_table())
+        if results.pairs:
+            tables.append(results.scaling_table())
+        rounds = max((run.round for run in results.runs), default=0)
+        _say(f"\nMedian [least, most] of {rounds} rounds")
+        for lines in [*tables, results.failure_lines()]:
+            _say("\n" + "\n".join(lines) if lines else "")
+        if self._options.out:
+            path = self._options.out + ".png"
+            _say(
+                chart.write(results, path) or f"Wrote {self._options.out}.json, {path}"
+            )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compares; returns the exit status."""
+    comparison = Comparison(parse(argv))
+    if not comparison.results.systems:
+        _say("error: none of the systems can run here")
+        return 2
+    try:
+        comparison.run()
+    except KeyboardInterrupt:
+        _say("stopped; this is what there is")
+    comparison.report()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""AlexNet, layer by layer."""
+
+import tensorflow as tf
+from absl.testing import absltest
+
+from models import alexnet, layers
+
+v1 = tf.compat.v1
+
+
+class AlexnetTest(absltest.TestCase):
+    def test_is_that_of_tf_cnn_benchmarks(self):
+        with tf.Graph().as_default():
+            nn = layers.Layers(training=True, num_classes=1001)
+            alexnet.alexnet().run(tf.zeros([2, 227, 227, 3]), nn)
+            kernels = [v for v in v1.trainable_variables() if "kernel" in v.op.name]
+        self.assertEqual(
+            [kernel.shape.as_list() for kernel in kernels],
+            [
+                [11, 11, 3, 64],
+                [5, 5, 64, 192],
+                [3, 3, 192, 384],
+                [3, 3, 384, 384],
+                [3, 3, 384, 256],
+                [6 * 6 * 256, 4096],
+                [4096, 4096],
+                [4096, 1001],
+            ],
+        )
+
+    def test_drops_half_of_either_dense_layer_in_training(self):
+        for training, drops in ((True, 2), (False, 0)):
+            with tf.Graph().as_default() as graph:
+                nn = layers.Layers(training=training, num_classes=10)
+                alexnet.alexnet().run(tf.zeros([2, 67, 67, 3]), nn)
+            types = [op.type for op in graph.get_operations()]
+            self.assertEqual(types.count("StatelessRandomUniformV2"), drops)
+
+
+if __name__ == "__main__":
+    absltest.main()

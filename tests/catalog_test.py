@@ -1,0 +1,152 @@
+"""Data sets by name: found, prepared, or refused at once with what to do."""
+
+import contextlib
+import io
+import os
+import pathlib
+import socket
+import tempfile
+import time
+import urllib.request
+from unittest import mock
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from absl.testing import parameterized
+
+from towers import catalog
+
+
+def _no_network():
+    return mock.patch.object(socket, "create_connection", side_effect=OSError)
+
+
+def _failing_download(error):
+    return mock.patch.object(
+        tfds.core.DatasetBuilder, "download_and_prepare", side_effect=error
+    )
+
+
+class CatalogTest(parameterized.TestCase, tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        root = tempfile.TemporaryDirectory()
+        self.addCleanup(root.cleanup)
+        self.root = root.name
+        self._use_proxies({})
+
+    def _use_proxies(self, proxies):
+        patch = mock.patch.object(urllib.request, "getproxies", return_value=proxies)
+        self.enter_context(patch)
+
+    def _find(self, name, *splits):
+        return catalog.find(name, splits=splits or ("train",), data_dir=self.root)
+
+    def test_the_digits_are_prepared_in_silence_and_once(self):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            examples = self._find("digits")
+        self.assertEqual(said.getvalue(), "")
+        self.assertEqual(examples.path, os.path.join(self.root, "digits/1.0.0"))
+        self.assertEqual(examples.shape, (8, 8, 1))
+        self.assertEqual((examples.num_classes, examples.num_examples), (10, 1442))
+        with _failing_download(AssertionError("prepared again")):
+            self.assertEqual(self._find("digits", "test").num_examples, 355)
+            self.assertEqual(
+                self._find("digits:1.0.0", "train[:10%]").num_examples, 144
+            )
+            self.assertEqual(self._find("digits", "validation", "test")[2], 355)
+            with self.assertRaisesRegex(
+                ValueError, "no split validation, only train, test"
+            ):
+                self._find("digits", "validation")
+
+    def test_a_process_that_was_faster_does_no_harm(self):
+        def prepare(builder):
+            original(builder)
+            raise OSError("Directory not empty")
+
+        original = tfds.core.DatasetBuilder.download_and_prepare
+        with mock.patch.object(
+            tfds.core.DatasetBuilder, "download_and_prepare", prepare
+        ):
+            self.assertEqual(self._find("digits").num_examples, 1442)
+
+    def test_where_the_default_cannot_be_written_the_digits_go_elsewhere(self):
+        file = pathlib.Path(self.root, "file")
+        file.touch()
+        unwritable = file / "tensorflow_datasets"
+        builder = tfds.builder
+
+        def builder_with_default(name, *, data_dir):
+            return builder(name, data_dir=data_dir or unwritable)
+
+        with (
+            mock.patch.object(tfds, "builder", builder_with_default),
+            mock.patch.object(tempfile, "tempdir", self.root),
+        ):
+            with self.assertLogs("towers.catalog", "WARNING") as log:
+                examples = catalog.find("digits", splits=("train",))
+            self.assertStartsWith(examples.path, f"{self.root}/towers-")
+            self.assertLen(log.output, 1)
+            self.assertIn(f"{unwritable} cannot be written", log.output[0])
+            with self.assertRaisesRegex(ValueError, "cannot be written; name another"):
+                with mock.patch.object(socket, "create_connection"):
+                    catalog.find("mnist", splits=("train",))
+        with mock.patch.object(os, "access", return_value=False):
+            os.rename(examples.path, os.path.join(self.root, "away"))
+            with self.assertRaisesRegex(ValueError, "name another --data_dir"):
+                self._find("digits")
+
+    @parameterized.parameters(
+        ("cifr10", "no such data set; did you mean cifar10"),
+        ("syntetic", "did you mean synthetic"),
+        ("no_such_set_at_all", "no such data set; nor has TFDS one"),
+        ("cifar10:9.9.9", "cannot be loaded at version 9.9.9, only: 3.0.2.$"),
+        ("mnist/big", "BuilderConfig big not found with version 3.0.1.$"),
+        ("a b", "Parsing builder name string a b failed.$"),
+        ("", "failed"),
+        ("coco", "not an image classification data set; an example has image, "),
+        ("ucf101", "has video, label, not an image and its class"),
+        ("wikipedia", "not an image classification"),
+        ("cifar10", "put cifar-10-binary.tar.gz into .*/downloads/manual, or run"),
+        ("mnist", "storage.googleapis.com cannot be reached"),
+        ("imagenet2012", "files are not in .*/manual: manual_dir should contain two"),
+    )
+    def test_refused_in_a_sentence_and_at_once(self, name, sentence):
+        begun = time.monotonic()
+        with _no_network(), self.assertRaisesRegex(ValueError, sentence) as caught:
+            self._find(name)
+        self.assertStartsWith(str(caught.exception), f"--data_name={name}: ")
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertLess(time.monotonic() - begun, 5)
+        self.assertEmpty(os.listdir(self.root))
+
+    def test_a_directory_that_is_not_there(self):
+        with self.assertRaisesRegex(ValueError, "--data_dir=/no/such: there is no"):
+            catalog.find("cifar10", splits=("train",), data_dir="/no/such")
+
+    def test_files_put_by_hand_need_no_network(self):
+        manual = pathlib.Path(self.root, "downloads/manual")
+        manual.mkdir(parents=True)
+        (manual / "cifar-10-binary.tar.gz").touch()
+        with _no_network(), _failing_download(KeyError("wrong checksum\nsum: 1")):
+            with self.assertRaisesRegex(ValueError, "cannot be prepared: .wrong check"):
+                self._find("cifar10")
+
+    def test_a_proxy_is_asked_in_the_place_of_the_hosts(self):
+        self._use_proxies({"https": "http://proxy.test:3128"})
+        with _no_network() as connect:
+            with self.assertRaisesRegex(ValueError, "proxy.test cannot be reached"):
+                self._find("cifar10")
+        connect.assert_called_once_with(("proxy.test", 3128), timeout=mock.ANY)
+
+    def test_files_that_are_no_tfrecords(self):
+        self._find("digits")
+        other = tfds.core.FileFormat.ARRAY_RECORD
+        with mock.patch.object(tfds.core.DatasetInfo, "file_format", other):
+            with self.assertRaisesRegex(ValueError, "holds array_record files"):
+                self._find("digits")
+
+
+if __name__ == "__main__":
+    tf.test.main()

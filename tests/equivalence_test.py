@@ -1,0 +1,203 @@
+"""N towers of batch B take the same steps as one tower of batch N x B.
+
+The bound on float32 rounding is 1e-5 relative to a variable's largest element.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import models
+from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
+from towers.optimizer import Piecewise, Settings, Update
+
+BOUND = 1e-5
+GLOBAL_BATCH = 24
+STEPS = 20
+
+_TUTORIAL = dict(
+    shape=(32, 32, 3), out=(24, 24, 3), num_classes=10, preprocessing="cifar_tutorial"
+)
+# name -> (model, data set, learning rate): momentum and weight decay are on in all.
+_CASES = {
+    "lenet": (lambda: models.get("lenet"), dict(shape=(8, 8, 1), num_classes=10), 0.02),
+    "cifar10_tutorial": (lambda: models.get("cifar10_tutorial"), _TUTORIAL, 0.01),
+    "dense_with_dropout": (trainer.dense_model, dict(), 0.05),
+}
+
+
+def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
+    make, data, rate = _CASES[case]
+    update = dataclasses.replace(trainer.MOMENTUM, learning_rate=Piecewise((rate,)))
+    made = trainer.Trainer(
+        make(),
+        trainer.random_source(**data),
+        towers=towers,
+        batch_size=GLOBAL_BATCH // towers,
+        update=update,
+        **options,
+    ).start()
+    return made.to_the_end() if last_step is None else made.steps(last_step)
+
+
+class TowersEqualOneTowerTest(parameterized.TestCase):
+    @parameterized.parameters(*_CASES)
+    def test_any_number_of_towers(self, case):
+        one = _train(case, 1)
+        self.assertTrue(any(name.endswith("/Momentum") for name in one))
+        for towers in (2, 3, 4, 8):
+            with self.subTest(towers=towers):
+                self.assertLess(trainer.difference(one, _train(case, towers)), BOUND)
+
+    @parameterized.product(
+        # 70 + 3: the last step has one example, and so seven towers of eight none.
+        limit=(73, 70, 50),
+        towers=(2, 4, 8),
+    )
+    def test_short_last_batches_and_towers_without_examples(self, limit, towers):
+        case = "dense_with_dropout"
+        one = _train(case, 1, last_step=None, limit=limit)
+        self.assertEqual(one["position"], limit)
+        many = _train(case, towers, last_step=None, limit=limit)
+        self.assertLess(trainer.difference(one, many), BOUND)
+
+    @parameterized.parameters(
+        dict(variable_update="replicated"),
+        dict(variable_update="replicated", exchange=dict(all_reduce_spec="xring#2")),
+        dict(
+            variable_update="replicated",
+            exchange=dict(all_reduce_spec="pscpu:1k:rechd"),
+        ),
+        dict(
+            variable_update="replicated",
+            exchange=dict(all_reduce_spec="tree", gradient_repacking=3),
+        ),
+        dict(
+            variable_update="replicated",
+            exchange=dict(all_reduce_spec="psgpu", small_bytes=256),
+        ),
+    )
+    def test_every_mode_with_a_short_last_batch(self, **options):
+        case = "dense_with_dropout"
+        one = _train(case, 1, last_step=None, limit=121)
+        many = _train(case, 4, last_step=None, limit=121, **options)
+        self.assertLess(trainer.difference(one, many), BOUND)
+
+
+class NumpyTest(parameterized.TestCase):
+    """A linear model against the same steps in numpy, in exact arithmetic.
+
+    All numbers are small integers over powers of two, so float32 does not round and
+    the results must be equal, not close.
+    """
+
+    rate, momentum, decay = 2.0**-2, 0.5, 2.0**-1
+
+    def _model(self):
+        def linear(x, nn):
+            start = tf.compat.v1.constant_initializer(np.arange(-2.0, 2.0)[:, None])
+            return nn.dense(nn.flatten(x), 1, use_bias=False, initializer=start)
+
+        return Model(
+            name="linear",
+            blocks=(("linear", linear),),
+            images=Images(shape=(2, 2, 1), num_classes=3),
+            recipe=Recipe(batch_size=2, schedule=Schedule(rates=(0.1,))),
+            loss=lambda outputs, labels: tf.square(
+                outputs[:, 0] - tf.cast(labels, tf.float32)
+            ),
+            metrics=lambda outputs, labels: {"output": outputs[:, 0]},
+        )
+
+    def _by_numpy(self, batches, nesterov):
+        weights, slot = np.arange(-2.0, 2.0), np.zeros(4)
+        for images, labels in batches:
+            error = images @ weights - labels
+            gradient = 2 * images.T @ error / len(labels) + self.decay * weights
+            slot = self.momentum * slot + gradient
+            step = gradient + self.momentum * slot if nesterov else slot
+            weights = weights - self.rate * step
+        return weights, slot
+
+    @parameterized.product(
+        towers=(1, 2, 4),
+        nesterov=(True, False),
+        variable_update=("parameter_server", "replicated"),
+    )
+    def test_three_steps_are_exact(self, towers, nesterov, variable_update):
+        rng = np.random.default_rng(2)
+        images = rng.integers(-1, 2, (8, 2, 2, 1)).astype(np.float32)
+        labels = rng.integers(0, 3, 8)
+        source = trainer.inputs.from_arrays(
+            images, labels, num_classes=3, training=False
+        )
+        made = trainer.Trainer(
+            self._model(),
+            source,
+            towers=towers,
+            batch_size=4 // towers,
+            update=Update(
+                "momentum",
+                Piecewise((self.rate,)),
+                Settings(momentum=self.momentum, nesterov=nesterov),
+                weight_decay=self.decay,
+            ),
+            variable_update=variable_update,
+        ).start()
+        found = made.steps(3)
+        flat = images.reshape(8, 4).astype("f8")
+        batches = [(flat[:4], labels[:4]), (flat[4:], labels[4:])]
+        weights, slot = self._by_numpy([*batches, batches[0]], nesterov)
+        np.testing.assert_array_equal(found["linear/dense/kernel"][:, 0], weights)
+        np.testing.assert_array_equal(found["linear/dense/kernel/Momentum"][:, 0], slot)
+
+
+class RepeatTest(parameterized.TestCase):
+    @parameterized.parameters(*_CASES)
+    def test_two_runs_with_one_seed_are_equal_bit_for_bit(self, case):
+        trainer.assert_same_bits(_train(case, 4), _train(case, 4))
+
+    def test_another_seed_is_another_run(self):
+        case = "dense_with_dropout"
+        other = _train(case, 2, seed=7)
+        self.assertGreater(trainer.difference(_train(case, 2), other), 0.01)
+
+
+class ResumeTest(tf.test.TestCase, parameterized.TestCase):
+    def _made(self, towers, batch_size, **options):
+        data = dict(_TUTORIAL, out=(24, 24, 3))
+        model = trainer.dense_model()
+        return trainer.Trainer(
+            model,
+            trainer.random_source(**data),
+            towers=towers,
+            batch_size=batch_size,
+            **options,
+        )
+
+    @parameterized.parameters(1, 7, 12)
+    def test_a_resumed_run_equals_the_run_never_stopped(self, stop_at):
+        directory = self.create_tempdir()
+        straight = self._made(4, 3).start().steps(15)
+        first = self._made(4, 3).start()
+        first.steps(stop_at)
+        first.save(directory)
+        resumed = self._made(4, 3).start(directory).steps(15)
+        trainer.assert_same_bits(straight, resumed)
+
+    @parameterized.product(towers=(1, 2, 8), mode=("parameter_server", "replicated"))
+    def test_a_checkpoint_of_four_towers_goes_on_with_any_number(self, towers, mode):
+        directory = self.create_tempdir()
+        four = self._made(4, 6).start()
+        four.steps(5)
+        four.save(directory)
+        other = self._made(towers, 24 // towers, variable_update=mode).start(directory)
+        trainer.assert_same_bits(four.values(), other.values())
+        self.assertLess(trainer.difference(four.steps(12), other.steps(12)), BOUND)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,59 @@
+"""Folders are looked at before a run, and nothing is left in them."""
+
+import os
+import stat
+
+from absl.testing import absltest
+
+from towers import folders
+
+
+class FoldersTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.root = self.create_tempdir().full_path
+
+    def test_a_new_folder_is_not_left_behind(self):
+        folders.check("--d=x", os.path.join(self.root, "new", "deep"))
+        self.assertEqual(os.listdir(self.root), [])
+
+    def test_a_folder_that_is_there_stays_as_it_is(self):
+        mine = os.path.join(self.root, "mine")
+        with open(mine, "w") as file:
+            file.write("text")
+        folders.check("--d=x", self.root)
+        self.assertEqual(os.listdir(self.root), ["mine"])
+
+    def test_places_that_cannot_be_written(self):
+        file = os.path.join(self.root, "file")
+        open(file, "w").close()
+        for place in ("/proc/nope", file, os.path.join(file, "below")):
+            with self.subTest(place):
+                with self.assertRaisesRegex(ValueError, "^--d=x: .*name another place"):
+                    folders.check("--d=x", place)
+        self.assertEqual(os.listdir(self.root), ["file"])
+
+    def test_a_folder_without_permission(self):
+        if os.getuid() == 0:
+            self.skipTest("root may write everywhere")
+        os.chmod(self.root, stat.S_IRUSR | stat.S_IXUSR)
+        self.addCleanup(os.chmod, self.root, stat.S_IRWXU)
+        with self.assertRaisesRegex(ValueError, "Permission denied"):
+            folders.check("--d=x", os.path.join(self.root, "new"))
+
+    def test_a_disk_that_is_too_small(self):
+        with self.assertRaisesRegex(ValueError, "^--d=x: .* MB are free.*make room"):
+            folders.check("--d=x", self.root, 2**60)
+
+    def test_files(self):
+        folders.check_file("--f=x", os.path.join(self.root, "new", "file"))
+        folders.check_file("--f=x", "relative_file")
+        self.assertEqual(os.listdir(self.root), [])
+        with self.assertRaisesRegex(ValueError, "--f=x: is a folder"):
+            folders.check_file("--f=x", self.root)
+        with self.assertRaisesRegex(ValueError, "--f=x: cannot be written"):
+            folders.check_file("--f=x", "/proc/nope/file")
+
+
+if __name__ == "__main__":
+    absltest.main()

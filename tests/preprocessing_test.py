@@ -1,0 +1,210 @@
+"""Preprocessing: windows of the images, by numbers that belong to examples."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers import preprocessing
+from towers.preprocessing import DRAWS, PREPROCESSING, example_uniform
+
+v1 = tf.compat.v1
+
+# Row -> (shape of images, shape of features).
+_SHAPES = {
+    "scale": ((8, 8, 1), (8, 8, 1)),
+    "cifar": ((32, 32, 3), (32, 32, 3)),
+    "cifar_tutorial": ((32, 32, 3), (24, 24, 3)),
+    "imagenet": ((40, 60, 3), (20, 20, 3)),
+}
+
+
+def _run(make):
+    """The value of what `make()` adds to a graph of its own."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        return session.run(make())
+
+
+def _draws(examples, first=0, seed=7):
+    return example_uniform((examples, DRAWS), seed=seed, first=first)
+
+
+def _images(count, shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape), np.uint8)
+
+
+def _coordinates(count, height, width):
+    """Images whose channels say the row, the column and 1."""
+    row, column = np.mgrid[:height, :width]
+    image = np.stack([row, column, np.ones_like(row)], -1)
+    return np.repeat(image[None], count, 0)
+
+
+class ExampleUniformTest(tf.test.TestCase):
+    def test_rows_belong_to_examples(self):
+        whole = _run(lambda: example_uniform((12, 3, 2), seed=5, first=8))
+        parts = _run(
+            lambda: [example_uniform((4, 3, 2), seed=5, first=f) for f in (8, 12, 16)]
+        )
+        self.assertAllEqual(whole, np.concatenate(parts))
+
+    def test_seed_and_salt_tell_draws_apart(self):
+        draws = _run(
+            lambda: [
+                example_uniform((9, 4), seed=seed, first=0, salt=salt)
+                for seed, salt in ((1, 0), (2, 0), (1, 1), (-1, 0))
+            ]
+        )
+        for index, draw in enumerate(draws):
+            for other in draws[:index]:
+                self.assertNotAllClose(draw, other)
+
+    def test_is_uniform(self):
+        draw = _run(lambda: example_uniform((20000, 5), seed=3, first=10**12))
+        counts, _ = np.histogram(draw, 10, (0, 1))
+        self.assertAllClose(counts / draw.size, np.full(10, 0.1), atol=0.005)
+
+
+class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(*PREPROCESSING)
+    def test_an_example_is_treated_the_same_in_any_batch(self, name):
+        have, want = _SHAPES[name]
+        row = PREPROCESSING[name]
+        shape = row.fit(have, want)
+        images = _images(6, have)
+
+        def features(start, stop):
+            batch = tf.constant(images[start:stop])
+            draws = _draws(stop - start, first=100 + start)
+            return row.training(batch, shape, draws), row.evaluation(batch, shape)
+
+        whole = _run(lambda: features(0, 6))
+        parts = _run(lambda: [features(0, 1), features(1, 3), features(3, 6)])
+        for value, *pieces in zip(whole, *parts):
+            self.assertEqual(value.shape, (6, *shape))
+            self.assertEqual(value.dtype, np.float32)
+            self.assertAllEqual(value, np.concatenate(pieces))
+
+    def test_every_row_is_tested(self):
+        self.assertCountEqual(_SHAPES, PREPROCESSING)
+
+    def test_scale(self):
+        for dtype, half in ((np.uint8, 127.5), (np.uint16, 32767.5)):
+            x = np.array([[[[0], [1], [np.iinfo(dtype).max]]]], dtype)
+            y = _run(lambda x=x: preprocessing.scale(tf.constant(x), (1, 3, 1)))
+            self.assertAllClose(y, x / half - 1, atol=1e-6)
+            self.assertAllInRange(y, -1, 1)
+        x = np.array([[[[-3.5], [7.0]]]], np.float32)
+        y = _run(lambda: preprocessing.scale(tf.constant(x), (1, 2, 1)))
+        self.assertAllEqual(y, x)
+
+    def test_cifar_evaluation(self):
+        x = _images(3, (32, 32, 3))
+        y = _run(lambda: preprocessing.cifar_evaluation(tf.constant(x), x.shape[1:]))
+        mean, deviation = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
+        self.assertAllClose(y, (x - mean) / deviation, rtol=1e-5)
+
+    def test_cifar_training_crops_and_mirrors(self):
+        count = 2000
+        x = (_coordinates(count, 32, 32) + 1).astype(np.uint8)
+        y = _run(
+            lambda: preprocessing.cifar_training(
+                tf.constant(x), (32, 32, 3), _draws(count)
+            )
+        )
+        mean, deviation = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
+        pixels = np.rint(y * deviation + mean).astype(int)
+        padded = np.pad(x, [(0, 0), (4, 4), (4, 4), (0, 0)])
+        seen = set()
+        for image in pixels:
+            # The middle is never padding, and tells where the window lies.
+            row, left, right = image[16, 16, 0], image[16, 16, 1], image[16, 17, 1]
+            mirrored = right < left
+            top = row + 3 - 16
+            start = left + 3 - (15 if mirrored else 16)
+            window = padded[0, top : top + 32, start : start + 32]
+            self.assertAllEqual(image, window[:, ::-1] if mirrored else window)
+            seen.add((top, start, mirrored))
+        self.assertLen(seen, 9 * 9 * 2)
+
+    def test_tutorial_training(self):
+        x = _images(5, (32, 32, 3))
+        y, draws = _run(
+            lambda: (
+                preprocessing.tutorial_training(tf.constant(x), (24, 24, 3), _draws(5)),
+                _draws(5),
+            )
+        )
+        for image, draw, got in zip(x.astype(np.float64), draws, y):
+            top, left = (int(number * 9) for number in draw[:2])
+            crop = image[top : top + 24, left : left + 24]
+            crop = crop[:, ::-1] if draw[2] < 0.5 else crop
+            crop = crop + (draw[3] * 126 - 63)
+            mean = crop.mean((0, 1))
+            crop = (crop - mean) * (0.2 + 1.6 * draw[4]) + mean
+            self.assertAllClose(got, (crop - crop.mean()) / crop.std(), atol=1e-4)
+
+    def test_tutorial_evaluation(self):
+        x = _images(2, (32, 32, 3))
+        x[1] = 9  # a plain image has no deviation to divide by
+        y = _run(lambda: preprocessing.tutorial_evaluation(tf.constant(x), (24, 24, 3)))
+        crop = x[0, 4:28, 4:28].astype(np.float64)
+        self.assertAllClose(y[0], (crop - crop.mean()) / crop.std(), atol=1e-5)
+        self.assertAllClose(y[1], np.zeros((24, 24, 3)))
+
+    def test_imagenet_evaluation_of_the_usual_size_is_a_crop(self):
+        x = _images(2, (256, 256, 3))
+        y = _run(
+            lambda: preprocessing.imagenet_evaluation(tf.constant(x), (224, 224, 3))
+        )
+        self.assertAllClose(y, x[:, 16:240, 16:240] / 127.5 - 1, atol=1e-3)
+
+    def test_imagenet_evaluation_keeps_proportions(self):
+        x = _coordinates(1, 40, 100).astype(np.float32)
+        y = _run(lambda: preprocessing.imagenet_evaluation(tf.constant(x), (20, 20, 3)))
+        # 35 of 40 rows, from 2.5 on, and as many columns around the middle, 50.
+        self.assertAllClose(y[0, :, 0, 0], np.linspace(2.5, 36.5, 20), atol=1e-3)
+        self.assertAllClose(y[0, 0, :, 1], np.linspace(32.5, 66.5, 20), atol=1e-3)
+
+    def test_imagenet_training_takes_windows(self):
+        count, height, width = 500, 60, 90
+        x = _coordinates(count, height, width).astype(np.float32)
+        y = _run(
+            lambda: preprocessing.imagenet_training(
+                tf.constant(x), (16, 16, 3), _draws(count)
+            )
+        )
+        rows, columns = y[:, :, 0, 0], y[:, 0, :, 1]
+        self.assertAllClose(y[..., 2], np.ones((count, 16, 16)))  # no pixel outside
+        for lines in (rows, columns):
+            self.assertAllClose(np.diff(lines, 2), np.zeros((count, 14)), atol=1e-3)
+        tall = rows[:, -1] - rows[:, 0] + 1
+        wide = columns[:, -1] - columns[:, 0]
+        mirrored = wide < 0
+        wide = abs(wide) + 1
+        self.assertAllInRange(rows, -1e-3, height - 1 + 1e-3)
+        self.assertAllInRange(columns, -1e-3, width - 1 + 1e-3)
+        self.assertAllInRange(tall * wide / (height * width), 0.08 - 1e-3, 1 + 1e-3)
+        free = (tall < height - 0.01) & (wide < width - 0.01)
+        self.assertAllInRange((wide / tall)[free], 3 / 4 - 1e-3, 4 / 3 + 1e-3)
+        self.assertGreater(free.mean(), 0.95)
+        self.assertBetween(mirrored.mean(), 0.4, 0.6)
+        self.assertLess((tall * wide).min() / (height * width), 0.1)
+
+    @parameterized.parameters(
+        ("scale", (None, None, 3), (8, 8, 3), "differ in size"),
+        ("cifar", (28, 28, 1), (32, 32, 3), "28x28x1 do not fit .* 32x32x3"),
+        ("cifar", (32, 32, 1), (32, 32, 1), "do not fit"),
+        ("cifar_tutorial", (20, 32, 3), (24, 24, 3), "do not fit"),
+        ("cifar_tutorial", (None, None, 3), (24, 24, 3), r"\?x\?x3 do not fit"),
+        ("imagenet", (28, 28, 1), (224, 224, 3), "do not fit"),
+    )
+    def test_images_that_do_not_fit(self, name, have, want, sentence):
+        with self.assertRaisesRegex(ValueError, sentence):
+            PREPROCESSING[name].fit(have, want)
+
+    def test_scale_keeps_the_images_size(self):
+        self.assertEqual(PREPROCESSING["scale"].fit((8, 8, 1), (28, 28, 1)), (8, 8, 1))
+
+
+if __name__ == "__main__":
+    tf.test.main()

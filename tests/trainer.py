@@ -1,0 +1,120 @@
+"""Trains small models in-process, for tests that compare."""
+
+import numpy as np
+import tensorflow as tf
+
+from models.model import Images, Model, Recipe, Schedule
+from towers import checkpoint, graph, inputs, loop, placement
+from towers.optimizer import Piecewise, Update
+from towers.variable_update import Exchange
+
+v1 = tf.compat.v1
+
+MOMENTUM = Update("momentum", Piecewise((0.05,)), weight_decay=1e-3)
+
+
+def dense_model(name: str = "dense") -> Model:
+    """Two dense layers with dropout between them."""
+
+    def hidden(x, nn):
+        return nn.dropout(nn.dense(nn.flatten(x), 16, activation=tf.nn.relu), 0.5)
+
+    def logits(x, nn):
+        return nn.dense(x, nn.num_classes)
+
+    return Model(
+        name=name,
+        blocks=(("hidden", hidden), ("logits", logits)),
+        images=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def random_source(
+    shape=(4, 4, 1), num_classes=5, num_examples=70, preprocessing="scale", out=None
+) -> inputs.DatasetSource:
+    """Random uint8 images, shuffled and, if the preprocessing does, distorted."""
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, 256, (num_examples, *shape), dtype=np.uint8)
+    labels = rng.integers(0, num_classes, num_examples)
+    request = inputs.Request(shape=out or shape, preprocessing=preprocessing, seed=5)
+    return inputs.from_arrays(images, labels, num_classes=num_classes, request=request)
+
+
+class Trainer:
+    """A train graph on logical CPU devices and its session."""
+
+    def __init__(
+        self,
+        model: Model,
+        source,
+        *,
+        towers: int = 1,
+        batch_size: int = 8,
+        update: Update = MOMENTUM,
+        **options,
+    ):
+        exchange = Exchange(**options.pop("exchange", {}))
+        self.placement = placement.local(towers, kind="cpu")
+        self.train = graph.build(
+            model,
+            source,
+            update,
+            placement=self.placement,
+            options=graph.Options(batch_size=batch_size, exchange=exchange, **options),
+        )
+        with self.train.graph.as_default():
+            self._sync = self.train.sync
+        self.session = v1.Session(
+            graph=self.train.graph,
+            config=placement.session_config(self.placement),
+        )
+
+    def start(self, directory: str | None = None) -> "Trainer":
+        """Initialises, from the newest checkpoint of the directory if there is one."""
+        with self.train.graph.as_default():
+            saver = directory and checkpoint.Checkpoints(directory, self.train.saved)
+        loop.start(
+            self.train, self.session, lambda s: saver.restore(s) if saver else None
+        )
+        return self
+
+    def steps(self, last_step: int, hooks=()) -> dict[str, np.ndarray]:
+        """Trains to a global step; the saved variables by name."""
+        loop.run(self.train, self.session, hooks, last_step=last_step)
+        return self.values()
+
+    def to_the_end(self) -> dict[str, np.ndarray]:
+        """Trains until every example that counts was seen."""
+        step = int(self.session.run(self.train.global_step))
+        return self.steps(step + loop.steps_left(self.train, self.session))
+
+    def values(self) -> dict[str, np.ndarray]:
+        """The saved variables by name."""
+        return self.session.run(self.train.saved)
+
+    def save(self, directory: str) -> None:
+        """Writes a checkpoint."""
+        with self.train.graph.as_default():
+            saver = checkpoint.Checkpoints(directory, self.train.saved)
+        saver.save(self.session, int(self.session.run(self.train.global_step)))
+
+
+def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """Largest difference over all variables, relative to each one's largest value."""
+    assert set(one) == set(other), set(one) ^ set(other)
+    worst = 0.0
+    for name, value in one.items():
+        if value.dtype.kind == "f":
+            scale = np.max(np.abs(value)) or 1.0
+            worst = max(worst, float(np.max(np.abs(value - other[name])) / scale))
+        else:
+            np.testing.assert_array_equal(value, other[name], err_msg=name)
+    return worst
+
+
+def assert_same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    """Every variable equal, bit for bit."""
+    assert set(one) == set(other), set(one) ^ set(other)
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)

@@ -1,0 +1,55 @@
+"""Folders that a run is to write into, looked at before it starts."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+
+
+def check(flag: str, directory: str, num_bytes: int = 0) -> None:
+    """Proves that a folder can be made and written to; leaves nothing behind.
+
+    Args:
+      flag: that names the folder, as the user typed it.
+      directory: the folder.
+      num_bytes: how much is to be written.
+
+    Raises:
+      ValueError: it cannot be written to, or the disk is full.
+    """
+    missing = []
+    path = os.path.abspath(directory)
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory) as probe:
+            probe.write(b"\0" * 4096)
+            probe.flush()
+            os.fsync(probe.fileno())
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        raise ValueError(
+            f"{flag}: cannot be written to ({error.strerror}); name another place"
+        ) from error
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+    if free < num_bytes:
+        raise ValueError(
+            f"{flag}: {free / 1e6:.0f} MB are free and {num_bytes / 1e6:.0f} MB are "
+            "needed; make room or name another place"
+        )
+
+
+def check_file(flag: str, path: str) -> None:
+    """As `check`, for the file that a flag names.
+
+    Raises:
+      ValueError: it cannot be written.
+    """
+    if os.path.isdir(path):
+        raise ValueError(f"{flag}: is a folder; name a file")
+    check(flag, os.path.dirname(os.path.abspath(path)))
