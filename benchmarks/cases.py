@@ -86,5 +86,9 @@ def parse_list(text: str) -> list[Case]:
 def length(case: Case, seconds: float) -> Length:
     """How many steps fill about so many seconds on 2 cores."""
     speed = SPEEDS.get(case.model, UNKNOWN_SPEED)
-    steps = max(LEAST_STEPS, round(seconds * speed / case.examples))
+    return of_steps(max(LEAST_STEPS, round(seconds * speed / case.examples)))
+
+
+def of_steps(steps: int) -> Length:
+    """So many timed steps, after a tenth of them to warm up."""
     return Length(steps, max(LEAST_WARMUP, steps // 10))

@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -167,7 +168,7 @@ class Comparison:
                 row = SYSTEMS[system]
                 length = cases.length(case, self._options.seconds * row.share)
                 if self._options.num_batches:
-                    length = length._replace(steps=self._options.num_batches)
+                    length = cases.of_steps(self._options.num_batches)
                 command = row.command(case, length, self._places)
                 if command:
                     work.append((case, system, command))
@@ -220,6 +221,8 @@ def _say(line: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares; returns the exit status."""
+    # Either signal ends the run under way, children and all, and shows what there is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     comparison = Comparison(parse(argv))
     if not comparison.results.systems:
         _say("error: none of the systems can run here")

@@ -139,14 +139,16 @@ class Stopwatch(tf.keras.callbacks.Callback):
 
 
 def train(options: argparse.Namespace) -> float:
-    """Trains on one batch over and over; returns the seconds that the timed steps took."""
+    """Trains on one batch over and over; returns the timed steps' seconds."""
+    # First: with anything else, TensorFlow makes its devices, and then for good.
+    strategy = _strategy(options.num_devices)
     row = MODELS[options.model]
     examples = options.num_devices * options.batch_size
     generator = np.random.default_rng(0)
     images = generator.random((examples, *row.shape), np.float32)
     labels = generator.integers(0, row.num_classes, examples)
     batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
-    with _strategy(options.num_devices).scope():
+    with strategy.scope():
         model = build(options.model)
         model.compile(
             tf.keras.optimizers.SGD(options.learning_rate),

@@ -147,6 +147,7 @@ _NEEDS = (
     ("save_summaries_steps", ("train_dir",)),
     ("save_summaries_steps", ("summary_verbosity",)),
     ("benchmark_test_id", ("benchmark_log_dir",)),
+    ("agg_small_grads_max_group", ("agg_small_grads_max_bytes",)),
 )
 
 
@@ -214,6 +215,26 @@ def _gpus(given: _Given) -> Iterator[str]:
         )
 
 
+_EXCHANGE = (
+    "all_reduce_spec",
+    "gradient_repacking",
+    "agg_small_grads_max_bytes",
+    "agg_small_grads_max_group",
+)
+
+
+def _exchange(given: _Given) -> Iterator[str]:
+    """What is about the exchange between replicas needs replicas that exchange."""
+    for name in _EXCHANGE:
+        if name in given and given.get("variable_update") != "replicated":
+            yield f"{_spell(given, name)}: needs --variable_update=replicated"
+    if "gradient_repacking" in given and "agg_small_grads_max_bytes" in given:
+        yield (
+            f"{_spell(given, 'gradient_repacking')}: does not go with "
+            "--agg_small_grads_max_bytes; it packs all gradients already"
+        )
+
+
 def _synthetic(given: _Given) -> Iterator[str]:
     if given.get("data_name") == "synthetic":
         for name in ("data_dir", "train_split", "eval_split"):
@@ -236,4 +257,12 @@ def _evaluation(given: _Given) -> Iterator[str]:
                 )
 
 
-_RULES = (_at_most_one, _needs, _learning_rate, _gpus, _synthetic, _evaluation)
+_RULES = (
+    _at_most_one,
+    _needs,
+    _learning_rate,
+    _gpus,
+    _exchange,
+    _synthetic,
+    _evaluation,
+)

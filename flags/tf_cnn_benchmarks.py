@@ -20,7 +20,7 @@ SWITCHES: Mapping[str, str] = {
     "accuracy is counted in the graph, so leave it out",
     # Devices.
     "use_numa_affinity": "start the program under numactl -N 0 -m 0 instead",
-    "hierarchical_copy": "comes with the reductions, as --all_reduce_spec=hierarchical",
+    "hierarchical_copy": "use --variable_update=replicated --all_reduce_spec=tree",
     "use_unified_memory": "export TF_FORCE_UNIFIED_MEMORY=1 instead",
     "timestamped_allocator": "is for RDMA transports, which TensorFlow 2 does not "
     "have; leave it out",
@@ -121,11 +121,7 @@ SETTINGS: Mapping[str, str] = {
     "fp16_loss_scale": "comes with 16-bit compute",
     "fp16_inc_loss_scale_every_n": "comes with 16-bit compute",
     # Gradient aggregation and distribution.
-    "all_reduce_spec": "comes with the reductions",
-    "gradient_repacking": "comes with the reductions",
-    "agg_small_grads_max_bytes": "comes with the reductions",
-    "agg_small_grads_max_group": "comes with the reductions",
-    "allreduce_merge_scope": "comes with the reductions, as "
+    "allreduce_merge_scope": "use --agg_small_grads_max_bytes and "
     "--agg_small_grads_max_group",
     "job_name": "comes with clusters of ps and worker tasks",
     "ps_hosts": "comes with clusters of ps and worker tasks",
@@ -148,8 +144,6 @@ SETTINGS: Mapping[str, str] = {
 VALUES: Mapping[str, Mapping[str, str]] = {
     "data_name": {"imagenet": "its TFDS name is imagenet2012"},
     "variable_update": {
-        "replicated": "comes with the reductions",
-        "independent": "comes with the reductions",
         "distributed_replicated": "comes with clusters of ps and worker tasks",
         "distributed_all_reduce": "comes with clusters of ps and worker tasks, as "
         "replicated across workers",

@@ -35,7 +35,7 @@ def mlp() -> Model:
             # Good from 1 tower to 16 as it stands, so the rate does not grow with them.
             schedule=Schedule(rates=(0.2, 0.02), epochs=(30,), warmup_epochs=2),
             num_epochs=40,
-            weight_decay=0.002,
+            weight_decay=5e-4,
         ),
         num_parameters=199_210,
     )

@@ -125,8 +125,9 @@ class CheckTest(parameterized.TestCase):
         ),
         (
             "mode still to come",
-            {"variable_update": "replicated"},
-            "--variable_update=replicated: comes with the reductions",
+            {"variable_update": "distributed_replicated"},
+            "--variable_update=distributed_replicated: comes with clusters of ps and "
+            "worker tasks",
         ),
         (
             "the old name of a data set",

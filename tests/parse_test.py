@@ -15,7 +15,7 @@ from flags import config, parse, tf_cnn_benchmarks
 CHOICES = {
     "model": ("lenet", "resnet50"),
     "optimizer": ("sgd", "momentum"),
-    "variable_update": ("parameter_server",),
+    "variable_update": ("parameter_server", "replicated"),
 }
 
 
@@ -105,9 +105,7 @@ class ParseTest(parameterized.TestCase):
                 "".split()
             ),
             [
-                "--gradient_repacking: comes with the reductions",
                 "--use_fp16: comes with 16-bit compute, beside --compute_dtype",
-                "--variable_update=replicated: comes with the reductions",
             ],
         )
 

@@ -11,6 +11,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from absl.testing import absltest, parameterized
 
@@ -71,7 +72,7 @@ class Project:
         for folder in (*SOURCE, "tests"):
             paths += [root / folder / "BUILD", *(root / folder).glob("*.py")]
         texts = {p.relative_to(root).as_posix(): p.read_text() for p in paths}
-        # Empty ones are Bazel's: it adds the `__init__.py` that a folder lacks.
+        # Bazel adds an empty `__init__.py` where a folder has none.
         return cls({path: text for path, text in texts.items() if text})
 
     def files(self, *folders: str) -> list[str]:
@@ -345,31 +346,32 @@ def bazel_deps(project: Project) -> Iterator[str]:
     """The BUILD files list what the files import, so Bazel holds the rules again."""
     for folder in SOURCE:
         build = f"{folder}/BUILD"
-        line, rows = _table(project.texts[build], "python_files")
+        wanted = {}
         for path in project.files(folder):
-            name = path[: -len(".py")].split("/")[1]
             deps = [_label(file, folder) for file in project.imported_files(path)]
             deps.sort(key=lambda label: (label.startswith("//"), label))
-            if rows.pop(name, None) != deps:
-                yield f"{build}:{line}: the row of {path} must be\n{_row(name, deps)}"
-        for name in rows:
-            yield f"{build}:{line}: remove the row of {name}, which is no file"
+            wanted[path[: -len(".py")].split("/")[1]] = deps
+        for line, name, deps in _rows(project.texts[build]):
+            if name not in wanted:
+                yield f"{build}:{line}: remove {name}: no such file, or a second row"
+            elif deps != (right := wanted.pop(name)):
+                yield f"{build}:{line}: must be\n{_row(name, right)}"
+        for name, deps in wanted.items():
+            yield f"{build}:1: a row is missing:\n{_row(name, deps)}"
 
 
 def bazel_options(project: Project) -> Iterator[str]:
     """Options of a test that is gone are gone."""
-    line, rows = _table(project.texts["tests/BUILD"], "python_tests")
-    for name in rows:
+    for line, name, _ in _rows(project.texts["tests/BUILD"]):
         if f"tests/{name}.py" not in project.trees:
             yield f"tests/BUILD:{line}: remove the row of {name}, which is no test"
 
 
-def _table(build: str, macro: str) -> tuple[int, dict]:
-    """Where `macro({...})` stands in a BUILD file, and the dict."""
-    for node in ast.parse(build).body:
-        if isinstance(node, ast.Expr) and ast.unparse(node.value.func) == macro:
-            return node.lineno, ast.literal_eval(node.value.args[0])
-    raise ValueError(f"no {macro} in\n{build}")
+def _rows(build: str) -> Iterator[tuple[int, str, Any]]:
+    """(line, key, value) of the table in a BUILD file: its last call's argument."""
+    table = ast.parse(build).body[-1].value.args[0]
+    for key, value in zip(table.keys, table.values):
+        yield key.lineno, key.value, ast.literal_eval(value)
 
 
 def _label(path: str, folder: str) -> str:
@@ -517,14 +519,15 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
     ),
     bazel_deps: (
         {
-            "flags/BUILD": 'load("//:x")\npython_files({"a": ["//models:b", ":b"]})',
+            "flags/BUILD": 'load("//:x")\npython_files({"a": [":c"],\n"a": [":b"]})',
             "flags/a.py": "from flags import b",
+            "flags/b.py": "",
             "models/BUILD": 'python_files({"gone": []})',
             "towers/BUILD": "python_files({})",
             "towers/a.py": "import flags.a",
             "benchmarks/BUILD": "python_files({})",
         },
-        ["flags/BUILD:2", "models/BUILD:1", "towers/BUILD:1"],
+        [f"flags/BUILD:{n}" for n in (1, 2, 3)] + ["models/BUILD:1", "towers/BUILD:1"],
     ),
     bazel_options: (
         {"tests/BUILD": 'python_tests({"a_test": {}})', "tests/b_test.py": ""},

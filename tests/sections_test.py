@@ -20,7 +20,8 @@ FLAGS = {
         gpu_memory_frac_for_testing
         """,
     "variables": """
-        variable_update local_parameter_device
+        variable_update local_parameter_device all_reduce_spec gradient_repacking
+        agg_small_grads_max_bytes agg_small_grads_max_group
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed

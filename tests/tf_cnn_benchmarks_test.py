@@ -48,11 +48,9 @@ THEIRS = """
 # Their switches that are taken: --eval must not turn into a flag with a value.
 TAKEN_SWITCHES = ("eval", "print_training_accuracy", "distortions", "allow_growth")
 
-# Their --variable_update, but for parameter_server.
+# Their --variable_update, but for those that are taken.
 OTHER_MODES = (
-    "replicated",
     "distributed_replicated",
-    "independent",
     "distributed_all_reduce",
     "collective_all_reduce",
     "horovod",

@@ -119,13 +119,15 @@ class SyntheticSource:
             starts.append(start)
             for device in devices:
                 first = len(batches) * batch_size
+                with tf.name_scope("input"), tf.device(host):
+                    rows = self._rows(first, batch_size)
+                    indices = now + np.arange(first, first + batch_size)
                 with tf.name_scope("input"), tf.device(device):
-                    kept = [unsaved(rows) for rows in self._rows(first, batch_size)]
+                    kept = [unsaved(part) for part in rows]
                     features, labels = (variable.read_value() for variable in kept)
                     labels = tf.cast(labels, tf.int32)
                 starts += [variable.initializer for variable in kept]
                 with tf.name_scope("input"), tf.device(host):
-                    indices = now + np.arange(first, first + batch_size)
                     batches.append(_batch(features, labels, indices, limit))
         return Feed(batches, tf.group(starts), tf.no_op())
 

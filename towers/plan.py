@@ -8,8 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import folders, graph, inputs, placement
+from towers import folders, graph, inputs, placement, spec
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
+from towers.reduction import REDUCTIONS
+from towers.variable_update import Exchange
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
@@ -85,6 +87,7 @@ def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
     found = _Found()
     model = found.get(lambda: get_model(config.model.model))
     where = found.get(lambda: _placement(config.devices, config.variables))
+    exchange = found.get(lambda: _exchange(config.variables))
     sources = model and found.get(lambda: _sources(config, model))
     if model and where:
         batch_size = config.data.batch_size or model.recipe.batch_size
@@ -113,6 +116,7 @@ def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
             data_format=_data_format(config.model.data_format, where.kind),
             seed=config.training.tf_random_seed,
             variable_update=config.variables.variable_update,
+            exchange=exchange,
             limit=limit,
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
@@ -142,6 +146,18 @@ def _placement(devices, variables) -> placement.Placement:
         parameters=variables.local_parameter_device,
         gpu_indices=devices.gpu_indices,
     )
+
+
+def _exchange(flags) -> Exchange:
+    """How replicas' gradients are reduced; checks the spec's grammar."""
+    exchange = Exchange(
+        all_reduce_spec=flags.all_reduce_spec or Exchange.all_reduce_spec,
+        gradient_repacking=flags.gradient_repacking,
+        small_bytes=flags.agg_small_grads_max_bytes,
+        small_group=flags.agg_small_grads_max_group,
+    )
+    spec.parse(exchange.all_reduce_spec, REDUCTIONS)
+    return exchange
 
 
 def _data_format(asked: str | None, kind: str) -> str:

@@ -324,6 +324,8 @@ def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:
     steps = parts.num_steps if parts.num_batches is None else parts.num_batches
     epochs = steps * parts.examples_per_step / parts.source.num_examples
     num_towers = len(parts.placement.towers)
+    replicated = parts.options.variable_update == "replicated"
+    all_reduce = [("AllReduce", parts.options.exchange.all_reduce_spec)] * replicated
     rows = [
         ("Model", parts.model.name),
         ("Dataset", parts.source.name),
@@ -340,7 +342,9 @@ def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:
         ("Data format", parts.options.data_format),
         ("Optimizer", parts.update.optimizer),
         ("Variables", parts.options.variable_update),
+        *all_reduce,
         ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
+        ("Update", built.mode.description),
         ("Reduction", f"mean over the examples of {_plural(num_towers, 'tower')}"),
     ]
     if built.template.statistics:
