@@ -14,7 +14,6 @@ PREFIX.png a picture at the end.
 
 import argparse
 import dataclasses
-import json
 import os
 import signal
 import sys
@@ -24,8 +23,6 @@ from typing import Any
 from benchmarks import cases, chart, machine, process
 from benchmarks.results import Results, Run
 from benchmarks.systems import SYSTEMS, Places, missing
-
-PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -108,7 +105,6 @@ class Comparison:
         self._versions = self._find_systems()
         self.results = Results(options.cases, list(self._versions), [])
         self._facts: dict[str, Any] = {
-            "machine": machine.facts(),
             "arguments": {
                 **vars(options),
                 "cases": [str(case) for case in options.cases],
@@ -122,7 +118,7 @@ class Comparison:
         for name in self._options.systems:
             python = getattr(self._places, SYSTEMS[name].python)
             if python not in of_python:
-                of_python[python] = machine.versions(python, PACKAGES)
+                of_python[python] = machine.versions(python)
             reason = missing(name, self._places, of_python[python])
             if reason:
                 _say(f"{name} is left out: {reason}")
@@ -190,11 +186,7 @@ class Comparison:
             return
         runs = [dataclasses.asdict(run) for run in self.results.runs]
         everything = {**self._facts, "runs": runs, "summary": self.results.summary()}
-        # Whole or not at all, whenever the comparison is stopped.
-        path = self._options.out + ".json"
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            json.dump(everything, file, indent=1)
-        os.replace(path + ".part", path)
+        machine.write_json(self._options.out + ".json", everything)
 
     def report(self) -> None:
         """Prints the tables, writes the picture."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from benchmarks import process
 
+PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
+
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
 found = {"python": platform.python_version()}
@@ -29,12 +31,12 @@ def facts() -> dict[str, Any]:
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "load": os.getloadavg(),
+        "load": list(os.getloadavg()),
     }
 
 
-def versions(python: str, packages: Sequence[str]) -> dict[str, str]:
-    """The versions of those packages that an interpreter has, and its own.
+def versions(python: str, packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """The versions of the packages that an interpreter has, and its own.
 
     Empty if there is no such interpreter.
     """
@@ -59,6 +61,13 @@ def revision(directory: str) -> str | None:
             return None
         said.append([text for _, text in finished.lines])
     return said[0][0] + ("+" if said[1] else "")
+
+
+def write_json(path: str, numbers: dict[str, Any]) -> None:
+    """Writes numbers and the machine; whole or not at all, whenever it is stopped."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump({"machine": facts(), **numbers}, file, indent=1)
+    os.replace(path + ".part", path)
 
 
 def _cpu() -> str:

@@ -3,17 +3,17 @@
     python -m benchmarks.step_overhead
 
 The model is so small that the step is mostly overhead: mlp on 4 towers of 8 examples.
-In each round every variant builds its graph anew and runs in turn in this process:
+In each round every variant builds its graph anew and runs, in turn, in this process:
 
     bare    `session.make_callable(train_op)` in a Python loop, nothing around it
     loop    `towers.loop` without a hook
     run     `towers.run`, what the command does: step lines, NaN check, signals
-    saving  the same, with a train_dir, summaries and timed checkpoints
+    saving  the same with summaries and checkpoints, as often as TensorFlow's
+            MonitoredTrainingSession has them: every 100 steps, every 10 minutes
 """
 
 import argparse
 import io
-import json
 import sys
 import tempfile
 import time
@@ -24,19 +24,140 @@ import tensorflow as tf
 import models
 from benchmarks import machine, process, ratios, table
 from flags import config
-from towers import graph, loop, plan, progress, run
+from towers import graph, loop, plan, run
+from towers.progress import Console
 
 v1 = tf.compat.v1
 
 
-def bare(settings: dict) -> float:
-    """images/s of a callable, called over and over."""
-    parts = _parts(settings)
-    with _started(parts) as (train, session):
+def bare(parts: plan.Plan) -> float:
+    """Seconds per step of a callable, called over and over."""
+    train = _build(parts)
+    with v1.Session(graph=train.graph, config=run.session_config(parts)) as session:
+        loop.start(train, session, lambda session: None)
         step = session.make_callable(train.train_op)
         for _ in range(parts.num_warmup):
             step()
         begun = time.perf_counter()
         for _ in range(parts.num_batches):
             step()
-        return _speed(parts, time.perf_counter() - begun)
+        return (time.perf_counter() - begun) / parts.num_batches
+
+
+def looped(parts: plan.Plan) -> float:
+    """Seconds per step of the session loop."""
+    train = _build(parts)
+    with v1.Session(graph=train.graph, config=run.session_config(parts)) as session:
+        loop.start(train, session, lambda session: None)
+        loop.run(train, session, [], last_step=parts.num_warmup)
+        begun = time.perf_counter()
+        loop.run(train, session, [], last_step=parts.num_steps)
+        return (time.perf_counter() - begun) / parts.num_batches
+
+
+def whole(parts: plan.Plan) -> float:
+    """Seconds per step of a whole run, by the line that it prints."""
+    log = io.StringIO()
+    run.train(parts, Console(log))
+    said = process.Finished(0, [(0.0, text) for text in log.getvalue().splitlines()], 0)
+    return parts.examples_per_step / said.images_per_second
+
+
+# name -> (what is measured, whether it saves).  The first is what the others are
+# compared with.
+VARIANTS: dict[str, tuple[Callable[[plan.Plan], float], bool]] = {
+    "bare": (bare, False),
+    "loop": (looped, False),
+    "run": (whole, False),
+    "saving": (whole, True),
+}
+
+
+def measure(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Seconds per step of each variant in each round."""
+    found: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for number in range(1, options.rounds + 1):
+        for name, (seconds_per_step, saves) in VARIANTS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                parts = _parts(options, folder if saves else None)
+                found[name].append(seconds_per_step(parts))
+        told = ", ".join(f"{k} {ratios.number(1e6 * v[-1])}" for k, v in found.items())
+        print(f"[{number}/{options.rounds}] us per step: {told}", flush=True)
+    return found
+
+
+def report(found: dict[str, list[float]]) -> list[str]:
+    """A table: time per step, and speed over that of the bare loop."""
+    base = next(iter(found))
+    rows = []
+    for name, seconds in found.items():
+        micros = ratios.spread(1e6 * value for value in seconds)
+        speed = ratios.spread(ratios.paired(found[base], seconds))
+        rows.append([name, str(micros), str(speed)])
+    return table.lines(["", "us per step", f"speed / {base}"], rows)
+
+
+def _parts(options: argparse.Namespace, train_dir: str | None) -> plan.Plan:
+    """The run that is measured."""
+    saving = {}
+    if train_dir:
+        saving = dict(
+            train_dir=train_dir,
+            summary_verbosity=1,
+            save_summaries_steps=100,
+            save_model_secs=600,
+        )
+    settings = config.make(
+        model=options.model,
+        data_name="synthetic",
+        device="cpu",
+        num_gpus=options.num_towers,
+        batch_size=options.batch_size,
+        num_batches=options.num_batches,
+        num_warmup_batches=options.num_batches // 10,
+        **saving,
+    )
+    return plan.make(settings, models.get)
+
+
+def _build(parts: plan.Plan) -> graph.TrainGraph:
+    """The train graph, as `towers.run` builds it."""
+    return graph.build(
+        parts.model,
+        parts.source,
+        parts.update,
+        placement=parts.placement,
+        options=parts.options,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.step_overhead",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--num_towers", type=int, default=4)
+    parser.add_argument("--batch_size", type=int, default=8, help="per tower")
+    parser.add_argument("--num_batches", type=int, default=5000, help="timed steps")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    options = parser.parse_args(argv)
+    found = measure(options)
+    print("\n".join(["", *report(found)]))
+    if options.json:
+        machine.write_json(
+            options.json,
+            {
+                "arguments": vars(options),
+                "versions": machine.versions(sys.executable),
+                "seconds_per_step": found,
+            },
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

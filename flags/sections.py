@@ -47,7 +47,11 @@ class Data:
         None, "folder of prepared TFDS data sets", unset="TFDS's own folder"
     )
     train_split: str = field("train", "TFDS split, or slice of one, to train on")
-    eval_split: str = field("test", "TFDS split, or slice of one, to evaluate on")
+    eval_split: str | None = field(
+        None,
+        "TFDS split, or slice of one, to evaluate on",
+        unset="validation, or test where there is none",
+    )
     batch_size: int | None = field(
         None,
         "examples per tower and step; 0 also means the recipe's",

@@ -89,6 +89,8 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
             self.assertStartsWith(examples.path, f"{self.root}/towers-")
             self.assertLen(log.output, 1)
             self.assertIn(f"{unwritable} cannot be written", log.output[0])
+            with self.assertNoLogs("towers.catalog", "WARNING"):
+                catalog.find("digits", splits=("test",))
             with self.assertRaisesRegex(ValueError, "cannot be written; name another"):
                 with mock.patch.object(socket, "create_connection"):
                     catalog.find("mnist", splits=("train",))

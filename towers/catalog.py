@@ -30,6 +30,9 @@ from towers.records import Records, from_tfds
 _PATIENCE_SECONDS = 2.0
 _HOSTS_ASKED = 4
 
+# Of the files that are missing, so many are named.
+_FILES_NAMED = 4
+
 
 def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
     """The records of a data set, which is downloaded and prepared when it must be.
@@ -129,11 +132,13 @@ def _prepare(
                 f"--data_name={name}: not prepared in {builder.data_path}, which "
                 "cannot be written; name another --data_dir"
             )
-        elsewhere = _temporary_root()
+        unwritable, root = root, _temporary_root()
+        builder = tfds.builder(name, data_dir=root)
+        if builder.is_prepared():
+            return builder
         logging.getLogger(__name__).warning(
-            "%s cannot be written: %s goes to %s", root, name, elsewhere
+            "%s cannot be written: %s goes to %s", unwritable, name, root
         )
-        root, builder = elsewhere, tfds.builder(name, data_dir=elsewhere)
     try:
         # In a graph TFDS encodes images in a session without GPUs; run eagerly it
         # would start TensorFlow's eager runtime, which takes all memory of all GPUs.
@@ -167,10 +172,12 @@ def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
     }
     if instructions or not (host := _unreachable_host(missing)):
         return
+    files = sorted(missing.values())
+    rest = f" and {len(files) - _FILES_NAMED} more" if files[_FILES_NAMED:] else ""
     raise ValueError(
         f"--data_name={name}: not prepared in {builder.data_path}, and {host} cannot "
-        f"be reached; put {', '.join(missing.values())} into {manual}, or run "
-        f"`tfds build {name}` where there is a network and copy the result here"
+        f"be reached; put {', '.join(files[:_FILES_NAMED])}{rest} into {manual}, or "
+        f"run `tfds build {name}` where there is a network and copy the result here"
     )
 
 

@@ -183,10 +183,15 @@ class WriteSummaries(Every):
 
     def __init__(self, train, summary: tf.Tensor, directory: str, *, steps: int):
         super().__init__(train, steps=steps)
-        self._writer = v1.summary.FileWriter(directory, train.graph)
+        self._directory = directory
+        self._graph = train.graph
         self._fetch = (train.step, summary)
         self._global_step = train.global_step
         self._step = 0
+
+    def begin(self):
+        """Opens the file."""
+        self._writer = v1.summary.FileWriter(self._directory, self._graph)
 
     def after_create_session(self, session, coord):
         """Notes where the loop starts."""

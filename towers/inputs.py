@@ -113,23 +113,24 @@ class SyntheticSource:
         """As `DatasetSource.feed`."""
         batches, starts = [], []
         step = batch_size * sum(len(devices) for _, devices in groups)
-        for host, devices in groups:
-            with tf.name_scope("input"), tf.device(host):
-                now, start = _counter(position, step)
-            starts.append(start)
-            for device in devices:
-                first = len(batches) * batch_size
-                with tf.name_scope("input"), tf.device(host):
-                    rows = self._rows(first, batch_size)
-                    indices = now + np.arange(first, first + batch_size)
-                with tf.name_scope("input"), tf.device(device):
-                    kept = [unsaved(part) for part in rows]
-                    features, labels = (variable.read_value() for variable in kept)
-                    labels = tf.cast(labels, tf.int32)
-                starts += [variable.initializer for variable in kept]
-                with tf.name_scope("input"), tf.device(host):
-                    batches.append(_batch(features, labels, indices, limit))
-        return Feed(batches, tf.group(starts), tf.no_op())
+        with tf.name_scope("input"):
+            for host, devices in groups:
+                with tf.device(host):
+                    now, start = _counter(position, step)
+                starts.append(start)
+                for device in devices:
+                    first = len(batches) * batch_size
+                    with tf.device(host):
+                        rows = self._rows(first, batch_size)
+                        indices = now + np.arange(first, first + batch_size)
+                    with tf.device(device):
+                        kept = [unsaved(part) for part in rows]
+                        features, labels = (variable.read_value() for variable in kept)
+                        labels = tf.cast(labels, tf.int32)
+                    starts += [variable.initializer for variable in kept]
+                    with tf.device(host):
+                        batches.append(_batch(features, labels, indices, limit))
+            return Feed(batches, tf.group(starts), tf.no_op())
 
     def _rows(self, first: int, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Features float32 [count, *shape] and labels [count] from a row on.
@@ -221,20 +222,22 @@ class DatasetSource:
         """
         batches, starts, refills = [], [], []
         step = batch_size * sum(len(devices) for _, devices in groups)
-        for host, devices in groups:
-            share = Share(step, batch_size * len(batches), batch_size * len(devices))
-            with tf.name_scope("input"), tf.device(host):
-                iterator = self._iterator(share, position)
-                start = iterator.initializer
-                pieces = _take(iterator, len(devices))
-                if any("GPU" in d.upper() for d in devices) if stage is None else stage:
-                    with tf.control_dependencies([start]):
-                        primers = _take(iterator, len(devices))
-                    pieces, start, refill = staged(devices, primers, pieces)
-                    refills.append(refill)
-                batches += [_batch(*piece, limit) for piece in pieces]
-            starts.append(start)
-        return Feed(batches, tf.group(starts), tf.group(refills))
+        with tf.name_scope("input"):
+            for host, devices in groups:
+                first, count = batch_size * len(batches), batch_size * len(devices)
+                on_gpu = any("GPU" in device for device in devices)
+                with tf.device(host):
+                    iterator = self._iterator(Share(step, first, count), position)
+                    start = iterator.initializer
+                    pieces = _take(iterator, len(devices))
+                    if stage or (stage is None and on_gpu):
+                        with tf.control_dependencies([start]):
+                            primers = _take(iterator, len(devices))
+                        pieces, start, refill = staged(devices, primers, pieces)
+                        refills.append(refill)
+                    batches += [_batch(*piece, limit) for piece in pieces]
+                starts.append(start)
+            return Feed(batches, tf.group(starts), tf.group(refills))
 
     def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
         """An iterator over a host's batches; its initializer goes to the position."""

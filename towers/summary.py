@@ -56,7 +56,7 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
 
 def write_scalars(directory: str, values: dict[str, float], step: int) -> None:
     """Appends scalars at a step to a directory's event files."""
-    with v1.summary.FileWriter(directory) as writer:
+    with tf.Graph().as_default(), v1.summary.FileWriter(directory) as writer:
         summary = v1.Summary(
             value=[v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
         )

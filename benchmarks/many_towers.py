@@ -1,0 +1,113 @@
+"""Builds many towers and runs them: one measurement of `benchmarks.startup`.
+
+    python -m benchmarks.many_towers --num_towers=32
+
+Says `first step` when the first step is done, and then in one line of JSON how many
+seconds `build`, `start` (session and initial values) and `first_step` took, and
+`images_per_second` of the steps after the warm-up.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+
+import tensorflow as tf
+
+import models
+from flags import config
+from towers import graph, loop, placement, plan
+
+v1 = tf.compat.v1
+
+FIRST_STEP = "first step"
+
+
+def measure(options: argparse.Namespace) -> dict[str, float]:
+    """Builds, starts, runs; says when the first step is done."""
+    times = [time.perf_counter()]
+    parts = _parts(options)
+    train = graph.build(
+        parts.model,
+        parts.source,
+        parts.update,
+        placement=parts.placement,
+        options=parts.options,
+    )
+    times.append(time.perf_counter())
+    with v1.Session(graph=train.graph, config=_session_config(parts, options)) as sess:
+        loop.start(train, sess, lambda session: None)
+        times.append(time.perf_counter())
+        step = sess.make_callable(train.train_op)
+        step()
+        times.append(time.perf_counter())
+        print(FIRST_STEP, flush=True)
+        for _ in range(options.num_warmup_batches):
+            step()
+        begun = time.perf_counter()
+        for _ in range(options.num_batches):
+            step()
+        seconds = time.perf_counter() - begun
+    build, start, first = (after - before for before, after in pairwise(times))
+    return {
+        "build": build,
+        "start": start,
+        "first_step": first,
+        "images_per_second": parts.examples_per_step * options.num_batches / seconds,
+    }
+
+
+def _parts(options: argparse.Namespace) -> plan.Plan:
+    """The parts that the flags name, for images of another size than the model's."""
+    model = models.get(options.model)
+    shape = (options.image_size, options.image_size, model.images.shape[-1])
+    model = dataclasses.replace(
+        model, images=dataclasses.replace(model.images, shape=shape)
+    )
+    settings = config.make(
+        model=options.model,
+        data_name="synthetic",
+        device="cpu",
+        num_gpus=options.num_towers,
+        batch_size=options.batch_size,
+        num_batches=options.num_batches,
+    )
+    return plan.make(settings, lambda name: model)
+
+
+def _session_config(parts: plan.Plan, options: argparse.Namespace) -> v1.ConfigProto:
+    """This project's, with TensorFlow's own choice of graph optimizers if asked."""
+    session_config = placement.session_config(parts.placement)
+    if options.graph_optimizers:
+        session_config.ClearField("graph_options")
+    return session_config
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.many_towers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--image_size", type=int, default=32)
+    parser.add_argument("--num_towers", type=int, default=32)
+    parser.add_argument("--batch_size", type=int, default=2, help="per tower")
+    parser.add_argument("--num_batches", type=int, default=10, help="timed steps")
+    parser.add_argument("--num_warmup_batches", type=int, default=2)
+    parser.add_argument(
+        "--graph_optimizers",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="with TensorFlow's graph optimizers, which this project leaves off",
+    )
+    print(json.dumps(measure(parser.parse_args(argv))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""How long it takes to the first step, and whether what is saved there costs speed.
+
+    python -m benchmarks.startup
+
+Two parts, in rounds; every measurement is a process of its own:
+
+    command  From the start of `python -m towers.train` (lenet, its own data, 4 towers)
+             to the end of the first step, minus `import tensorflow` alone.
+    towers   resnet50 at 32 x 32 pixels on 1, 4, 8 and 32 towers: how long build,
+             session and first step take, and images/s after them, with TensorFlow's
+             graph optimizers off, as this project has them, and on.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from benchmarks import machine, process, ratios, table
+from benchmarks.systems import ENVIRONMENT
+
+IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
+IMPORTED = "imported"
+
+# `Done warm up` is said at the end of the one warm-up step.
+TRAIN = ["-m", "towers.train", "--num_gpus=4"]
+TRAIN += ["--num_warmup_batches=1", "--num_batches=1"]
+WARM = "Done warm up"
+
+MANY_TOWERS = ["-m", "benchmarks.many_towers"]
+FIRST_STEP = "first step"  # as it says
+
+BATCH_SIZE = 2  # per tower
+LEAST_STEPS = 5
+
+OFF, ON = "off", "on"  # the graph optimizers
+
+
+class FailedError(Exception):
+    """A measurement came to nothing."""
+
+
+def command_round(python: str) -> dict[str, float]:
+    """Seconds to the import alone, to the first step, and between the two."""
+    alone = _run([python, *IMPORT]).when(IMPORTED)
+    first = _run([python, *TRAIN]).when(WARM)
+    if alone is None or first is None:
+        raise FailedError(f"neither {IMPORTED!r} nor {WARM!r} may be missing")
+    return {"import": alone, "first_step": first, "difference": first - alone}
+
+
+def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """What `many_towers` says, and the `command`'s seconds to the first step.
+
+    Returns:
+      `32 off` and the like -> its numbers.
+    """
+    found = {}
+    for count in options.towers:
+        steps = max(LEAST_STEPS, options.images // (count * BATCH_SIZE))
+        for optimizers in (OFF, ON):
+            finished = _run(
+                [
+                    options.python,
+                    *MANY_TOWERS,
+                    f"--num_towers={count}",
+                    f"--batch_size={BATCH_SIZE}",
+                    f"--num_batches={steps}",
+                    "--graph_optimizers"
+                    if optimizers == ON
+                    else "--no-graph_optimizers",
+                ]
+            )
+            numbers = json.loads(finished.lines[-1][1])
+            numbers["command"] = finished.when(FIRST_STEP)
+            found[f"{count} {optimizers}"] = numbers
+    return found
+
+
+def _run(argv: Sequence[str]) -> process.Finished:
+    finished = process.run(process.Command(argv, ENVIRONMENT))
+    if finished.status:
+        raise FailedError(f"{' '.join(argv)}: {finished.complaint}")
+    return finished
+
+
+def command_table(rounds: Sequence[dict[str, float]]) -> list[str]:
+    """A row for each of the three times."""
+    rows = [
+        [title, str(ratios.spread(found[name] for found in rounds))]
+        for name, title in (
+            ("import", "import tensorflow alone"),
+            ("first_step", "command to the end of the first step"),
+            ("difference", "the second minus the first"),
+        )
+    ]
+    return table.lines(["lenet, 4 towers", "s"], rows)
+
+
+def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
+    """A row for each number of towers."""
+    rows = []
+    for count in dict.fromkeys(name.split()[0] for name in rounds[0]):
+        off, on = ([found[f"{count} {x}"] for found in rounds] for x in (OFF, ON))
+        speeds = [[r["images_per_second"] for r in variant] for variant in (off, on)]
+        spreads = [
+            ratios.spread(map(to_first_step, off)),
+            ratios.spread(map(to_first_step, on)),
+            ratios.spread(numbers["command"] for numbers in off),
+            *map(ratios.spread, speeds),
+            ratios.spread(ratios.paired(*speeds)),
+        ]
+        rows.append([count, *map(str, spreads)])
+    title = [
+        "towers",
+        "build to 1st step off, s",
+        "on, s",
+        "command to 1st step off, s",
+    ]
+    return table.lines([*title, "images/s off", "on", "off / on"], rows)
+
+
+def to_first_step(numbers: dict[str, float]) -> float:
+    """Seconds from the begin of the build to the end of the first step."""
+    return numbers["build"] + numbers["start"] + numbers["first_step"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    options = _parse(argv)
+    found = {part: [] for part in options.parts}
+    try:
+        for number in range(1, options.rounds + 1):
+            for part, rounds in found.items():
+                rounds.append(
+                    command_round(options.python)
+                    if part == "command"
+                    else towers_round(options)
+                )
+                print(f"[{number}/{options.rounds}] {part}: {rounds[-1]}", flush=True)
+    except FailedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for part, rounds in found.items():
+        lines = command_table(rounds) if part == "command" else towers_table(rounds)
+        print("\n".join(["", *lines]))
+    if options.json:
+        facts = {
+            "arguments": vars(options),
+            "versions": machine.versions(options.python),
+        }
+        machine.write_json(options.json, {**facts, **found})
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.startup",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=("command", "towers"),
+        default=["command", "towers"],
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--towers", type=int, nargs="+", default=[1, 4, 8, 32])
+    parser.add_argument(
+        "--images", type=int, default=450, help="that a speed is measured on, about"
+    )
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
