@@ -105,6 +105,7 @@ class Comparison:
         self._versions = self._find_systems()
         self.results = Results(options.cases, list(self._versions), [])
         self._facts: dict[str, Any] = {
+            "machine": machine.facts(),  # as it is at the start
             "arguments": {
                 **vars(options),
                 "cases": [str(case) for case in options.cases],

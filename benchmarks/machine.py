@@ -64,7 +64,10 @@ def revision(directory: str) -> str | None:
 
 
 def write_json(path: str, numbers: dict[str, Any]) -> None:
-    """Writes numbers and the machine; whole or not at all, whenever it is stopped."""
+    """Writes numbers and, unless they have it, the machine as it is now.
+
+    The file is there whole or not at all, whenever the program is stopped.
+    """
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump({"machine": facts(), **numbers}, file, indent=1)
     os.replace(path + ".part", path)

@@ -262,12 +262,17 @@ class Layers:
         return tf.concat(xs, self.channel_axis)
 
     def local_response_norm(self, x: tf.Tensor, **options) -> tf.Tensor:
-        """`tf.nn.local_response_normalization`, which knows NHWC only."""
-        if self.data_format == "NHWC":
-            return tf.nn.local_response_normalization(x, **options)
-        x = tf.transpose(x, [0, 2, 3, 1])
-        x = tf.nn.local_response_normalization(x, **options)
-        return tf.transpose(x, [0, 3, 1, 2])
+        """`tf.nn.local_response_normalization` in any format and dtype.
+
+        Its one kernel on every device is that for NHWC in float32.
+        """
+        y = tf.cast(x, tf.float32)
+        if self.data_format == "NCHW":
+            y = tf.transpose(y, [0, 2, 3, 1])
+        y = tf.nn.local_response_normalization(y, **options)
+        if self.data_format == "NCHW":
+            y = tf.transpose(y, [0, 3, 1, 2])
+        return tf.cast(y, x.dtype)
 
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Zeroes a share of x, scales the rest by 1 / (1 - rate); training only.

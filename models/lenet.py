@@ -50,8 +50,8 @@ def lenet() -> Model:
             schedule=Schedule(rates=(0.05, 0.005), epochs=(30,), warmup_epochs=2),
             num_epochs=40,
             weight_decay=0.005,
-            published="98.6 % of the digits, 98.3 to 99.2 over six seeds (measured here, "
-            "4 towers)",
+            published="98.6 % of the digits, 98.3 to 99.2 over six seeds (measured "
+            "here, 4 towers)",
         ),
         num_parameters=2_173_353,
     )

@@ -36,8 +36,8 @@ def mlp() -> Model:
             schedule=Schedule(rates=(0.2, 0.02), epochs=(30,), warmup_epochs=2),
             num_epochs=40,
             weight_decay=5e-4,
-            published="97.8 % of the digits, 97.2 to 98.6 over six seeds (measured here, "
-            "4 towers)",
+            published="97.8 % of the digits, 97.2 to 98.6 over six seeds (measured "
+            "here, 4 towers)",
         ),
         num_parameters=199_210,
     )

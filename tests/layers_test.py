@@ -231,6 +231,16 @@ class ShapeTest(LayersTestCase):
         np.testing.assert_allclose(last, x / (1 + 0.5 * near) ** 0.75, rtol=1e-4)
         np.testing.assert_allclose(first, last.transpose(0, 3, 1, 2), rtol=1e-6)
 
+    def test_local_response_norm_of_bfloat16(self):
+        # There is no such kernel; what was 1 must come out as 1 / (1 + 1).
+        y = _layers().local_response_norm(
+            tf.ones([1, 1, 1, 1], tf.bfloat16), alpha=1.0, beta=1.0
+        )
+        self.assertEqual(y.dtype, tf.bfloat16)
+        np.testing.assert_array_equal(
+            self.evaluate(tf.cast(y, tf.float32)), [[[[0.5]]]]
+        )
+
     @parameterized.parameters(("NHWC", [2, 3, 3, 9]), ("NCHW", [2, 7, 3, 4]))
     def test_concat_joins_channels(self, data_format, shape):
         nn = _layers(data_format=data_format)

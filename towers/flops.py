@@ -95,7 +95,8 @@ def measure_peak(placement: Placement, *, seconds: float = 0.15) -> float:
             ends = [tf.reshape(kernel, [-1])[0] for kernel in kernels]
         work = [of_graph(graph, op.op.name) for op in kernels]
         config = v1.ConfigProto(allow_soft_placement=False)
-        config.device_count["CPU"] = len(placement.towers)
+        if not gpu:
+            config.device_count.update({"CPU": len(placement.towers), "GPU": 0})
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         with v1.Session(config=config) as session:
             session.run(v1.local_variables_initializer())

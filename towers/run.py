@@ -198,9 +198,14 @@ class _Training:
 
     def _evaluate(self, session: v1.Session, step: int) -> float:
         """Evaluates and reports; returns the top-1 accuracy."""
-        self._console(f"Running evaluation at global_step {step}")
-        result = evaluate.run(self._evaluation, session, step)
-        report_evaluation(self._parts, result, self._console, self._log)
+        result = evaluate_and_report(
+            self._parts,
+            self._evaluation,
+            session,
+            step,
+            console=self._console,
+            log=self._log,
+        )
         return result.means.get("top_1_accuracy", math.nan)
 
     def _report_speed(self, progress: Progress, step: int) -> None:
@@ -299,11 +304,24 @@ def evaluation_steps(parts: Plan) -> tuple[int, list[int]]:
     return every, at
 
 
-def report_evaluation(
-    parts: Plan, result: evaluate.Result, console: Console, log: report.BenchmarkLog
-) -> None:
-    """Prints, logs and summarises what an evaluation found."""
-    console(f"{result.step}\t{result.examples_per_second:.1f} examples/sec")
+def evaluate_and_report(
+    parts: Plan,
+    evaluation: evaluate.EvalGraph,
+    session: v1.Session,
+    step: int,
+    *,
+    console: Console,
+    log: report.BenchmarkLog,
+) -> evaluate.Result:
+    """Evaluates; prints, logs and summarises what it finds."""
+    every = parts.config.output.display_every
+
+    def progress(batches: int, rate: float) -> None:
+        if batches % every == 0 or batches == evaluation.num_steps:
+            console(f"{batches}\t{rate:.1f} examples/sec")
+
+    console(f"Running evaluation at global_step {step}")
+    result = evaluate.run(evaluation, session, step, progress=progress)
     top_1, top_5 = (result.means.get(f"top_{k}_accuracy", math.nan) for k in (1, 5))
     console(report.evaluation_line(top_1, top_5, result.num_examples))
     log.metric("eval_top_1_accuracy", top_1, result.step)
@@ -317,12 +335,14 @@ def report_evaluation(
         directory = os.path.join(train_dir, "eval")
     if directory:
         summary.write_scalars(directory, result.means, result.step)
+    return result
 
 
 def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:
     """The run in words: tf_cnn_benchmarks' rows, then our own."""
     steps = parts.num_steps if parts.num_batches is None else parts.num_batches
-    epochs = steps * parts.examples_per_step / parts.source.num_examples
+    examples = parts.options.limit or steps * parts.examples_per_step
+    epochs = examples / parts.source.num_examples
     num_towers = len(parts.placement.towers)
     replicated = parts.options.variable_update == "replicated"
     all_reduce = [("AllReduce", parts.options.exchange.all_reduce_spec)] * replicated

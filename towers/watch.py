@@ -61,8 +61,14 @@ def evaluate_checkpoints(parts: Plan, console: Console) -> int:
             if newest and newest != done and checkpoints.restore(session):
                 done = newest
                 counted = session.run(counters)
-                result = evaluate.run(evaluation, session, int(counted["global_step"]))
-                run.report_evaluation(parts, result, console, log)
+                run.evaluate_and_report(
+                    parts,
+                    evaluation,
+                    session,
+                    int(counted["global_step"]),
+                    console=console,
+                    log=log,
+                )
                 if _is_the_end(parts, **counted):
                     return 0
             if not interval:

@@ -1,0 +1,304 @@
+"""Hooks act after the steps they should, alone or between steps inside the graph."""
+
+import json
+import os
+import signal
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import trainer
+from towers import checkpoint, device_loop, hooks, inputs, loop, summary
+
+v1 = tf.compat.v1
+
+
+def _trainer(source=None, **options):
+    made = trainer.Trainer(
+        trainer.dense_model(),
+        source or trainer.random_source(),
+        **{"towers": 2, "batch_size": 4, **options},
+    )
+    with made.train.graph.as_default():
+        train = made.train
+        inner = device_loop.build(train.train_op, train.step, train.loss)
+        made.train = train._replace(loop=inner)
+    return made.start()
+
+
+def _run(made, around, last_step, steps_per_loop=1):
+    return loop.run(
+        made.train,
+        made.session,
+        around,
+        last_step=last_step,
+        steps_per_loop=steps_per_loop,
+    )
+
+
+class _Notes(hooks.Every):
+    """Notes the steps it acts after, and what is due besides."""
+
+    def __init__(self, train, **options):
+        super().__init__(train, **options)
+        self.steps = []
+
+    def act(self, run_context, step):
+        self.steps.append(step)
+
+
+class _Do(loop.Hook):
+    """Does something after steps, alone or inside the graph."""
+
+    def __init__(self, act, at=None):
+        self._act, self._at, self._seen = act, at, 0
+
+    def next_due(self, step):
+        return self._at if self._at and step < self._at else hooks.NEVER
+
+    def after_run(self, run_context, run_values):
+        self._seen += 1
+        if self._seen == self._at:
+            self._act()
+
+    def after_steps(self, step, losses, seconds):
+        self._seen = step
+        if self._at is None:
+            self._act()
+
+
+class StopOnNanTest(parameterized.TestCase):
+    def _source(self, poison, example):
+        images = np.random.default_rng(1).normal(size=(64, 4, 4, 1)).astype(np.float32)
+        images[example] = poison
+        labels = np.arange(64) % 5
+        return inputs.from_arrays(images, labels, num_classes=5, training=False)
+
+    @parameterized.product(steps_per_loop=(1, 3, 50), poison=(np.nan, np.inf))
+    def test_names_the_step_and_no_checkpoint_is_written_after_it(
+        self, steps_per_loop, poison
+    ):
+        # Of the 8 examples of step 6, one is bad.
+        made = _trainer(self._source(poison, 43))
+        directory = self.create_tempdir().full_path
+        with made.train.graph.as_default():
+            saver = checkpoint.Checkpoints(directory, made.train.saved)
+        around = [
+            hooks.StopOnNan(made.train),
+            hooks.SaveCheckpoints(made.train, saver, steps=2),
+        ]
+        with self.assertRaisesRegex(
+            hooks.NanLossError, "^the loss of step 6 is (nan|inf); lower --init_learn"
+        ):
+            _run(made, around, 8, steps_per_loop)
+        self.assertTrue(checkpoint.latest(directory).endswith("model.ckpt-4"))
+
+    def test_finite_losses_pass(self):
+        made = _trainer()
+        self.assertEqual(_run(made, [hooks.StopOnNan(made.train)], 6, 4), 6)
+
+
+class StopOnSignalTest(parameterized.TestCase):
+    @parameterized.product(
+        number=(signal.SIGTERM, signal.SIGINT), steps_per_loop=(1, 50)
+    )
+    def test_the_loop_ends_after_the_step(self, number, steps_per_loop):
+        before = signal.getsignal(number)
+        made = _trainer()
+        with hooks.StopOnSignal() as stop:
+            kill = _Do(lambda: os.kill(os.getpid(), number), at=5)
+            # Behind the sender and before it, and so one step later.
+            self.assertEqual(_run(made, [kill, stop], 9, steps_per_loop), 5)
+            self.assertEqual(stop.received, number)
+        self.assertIs(signal.getsignal(number), before)
+
+    def test_steps_inside_the_graph_are_finished(self):
+        made = _trainer()
+        with hooks.StopOnSignal() as stop:
+            kill = _Do(lambda: os.kill(os.getpid(), signal.SIGTERM))
+            self.assertEqual(_run(made, [stop, kill], 50, 10), 11)
+        self.assertEqual(stop.received, signal.SIGTERM)
+
+    def test_no_signal(self):
+        made = _trainer()
+        with hooks.StopOnSignal() as stop:
+            self.assertEqual(_run(made, [stop], 3), 3)
+        self.assertIsNone(stop.received)
+
+
+class EveryTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ({"steps": 4}, [4, 8, 12]),
+        ({"at": (7, 2, 3)}, [2, 3, 7]),
+        ({"steps": 5, "at": (1, 5, 99)}, [1, 5, 10]),
+        ({}, []),
+    )
+    def test_by_steps(self, options, steps):
+        for steps_per_loop in (1, 3, 50):
+            made = _trainer()
+            notes = _Notes(made.train, **options)
+            _run(made, [notes], 13, steps_per_loop)
+            self.assertEqual(notes.steps, steps)
+
+    def test_steps_count_from_the_beginning_also_in_a_resumed_run(self):
+        made = _trainer()
+        made.steps(6)
+        notes = _Notes(made.train, steps=4, at=(3, 7))
+        _run(made, [notes], 12, 50)
+        self.assertEqual(notes.steps, [7, 8, 12])
+
+    @parameterized.parameters((1, [4, 8, 12]), (5, [6, 12]))
+    def test_by_seconds(self, steps_per_loop, steps):
+        """Each call takes a second; steps inside the graph are one call."""
+        now = [50.0]
+
+        def tick():
+            now[0] += 1.0
+
+        class Tick(loop.Hook):
+            def next_due(self, step):
+                return hooks.NEVER
+
+            def before_run(self, run_context):
+                tick()
+
+            def after_steps(self, step, losses, seconds):
+                now[0] += len(losses)
+
+        made = _trainer()
+        with mock.patch.object(hooks.time, "monotonic", lambda: now[0]):
+            notes = _Notes(made.train, seconds=4)
+            _run(made, [Tick(), notes], 13, steps_per_loop)
+        self.assertEqual(notes.steps, steps)
+
+
+class SaveCheckpointsTest(parameterized.TestCase):
+    @parameterized.parameters(1, 7)
+    def test_the_values_are_those_of_the_step(self, steps_per_loop):
+        made, other = _trainer(), _trainer()
+        directory = self.create_tempdir().full_path
+        with made.train.graph.as_default():
+            saver = checkpoint.Checkpoints(directory, made.train.saved, max_to_keep=2)
+        save = hooks.SaveCheckpoints(made.train, saver, steps=3)
+        _run(made, [save], 10, steps_per_loop)
+        paths = checkpoint.all_paths(directory)
+        self.assertEqual([path.rsplit("-")[-1] for path in paths], ["6", "9"])
+        for path, step in zip(paths, (6, 9)):
+            reader = tf.train.load_checkpoint(path)
+            values = {name: reader.get_tensor(name) for name in made.train.saved}
+            trainer.assert_same_bits(values, other.steps(step))
+
+
+class EvaluateTest(parameterized.TestCase):
+    @parameterized.parameters((0.75, 9), (0.76, 12), (None, 14))
+    def test_stops_at_the_accuracy(self, stop_at, last_step):
+        accuracies = {3: 0.1, 6: 0.5, 9: 0.75, 12: 0.8}
+        made = _trainer()
+
+        def evaluate(session, step):
+            self.assertEqual(session.run(made.train.global_step), step)
+            return accuracies[step]
+
+        hook = hooks.Evaluate(made.train, evaluate, stop_at=stop_at, steps=3)
+        self.assertEqual(_run(made, [hook], 14), last_step)
+
+
+class WriteSummariesTest(tf.test.TestCase):
+    def _events(self, directory):
+        found = {}
+        for path in tf.io.gfile.glob(f"{directory}/events*"):
+            for event in v1.train.summary_iterator(path):
+                for value in event.summary.value:
+                    found.setdefault(event.step, {})[value.tag] = value.simple_value
+                if event.HasField("graph_def"):
+                    found["nodes"] = len(v1.GraphDef.FromString(event.graph_def).node)
+        return found
+
+    def test_losses_of_the_right_steps(self):
+        other = _trainer()
+        losses = [None]
+        for _ in range(11):
+            losses.append(other.session.run([other.train.loss, other.train.step])[0])
+        for begin, every, k, steps in (
+            (0, 4, 1, [4, 8]),
+            (0, 4, 50, [4, 8]),
+            (3, 4, 1, [4, 8]),
+            (4, 1, 50, [5, 6, 7, 8, 9, 10, 11]),
+        ):
+            with self.subTest(begin=begin, every=every, k=k):
+                made = _trainer()
+                made.steps(begin)
+                directory = self.create_tempdir().full_path
+                with made.train.graph.as_default():
+                    merged = summary.build(made.train, 1)
+                made.train.graph.finalize()
+                hook = hooks.WriteSummaries(made.train, merged, directory, steps=every)
+                _run(made, [hook], 11, k)
+                events = self._events(directory)
+                nodes = len(made.train.graph.get_operations())
+                self.assertEqual(events.pop("nodes"), nodes)
+                self.assertEqual(list(events), steps)
+                for step, values in events.items():
+                    self.assertAlmostEqual(values["loss"], losses[step], places=6)
+                    self.assertAlmostEqual(values["learning_rate"], 0.05)
+
+    def test_what_was_written_before_a_run_breaks_off_can_be_read(self):
+        made = _trainer()
+        directory = self.create_tempdir().full_path
+        with made.train.graph.as_default():
+            merged = summary.build(made.train, 1)
+
+        def fail():
+            raise hooks.NanLossError("the loss of step 5 is nan")
+
+        around = [
+            hooks.WriteSummaries(made.train, merged, directory, steps=2),
+            _Do(fail, at=5),
+        ]
+        with self.assertRaises(hooks.NanLossError):
+            _run(made, around, 9)
+        self.assertEqual([*self._events(directory)], ["nodes", 2, 4])
+
+
+class TraceStepTest(parameterized.TestCase):
+    @parameterized.parameters((0, 1, 1), (0, 4, 1), (0, 4, 50), (3, 5, 50))
+    def test_a_chrome_trace_of_the_step(self, begin, step, steps_per_loop):
+        made = _trainer()
+        made.steps(begin)
+        path = os.path.join(self.create_tempdir(), "new", "trace.json")
+        written = []
+
+        class Look(v1.train.SessionRunHook):
+            def after_run(self, run_context, run_values):
+                done = run_context.session.run(made.train.global_step)
+                if os.path.exists(path) and not written:
+                    written.append(done)
+
+        hook = hooks.TraceStep(made.train, path, step=step)
+        around = [hook, *([Look()] if steps_per_loop == 1 else [])]
+        self.assertEqual(_run(made, around, 6, steps_per_loop), 6)
+        if steps_per_loop == 1:
+            self.assertEqual(written, [step])
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+        processes = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+        products = {
+            (processes[event["pid"]].split("device:")[-1], event["args"]["name"])
+            for event in events
+            if event["ph"] == "X" and "/MatMul" in event["args"]["name"]
+        }
+        towers = {(device, name.split("/")[0]) for device, name in products}
+        self.assertEqual(towers, {("CPU:0", "tower_0"), ("CPU:1", "tower_1")})
+
+    def test_a_step_that_is_past_is_not_traced(self):
+        made = _trainer()
+        made.steps(3)
+        path = os.path.join(self.create_tempdir(), "trace.json")
+        _run(made, [hooks.TraceStep(made.train, path, step=2)], 6)
+        self.assertFalse(os.path.exists(path))
+
+
+if __name__ == "__main__":
+    tf.test.main()
