@@ -3,6 +3,7 @@
 from benchmarks.results import Results
 
 try:
+    from matplotlib import ticker
     from matplotlib.figure import Figure
 except ImportError:
     Figure = None
@@ -34,8 +35,9 @@ def write(results: Results, path: str) -> str | None:
         spreads = [spread for _, spread in found]
         axes.bar(
             [i + (index - (len(peers) - 1) / 2) * width for i, _ in found],
-            [s.median for s in spreads],
+            [s.median - 1 for s in spreads],
             width,
+            bottom=1,
             yerr=[
                 [s.median - s.least for s in spreads],
                 [s.most - s.median for s in spreads],
@@ -46,6 +48,9 @@ def write(results: Results, path: str) -> str | None:
     axes.axhline(1.0, color="black", linewidth=0.8)
     # Half as fast and twice as fast are equally far from 1.
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xticks(
         range(len(results.cases)), [str(case) for case in results.cases], rotation=30
     )

@@ -72,6 +72,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in options.systems:
         if name not in SYSTEMS:
             parser.error(f"--systems: {name!r} is none of {', '.join(SYSTEMS)}")
+    if options.tf_cnn_benchmarks:
+        options.tf_cnn_benchmarks = os.path.abspath(options.tf_cnn_benchmarks)
     options.torch_python = options.torch_python or options.python
     options.tf_cnn_python = options.tf_cnn_python or options.python
     return options
@@ -97,9 +99,7 @@ class Comparison:
         self._places = Places(
             python=options.python,
             torch_python=options.torch_python,
-            tf_cnn_benchmarks=os.path.abspath(options.tf_cnn_benchmarks)
-            if options.tf_cnn_benchmarks
-            else "",
+            tf_cnn_benchmarks=options.tf_cnn_benchmarks,
             tf_cnn_python=options.tf_cnn_python,
         )
         self._versions = self._find_systems()
@@ -113,8 +113,12 @@ class Comparison:
             "systems": self._versions,
         }
 
-    def _find_systems(self) -> dict[str, dict[str, str]]:
+    def _find_systems(self) -> dict[str, dict[str, str | None]]:
         """The versions of each system that can run; says which cannot."""
+        checkouts = {
+            "towers": str(process.ROOT),
+            "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
+        }
         found, of_python = {}, {}
         for name in self._options.systems:
             python = getattr(self._places, SYSTEMS[name].python)
@@ -125,12 +129,8 @@ class Comparison:
                 _say(f"{name} is left out: {reason}")
                 continue
             found[name] = dict(of_python[python])
-            where = {
-                "towers": str(process.ROOT),
-                "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
-            }
-            if name in where and (commit := machine.revision(where[name])):
-                found[name]["commit"] = commit
+            if name in checkouts:
+                found[name]["commit"] = machine.revision(checkouts[name])
         return found
 
     def run(self) -> None:

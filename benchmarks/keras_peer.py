@@ -160,6 +160,7 @@ def train(options: argparse.Namespace) -> float:
         batches,
         steps_per_epoch=options.num_warmup_batches + options.num_batches,
         verbose=0,
+        shuffle=False,
         callbacks=[stopwatch],
     )
     return stopwatch.seconds

@@ -109,7 +109,6 @@ class StopOnSignalTest(parameterized.TestCase):
         made = _trainer()
         with hooks.StopOnSignal() as stop:
             kill = _Do(lambda: os.kill(os.getpid(), number), at=5)
-            # Behind the sender and before it, and so one step later.
             self.assertEqual(_run(made, [kill, stop], 9, steps_per_loop), 5)
             self.assertEqual(stop.received, number)
         self.assertIs(signal.getsignal(number), before)
@@ -136,9 +135,9 @@ class EveryTest(parameterized.TestCase):
         ({}, []),
     )
     def test_by_steps(self, options, steps):
+        made = _trainer()
         for steps_per_loop in (1, 3, 50):
-            made = _trainer()
-            notes = _Notes(made.train, **options)
+            notes = _Notes(made.start().train, **options)
             _run(made, [notes], 13, steps_per_loop)
             self.assertEqual(notes.steps, steps)
 
@@ -151,18 +150,15 @@ class EveryTest(parameterized.TestCase):
 
     @parameterized.parameters((1, [4, 8, 12]), (5, [6, 12]))
     def test_by_seconds(self, steps_per_loop, steps):
-        """Each call takes a second; steps inside the graph are one call."""
+        """Each step takes a second; the clock is looked at between calls."""
         now = [50.0]
-
-        def tick():
-            now[0] += 1.0
 
         class Tick(loop.Hook):
             def next_due(self, step):
                 return hooks.NEVER
 
             def before_run(self, run_context):
-                tick()
+                now[0] += 1.0
 
             def after_steps(self, step, losses, seconds):
                 now[0] += len(losses)

@@ -36,9 +36,8 @@ class InceptionTest(absltest.TestCase):
         # "Trainable params: 23,817,352" of Keras's, which has no head.
         self.assertEqual(self._parameters(head=False), 23_817_352)
         # torchvision's num_params, 27,161,264, counts a scale per normalised channel.
-        norms = [v for v in self.variables if v.op.name.endswith("batch_norm/beta")]
-        norms += [v for v in self.variables if "/batch_norm_" in v.op.name]
-        scales = sum(v.shape.num_elements() for v in norms)
+        offsets = [v for v in self.variables if v.op.name.endswith("/beta")]
+        scales = sum(v.shape.num_elements() for v in offsets)
         self.assertEqual(self._parameters(head=True) + scales, 27_161_264)
 
     def test_multiply_adds(self):

@@ -115,7 +115,7 @@ class ImagenetTest(parameterized.TestCase):
         self.assertLen(_types(graph, "Conv2D", "MatMul"), depth + projections)
 
     @parameterized.parameters((1, 1), (1.5, 3))
-    def test_stride_is_in_the(self, version, size):
+    def test_size_of_the_convolutions_with_the_stride(self, version, size):
         graph = _graph(resnet.imagenet_resnet(50, version=version), 10)
         halving = {
             tuple(op.inputs[1].shape[:2])

@@ -34,8 +34,7 @@ MAX_FUNCTION = 60  # lines, signature included, docstring not
 MAX_BRANCHES = 12
 MAX_PARAMETERS = 6
 # The intent is "by keyword after two".  The strict form outlaws what the field passes
-# by position, such as `(shares, destinations, devices)` or a layer's size and stride;
-# past four nobody remembers the order.
+# by position, a layer's size and stride say; past four nobody remembers the order.
 MAX_POSITIONAL = 4
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

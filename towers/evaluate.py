@@ -43,6 +43,7 @@ class Averaged:
 
     def __init__(self, mode: Any, averages: Mapping[str, tf.Variable]):
         self.create = mode.create
+        self.placement = mode.placement
         self._mode = mode
         self._averages = averages
 
@@ -85,7 +86,6 @@ def attach(
     _, towers = stamp_towers(
         task,
         feed.batches,
-        placement,
         mode,
         total_weights=[tf.constant(1.0)] * len(feed.batches),
         scope="eval_tower",

@@ -76,7 +76,7 @@ class TrainGraph(NamedTuple):
 
 
 def build(
-    model, source, update: Update, *, placement: Placement, options: Options
+    model: Any, source: Any, update: Update, *, placement: Placement, options: Options
 ) -> TrainGraph:
     """Builds the train graph.
 
@@ -100,8 +100,7 @@ def build(
             global_step = v1.train.create_global_step()
             position = _counter("position")
             now = position.read_value()
-            epoch = tf.cast(now / source.num_examples, tf.float32)
-            rate = update.learning_rate(epoch)
+            rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
         feed = source.feed(
             placement.groups,
             batch_size=options.batch_size,
@@ -114,25 +113,18 @@ def build(
             data_format=options.data_format,
             seed=options.seed,
         )
-        with tf.device(placement.master):
-            seen = _examples_seen(feed.batches, joined=mode.exchanges)
-        template, towers = stamp_towers(
-            task, feed.batches, placement, mode, total_weights=seen
-        )
-        variables = [mode.variables[name] for name in template.trainable]
+        seen = _examples_seen(feed.batches, placement.master, joined=mode.exchanges)
+        template, towers = stamp_towers(task, feed.batches, mode, total_weights=seen)
         changes = mode.apply(towers, template.trainable, update, rate)
         changes += _follow_statistics(towers, template, mode)
+        variables = [mode.variables[name] for name in template.trainable]
         averages, follow = _moving_averages(variables, update, global_step, changes)
         with tf.device(placement.master):
+            consumed = _advance(position, now, options, len(towers))
+            ends = [*changes, *follow, consumed, feed.step_op]
+            train_op, step = _count_step(global_step, ends)
             loss, metrics = join_shares(towers, joined=mode.exchanges)
             penalty = update.penalty(variables)
-            total_loss = loss if penalty is None else loss + penalty
-            consumed = _advance(position, now, options, len(towers))
-            with tf.control_dependencies([*changes, *follow, consumed, feed.step_op]):
-                train_op = global_step.assign_add(1, read_value=False)
-            with tf.control_dependencies([train_op]):
-                step = global_step.read_value()
-        saved = mode.saved(v1.global_variables())
         return TrainGraph(
             graph=graph,
             placement=placement,
@@ -144,13 +136,13 @@ def build(
             loop=None,
             step=step,
             loss=loss,
-            total_loss=total_loss,
+            total_loss=loss if penalty is None else loss + penalty,
             metrics=metrics,
             learning_rate=rate,
             global_step=global_step,
             position=position,
             averages=averages,
-            saved=saved,
+            saved=mode.saved(v1.global_variables()),
             initializer=v1.global_variables_initializer(),
             feed=feed,
             sync=mode.sync(),
@@ -162,46 +154,41 @@ def build(
 def stamp_towers(
     task: Task,
     batches: Sequence[Batch],
-    placement: Placement,
-    mode,
+    variables: Any,
     *,
     total_weights: Sequence[tf.Tensor],
     scope: str = "tower",
-    averages: dict[str, tf.Variable] | None = None,
 ) -> tuple[Template, list[Tower]]:
     """Traces the task once and stamps it on the device of every tower.
 
     Args:
       task: what a tower computes.
       batches: one per tower.
-      placement: where the towers are.
-      mode: makes the variables and says how each tower reads them.
+      variables: makes them and says how each tower reads them: a row of
+        `VARIABLE_UPDATES`, or one like it.
       total_weights: what each tower's shares are shares of; 1 makes them sums.
       scope: prefix of the towers' names.
-      averages: variables that are read in place of those they are the averages of.
     """
     features, labels = batches[0].features, batches[0].labels
     template = tower_lib.trace(
         task,
         tf.TensorSpec(features.shape, features.dtype),
         tf.TensorSpec(labels.shape, labels.dtype),
-        create=mode.create,
+        create=variables.create,
     )
-    towers = []
-    for index, (device, batch) in enumerate(zip(placement.towers, batches)):
-        reads = {name: mode.read(name, index) for name in template.reads}
-        for name in (averages or {}).keys() & reads.keys():
-            with tf.device(averages[name].device):
-                reads[name] = averages[name].read_value()
-        tower = tower_lib.stamp(
+    towers = [
+        tower_lib.stamp(
             template,
             index,
             scope=f"{scope}_{index}",
             device=device,
             inputs={**batch._asdict(), "total_weight": total_weights[index]},
-            reads=reads,
+            reads={name: variables.read(name, index) for name in template.reads},
         )
-        towers.append(tower)
+        for index, (device, batch) in enumerate(
+            zip(variables.placement.towers, batches)
+        )
+    ]
     return template, towers
 
 
@@ -228,19 +215,30 @@ def join_shares(
     return loss, metrics
 
 
-def _examples_seen(batches: Sequence[Batch], *, joined: bool) -> list[tf.Tensor]:
+def _examples_seen(
+    batches: Sequence[Batch], device: str, *, joined: bool
+) -> list[tf.Tensor]:
     """What each tower's shares are shares of: all examples of the step, or its own."""
-    weights = [tf.reduce_sum(batch.weights) for batch in batches]
-    if joined:
-        weights = [tf.add_n(weights)] * len(weights)
-    # A step may lie beyond the last example as a whole: then nothing is learnt.
-    return [tf.maximum(weight, 1.0) for weight in weights]
+    with tf.device(device):
+        weights = [tf.reduce_sum(batch.weights) for batch in batches]
+        if joined:
+            weights = [tf.add_n(weights)] * len(weights)
+        # A step may lie beyond the last example as a whole: then nothing is learnt.
+        return [tf.maximum(weight, 1.0) for weight in weights]
 
 
 def _counter(name: str) -> tf.Variable:
     return v1.get_variable(
         name, [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=True
     )
+
+
+def _count_step(global_step, ends) -> tuple[tf.Operation, tf.Tensor]:
+    """The operation that ends a step, and the global step after it."""
+    with tf.control_dependencies(ends):
+        train_op = global_step.assign_add(1, read_value=False)
+    with tf.control_dependencies([train_op]):
+        return train_op, global_step.read_value()
 
 
 def _advance(position, now, options: Options, num_towers: int) -> tf.Operation:

@@ -15,7 +15,7 @@ import tensorflow as tf
 Reduce = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
 
 
-def equal(num_packs: int, reduce: Reduce):
+def equal(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Tensor]]]:
     """`--gradient_repacking=N`: all gradients as one vector, cut into N equal packs.
 
     Args:
@@ -42,7 +42,9 @@ def equal(num_packs: int, reduce: Reduce):
     return reduce_all
 
 
-def small(max_bytes: int, max_group: int, reduce: Reduce):
+def small(
+    max_bytes: int, max_group: int, reduce: Reduce
+) -> Callable[..., list[list[tf.Tensor]]]:
     """`--agg_small_grads_max_bytes`: small gradients are reduced in groups.
 
     Args:

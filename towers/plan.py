@@ -89,9 +89,9 @@ def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
     where = found.get(lambda: _placement(config.devices, config.variables))
     exchange = found.get(lambda: _exchange(config.variables))
     sources = model and found.get(lambda: _sources(config, model))
-    if model and where:
+    if model:
         batch_size = config.data.batch_size or model.recipe.batch_size
-        global_batch = batch_size * len(where.towers)
+        global_batch = batch_size * config.devices.num_gpus
         update = found.get(lambda: _update(config.optimizer, model, global_batch))
     for check in _outputs(config, model):
         found.get(check)
@@ -134,9 +134,11 @@ class _Found:
     def get(self, part: Callable[[], Any]) -> Any:
         try:
             return part()
+        except PlanError as error:
+            self.errors += error.errors
         except ValueError as error:
             self.errors.append(str(error))
-            return None
+        return None
 
 
 def _placement(devices, variables) -> placement.Placement:
@@ -235,7 +237,7 @@ def _update(flags, model, global_batch: int) -> Update:
     """The recipe's update, with what the flags put in its place.
 
     Raises:
-      ValueError: a flag would have no effect.
+      PlanError: flags would have no effect.
     """
     recipe = model.recipe
     name = flags.optimizer or recipe.optimizer
@@ -243,16 +245,20 @@ def _update(flags, model, global_batch: int) -> Update:
     settings = Settings(
         **{f.name: getattr(flags, f.name) for f in dataclasses.fields(Settings)}
     )
+    found = _Found()
     for field in dataclasses.fields(Settings):
         value = getattr(settings, field.name)
         if field.name not in reads and value != getattr(default, field.name):
-            raise ValueError(
+            found.errors.append(
                 f"--{field.name}={value}: --optimizer={name} does not read it"
             )
+    rate = found.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
+    if found.errors:
+        raise PlanError(found.errors)
     decay, ema = flags.weight_decay, flags.ema_decay
     return Update(
         optimizer=name,
-        learning_rate=_learning_rate(flags, recipe.schedule, global_batch),
+        learning_rate=rate,
         settings=settings,
         weight_decay=recipe.weight_decay if decay is None else decay,
         decayed=recipe.decayed,

@@ -377,7 +377,8 @@ def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:
 
 
 def _devices_of(built: graph.TrainGraph) -> str:
-    return ", ".join(dict.fromkeys(built.placement.parameters))
+    variables = built.graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)
+    return ", ".join(sorted({variable.device for variable in variables}))
 
 
 def _plural(count: int, word: str) -> str:

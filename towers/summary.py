@@ -56,7 +56,12 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
 
 def write_scalars(directory: str, values: dict[str, float], step: int) -> None:
     """Appends scalars at a step to a directory's event files."""
-    with tf.Graph().as_default(), v1.summary.FileWriter(directory) as writer:
+    # A file is named after the second; without the step a later one would replace it.
+    suffix = f".{step:012d}"
+    with (
+        tf.Graph().as_default(),
+        v1.summary.FileWriter(directory, filename_suffix=suffix) as writer,
+    ):
         summary = v1.Summary(
             value=[v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
         )

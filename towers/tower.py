@@ -148,7 +148,9 @@ def trace(
             tf.gradients(loss, list(trainable.values())) if task.training else ()
         )
         _check_repeatable(graph)
-    return _template(graph, variables, loss, gradients, nn.statistics, shares)
+    return _template(
+        graph, variables, loss, gradients, statistics=nn.statistics, metrics=shares
+    )
 
 
 class _Variables:
@@ -196,7 +198,7 @@ def _check_repeatable(graph: tf.Graph) -> None:
             )
 
 
-def _template(graph, variables, loss, gradients, statistics, metrics) -> Template:
+def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Template:
     def names(gradient: Gradient) -> tuple[str, ...]:
         if gradient is None:
             return ()

@@ -64,6 +64,7 @@ class ParameterServer:
                 "--all_reduce_spec, --gradient_repacking and --agg_small_grads_* are "
                 "about replicas; write --variable_update=replicated with them"
             )
+        self.placement = placement
         self._store = _Store(placement.parameters, seed)
         self._reads: dict[str, tf.Tensor] = {}
         self.variables: dict[str, tf.Variable] = self._store.variables
@@ -105,7 +106,11 @@ class ParameterServer:
                 [[variable.device] for variable in variables],
             )
         gradients = [copies[0] for copies in means]
-        return [_update_one_copy(gradients, variables, self._reads, update, rate)]
+        return [
+            _update_one_copy(
+                gradients, variables, reads=self._reads, update=update, rate=rate
+            )
+        ]
 
     def sync(self) -> tf.Operation:
         """What must run after initialisation or restore: nothing, with one copy."""
@@ -130,7 +135,7 @@ class Replicated:
     def __init__(
         self, placement: Placement, *, seed: int = 0, exchange: Exchange = Exchange()
     ):
-        self._placement = placement
+        self.placement = placement
         self._exchange = exchange
         first, *others = placement.towers
         self._stores = [_Store([first], seed)]
@@ -168,8 +173,8 @@ class Replicated:
         with tf.name_scope("reduction"):
             means = reduction.mean(
                 [tower.gradients for tower in towers],
-                [self._placement.towers] * len(names),
-                reduce_all=self._exchange.reduce_all(self._placement.hosts),
+                [self.placement.towers] * len(names),
+                reduce_all=self._exchange.reduce_all(self.placement.hosts),
             )
         return self._apply_each(
             [[copies[k] for copies in means] for k in range(len(towers))],
@@ -184,9 +189,11 @@ class Replicated:
         for k, own in enumerate(gradients):
             before = {v.ref() for v in v1.global_variables()}
             variables = [self._stores[k].variables[name] for name in names]
-            with tf.device(self._placement.towers[k]):
+            with tf.device(self.placement.towers[k]):
                 changes.append(
-                    _update_one_copy(own, variables, self._reads[k], update, rate)
+                    _update_one_copy(
+                        own, variables, reads=self._reads[k], update=update, rate=rate
+                    )
                 )
             made = [v for v in v1.global_variables() if v.ref() not in before]
             self._slots[k] = made
@@ -197,7 +204,7 @@ class Replicated:
         found = {}
         for name, first in self.variables.items():
             copies = [store.variables.get(name) for store in self._stores]
-            if None not in copies:
+            if all(copy is not None for copy in copies):
                 found[first.op.name] = copies
         for copies in zip(*self._slots):
             found[copies[0].op.name] = list(copies)
@@ -286,7 +293,7 @@ def _read_once(reads: dict[str, tf.Tensor], name: str, variable) -> tf.Tensor:
 
 
 def _update_one_copy(
-    gradients, variables, reads: dict[str, tf.Tensor], update: Update, rate
+    gradients, variables, *, reads: dict[str, tf.Tensor], update: Update, rate
 ) -> tf.Operation:
     """Weight decay and optimizer on one copy of the variables."""
     gradients = update.decay(gradients, variables)

@@ -1,0 +1,79 @@
+"""TensorFlow's own errors, provoked, become one sentence."""
+
+import tensorflow as tf
+
+from towers import explain, placement
+
+v1 = tf.compat.v1
+
+
+def _error(make, num_devices=2):
+    """The error of running what `make` puts into a graph."""
+    where = placement.local(num_devices, kind="cpu")
+    try:
+        with tf.Graph().as_default():
+            fetch = make(where)
+            with v1.Session(config=placement.session_config(where)) as session:
+                session.run(fetch)
+    except tf.errors.OpError as error:
+        return error
+    raise AssertionError("there was no error")
+
+
+class ExplainTest(tf.test.TestCase):
+    def _assert_sentence(self, found, pattern):
+        self.assertRegex(found, pattern)
+        self.assertNotIn("\n", found)
+
+    def test_an_operation_without_a_kernel(self):
+        def strings_on_the_gpu(where):
+            del where
+            with tf.device(placement.device("GPU", 0)), tf.name_scope("tower_1/words"):
+                return tf.strings.upper("word", name="upper")
+
+        self._assert_sentence(
+            explain.operation_error(_error(strings_on_the_gpu)),
+            r"operation tower_1/words/upper \(tower_1, block words\) has no kernel for "
+            r"its device: .*--device=cpu",
+        )
+
+    def test_a_device_that_is_not_there(self):
+        def far_away(where):
+            del where
+            with tf.device(placement.device("CPU", 7)):
+                return tf.identity(1.0, name="alone")
+
+        self._assert_sentence(
+            explain.operation_error(_error(far_away)),
+            r"operation alone \(alone\) has no kernel.*CPU:7",
+        )
+
+    def test_out_of_memory(self):
+        # In TensorFlow's words; the real thing takes it 10 s of retries.
+        error = tf.errors.ResourceExhaustedError(
+            None, None, "{{node x}} OOM when allocating tensor with shape[9,9]\nmore"
+        )
+        self._assert_sentence(
+            explain.operation_error(error), "^out of memory .*lower --batch_size$"
+        )
+
+    def test_a_full_disk_is_not_the_memory(self):
+        error = tf.errors.ResourceExhaustedError(
+            None, None, "/x/events.out; No space left on device\nmore"
+        )
+        self._assert_sentence(
+            explain.operation_error(error),
+            r"^the disk is full \(/x/events.out; No space left on device\); make room$",
+        )
+
+    def test_other_errors_are_not_explained(self):
+        def check(where):
+            del where
+            with tf.control_dependencies([tf.debugging.Assert(False, ["mine"])]):
+                return tf.identity(1.0)
+
+        self.assertIsNone(explain.operation_error(_error(check)))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,27 @@
+"""What the peers' programs share."""
+
+from absl.testing import absltest
+
+from benchmarks import peer
+from benchmarks.process import TOTAL
+
+
+class PeerTest(absltest.TestCase):
+    def test_flags(self):
+        flags = peer.parser("", ["lenet", "mlp"])
+        options = flags.parse_args(["--model=mlp", "--num_devices=4"])
+        self.assertEqual((options.model, options.num_devices), ("mlp", 4))
+        with self.assertRaises(SystemExit):
+            flags.parse_args(["--model=rumour"])
+
+    def test_the_total_line_is_the_one_that_is_looked_for(self):
+        options = peer.parser("", ["lenet"]).parse_args(
+            ["--num_devices=4", "--batch_size=8", "--num_batches=10"]
+        )
+        line = peer.total_line(options, 2.0)
+        self.assertEqual(line, "total images/sec: 160.00")
+        self.assertTrue(TOTAL.match(line))
+
+
+if __name__ == "__main__":
+    absltest.main()

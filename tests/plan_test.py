@@ -1,0 +1,277 @@
+"""From flags to the parts of a run, by comparison with numbers worked out by hand."""
+
+import dataclasses
+import os
+import tempfile
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import models
+from flags import config
+from models.model import Images, Model, Recipe, Schedule
+from towers import placement, plan
+from towers.variable_update import Exchange
+
+v1 = tf.compat.v1
+
+DIGITS_TRAIN, DIGITS_TEST = 1442, 355
+
+GROWS = Schedule(rates=(0.2, 0.02), epochs=(30,), per_examples=64, warmup_epochs=5)
+
+
+def _model(data_name="synthetic", **recipe):
+    recipe = {"schedule": Schedule((0.1, 0.01), (10,)), "num_epochs": 40, **recipe}
+    return Model(
+        name="mine",
+        blocks=(("logits", lambda x, nn: nn.dense(nn.flatten(x), nn.num_classes)),),
+        images=Images(
+            shape=(8, 8, 1), num_classes=10, data_name=data_name, num_examples=1000
+        ),
+        recipe=Recipe(batch_size=8, **recipe),
+    )
+
+
+class PlanTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.data_dir = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
+
+    def _make(self, model=None, **settings):
+        settings = {"device": "cpu", **settings}
+        model = model or _model()
+        if model.images.data_name == "digits":
+            patch = {"TFDS_DATA_DIR": self.data_dir}
+        else:
+            patch = {}
+        with mock.patch.dict(os.environ, patch):
+            return plan.make(config.make(**settings), lambda name: model)
+
+    def _errors(self, model=None, **settings):
+        with self.assertRaises(plan.PlanError) as caught:
+            self._make(model, **settings)
+        return caught.exception.errors
+
+    # Length.
+
+    @parameterized.parameters(
+        # (flags, warm-up steps, timed steps, examples that count, last step)
+        ({}, 10, 100, None, 110),
+        ({"num_batches": 7}, 10, 7, None, 17),
+        ({"num_batches": 7, "num_warmup_batches": 0}, 0, 7, None, 7),
+        ({"num_batches": 1, "num_warmup_batches": 3}, 3, 1, None, 4),
+        ({"num_epochs": 2.0}, 10, None, 2000, 84),  # 83.3 steps of 24
+        ({"num_epochs": 0.0001}, 10, None, 1, 1),
+    )
+    def test_length_on_synthetic_data(self, flags, warmup, timed, limit, last):
+        found = self._make(num_gpus=3, **flags)
+        self.assertEqual(found.examples_per_step, 24)
+        self.assertEqual((found.num_warmup, found.num_batches), (warmup, timed))
+        self.assertEqual((found.options.limit, found.num_steps), (limit, last))
+        self.assertIsNone(found.eval_source)
+
+    @parameterized.parameters(
+        ({}, None, 40 * DIGITS_TRAIN, 1803),  # the recipe's 40 epochs in steps of 32
+        ({"num_batches": 7}, 7, None, 17),
+        ({"num_epochs": 0.5}, None, 721, 23),
+    )
+    def test_length_on_real_data(self, flags, timed, limit, last):
+        found = self._make(_model("digits"), num_gpus=4, **flags)
+        self.assertEqual(found.source.num_examples, DIGITS_TRAIN)
+        self.assertEqual(found.eval_source.num_examples, DIGITS_TEST)
+        self.assertEqual(found.num_batches, timed)
+        self.assertEqual((found.options.limit, found.num_steps), (limit, last))
+
+    def test_epochs_in_steps(self):
+        found = self._make(num_gpus=3)
+        self.assertEqual(
+            [found.steps(epochs) for epochs in (0.001, 0.024, 0.0241, 1, 3)],
+            [1, 1, 2, 42, 125],
+        )
+
+    # Learning rate.
+
+    @parameterized.parameters(
+        ({}, None, {0: 0.1, 9.9: 0.1, 10: 0.01, 50: 0.01}),
+        # 4 towers of 8: half of the 64 examples that the rates are meant for.
+        ({}, GROWS, {0: 0, 1: 0.02, 5: 0.1, 29: 0.1, 30: 0.01}),
+        ({"batch_size": 32}, GROWS, {1: 0.08, 5: 0.4, 30: 0.04}),
+        ({"num_learning_rate_warmup_epochs": 2.0}, None, {0: 0, 1: 0.05, 2: 0.1}),
+        ({"num_learning_rate_warmup_epochs": 0.0}, GROWS, {0: 0.1, 5: 0.1}),
+        # 32 of 256 examples.
+        ({"resnet_base_lr": 0.8}, GROWS, {0: 0, 2.5: 0.05, 5: 0.1, 30: 0.01}),
+        ({"init_learning_rate": 0.3}, GROWS, {0: 0.3, 40: 0.3}),
+        (
+            {"init_learning_rate": 0.3, "num_learning_rate_warmup_epochs": 3.0},
+            None,
+            {0: 0, 1: 0.1, 3: 0.3, 40: 0.3},
+        ),
+        (
+            {
+                "init_learning_rate": 0.8,
+                "num_epochs_per_decay": 2.0,
+                "learning_rate_decay_factor": 0.5,
+                "minimum_learning_rate": 0.15,
+            },
+            GROWS,
+            {0: 0.8, 1.9: 0.8, 2: 0.4, 4: 0.2, 6: 0.15, 60: 0.15},
+        ),
+        (
+            {
+                "init_learning_rate": 0.8,
+                "num_epochs_per_decay": 2.0,
+                "learning_rate_decay_factor": 0.5,
+                "num_learning_rate_warmup_epochs": 4.0,
+            },
+            None,
+            {0: 0, 3: 0.6, 4: 0.2, 6: 0.1},
+        ),
+        (
+            {"piecewise_learning_rate_schedule": "0.5;1;0.25;3.5;0.125"},
+            GROWS,
+            {0: 0.5, 1: 0.25, 3.4: 0.25, 3.5: 0.125},
+        ),
+    )
+    def test_learning_rate(self, flags, schedule, wanted):
+        model = _model(schedule=schedule) if schedule else _model()
+        rate = self._make(model, num_gpus=4, **flags).update.learning_rate
+        with tf.Graph().as_default(), v1.Session() as session:
+            found = session.run([rate(tf.constant(float(epoch))) for epoch in wanted])
+        for epoch, value in zip(wanted, found):
+            self.assertAlmostEqual(value, wanted[epoch], places=6, msg=str(epoch))
+
+    def test_a_base_rate_for_a_rate_that_does_not_grow(self):
+        [error] = self._errors(resnet_base_lr=0.1)
+        self.assertRegex(error, "--resnet_base_lr=0.1: .*use --init_learning_rate")
+
+    # Update.
+
+    def test_the_recipe_decides_what_no_flag_does(self):
+        recipe = dict(optimizer="rmsprop", weight_decay=0.5, ema_decay=0.25)
+        decayed = "kernel".__contains__
+        found = self._make(_model(decayed=decayed, **recipe), rmsprop_decay=0.5).update
+        self.assertEqual(
+            (found.optimizer, found.weight_decay, found.ema_decay),
+            ("rmsprop", 0.5, 0.25),
+        )
+        self.assertIs(found.decayed, decayed)
+        self.assertEqual(found.settings.rmsprop_decay, 0.5)
+        found = self._make(
+            _model(**recipe), optimizer="sgd", weight_decay=0.0, ema_decay=0.0
+        ).update
+        self.assertEqual(
+            (found.optimizer, found.weight_decay, found.ema_decay), ("sgd", 0.0, 0.0)
+        )
+
+    def test_settings_that_the_optimizer_does_not_read(self):
+        errors = self._errors(
+            optimizer="adam", momentum=0.5, nesterov=False, resnet_base_lr=0.1
+        )
+        self.assertEqual(
+            errors[:2],
+            [
+                "--momentum=0.5: --optimizer=adam does not read it",
+                "--nesterov=False: --optimizer=adam does not read it",
+            ],
+        )
+        self.assertStartsWith(errors[2], "--resnet_base_lr")
+        self.assertLen(self._errors(optimizer="sgd", adam_epsilon=0.5), 1)
+        self._make(optimizer="adam", adam_epsilon=0.5)
+
+    # Options.
+
+    def test_data_format(self):
+        self.assertEqual(self._make().options.data_format, "NHWC")
+        found = self._make(data_format="NCHW")
+        self.assertEqual(found.options.data_format, "NCHW")
+        gpu = dataclasses.replace(placement.local(2, kind="cpu"), kind="gpu")
+        with mock.patch.object(placement, "local", return_value=gpu):
+            self.assertEqual(self._make().options.data_format, "NCHW")
+            found = self._make(data_format="NHWC")
+            self.assertEqual(found.options.data_format, "NHWC")
+
+    def test_batch_sizes_and_seed(self):
+        found = self._make(num_gpus=2)
+        self.assertEqual((found.options.batch_size, found.eval_batch_size), (8, 8))
+        found = self._make(batch_size=5, eval_batch_size=9, tf_random_seed=3)
+        self.assertEqual((found.options.batch_size, found.eval_batch_size), (5, 9))
+        self.assertEqual(found.options.seed, 3)
+
+    def test_reduction(self):
+        self.assertEqual(self._make().options.exchange, Exchange())
+        found = self._make(
+            variable_update="replicated",
+            all_reduce_spec="pscpu:2k:xring",
+            agg_small_grads_max_bytes=64,
+            agg_small_grads_max_group=3,
+        )
+        self.assertEqual(found.options.exchange, Exchange("pscpu:2k:xring", 0, 64, 3))
+        [error] = self._errors(variable_update="replicated", all_reduce_spec="pscpux")
+        self.assertStartsWith(error, "--all_reduce_spec=pscpux: ")
+
+    # What cannot be had.
+
+    def test_all_errors_together_and_nothing_is_written(self):
+        root = self.create_tempdir().full_path
+        fresh = os.path.join(root, "fresh")
+        errors = self._errors(
+            num_gpus=2,
+            device="gpu",
+            data_name="no_such_set",
+            optimizer="sgd",
+            momentum=0.5,
+            train_dir="/proc/nope",
+            trace_file=root,
+            graph_file=os.path.join(fresh, "graph"),
+            benchmark_log_dir=fresh,
+        )
+        starts = ("--num_gpus=2", "--data_name=no_such_set", "--momentum=0.5")
+        starts += ("--train_dir=/proc/nope", f"--trace_file={root}")
+        self.assertLen(errors, len(starts), errors)
+        for error, start in zip(errors, starts):
+            self.assertStartsWith(error, start + ":")
+            self.assertNotIn("\n", error)
+        self.assertEqual(os.listdir(root), [])
+
+    def test_no_such_model(self):
+        with self.assertRaises(plan.PlanError) as caught:
+            plan.make(config.make(model="lenett", device="cpu"), models.get)
+        [error] = caught.exception.errors
+        self.assertRegex(error, "--model=lenett: no such model; did you mean lenet")
+
+    def test_evaluation_of_synthetic_data(self):
+        for name, value in {
+            "eval_at_end": True,
+            "eval_during_training_every_n_steps": 5,
+            "eval_during_training_at_specified_epochs": (1.0,),
+            "eval": True,
+        }.items():
+            [error] = self._errors(train_dir="/tmp", **{name: value})
+            self.assertRegex(error, f"^--{name}: synthetic .* --data_name$")
+        self._make(eval_at_end=False)
+
+    def test_a_folder_of_data_without_a_name(self):
+        [error] = self._errors(data_dir=self.data_dir)
+        self.assertRegex(error, f"^--data_dir={self.data_dir}: say which .*--data_name")
+
+    def test_a_train_dir_that_is_only_read_is_not_made(self):
+        path = os.path.join(self.create_tempdir(), "typo")
+        self._make(_model("digits"), eval=True, train_dir=path)
+        self.assertFalse(os.path.exists(path))
+
+    def test_images_that_do_not_fit(self):
+        model = _model("digits")
+        images = dataclasses.replace(
+            model.images, shape=(24, 24, 3), preprocessing="cifar_tutorial"
+        )
+        [error] = self._errors(dataclasses.replace(model, images=images))
+        self.assertRegex(error, "8x8x1 do not fit a model that reads 24x24x3")
+
+    def assertStartsWith(self, text, start):  # noqa: N802 - as unittest has it
+        self.assertEqual(text[: len(start)], start)
+
+
+if __name__ == "__main__":
+    tf.test.main()

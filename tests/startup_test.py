@@ -1,0 +1,74 @@
+"""What startup runs is legal, and its tables say what was found."""
+
+import contextlib
+import io
+import json
+import os
+from unittest import mock
+
+from absl.testing import absltest
+
+from benchmarks import machine, process, startup
+from flags import parse
+
+
+def _numbers(seconds: float, speed: float) -> dict[str, float]:
+    return {
+        "build": seconds,
+        "start": seconds,
+        "first_step": seconds,
+        "images_per_second": speed,
+    }
+
+
+def _run(command, **options) -> process.Finished:
+    """Stands in for the three programs."""
+    if "towers.train" in command.argv:
+        lines = [(2.0, "Running warm up"), (5.0, startup.WARM)]
+    elif "benchmarks.many_towers" in command.argv:
+        optimized = "--graph_optimizers" in command.argv
+        numbers = _numbers(*((4.0, 10.0) if optimized else (1.0, 20.0)))
+        lines = [(7.0, startup.FIRST_STEP), (8.0, json.dumps(numbers))]
+    else:
+        lines = [(3.0, startup.IMPORTED)]
+    return process.Finished(0, lines, 9.0)
+
+
+def _main(*arguments: str) -> tuple[int, str]:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        status = startup.main(arguments)
+    return status, output.getvalue()
+
+
+class StartupTest(absltest.TestCase):
+    def test_the_command_is_legal(self):
+        settings = parse.parse(startup.TRAIN[1:], {})
+        self.assertEqual(settings.model.model, "lenet")
+        self.assertEqual(settings.training.num_warmup_batches, 1)
+
+    def test_measures(self):
+        path = os.path.join(self.create_tempdir().full_path, "a.json")
+        with (
+            mock.patch.object(process, "run", _run),
+            mock.patch.object(machine, "versions", return_value={}),
+        ):
+            status, said = _main("--rounds=2", "--towers", "1", "32", f"--json={path}")
+        self.assertEqual(status, 0)
+        self.assertRegex(said, r"minus the first +2\.00 \[2\.00, 2\.00\]")
+        self.assertRegex(said, r"\n32 +3\.00 .* 12\.0 .* 7\.00 .* 20\.0 .* 2\.00 \[")
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        self.assertLen(found["command"], 2)
+        self.assertEqual(set(found["towers"][0]), {"1 off", "1 on", "32 off", "32 on"})
+
+    def test_fails_in_one_sentence(self):
+        failed = process.Finished(1, [(0.0, "ValueError: sorry")], 1.0)
+        with mock.patch.object(process, "run", return_value=failed):
+            status, said = _main("--rounds=1")
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "^error: .*ValueError: sorry\n$")
+
+
+if __name__ == "__main__":
+    absltest.main()

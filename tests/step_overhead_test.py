@@ -1,0 +1,32 @@
+"""The overhead is measured on what it says, and told as ratios."""
+
+import argparse
+
+import tensorflow as tf
+
+from benchmarks import step_overhead
+
+
+class StepOverheadTest(tf.test.TestCase):
+    def test_measures_every_variant_in_every_round(self):
+        options = argparse.Namespace(
+            model="mlp", num_towers=2, batch_size=2, num_batches=20, rounds=1
+        )
+        found = step_overhead.measure(options)
+        self.assertEqual(list(found), list(step_overhead.VARIANTS))
+        for seconds in found.values():
+            self.assertLen(seconds, 1)
+            self.assertBetween(seconds[0], 1e-6, 10.0)
+
+    def test_ratios_are_speeds_over_the_bare_loop(self):
+        lines = step_overhead.report({"bare": [1e-3, 2e-3], "run": [2e-3, 2e-3]})
+        self.assertEqual(
+            lines[2].split(), "bare 1500 [1000, 2000] 1.00 [1.00, 1.00]".split()
+        )
+        self.assertEqual(
+            lines[3].split(), "run 2000 [2000, 2000] 0.750 [0.500, 1.00]".split()
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

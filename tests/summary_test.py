@@ -1,0 +1,110 @@
+"""Summaries hold what the step computed, under plain names."""
+
+import numpy as np
+import tensorflow as tf
+
+from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
+from towers import summary
+
+v1 = tf.compat.v1
+
+SCALARS = {"loss", "total_loss", "learning_rate", "top_1_accuracy", "top_5_accuracy"}
+VARIABLES = {f"{b}/dense/{v}" for b in ("hidden", "logits") for v in ("kernel", "bias")}
+
+
+def _summary(session, text):
+    return {v.tag: v for v in v1.Summary.FromString(session.run(text)).value}
+
+
+class SummaryTest(tf.test.TestCase):
+    def _build(self, verbosity, model=None, source=None):
+        made = trainer.Trainer(
+            model or trainer.dense_model(),
+            source or trainer.random_source(),
+            towers=2,
+            batch_size=6,
+        )
+        with made.train.graph.as_default():
+            text = summary.build(made.train, verbosity)
+        return made.start(), text
+
+    def test_nothing(self):
+        self.assertIsNone(self._build(0)[1])
+
+    def test_scalars(self):
+        made, text = self._build(1)
+        train = made.train
+        numbers = {
+            "loss": train.loss,
+            "total_loss": train.total_loss,
+            "learning_rate": train.learning_rate,
+            **train.metrics,
+        }
+        wanted, serialized = made.session.run([numbers, text])
+        found = v1.Summary.FromString(serialized).value
+        self.assertEqual({v.tag: v.simple_value for v in found}, wanted)
+        self.assertEqual(set(wanted), SCALARS)
+        self.assertGreater(wanted["total_loss"], wanted["loss"])
+
+    def test_a_histogram_of_all_gradients(self):
+        made, text = self._build(2)
+        wanted, serialized = made.session.run([made.train.towers[0].gradients, text])
+        found = {v.tag: v.histo for v in v1.Summary.FromString(serialized).value}
+        self.assertEqual(set(found), SCALARS | {"gradients"})
+        joined = np.concatenate([gradient.ravel() for gradient in wanted])
+        self.assertEqual(found["gradients"].num, len(joined))
+        self.assertAllClose(found["gradients"].sum, np.sum(joined, dtype=np.float64))
+        self.assertAllClose(found["gradients"].min, np.min(joined))
+
+    def test_images_and_a_histogram_of_each(self):
+        made, text = self._build(3)
+        values = made.values()
+        found = _summary(made.session, text)
+        histograms = {f"{k}/{n}" for k in ("gradients", "variables") for n in VARIABLES}
+        images = {f"images/image/{index}" for index in range(3)}
+        self.assertEqual(set(found), SCALARS | {"gradients"} | histograms | images)
+        for name in VARIABLES:
+            histogram = found[f"variables/{name}"].histo
+            self.assertAllClose(histogram.max, np.max(values[name]))
+            self.assertEqual(histogram.num, values[name].size)
+            self.assertEqual(found[f"gradients/{name}"].histo.num, values[name].size)
+        image = found["images/image/0"].image
+        self.assertEqual((image.height, image.width, image.colorspace), (4, 4, 1))
+
+    def test_images_with_two_channels_and_sparse_or_missing_gradients(self):
+        def gather(x, nn):
+            nn.variable("unused", [2])
+            table = nn.variable("table", [10, 3])
+            return tf.gather(table, tf.cast(tf.abs(x[:, 0, 0, 0] * 9), tf.int32))
+
+        model = Model(
+            name="sparse",
+            blocks=(("gather", gather),),
+            images=Images(shape=(4, 4, 2), num_classes=3),
+            recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+        )
+        source = trainer.random_source(shape=(4, 4, 2), num_classes=3)
+        made, text = self._build(3, model, source)
+        found = _summary(made.session, text)
+        names = {"gradients", "gradients/gather/table", "variables/gather/table"}
+        self.assertEqual(set(found), SCALARS | names)
+        self.assertEqual(found["gradients/gather/table"].histo.num, 30)
+
+    def test_write_scalars(self):
+        directory = self.create_tempdir().full_path
+        summary.write_scalars(directory, {"loss": 2.5, "top_1_accuracy": 0.25}, 7)
+        summary.write_scalars(directory, {"loss": 1.5}, 9)
+        found = [
+            (event.step, value.tag, value.simple_value)
+            for path in sorted(tf.io.gfile.glob(f"{directory}/events*"))
+            for event in v1.train.summary_iterator(path)
+            for value in event.summary.value
+        ]
+        self.assertEqual(
+            found, [(7, "loss", 2.5), (7, "top_1_accuracy", 0.25), (9, "loss", 1.5)]
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()
