@@ -40,12 +40,13 @@ class FailedError(Exception):
     """A measurement came to nothing."""
 
 
-def command_round(python: str) -> dict[str, float]:
+def command_round(options: argparse.Namespace) -> dict[str, float]:
     """Seconds to the import alone, to the first step, and between the two."""
-    alone = _run([python, *IMPORT]).when(IMPORTED)
-    first = _run([python, *TRAIN]).when(WARM)
+    alone = _run([options.python, *IMPORT]).when(IMPORTED)
+    first = _run([options.python, *TRAIN]).when(WARM)
     if alone is None or first is None:
         raise FailedError(f"neither {IMPORTED!r} nor {WARM!r} may be missing")
+    print(f"  import alone {alone:.1f} s, first step {first:.1f} s", flush=True)
     return {"import": alone, "first_step": first, "difference": first - alone}
 
 
@@ -74,6 +75,12 @@ def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             numbers = json.loads(finished.lines[-1][1])
             numbers["command"] = finished.when(FIRST_STEP)
             found[f"{count} {optimizers}"] = numbers
+            print(
+                f"  {count} towers, graph optimizers {optimizers}: first step after "
+                f"{to_first_step(numbers):.1f} s, then "
+                f"{numbers['images_per_second']:.1f} images/s",
+                flush=True,
+            )
     return found
 
 
@@ -98,7 +105,7 @@ def command_table(rounds: Sequence[dict[str, float]]) -> list[str]:
 
 
 def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
-    """A row for each number of towers."""
+    """A row for each number of towers; times in seconds, `to` from the build on."""
     rows = []
     for count in dict.fromkeys(name.split()[0] for name in rounds[0]):
         off, on = ([found[f"{count} {x}"] for found in rounds] for x in (OFF, ON))
@@ -111,13 +118,9 @@ def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
             ratios.spread(ratios.paired(*speeds)),
         ]
         rows.append([count, *map(str, spreads)])
-    title = [
-        "towers",
-        "build to 1st step off, s",
-        "on, s",
-        "command to 1st step off, s",
-    ]
-    return table.lines([*title, "images/s off", "on", "off / on"], rows)
+    titles = [f"to step 1, {OFF}", ON, f"command to step 1, {OFF}"]
+    titles += [f"images/s, {OFF}", ON, f"{OFF} / {ON}"]
+    return table.lines(["towers", *titles], rows)
 
 
 def to_first_step(numbers: dict[str, float]) -> float:
@@ -131,13 +134,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = {part: [] for part in options.parts}
     try:
         for number in range(1, options.rounds + 1):
+            print(f"round {number} of {options.rounds}", flush=True)
             for part, rounds in found.items():
-                rounds.append(
-                    command_round(options.python)
-                    if part == "command"
-                    else towers_round(options)
-                )
-                print(f"[{number}/{options.rounds}] {part}: {rounds[-1]}", flush=True)
+                whole = command_round if part == "command" else towers_round
+                rounds.append(whole(options))
     except FailedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

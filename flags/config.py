@@ -4,13 +4,14 @@
     errors = check(config, {"optimizer": OPTIMIZERS})
     config.devices.num_gpus
 
-Pure Python: `flags.parse` makes the same `Config` from a command line.
+Pure Python: `flags.parse` makes the same `Config` from a command line.  A program with
+other flags has a dataclass of its own, as `VerifyConfig`.
 """
 
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from flags import field, sections, tf_cnn_benchmarks
 
@@ -18,6 +19,8 @@ from flags import field, sections, tf_cnn_benchmarks
 @dataclasses.dataclass(frozen=True)
 class Config:
     """All settings of a run, by section; `make` fills in the defaults."""
+
+    program: ClassVar[str] = "towers.train"
 
     model: sections.Model
     data: sections.Data
@@ -29,48 +32,69 @@ class Config:
     output: sections.Output
 
 
-def all_flags() -> dict[str, field.Flag]:
-    """Every flag by its name, in the order of the sections."""
+@dataclasses.dataclass(frozen=True)
+class VerifyConfig:
+    """All settings of a comparison of ways to train."""
+
+    program: ClassVar[str] = "towers.verify"
+
+    model: sections.Model
+    data: sections.Data
+    optimizer: sections.Optimizer
+    verify: sections.Verify
+
+
+# Every program's.
+KINDS = (Config, VerifyConfig)
+Settings = Config | VerifyConfig
+
+
+def all_flags(kind: type[Settings] = Config) -> dict[str, field.Flag]:
+    """Every flag of a program by its name, in the order of the sections."""
     return {
         flag.name: flag
-        for section in dataclasses.fields(Config)
+        for section in dataclasses.fields(kind)
         for flag in field.flags_of(section.name, section.type)
     }
 
 
-def make(**settings: Any) -> Config:
+def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
     """A `Config` from flat names; what is not named has its default.
 
     Nothing but the names is checked: that is for `check`.
 
+    Args:
+      kind: whose sections.
+      **settings: the values.
+
     Raises:
       ValueError: there is no flag of such a name.
     """
-    by_section = {section.name: {} for section in dataclasses.fields(Config)}
-    flags = all_flags()
+    by_section = {section.name: {} for section in dataclasses.fields(kind)}
+    flags = all_flags(kind)
     for name, value in settings.items():
         if name not in flags:
             hint = field.did_you_mean(name, flags) or "flags.sections has them all"
             raise ValueError(f"{name}: no such flag; {hint}")
         by_section[flags[name].section][name] = value
-    return Config(
+    return kind(
         **{
             section.name: section.type(**by_section[section.name])
-            for section in dataclasses.fields(Config)
+            for section in dataclasses.fields(kind)
         }
     )
 
 
-def flat(config: Config) -> dict[str, Any]:
+def flat(config: Settings) -> dict[str, Any]:
     """All settings by name; `make(**flat(config))` equals `config`."""
     return {
         name: getattr(getattr(config, flag.section), name)
-        for name, flag in all_flags().items()
+        for name, flag in all_flags(type(config)).items()
     }
 
 
 def check(
-    config: Config,
+    config: Settings,
     choices: Mapping[str, Collection[str]],
     *,
     unread: Collection[str] = (),
@@ -85,7 +109,7 @@ def check(
     Returns:
       One sentence per error, each beginning with the flag and its value.
     """
-    flags, settings = all_flags(), flat(config)
+    flags, settings = all_flags(type(config)), flat(config)
     assert set(choices) <= set(flags), f"choices for unknown flags: {set(choices)}"
     wrong = {}
     for name, value in settings.items():
@@ -101,7 +125,7 @@ def check(
     }
     broken = [
         sentence
-        for rule in _RULES
+        for rule in _RULES[type(config)]
         for sentence in rule(given)
         if not unusable & set(re.findall(r"--(\w+)", sentence))
     ]
@@ -235,6 +259,14 @@ def _exchange(given: _Given) -> Iterator[str]:
         )
 
 
+def _verified_exchange(given: _Given) -> Iterator[str]:
+    """Without a replicated mode there is nothing to reduce."""
+    modes = given.get("variable_update", ("replicated",))
+    for name in _EXCHANGE:
+        if name in given and "replicated" not in modes:
+            yield f"{_spell(given, name)}: needs replicated in --variable_update"
+
+
 def _synthetic(given: _Given) -> Iterator[str]:
     if given.get("data_name") == "synthetic":
         for name in ("data_dir", "train_split", "eval_split"):
@@ -257,12 +289,15 @@ def _evaluation(given: _Given) -> Iterator[str]:
                 )
 
 
-_RULES = (
-    _at_most_one,
-    _needs,
-    _learning_rate,
-    _gpus,
-    _exchange,
-    _synthetic,
-    _evaluation,
-)
+_RULES = {
+    Config: (
+        _at_most_one,
+        _needs,
+        _learning_rate,
+        _gpus,
+        _exchange,
+        _synthetic,
+        _evaluation,
+    ),
+    VerifyConfig: (_at_most_one, _learning_rate, _synthetic, _verified_exchange),
+}

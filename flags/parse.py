@@ -38,13 +38,15 @@ class UsageError(ValueError):
         caller can look for what else is wrong; or None.
     """
 
-    def __init__(self, errors: Sequence[str], partial: config.Config | None = None):
+    def __init__(self, errors: Sequence[str], partial: config.Settings | None = None):
         super().__init__("\n".join(errors))
         self.errors = list(errors)
         self.config = partial
 
 
-def parse(argv: Sequence[str], choices: Choices) -> config.Config:
+def parse(
+    argv: Sequence[str], choices: Choices, kind: type[config.Settings] = config.Config
+) -> config.Settings:
     """Reads a command line.
 
     Prints the help and exits with status 0 if the command line asks for it.
@@ -52,35 +54,37 @@ def parse(argv: Sequence[str], choices: Choices) -> config.Config:
     Args:
       argv: the program's name and its arguments, as in `sys.argv`.
       choices: the names in the tables that flags choose from, by flag.
+      kind: of settings, as the program has them.
 
     Raises:
       UsageError: with everything that is wrong.
     """
-    flag_values = define(choices)
+    flag_values = define(choices, kind)
     words = list(_split(_with_flagfiles(argv[1:], flag_values), flag_values))
     asked = {word.name for word in words} & set(_HELP)
     if asked:
-        _print_help(choices, full="helpfull" in asked)
+        _print_help(choices, kind, full="helpfull" in asked)
     errors, unread = [], set()
     for before, word in zip([None, *words], words):
-        if error := _read(word, before, flag_values):
+        if error := _read(word, before, flag_values, kind):
             errors.append(error)
             unread.add(word.name)
-    parsed = config.make(**{name: flag_values[name].value for name in flag_values})
+    values = {name: flag_values[name].value for name in flag_values}
+    parsed = config.make(kind, **values)
     errors += config.check(parsed, choices, unread=unread)
     if errors:
         at_fault = {name for error in errors for name in _named_first(error)}
-        settings = config.flat(parsed).items()
-        raise UsageError(
-            errors, config.make(**{k: v for k, v in settings if k not in at_fault})
-        )
+        right = {k: v for k, v in values.items() if k not in at_fault}
+        raise UsageError(errors, config.make(kind, **right))
     return parsed
 
 
-def define(choices: Choices) -> absl_flags.FlagValues:
+def define(
+    choices: Choices, kind: type[config.Settings] = config.Config
+) -> absl_flags.FlagValues:
     """All flags as absl flags, in a holder of their own rather than absl's global."""
     flag_values = absl_flags.FlagValues()
-    for flag in config.all_flags().values():
+    for flag in config.all_flags(kind).values():
         text = _describe(flag, choices)
         if flag.kind is bool:
             absl_flags.DEFINE_boolean(
@@ -98,16 +102,23 @@ def define(choices: Choices) -> absl_flags.FlagValues:
     return flag_values
 
 
-def help_text(choices: Choices, *, width: int = 80, full: bool = False) -> str:
+def help_text(
+    choices: Choices,
+    kind: type[config.Settings] = config.Config,
+    *,
+    width: int = 80,
+    full: bool = False,
+) -> str:
     """The help, one paragraph per section.
 
     Args:
       choices: the names in the tables that flags choose from, by flag.
+      kind: of settings, as the program has them.
       width: of a line, in characters.
       full: whether to list the flags of tf_cnn_benchmarks that are not taken.
     """
-    lines = ["Usage: python -m towers.train [--flag=value ...]"]
-    for section in dataclasses.fields(config.Config):
+    lines = [f"Usage: python -m {kind.program} [--flag=value ...]"]
+    for section in dataclasses.fields(kind):
         lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
         for flag in field.flags_of(section.name, section.type):
             left = f"--[no]{flag.name}" if flag.kind is bool else f"--{flag.name}"
@@ -198,7 +209,10 @@ def _is_value(argument: str) -> bool:
 
 
 def _read(
-    word: _Word, before: _Word | None, flag_values: absl_flags.FlagValues
+    word: _Word,
+    before: _Word | None,
+    flag_values: absl_flags.FlagValues,
+    kind: type[config.Settings],
 ) -> str | None:
     """Gives a flag its value; returns what is wrong, if anything is."""
     if word.name is None:
@@ -219,7 +233,7 @@ def _read(
     try:
         flag_values[name].parse(value)
     except absl_flags.IllegalFlagValueError:
-        words = config.all_flags()[name].kind_words
+        words = config.all_flags(kind)[name].kind_words
         return f"{field.spell(name, value)}: must be {words}"
     return None
 
@@ -245,6 +259,9 @@ def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
     for name in (word.name, word.name.removeprefix("no")):
         if name in refused:
             return f"--{name}: {refused[name]}"
+        for kind in config.KINDS:
+            if name in config.all_flags(kind) and name not in flag_values:
+                return f"--{name}: is a flag of python -m {kind.program}, not of this"
     hint = field.did_you_mean(word.name, flag_values, prefix="--")
     return f"{field.quote(word.typed)}: no such flag; {hint or '--help lists them'}"
 
@@ -256,6 +273,8 @@ def _describe(flag: field.Flag, choices: Choices) -> str:
         notes.append(f"default: {flag.unset}")
     elif flag.kind is bool:
         notes.append(f"default: {str(flag.default).lower()}")
+    elif flag.many:
+        notes.append(f"default: {','.join(map(str, flag.default))}")
     elif flag.kind is float:
         notes.append(f"default: {flag.default:g}")
     else:
@@ -285,8 +304,10 @@ def _columns(left: str, right: str, width: int) -> list[str]:
     return [left.ljust(indent) + lines[0].lstrip(), *lines[1:]]
 
 
-def _print_help(choices: Choices, *, full: bool) -> NoReturn:
+def _print_help(
+    choices: Choices, kind: type[config.Settings], *, full: bool
+) -> NoReturn:
     # Longer lines than 100 characters are hard to read, whatever the terminal.
     width = min(shutil.get_terminal_size().columns, 100)
-    print(help_text(choices, width=width, full=full))
+    print(help_text(choices, kind, width=width, full=full))
     raise SystemExit(0)

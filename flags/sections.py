@@ -35,7 +35,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What it is trained and evaluated on."""
+    """What it is trained on."""
 
     data_name: str | None = field(
         None,
@@ -47,11 +47,6 @@ class Data:
         None, "folder of prepared TFDS data sets", unset="TFDS's own folder"
     )
     train_split: str = field("train", "TFDS split, or slice of one, to train on")
-    eval_split: str | None = field(
-        None,
-        "TFDS split, or slice of one, to evaluate on",
-        unset="validation, or test where there is none",
-    )
     batch_size: int | None = field(
         None,
         "examples per tower and step; 0 also means the recipe's",
@@ -218,6 +213,18 @@ class Optimizer:
     adam_beta1: float = field(0.9, "decay of Adam's mean", must=BELOW_1)
     adam_beta2: float = field(0.999, "decay of Adam's mean square", must=BELOW_1)
     adam_epsilon: float = field(1e-8, "added to Adam's denominator", must=ABOVE_0)
+    gradient_clip: float | None = field(
+        None,
+        "size that no element of the mean gradient exceeds, weight decay included",
+        unset="none",
+        must=ABOVE_0,
+    )
+    gradient_clip_norm: float | None = field(
+        None,
+        "size that the norm of all mean gradients together does not exceed",
+        unset="none",
+        must=ABOVE_0,
+    )
     weight_decay: float | None = field(
         None,
         "factor times variable added to the gradient, once, at the update",
@@ -287,6 +294,11 @@ class Evaluation:
         unset="the whole split, once",
         must=ABOVE_0,
     )
+    eval_split: str | None = field(
+        None,
+        "TFDS split, or slice of one, to evaluate on",
+        unset="validation, or test where there is none",
+    )
     eval_dir: str | None = field(
         None, "folder for the summaries of evaluation", unset="eval in train_dir"
     )
@@ -337,6 +349,55 @@ class Output:
     )
     benchmark_test_id: str | None = field(
         None, "label of the run in benchmark_log_dir", unset="none"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Verify:
+    """Which ways to train are compared with one tower, and for how long."""
+
+    num_towers: tuple[int, ...] = field(
+        (),
+        "numbers of towers; batch_size is per tower of the largest, and all share the "
+        "batch of that",
+        unset="1,2,4, or as many of these as there are GPUs",
+        must=AT_LEAST_1,
+    )
+    variable_update: tuple[str, ...] = field(
+        (), "modes of how variables and gradients meet", unset="all"
+    )
+    all_reduce_spec: tuple[str, ...] = field(
+        (),
+        "reductions of the replicas' gradients",
+        unset="each algorithm, one in two shards, and one by size",
+    )
+    gradient_repacking: tuple[int, ...] = field(
+        (0, 2),
+        "packs that replicas reduce all gradients as; 0 reduces each by itself",
+        must=AT_LEAST_0,
+    )
+    agg_small_grads_max_bytes: tuple[int, ...] = field(
+        (0, 1024),
+        "bytes up to which replicas join gradients before they reduce them; 0 joins "
+        "none",
+        must=AT_LEAST_0,
+    )
+    num_steps: int = field(5, "steps to compare", must=AT_LEAST_1)
+    bound: float = field(
+        1e-5,
+        "largest difference that is no difference, relative to a variable's largest "
+        "element",
+        must=ABOVE_0,
+    )
+    device: str = field(
+        "auto",
+        "what the towers run on; auto is GPUs if there are any, else the CPU",
+        choices=("cpu", "gpu", "auto"),
+    )
+    tf_random_seed: int = field(
+        1234,
+        "seed of the initial values, of shuffling, augmentation and dropout",
+        must=AT_LEAST_0,
     )
 
 

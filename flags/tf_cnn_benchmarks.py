@@ -111,8 +111,6 @@ SETTINGS: Mapping[str, str] = {
     "batches kept ready per tower",
     "multi_device_iterator_max_buffer_size": "use --datasets_prefetch_buffer_size, "
     "batches kept ready per tower",
-    # Optimizer.
-    "gradient_clip": "comes with gradient clipping",
     # Graph, compilation, variables.
     "rewriter_config": "TensorFlow's graph optimizers are set as measurements say; "
     "leave it out",

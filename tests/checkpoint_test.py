@@ -13,8 +13,9 @@ v1 = tf.compat.v1
 class CheckpointTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self.directory = self.create_tempdir()
+        self.directory = self.create_tempdir().full_path
         self.lines = []
+        self.max_to_keep = 3
 
     def _graph(self, **shapes):
         graph = tf.Graph()
@@ -24,7 +25,10 @@ class CheckpointTest(tf.test.TestCase):
                 for name, shape in (shapes or {"a": [3], "b": [2, 2]}).items()
             }
             made = checkpoint.Checkpoints(
-                self.directory, variables, max_to_keep=3, log=self.lines.append
+                self.directory,
+                variables,
+                max_to_keep=self.max_to_keep,
+                log=self.lines.append,
             )
         return graph, variables, made
 
@@ -73,7 +77,7 @@ class CheckpointTest(tf.test.TestCase):
     def test_a_truncated_checkpoint_falls_back_to_the_one_before(self):
         for suffix in (".data-00000-of-00001", ".index"):
             with self.subTest(suffix):
-                self.directory = self.create_tempdir()
+                self.directory = self.create_tempdir().full_path
                 self._save([1, 2])
                 path = os.path.join(self.directory, "model.ckpt-2" + suffix)
                 with open(path, "r+b") as file:
@@ -139,6 +143,29 @@ class CheckpointTest(tf.test.TestCase):
         path, value = self._restore()
         self.assertEndsWith(path, "model.ckpt-10")
         self.assertEqual(value, 10)
+
+    def test_all_are_kept_and_all_are_fallen_back_to(self):
+        self.max_to_keep = 0
+        self._save(range(1, 9))
+        for step, suffix in ((8, ".index"), (7, ".data-00000-of-00001")):
+            with open(f"{self.directory}/model.ckpt-{step}{suffix}", "r+b") as file:
+                file.truncate(20)
+        self.max_to_keep = 3
+        self.assertEqual(self._restore()[1], 6)
+        # What a run that kept all of them wrote is not deleted by one that does not.
+        graph, _, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            made.restore(session)
+            for step in (20, 21, 22, 23):
+                made.save(session, step)
+        steps = [int(p.rsplit("-")[-1]) for p in checkpoint.all_paths(self.directory)]
+        self.assertEqual(steps, [*range(1, 9), 21, 22, 23])
+
+    def test_the_list_may_name_an_older_one_as_the_newest(self):
+        self._save([1, 2, 3])
+        with open(os.path.join(self.directory, "checkpoint"), "w") as file:
+            file.write('model_checkpoint_path: "model.ckpt-2"\n')
+        self.assertEqual(self._restore()[1], 2)
 
     def test_a_restored_checkpoint_is_not_written_again(self):
         self._save([1])

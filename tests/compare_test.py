@@ -9,7 +9,7 @@ from unittest import mock
 
 from absl.testing import absltest, parameterized
 
-from benchmarks import compare
+from benchmarks import compare, machine, process
 from benchmarks.process import Command
 from benchmarks.systems import Row
 
@@ -85,6 +85,23 @@ class CompareTest(parameterized.TestCase):
         self.assertIn("broken failed on n:1x4 in round 1: ValueError: sorry", said)
         self.assertIn("fast / peer", said)
         self.assertIn("n:2x2 / n:1x4", said)
+
+    def test_a_disturbed_run_is_made_again(self):
+        def finished(speed: float, others: float) -> process.Finished:
+            lines = [(0.0, f"total images/sec: {speed}")]
+            return process.Finished(0, lines, 1.0, others=others)
+
+        runs = [finished(1, 0.9), finished(2, 0.1), finished(3, 0.9)]
+        runs += [finished(4, 0.6), finished(5, 0.8)]
+        with (
+            mock.patch.object(process, "run", side_effect=runs) as run,
+            mock.patch.object(machine, "versions", return_value={}),
+        ):
+            status, said = _compare(
+                "--cases=n:1x4", "--rounds=2", "--systems=fast", "--max_others=0.5"
+            )
+        self.assertEqual((status, run.call_count), (0, 5))
+        self.assertRegex(said, r"\nn:1x4 +3\.00 \[2\.00, 4\.00\]")
 
     def test_ours_alone(self):
         status, said = _compare("--cases=n:1x4", "--rounds=1", "--systems=fast")

@@ -87,6 +87,33 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
         self.assertLess(trainer.difference(one, many), BOUND)
 
 
+class ClipTest(parameterized.TestCase):
+    @parameterized.parameters(
+        dict(clip_norm=0.1), dict(clip_value=0.01), dict(clip_norm=0.1, clip_value=0.02)
+    )
+    def test_clipping_comes_after_the_mean(self, **limits):
+        update = dataclasses.replace(trainer.MOMENTUM, **limits)
+        found = []
+        for towers, mode in (
+            (1, "parameter_server"),
+            (4, "parameter_server"),
+            (4, "replicated"),
+        ):
+            made = trainer.Trainer(
+                trainer.dense_model(),
+                trainer.random_source(),
+                towers=towers,
+                batch_size=GLOBAL_BATCH // towers,
+                update=update,
+                variable_update=mode,
+            ).start()
+            found.append(made.steps(STEPS))
+        self.assertLess(trainer.difference(found[0], found[1]), BOUND)
+        self.assertLess(trainer.difference(found[0], found[2]), BOUND)
+        unclipped = _train("dense_with_dropout", 1)
+        self.assertGreater(trainer.difference(found[0], unclipped), 0.01)
+
+
 class NumpyTest(parameterized.TestCase):
     """A linear model against the same steps in numpy, in exact arithmetic.
 

@@ -92,6 +92,37 @@ class OptimizerTest(parameterized.TestCase):
         self.assertEqual(loss, 0.25 * np.sum(_START**2))
 
 
+class ClipTest(parameterized.TestCase):
+    _DENSE = np.array([3.0, -4.0, 0.5], np.float32)
+    _ROWS = np.array([[0.0, 12.0]], np.float32)
+
+    def _clipped(self, **limits):
+        update = optimizer.Update("sgd", optimizer.Piecewise((1.0,)), **limits)
+        with tf.Graph().as_default(), v1.Session() as session:
+            rows = tf.IndexedSlices(tf.constant(self._ROWS), [1], [4, 2])
+            dense, none, sparse = update.clip([tf.constant(self._DENSE), None, rows])
+            self.assertIsNone(none)
+            self.assertIsInstance(sparse, tf.IndexedSlices)
+            return session.run([dense, sparse.values])
+
+    def test_by_value(self):
+        dense, rows = self._clipped(clip_value=2.0)
+        np.testing.assert_array_equal(dense, [2, -2, 0.5])
+        np.testing.assert_array_equal(rows, [[0, 2]])
+
+    @parameterized.parameters(6.5, 1.0)
+    def test_by_the_norm_of_all(self, limit):
+        norm = np.sqrt(np.sum(self._DENSE**2) + np.sum(self._ROWS**2))
+        dense, rows = self._clipped(clip_norm=limit)
+        np.testing.assert_allclose(dense, self._DENSE * limit / norm, rtol=1e-6)
+        np.testing.assert_allclose(rows, self._ROWS * limit / norm, rtol=1e-6)
+
+    def test_small_gradients_are_left_alone(self):
+        dense, rows = self._clipped(clip_norm=100.0, clip_value=50.0)
+        np.testing.assert_array_equal(dense, self._DENSE)
+        np.testing.assert_array_equal(rows, self._ROWS)
+
+
 class LearningRateTest(parameterized.TestCase):
     def _rates(self, schedule, epochs):
         with tf.Graph().as_default(), v1.Session() as session:

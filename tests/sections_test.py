@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 from flags import config, sections
 
@@ -12,7 +12,7 @@ FLAGS = {
         model data_format
         """,
     "data": """
-        data_name data_dir train_split eval_split batch_size distortions
+        data_name data_dir train_split batch_size distortions
         datasets_prefetch_buffer_size datasets_num_private_threads
         """,
     "devices": """
@@ -31,13 +31,13 @@ FLAGS = {
         num_epochs_per_decay learning_rate_decay_factor minimum_learning_rate
         num_learning_rate_warmup_epochs resnet_base_lr momentum nesterov rmsprop_decay
         rmsprop_momentum rmsprop_epsilon adam_beta1 adam_beta2 adam_epsilon
-        weight_decay ema_decay
+        gradient_clip gradient_clip_norm weight_decay ema_decay
         """,
     "evaluation": """
         eval eval_interval_secs eval_during_training_every_n_steps
         eval_during_training_every_n_epochs eval_during_training_at_specified_steps
         eval_during_training_at_specified_epochs eval_at_end stop_at_top_1_accuracy
-        eval_batch_size num_eval_batches num_eval_epochs eval_dir
+        eval_batch_size num_eval_batches num_eval_epochs eval_split eval_dir
         """,
     "output": """
         display_every print_training_accuracy loss_type_to_report train_dir
@@ -47,7 +47,13 @@ FLAGS = {
 }
 
 
-class SectionsTest(absltest.TestCase):
+VERIFY = """
+    num_towers variable_update all_reduce_spec gradient_repacking
+    agg_small_grads_max_bytes num_steps bound device tf_random_seed
+    """
+
+
+class SectionsTest(parameterized.TestCase):
     def test_the_flags_are_those_of_the_list(self):
         found = {
             section.name: [item.name for item in dataclasses.fields(section.type)]
@@ -55,19 +61,27 @@ class SectionsTest(absltest.TestCase):
         }
         self.assertEqual(found, {name: text.split() for name, text in FLAGS.items()})
 
-    def test_names_are_unique_over_all_sections(self):
-        names = [name for text in FLAGS.values() for name in text.split()]
-        self.assertLen(set(names), len(names))
+    def test_the_flags_of_verify_are_those_of_the_list_and_of_three_sections(self):
+        expected = [FLAGS[name] for name in ("model", "data", "optimizer")]
+        names = " ".join([*expected, VERIFY]).split()
+        self.assertEqual(list(config.all_flags(config.VerifyConfig)), names)
 
-    def test_a_section_is_frozen_and_has_a_heading(self):
-        for section in dataclasses.fields(config.Config):
+    @parameterized.parameters(*config.KINDS)
+    def test_names_are_unique_over_all_sections(self, kind):
+        declared = [dataclasses.fields(s.type) for s in dataclasses.fields(kind)]
+        self.assertLen(config.all_flags(kind), sum(map(len, declared)))
+
+    @parameterized.parameters(*config.KINDS)
+    def test_a_section_is_frozen_and_has_a_heading(self, kind):
+        for section in dataclasses.fields(kind):
             with self.subTest(section.name):
                 with self.assertRaises(dataclasses.FrozenInstanceError):
                     section.type().anything = 1
                 self.assertRegex(section.type.__doc__, r"^[A-Z][^\n]*\.$")
 
-    def test_each_flag_is_well_declared(self):
-        for flag in config.all_flags().values():
+    @parameterized.parameters(*config.KINDS)
+    def test_each_flag_is_well_declared(self, kind):
+        for flag in config.all_flags(kind).values():
             with self.subTest(flag.name):
                 # The help is one phrase.
                 self.assertRegex(flag.text, r"^[^\n]{8,}[^.]$")

@@ -5,6 +5,7 @@ global step and the input position; the same names whatever the number of towers
 """
 
 import glob
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -97,8 +98,10 @@ class Checkpoints:
                     "falling back to the one before."
                 )
                 continue
-            self._saver.recover_last_checkpoints(paths[: paths.index(path) + 1])
-            self._saved_step = _step_of(path)
+            step = self._saved_step = _step_of(path)
+            self._saver.recover_last_checkpoints(
+                [path for path in _listed(self._directory) if _step_of(path) <= step]
+            )
             return path
         if paths:
             raise ValueError(
@@ -152,18 +155,29 @@ def check_same(
 def all_paths(directory: str) -> list[str]:
     """Paths of the checkpoints of a directory, oldest first.
 
-    The file `checkpoint` lists them; without it, they are looked for.
+    The file `checkpoint` says which is the newest; it need not list those before it.
     """
-    try:
-        state = tf.train.get_checkpoint_state(directory)
-    except tf.errors.OpError:
-        state = None
-    if state is not None:
-        paths = list(state.all_model_checkpoint_paths)
-        return [path for path in paths if tf.io.gfile.exists(path + ".index")]
     found = glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*.index"))
     paths = [path.removesuffix(".index") for path in found]
-    return sorted((path for path in paths if _step_of(path) >= 0), key=_step_of)
+    state = _state(directory)
+    newest = _step_of(state.model_checkpoint_path) if state else -1
+    most = newest if newest >= 0 else math.inf
+    return sorted((path for path in paths if 0 <= _step_of(path) <= most), key=_step_of)
+
+
+def _state(directory: str):
+    """What the file `checkpoint` says, or None."""
+    try:
+        return tf.train.get_checkpoint_state(directory)
+    except tf.errors.OpError:
+        return None
+
+
+def _listed(directory: str) -> list[str]:
+    """Those that the file `checkpoint` lists: older ones of them may be deleted."""
+    state = _state(directory)
+    paths = list(state.all_model_checkpoint_paths) if state else []
+    return [path for path in paths if tf.io.gfile.exists(path + ".index")]
 
 
 def latest(directory: str) -> str | None:

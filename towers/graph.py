@@ -7,7 +7,7 @@ graph out.  `plan` makes the same arguments from flags.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -48,7 +48,6 @@ class TrainGraph(NamedTuple):
 
     graph: tf.Graph
     placement: Placement
-    model: Any
     mode: Any  # the VARIABLE_UPDATES object that holds the variables
     towers: list[Tower]
     template: Template
@@ -76,7 +75,13 @@ class TrainGraph(NamedTuple):
 
 
 def build(
-    model: Any, source: Any, update: Update, *, placement: Placement, options: Options
+    model: Any,
+    source: Any,
+    update: Update,
+    *,
+    placement: Placement,
+    options: Options,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
 ) -> TrainGraph:
     """Builds the train graph.
 
@@ -86,6 +91,7 @@ def build(
       update: optimizer, learning rate, weight decay.
       placement: devices of the towers and variables.
       options: batch size and the rest.
+      modes: the table that `options.variable_update` is a row of.
 
     Raises:
       ValueError: the model does something that towers cannot repeat, or its blocks do
@@ -93,7 +99,7 @@ def build(
     """
     graph = tf.Graph()
     with graph.as_default():
-        mode = VARIABLE_UPDATES[options.variable_update](
+        mode = modes[options.variable_update](
             placement, seed=options.seed, exchange=options.exchange
         )
         with tf.device(placement.master):
@@ -128,7 +134,6 @@ def build(
         return TrainGraph(
             graph=graph,
             placement=placement,
-            model=model,
             mode=mode,
             towers=towers,
             template=template,

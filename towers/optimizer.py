@@ -84,6 +84,8 @@ class Update:
       weight_decay: L2 factor: gradient += factor x value, here and only here.
       decayed: which variables, by name, the weight decay touches.
       ema_decay: 0, or the decay of moving averages of the trainable variables.
+      clip_value: None, or the size that no element of a gradient exceeds.
+      clip_norm: None, or the size that the norm of all gradients does not exceed.
     """
 
     optimizer: str
@@ -92,6 +94,8 @@ class Update:
     weight_decay: float = 0.0
     decayed: Callable[[str], bool] = lambda name: True
     ema_decay: float = 0.0
+    clip_value: float | None = None
+    clip_norm: float | None = None
 
     def decay(
         self, gradients: Sequence, variables: Sequence[tf.Variable]
@@ -109,6 +113,28 @@ class Update:
         with tf.device(variable.device):
             return tf.convert_to_tensor(gradient) + self.weight_decay * variable
 
+    def clip(self, gradients: Sequence) -> list:
+        """Clips the mean gradients, weight decay included: by value, then by norm.
+
+        Args:
+          gradients: one per variable; None and `IndexedSlices` may be among them.
+
+        Returns:
+          gradients like them.  With `clip_norm` all are scaled by the one factor that
+          brings their joint norm (Pascanu et al. 2013) down to it.
+        """
+        if self.clip_value is not None:
+            low, high = -self.clip_value, self.clip_value
+            gradients = [
+                _map_values(g, lambda values: tf.clip_by_value(values, low, high))
+                for g in gradients
+            ]
+        if self.clip_norm is None:
+            return list(gradients)
+        norm = tf.linalg.global_norm([g for g in gradients if g is not None])
+        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        return [_map_values(g, lambda values: values * scale) for g in gradients]
+
     def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor | None:
         """What the weight decay adds to the loss: factor / 2 x sum of squares."""
         decayed = [v for v in variables if self.decayed(v.op.name)]
@@ -119,6 +145,17 @@ class Update:
             with tf.device(variable.device):
                 losses.append(tf.nn.l2_loss(variable.read_value()))
         return self.weight_decay * tf.add_n(losses)
+
+
+def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
+    """The gradient with its values changed, where they lie."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _map_values(gradient.values, change)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    with tf.device(gradient.device):
+        return change(gradient)
 
 
 @dataclasses.dataclass(frozen=True)

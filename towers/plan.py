@@ -191,7 +191,8 @@ def _sources(config, model) -> tuple[Any, Any]:
     if name == "synthetic":
         _check_no_evaluation(config.evaluation)
         return source, None
-    return source, inputs.get(name, request, split=data.eval_split, training=False)
+    split = config.evaluation.eval_split
+    return source, inputs.get(name, request, split=split, training=False)
 
 
 def _check_no_evaluation(flags) -> None:
@@ -263,6 +264,8 @@ def _update(flags, model, global_batch: int) -> Update:
         weight_decay=recipe.weight_decay if decay is None else decay,
         decayed=recipe.decayed,
         ema_decay=recipe.ema_decay if ema is None else ema,
+        clip_value=flags.gradient_clip,
+        clip_norm=flags.gradient_clip_norm,
     )
 
 

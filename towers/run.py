@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from towers import (
     checkpoint,
+    describe,
     device_loop,
     evaluate,
     flops,
@@ -59,9 +60,9 @@ class _Training:
         with self._built.graph.as_default():
             self._finish_graph()
         self._log = report.BenchmarkLog(self._flags.output.benchmark_log_dir)
-        for line in report.header(header(parts, self._built)):
+        for line in report.header(describe.header(parts, self._built)):
             console(line)
-        self._log.run(facts(parts, self._built))
+        self._log.run(describe.facts(parts, self._built))
 
     def _finish_graph(self) -> None:
         """What is in the graph beside the step: evaluation, saver, summaries, loop."""
@@ -336,67 +337,3 @@ def evaluate_and_report(
     if directory:
         summary.write_scalars(directory, result.means, result.step)
     return result
-
-
-def header(parts: Plan, built: graph.TrainGraph) -> list[tuple[str, str]]:
-    """The run in words: tf_cnn_benchmarks' rows, then our own."""
-    steps = parts.num_steps if parts.num_batches is None else parts.num_batches
-    examples = parts.options.limit or steps * parts.examples_per_step
-    epochs = examples / parts.source.num_examples
-    num_towers = len(parts.placement.towers)
-    replicated = parts.options.variable_update == "replicated"
-    all_reduce = [("AllReduce", parts.options.exchange.all_reduce_spec)] * replicated
-    rows = [
-        ("Model", parts.model.name),
-        ("Dataset", parts.source.name),
-        ("Mode", "training"),
-        ("SingleSess", "True"),
-        (
-            "Batch size",
-            f"{parts.examples_per_step} global\n{parts.options.batch_size} per device",
-        ),
-        ("Num batches", str(steps)),
-        ("Num epochs", f"{epochs:.2f}"),
-        ("Devices", str(list(parts.placement.towers))),
-        ("NUMA bind", "False"),
-        ("Data format", parts.options.data_format),
-        ("Optimizer", parts.update.optimizer),
-        ("Variables", parts.options.variable_update),
-        *all_reduce,
-        ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
-        ("Update", built.mode.description),
-        ("Reduction", f"mean over the examples of {_plural(num_towers, 'tower')}"),
-    ]
-    if built.template.statistics:
-        rows.append(
-            ("Batch norm", "statistics per tower; saved: the mean over the towers")
-        )
-    if parts.update.weight_decay:
-        rows.append(("Weight decay", f"{parts.update.weight_decay:g}, at the update"))
-    return rows
-
-
-def _devices_of(built: graph.TrainGraph) -> str:
-    variables = built.graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)
-    return ", ".join(sorted({variable.device for variable in variables}))
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
-
-
-def facts(parts: Plan, built: graph.TrainGraph) -> dict[str, Any]:
-    """What `benchmark_run.log` says of the run."""
-    settings = {
-        name: value
-        for section in vars(parts.config).values()
-        for name, value in vars(section).items()
-    }
-    return {
-        "model_name": parts.model.name,
-        "dataset": {"name": parts.source.name},
-        "test_id": parts.config.output.benchmark_test_id,
-        "devices": list(parts.placement.towers),
-        "num_parameters": built.template.parameters,
-        "run_parameters": settings,
-    }

@@ -269,13 +269,11 @@ def stamp(
     kept = {node.name for node in template.graph_def.node}
     inputs = {name: tensor for name, tensor in inputs.items() if name in kept}
     inputs |= {f"read/{name}": reads[name] for name in template.reads}
-    for node in template.graph_def.node:
-        node.device = device
     wanted = [template.loss, *template.metrics.values()]
     wanted += [name for names in template.gradients for name in names]
     wanted += [name for _, name in template.statistics]
     # The scope is absolute: a caller's name scope does not move a tower.
-    with v1.name_scope(None), tf.device(None):
+    with v1.name_scope(None), tf.device(None), tf.device(device):
         found = tf.import_graph_def(
             template.graph_def, inputs, return_elements=wanted, name=scope
         )

@@ -54,6 +54,7 @@ class ParameterServer:
     """
 
     exchanges = True  # whether the towers' gradients meet
+    all_reduce_spec: str | None = None  # how, where there is a choice
     description = "one copy; the mean gradient is formed and applied beside it"
 
     def __init__(
@@ -137,6 +138,7 @@ class Replicated:
     ):
         self.placement = placement
         self._exchange = exchange
+        self.all_reduce_spec = exchange.all_reduce_spec if self.exchanges else None
         first, *others = placement.towers
         self._stores = [_Store([first], seed)]
         self._stores += [
@@ -296,7 +298,7 @@ def _update_one_copy(
     gradients, variables, *, reads: dict[str, tf.Tensor], update: Update, rate
 ) -> tf.Operation:
     """Weight decay and optimizer on one copy of the variables."""
-    gradients = update.decay(gradients, variables)
+    gradients = update.clip(update.decay(gradients, variables))
     optimizer = OPTIMIZERS[update.optimizer].make(rate, update.settings)
     pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
     # A gradient need not depend on its variable's value, yet the variable must

@@ -1,0 +1,56 @@
+"""The header says what is averaged over what, in every mode."""
+
+import json
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+import models
+from flags import config
+from towers import describe, graph, plan
+
+
+def _described(**flags):
+    settings = config.make(device="cpu", data_name="synthetic", batch_size=2, **flags)
+    parts = plan.make(settings, models.get)
+    built = graph.build(
+        parts.model,
+        parts.source,
+        parts.update,
+        placement=parts.placement,
+        options=parts.options,
+    )
+    return dict(describe.header(parts, built)), describe.facts(parts, built)
+
+
+class DescribeTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("parameter_server", "mean over the examples of 3 towers", None),
+        ("replicated", "mean over the examples of 3 towers", "pscpu"),
+        ("independent", "none", None),
+    )
+    def test_modes(self, mode, reduction, spec):
+        rows, _ = _described(model="mlp", num_gpus=3, variable_update=mode)
+        self.assertEqual(rows["Variables"], mode)
+        self.assertEqual(rows["Reduction"], reduction)
+        self.assertEqual(rows.get("AllReduce"), spec)
+        self.assertEqual(rows["Batch size"], "6 global\n2 per device")
+        self.assertIn("/device:CPU:0", rows["Parameters"])
+
+    def test_batch_norm_says_which_statistics_are_saved(self):
+        rows, _ = _described(model="resnet20")
+        self.assertIn("mean over the towers", rows["Batch norm"])
+        self.assertIn("0.0001", rows["Weight decay"])
+
+    def test_epochs_are_those_asked_for(self):
+        rows, _ = _described(model="mlp", num_epochs=2.5, num_gpus=2)
+        self.assertEqual(rows["Num epochs"], "2.50")
+
+    def test_facts_are_json(self):
+        _, facts = _described(model="mlp")
+        self.assertEqual(json.loads(json.dumps(facts))["model_name"], "mlp")
+        self.assertEqual(facts["run_parameters"]["batch_size"], 2)
+
+
+if __name__ == "__main__":
+    tf.test.main()

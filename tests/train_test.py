@@ -1,0 +1,301 @@
+"""The command line as users have it: lines, files, signals and exit statuses.
+
+Each process costs some seconds to import TensorFlow, so they are few; what a run does
+inside is tested in `run_test` and `watch_test`.
+"""
+
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import tensorflow as tf
+from absl.testing import absltest
+
+import towers
+from tests import runs, trainer
+from towers import checkpoint
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
+_PATIENCE = 240  # seconds
+
+# A model on the user's path: crops and distorts the digits, drops units, has batch
+# norm.  Its steps take a millisecond or two.
+_MODEL = """
+import tensorflow as tf
+from models import Images, Model, Recipe, Schedule
+
+def block(x, nn):
+    x = nn.batch_norm(nn.conv(x, 4, 3, use_bias=False), activation=tf.nn.relu)
+    return nn.dropout(nn.flatten(x), 0.2)
+
+def logits(x, nn):
+    return nn.dense(x, nn.num_classes)
+
+def tiny():
+    images = Images((6, 6, 1), 10, preprocessing="cifar_tutorial", data_name="digits")
+    recipe = Recipe(batch_size=8, schedule=Schedule((0.05,)), weight_decay=1e-3)
+    blocks = (("block", block), ("logits", logits))
+    return Model(name="tiny", blocks=blocks, images=images, recipe=recipe)
+"""
+
+_LAST_STEP = 2000
+_TINY = (
+    "--model=my_models.tiny:tiny --num_gpus=4 --device=cpu --num_warmup_batches=0 "
+    f"--num_batches={_LAST_STEP} --save_model_steps=50 --eval_at_end"
+).split()
+
+
+class _Process:
+    """`python -m towers.train` with some flags, in the user's folder."""
+
+    def __init__(self, folder: str, *flags: str, **options):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": _ROOT,
+            "TFDS_DATA_DIR": os.path.join(folder, "data"),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "towers.train", *flags],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def line(self, start: str) -> str:
+        """Waits for a line that begins so."""
+        for line in self._process.stdout:
+            if line.startswith(start):
+                return line
+        raise AssertionError(f"no line {start!r}; {self._process.stderr.read()}")
+
+    def kill_after(self, number: int, directory: str, step: int) -> None:
+        """Sends a signal when there is a checkpoint of this step or a later one."""
+        patience = time.monotonic() + _PATIENCE
+        while not any(_step(p) >= step for p in checkpoint.all_paths(directory)):
+            assert self._process.poll() is None, self.end()
+            assert time.monotonic() < patience, "no checkpoint comes"
+            time.sleep(0.01)
+        self._process.send_signal(number)
+
+    def send(self, number: int) -> None:
+        """Sends a signal."""
+        self._process.send_signal(number)
+
+    def end(self) -> tuple[int, list[str], list[str]]:
+        """Waits; the exit status, the lines printed, and those of errors."""
+        out, errors = self._process.communicate(timeout=_PATIENCE)
+        assert "Traceback" not in errors, errors
+        errors = [line for line in errors.splitlines() if line.startswith("error:")]
+        return self._process.returncode, out.splitlines(), errors
+
+
+def _step(path: str) -> int:
+    return int(path.rsplit("-", 1)[1])
+
+
+class TrainTest(absltest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.folder = os.path.join(absltest.get_default_test_tmpdir(), "train_test")
+        shutil.rmtree(cls.folder, ignore_errors=True)
+        os.makedirs(os.path.join(cls.folder, "my_models"))
+        os.makedirs(os.path.join(cls.folder, "data"))
+        with open(os.path.join(cls.folder, "my_models", "tiny.py"), "w") as file:
+            file.write(_MODEL)
+        # One run that nobody disturbs, whose checkpoints the tests start from.
+        cls.straight = os.path.join(cls.folder, "straight")
+        cls.straight_run = _Process(cls.folder, *_TINY, "--train_dir=straight")
+        cls.straight_end = None
+
+    def _straight(self):
+        """The lines of the undisturbed run, once it has ended."""
+        if self.straight_end is None:
+            type(self).straight_end = self.straight_run.end()
+        status, lines, errors = self.straight_end
+        self.assertEqual((status, errors), (0, []))
+        return lines
+
+    def _run(self, *flags, **options):
+        return _Process(self.folder, *flags, **options).end()
+
+    def _copy(self, name):
+        """A folder with the newest checkpoints of the undisturbed run."""
+        self._straight()
+        shutil.copytree(self.straight, os.path.join(self.folder, name))
+        return f"--train_dir={name}"
+
+    def _assert_same_end(self, directory):
+        one, other = (
+            tf.train.load_checkpoint(checkpoint.latest(path))
+            for path in (self.straight, directory)
+        )
+        names = one.get_variable_to_shape_map()
+        self.assertEqual(names, other.get_variable_to_shape_map())
+        self.assertEqual(one.get_tensor("global_step"), _LAST_STEP)
+        trainer.assert_same_bits(
+            {name: one.get_tensor(name) for name in names},
+            {name: other.get_tensor(name) for name in names},
+        )
+
+    def test_the_main_job(self):
+        status, lines, errors = self._run("--num_gpus=4")
+        self.assertEqual((status, errors), (0, []))
+        self.assertEqual(
+            lines[0], "No GPU is visible: 4 towers run on 4 logical CPU devices."
+        )
+        accuracy, rule, total, _, mfu = lines[-5:]
+        [(top_1, count)] = runs.accuracies([accuracy])
+        self.assertGreaterEqual(top_1, 0.97)
+        self.assertEqual(count, 355)
+        self.assertEqual(rule, "-" * 64)
+        self.assertRegex(total, r"^total images/sec: \d+\.\d\d$")
+        self.assertRegex(mfu, r"^MFU: \d+\.\d % ")
+
+    def test_signals_and_kills_change_nothing(self):
+        """Ended five times, at other steps each time, and equal bit for bit."""
+        directory = os.path.join(self.folder, "signals")
+        flags = [*_TINY, "--train_dir=signals"]
+        stopped = 0
+        for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+            process = _Process(self.folder, *flags)
+            if stopped:
+                process.line(f"Resuming from signals/model.ckpt-{stopped}\n")
+            process.kill_after(number, directory, stopped + 60)
+            found, lines, errors = process.end()
+            self.assertEqual((found, errors), (status, []))
+            words = f"Stopped by {number.name} after step (\\d+), saved to (.*)\\."
+            last = re.fullmatch(words, lines[-1])
+            self.assertIsNotNone(last, lines[-1])
+            step, path = int(last.group(1)), last.group(2)
+            self.assertEqual(path, f"signals/model.ckpt-{step}")
+            self.assertEqual(_step(checkpoint.latest(directory)), step)
+            self.assertBetween(step, stopped + 60, _LAST_STEP - 1)
+            stopped = step
+        for seed in (1, 2):
+            process = _Process(self.folder, *flags)
+            after = random.Random(seed)
+            process.kill_after(0, directory, stopped + after.randrange(50, 300))
+            time.sleep(after.random() / 10)
+            process.send(signal.SIGKILL)
+            self.assertEqual(process.end()[0], -signal.SIGKILL)
+            newest = _step(checkpoint.latest(directory))
+            self.assertBetween(newest, stopped + 1, _LAST_STEP - 1)
+            stopped = newest
+        found, lines, errors = self._run(*flags)
+        self.assertEqual((found, errors), (0, []))
+        self.assertIn(f"Resuming from signals/model.ckpt-{stopped}", lines)
+        self.assertEqual(lines[-1], "Checkpoints are in signals.")
+        straight = self._straight()
+        self.assertEqual(runs.accuracies(lines), runs.accuracies(straight))
+        self._assert_same_end(directory)
+
+    def test_interrupted_before_the_first_step(self):
+        process = _Process(self.folder, "--model=resnet110", "--num_gpus=2")
+        process.line("Generating training model")
+        process.send(signal.SIGINT)
+        status, _, errors = process.end()
+        self.assertEqual(status, 130)
+        self.assertLessEqual(len(errors), 1)
+
+    def test_evaluation_alone(self):
+        flags = self._copy("evaluation")
+        status, lines, errors = self._run("--eval", *_TINY[:3], flags)
+        self.assertEqual((status, errors), (0, []))
+        self.assertEqual(runs.accuracies(lines), runs.accuracies(self._straight()))
+
+    def test_a_loss_that_is_no_number(self):
+        flags = self._copy("nan")
+        longer = [flag for flag in _TINY if "num_batches" not in flag]
+        longer += [flags, "--num_batches=3000", "--init_learning_rate=1e30"]
+        status, _, errors = self._run(*longer)
+        self.assertEqual(status, 1)
+        self.assertLen(errors, 1)
+        self.assertRegex(
+            errors[0],
+            r"^error: the loss of step 200\d is (nan|inf); lower --init_learning_rate; "
+            rf"the last checkpoint is nan/model.ckpt-{_LAST_STEP}$",
+        )
+        self._assert_same_end(os.path.join(self.folder, "nan"))
+
+    def test_a_full_disk(self):
+        """Files of more than 8 kB, as checkpoints are, cannot be written."""
+        limit = (8192, 8192)
+        flags = self._copy("full")
+        longer = [flag for flag in _TINY if "num_batches" not in flag]
+        status, _, errors = self._run(
+            *longer,
+            flags,
+            "--num_batches=3000",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        )
+        self.assertEqual(status, 1)
+        self.assertLen(errors, 1)
+        self.assertRegex(
+            errors[0],
+            r"^error: the checkpoint of step 2050 could not be written to full \(.*\); "
+            rf"the last whole one is full/model.ckpt-{_LAST_STEP}$",
+        )
+        self._assert_same_end(os.path.join(self.folder, "full"))
+
+    def test_a_checkpoint_of_another_model(self):
+        flags = self._copy("other")
+        before = sorted(os.listdir(os.path.join(self.folder, "other")))
+        status, _, errors = self._run("--model=mlp", "--num_batches=2", flags)
+        self.assertEqual(status, 2)
+        self.assertLen(errors, 1)
+        self.assertRegex(errors[0], "of another model .*not in it: hidden1/.*block/")
+        self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "other"))), before)
+
+    def test_a_truncated_record(self):
+        self._straight()  # which prepared the data set
+        data = os.path.join(self.folder, "truncated_data")
+        shutil.copytree(os.path.join(self.folder, "data"), data)
+        [path] = tf.io.gfile.glob(f"{data}/digits/*/digits-train.tfrecord*")
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) // 2 + 3)
+        status, _, errors = self._run(
+            "--num_gpus=2", "--data_name=digits", f"--data_dir={data}"
+        )
+        self.assertEqual(status, 2)
+        self.assertLen(errors, 1)
+        self.assertIn("the data set is damaged", errors[0])
+        self.assertIn(data, errors[0])
+
+    def test_all_errors_of_a_command_line(self):
+        before = sorted(os.listdir(self.folder))
+        status, lines, errors = self._run(
+            *"--num_gpus=x --batch_size=-3 --optimizer=sgdd".split(),
+            *"--distortions False --no_such_flag --model=lenett".split(),
+            *"--num_epochs=1 --num_batches=3 --data_name=no_such_set".split(),
+            *"--train_dir=/proc/nope --benchmark_log_dir=new_log".split(),
+        )
+        self.assertEqual((status, lines), (2, []))
+        for flag in (
+            "--num_gpus=x: must be a whole number",
+            "--batch_size=-3: must be at least 0",
+            "--optimizer=sgdd: no such optimizer; did you mean sgd",
+            "False: stray argument",
+            "--num_batches=3: does not go with --num_epochs",
+            "--no_such_flag: no such flag",
+            "--model=lenett: no such model; did you mean lenet",
+            "--train_dir=/proc/nope: cannot be written to",
+        ):
+            found = [error for error in errors if error.startswith(f"error: {flag}")]
+            self.assertLen(found, 1, f"{flag}\n{errors}")
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,153 @@
+"""Evaluation alone finds what training's own evaluation found, on any towers."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from unittest import mock
+
+from absl.testing import absltest
+
+import models
+from tests import runs
+from towers import hooks, watch
+
+
+class WatchTest(runs.Runs):
+    """A run of one epoch, 46 steps of 32, with checkpoints on the way."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.trained = os.path.join(absltest.get_default_test_tmpdir(), "trained")
+        cls.lines = None
+
+    def setUp(self):
+        super().setUp()
+        if self.lines is None:
+            shutil.rmtree(self.trained, ignore_errors=True)
+            type(self).lines = self.run_flags(
+                num_gpus=2,
+                num_epochs=1.0,
+                save_model_steps=20,
+                eval_during_training_at_specified_steps=(20, 40),
+                train_dir=self.trained,
+            )
+        shutil.copytree(self.trained, self.directory)
+        self.at_20, self.at_40, self.at_end = runs.accuracies(self.lines)
+
+    def _evaluate(self, **flags):
+        flags = {"num_epochs": 1.0, "train_dir": self.directory, **flags}
+        return self.run_flags(eval=True, **flags)
+
+    def _forget(self, *steps):
+        """Removes the checkpoints of some steps, newest last."""
+        for name in os.listdir(self.directory):
+            if any(f"model.ckpt-{step}." in name for step in steps):
+                os.remove(os.path.join(self.directory, name))
+
+    def test_any_number_of_towers_and_any_batch_size(self):
+        before = sorted(os.listdir(self.directory))
+        self.assertEqual(self.at_end[1], 355)
+        for num_gpus, batch_size in ((1, 0), (2, 50), (8, 7)):
+            lines = self._evaluate(num_gpus=num_gpus, eval_batch_size=batch_size)
+            self.assertEqual(lines[0], "Running evaluation at global_step 46")
+            self.assertEqual(runs.accuracies(lines), [self.at_end])
+        self.assertEqual(sorted(os.listdir(self.directory)), before)
+
+    def test_averages_are_read(self):
+        with_averages = runs.accuracies(self._evaluate())
+        without = runs.accuracies(self._evaluate(ema_decay=0.0))
+        self.assertNotEqual(with_averages, without)
+
+    def test_summaries_and_logs(self):
+        out = self.create_tempdir().full_path
+        self._evaluate(eval_dir=f"{out}/mine", benchmark_log_dir=f"{out}/log")
+        scalars = {tag: value for _, tag, value in runs.events(f"{out}/mine")}
+        self.assertAlmostEqual(scalars["top_1_accuracy"], self.at_end[0], delta=1e-4)
+        with open(f"{out}/log/metric.log") as file:
+            metrics = {m["name"]: m["global_step"] for m in map(json.loads, file)}
+        self.assertEqual(metrics["eval_top_1_accuracy"], 46)
+        before = len(runs.events(f"{self.directory}/eval"))
+        self._evaluate()
+        self.assertGreater(len(runs.events(f"{self.directory}/eval")), before)
+
+    def test_part_of_the_split(self):
+        [(_, count)] = runs.accuracies(self._evaluate(num_eval_batches=3, num_gpus=2))
+        self.assertEqual(count, 3 * 2 * 16)
+        [(accuracy, count)] = runs.accuracies(self._evaluate(num_eval_epochs=2.0))
+        self.assertEqual((accuracy, count), (self.at_end[0], 2 * 355))
+
+    def test_a_truncated_checkpoint(self):
+        path = os.path.join(self.directory, "model.ckpt-46.data-00000-of-00001")
+        with open(path, "r+b") as file:
+            file.truncate(100)
+        lines = self._evaluate()
+        self.assertRegex(lines[0], "model.ckpt-46 cannot be read .* the one before")
+        self.assertEqual(runs.accuracies(lines), [self.at_40])
+
+    def test_no_checkpoint(self):
+        shutil.rmtree(self.directory)
+        with self.assertRaisesRegex(ValueError, "^--eval: there is no checkpoint in"):
+            self._evaluate()
+        self.assertFalse(os.path.exists(self.directory))
+
+    def test_another_model(self):
+        with self.assertRaisesRegex(
+            ValueError, "of another model .*not in it: hidden1/"
+        ):
+            self._evaluate(get_model=lambda name: models.get("mlp"))
+
+    def test_as_they_come_until_the_end_on_other_towers(self):
+        """With nothing at first, then the checkpoints of 20, 40 and the end."""
+        coming = [[], [20], [], [40], [46]]
+        self._forget(20, 40, 46)
+        os.remove(os.path.join(self.directory, "checkpoint"))
+
+        def wait(seconds, stop):
+            self.assertEqual(seconds, 7)
+            for step in coming.pop(0):
+                for suffix in (".index", ".data-00000-of-00001"):
+                    name = f"model.ckpt-{step}{suffix}"
+                    shutil.copy(f"{self.trained}/{name}", f"{self.directory}/{name}")
+
+        with mock.patch.object(watch, "_wait", wait):
+            # Steps of 48 on three towers: 31 of them make the epoch.
+            lines = self._evaluate(eval_interval_secs=7, num_gpus=3)
+        self.assertEqual(runs.accuracies(lines), [self.at_20, self.at_40, self.at_end])
+        self.assertEqual(coming, [])
+
+    def test_the_end_of_a_run_of_so_many_steps(self):
+        flags = dict(eval_interval_secs=7, num_epochs=None, num_warmup_batches=6)
+        with mock.patch.object(watch, "_wait", side_effect=AssertionError):
+            lines = self._evaluate(num_batches=40, **flags)
+            self.assertLen(runs.accuracies(lines), 1)
+            with self.assertRaises(AssertionError):
+                self._evaluate(num_batches=41, **flags)
+
+    def test_signals_end_the_wait(self):
+        for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+
+            def wait(seconds, stop, number=number):
+                os.kill(os.getpid(), number)
+
+            with mock.patch.object(watch, "_wait", wait):
+                lines = self._evaluate(
+                    eval_interval_secs=7, num_epochs=9.0, status=status
+                )
+            self.assertLen(runs.accuracies(lines), 1)
+
+    def test_waiting(self):
+        with hooks.StopOnSignal() as stop:
+            begun = time.monotonic()
+            watch._wait(0.2, stop)
+            self.assertGreaterEqual(time.monotonic() - begun, 0.2)
+            os.kill(os.getpid(), signal.SIGTERM)
+            begun = time.monotonic()
+            watch._wait(60, stop)
+            self.assertLess(time.monotonic() - begun, 30)
+
+
+if __name__ == "__main__":
+    absltest.main()

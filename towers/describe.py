@@ -1,0 +1,74 @@
+"""A run in words, before its first step: the header, and the facts for the log."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from towers.graph import TrainGraph
+from towers.plan import Plan
+
+v1 = tf.compat.v1
+
+
+def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
+    """The run in words: tf_cnn_benchmarks' rows, then our own."""
+    steps = parts.num_steps if parts.num_batches is None else parts.num_batches
+    examples = parts.options.limit or steps * parts.examples_per_step
+    epochs = examples / parts.source.num_examples
+    num_towers = len(parts.placement.towers)
+    spec = built.mode.all_reduce_spec
+    joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
+    rows = [
+        ("Model", parts.model.name),
+        ("Dataset", parts.source.name),
+        ("Mode", "training"),
+        ("SingleSess", "True"),
+        (
+            "Batch size",
+            f"{parts.examples_per_step} global\n{parts.options.batch_size} per device",
+        ),
+        ("Num batches", str(steps)),
+        ("Num epochs", f"{epochs:.2f}"),
+        ("Devices", str(list(parts.placement.towers))),
+        ("NUMA bind", "False"),
+        ("Data format", parts.options.data_format),
+        ("Optimizer", parts.update.optimizer),
+        ("Variables", parts.options.variable_update),
+        *([("AllReduce", spec)] if spec else []),
+        ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
+        ("Update", built.mode.description),
+        ("Reduction", joined if built.mode.exchanges else "none"),
+    ]
+    if built.template.statistics:
+        rows.append(
+            ("Batch norm", "statistics per tower; saved: the mean over the towers")
+        )
+    if parts.update.weight_decay:
+        rows.append(("Weight decay", f"{parts.update.weight_decay:g}, at the update"))
+    return rows
+
+
+def _devices_of(built: TrainGraph) -> str:
+    variables = built.graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)
+    return ", ".join(sorted({variable.device for variable in variables}))
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def facts(parts: Plan, built: TrainGraph) -> dict[str, Any]:
+    """What `benchmark_run.log` says of the run."""
+    settings = {
+        name: value
+        for section in vars(parts.config).values()
+        for name, value in vars(section).items()
+    }
+    return {
+        "model_name": parts.model.name,
+        "dataset": {"name": parts.source.name},
+        "test_id": parts.config.output.benchmark_test_id,
+        "devices": list(parts.placement.towers),
+        "num_parameters": built.template.parameters,
+        "run_parameters": settings,
+    }

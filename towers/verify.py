@@ -1,0 +1,138 @@
+"""The main that proves the mean: every way to train against one tower.
+
+python -m towers.verify --model=lenet
+
+Exit status 0: all agree; 1: one does not; 2: the flags, the model or the data are at
+fault.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+import models
+from flags import config, parse
+from towers import agreement, explain, inputs, plan, spec
+from towers.optimizer import OPTIMIZERS
+from towers.progress import Console
+from towers.reduction import REDUCTIONS
+from towers.variable_update import VARIABLE_UPDATES
+
+# Flag -> the table that its values are names in.
+CHOICES = {
+    "model": models.MODELS,
+    "optimizer": OPTIMIZERS,
+    "variable_update": VARIABLE_UPDATES,
+}
+
+_NUM_TOWERS = (1, 2, 4)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compares what the command line asks for; returns the exit status."""
+    console = Console(sys.stdout)
+    try:
+        settings = parse.parse(
+            sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
+        )
+        subject, wanted = _read(settings)
+    except (parse.UsageError, plan.PlanError) as error:
+        return _refuse(error.errors, status=2)
+    except ValueError as error:
+        return _refuse([str(error)], status=2)
+    try:
+        return _compare(subject, wanted, console)
+    except ValueError as error:
+        return _refuse([str(error)], status=2)
+    except tf.errors.OpError as error:
+        if damage := inputs.explain(error, subject.source):
+            return _refuse([damage], status=2)
+        if sentence := explain.operation_error(error):
+            return _refuse([sentence], status=1)
+        raise
+    except KeyboardInterrupt:
+        return _refuse(["interrupted"], status=130)
+
+
+def _read(
+    settings: config.VerifyConfig,
+) -> tuple[agreement.Subject, list[agreement.Case]]:
+    """What the settings compare."""
+    verify = settings.verify
+    num_towers = verify.num_towers or _default_num_towers(verify.device)
+    parts = _plan(settings, max(num_towers))
+    specs = verify.all_reduce_spec or agreement.SPECS
+    for text in specs:
+        spec.parse(text, REDUCTIONS)
+    for count in num_towers:
+        if parts.examples_per_step % count:
+            raise ValueError(
+                f"--num_towers={','.join(map(str, num_towers))}: {count} towers cannot "
+                f"share a batch of {parts.examples_per_step}, {max(num_towers)} times "
+                f"{parts.options.batch_size}; choose --batch_size so that they can"
+            )
+    subject = agreement.Subject(
+        model=parts.model,
+        source=parts.source,
+        update=parts.update,
+        global_batch=parts.examples_per_step,
+        num_steps=verify.num_steps,
+        bound=verify.bound,
+        device=verify.device,
+        data_format=parts.options.data_format,
+        seed=verify.tf_random_seed,
+    )
+    packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
+    choices = agreement.exchanges(specs, *packings)
+    return subject, agreement.cases(num_towers, choices, names=verify.variable_update)
+
+
+def _default_num_towers(device: str) -> tuple[int, ...]:
+    gpus = len(tf.config.list_physical_devices("GPU")) if device != "cpu" else 0
+    return tuple(n for n in _NUM_TOWERS if n <= gpus) or _NUM_TOWERS
+
+
+def _plan(settings: config.VerifyConfig, num_towers: int) -> plan.Plan:
+    """The parts of a run of so many towers; its errors speak of our flags."""
+    flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
+    run = config.make(num_gpus=num_towers, **flat)
+    try:
+        return plan.make(run, models.get)
+    except plan.PlanError as error:
+        ours = [text.replace("--num_gpus", "--num_towers") for text in error.errors]
+        raise plan.PlanError(ours) from None
+
+
+def _shared(name: str) -> bool:
+    """Whether a flag means to a run what it means here: of `verify`, two do."""
+    flag = config.all_flags(config.VerifyConfig)[name]
+    return flag.section != "verify" or name in ("device", "tf_random_seed")
+
+
+def _compare(
+    subject: agreement.Subject, wanted: Sequence[agreement.Case], console: Console
+) -> int:
+    """Prints the table, a row as soon as it is known; returns the exit status."""
+    console(
+        f"{subject.model.name} on {subject.source.name}: {len(wanted)} ways to train "
+        f"on the same {subject.global_batch} examples in each of {subject.num_steps} "
+        f"steps, from seed {subject.seed}"
+    )
+    console(agreement.HEADING)
+    outcomes = []
+    for outcome in agreement.compare(subject, wanted):
+        outcomes.append(outcome)
+        console(agreement.row(outcome))
+    console(agreement.summary(outcomes, subject.bound))
+    return 1 if any(outcome.failed for outcome in outcomes) else 0
+
+
+def _refuse(errors: Sequence[str], *, status: int) -> int:
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
