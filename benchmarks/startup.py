@@ -45,43 +45,42 @@ def command_round(options: argparse.Namespace) -> dict[str, float]:
     alone = _run([options.python, *IMPORT]).when(IMPORTED)
     first = _run([options.python, *TRAIN]).when(WARM)
     if alone is None or first is None:
-        raise FailedError(f"neither {IMPORTED!r} nor {WARM!r} may be missing")
+        raise FailedError(f"no line {IMPORTED if alone is None else WARM!r}")
     print(f"  import alone {alone:.1f} s, first step {first:.1f} s", flush=True)
     return {"import": alone, "first_step": first, "difference": first - alone}
 
 
 def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """What `many_towers` says, and the `command`'s seconds to the first step.
+    """`32 off` and the like -> what `many_towers` says of it."""
+    return {
+        f"{count} {optimizers}": _many_towers(options, count, optimizers)
+        for count in options.towers
+        for optimizers in (OFF, ON)
+    }
 
-    Returns:
-      `32 off` and the like -> its numbers.
-    """
-    found = {}
-    for count in options.towers:
-        steps = max(LEAST_STEPS, options.images // (count * BATCH_SIZE))
-        for optimizers in (OFF, ON):
-            finished = _run(
-                [
-                    options.python,
-                    *MANY_TOWERS,
-                    f"--num_towers={count}",
-                    f"--batch_size={BATCH_SIZE}",
-                    f"--num_batches={steps}",
-                    "--graph_optimizers"
-                    if optimizers == ON
-                    else "--no-graph_optimizers",
-                ]
-            )
-            numbers = json.loads(finished.lines[-1][1])
-            numbers["command"] = finished.when(FIRST_STEP)
-            found[f"{count} {optimizers}"] = numbers
-            print(
-                f"  {count} towers, graph optimizers {optimizers}: first step after "
-                f"{to_first_step(numbers):.1f} s, then "
-                f"{numbers['images_per_second']:.1f} images/s",
-                flush=True,
-            )
-    return found
+
+def _many_towers(
+    options: argparse.Namespace, count: int, optimizers: str
+) -> dict[str, float]:
+    """Its numbers, and as `command` the seconds from its start to the first step."""
+    finished = _run(
+        [
+            options.python,
+            *MANY_TOWERS,
+            f"--num_towers={count}",
+            f"--batch_size={BATCH_SIZE}",
+            f"--num_batches={max(LEAST_STEPS, options.images // (count * BATCH_SIZE))}",
+            "--graph_optimizers" if optimizers == ON else "--no-graph_optimizers",
+        ]
+    )
+    numbers = json.loads(finished.lines[-1][1])
+    numbers["command"] = finished.when(FIRST_STEP)
+    print(
+        f"  towers {count}, graph optimizers {optimizers}: first step after "
+        f"{to_first_step(numbers):.1f} s, {numbers['images_per_second']:.1f} images/s",
+        flush=True,
+    )
+    return numbers
 
 
 def _run(argv: Sequence[str]) -> process.Finished:

@@ -31,6 +31,11 @@ class Model:
         unset="what the device is fast at",
         choices=("NHWC", "NCHW"),
     )
+    compute_dtype: str = field(
+        "float32",
+        "dtype of activations and of weights as layers read them; variables stay "
+        "float32",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,8 +38,10 @@ class FlopsTest(tf.test.TestCase):
             self.assertEqual(flops.of_graph(graph, "t/"), 0)
 
     def test_peak_is_more_than_one_gigaflop_per_second(self):
-        peak = flops.measure_peak(placement.local(2, kind="cpu"), seconds=0.02)
-        self.assertBetween(peak, 1e9, 1e15)
+        where = placement.local(2, kind="cpu")
+        for dtype in (tf.float32, tf.bfloat16):
+            peak = flops.measure_peak(where, dtype, seconds=0.02)
+            self.assertBetween(peak, 1e9, 1e15)
 
 
 if __name__ == "__main__":

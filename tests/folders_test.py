@@ -1,5 +1,6 @@
 """Folders are looked at before a run, and nothing is left in them."""
 
+import errno
 import os
 import stat
 
@@ -44,6 +45,21 @@ class FoldersTest(absltest.TestCase):
     def test_a_disk_that_is_too_small(self):
         with self.assertRaisesRegex(ValueError, "^--d=x: .* MB are free.*make room"):
             folders.check("--d=x", self.root, 2**60)
+
+    def test_what_cannot_be_written_is_said_in_a_sentence(self):
+        path = os.path.join(self.root, "file")
+        full = OSError(errno.ENOSPC, "No space left on device")
+        for error in (full, IndexError("x; File too large\nmore")):
+            with self.assertRaisesRegex(
+                folders.OutputError,
+                r"^lines could not be written to .*/file \(.*[a-z]\)$",
+            ) as caught:
+                with folders.writing("lines", path):
+                    raise error
+            self.assertNotIn("\n", str(caught.exception))
+            self.assertIs(caught.exception.__cause__, error)
+        with self.assertRaises(ZeroDivisionError), folders.writing("lines", path):
+            1 / 0  # noqa: B018 - no trouble with files
 
     def test_files(self):
         folders.check_file("--f=x", os.path.join(self.root, "new", "file"))

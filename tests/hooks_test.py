@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 from unittest import mock
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import checkpoint, device_loop, hooks, inputs, loop, summary
+from towers import checkpoint, device_loop, folders, hooks, inputs, loop, summary
 
 v1 = tf.compat.v1
 
@@ -256,6 +257,39 @@ class WriteSummariesTest(tf.test.TestCase):
         with self.assertRaises(hooks.NanLossError):
             _run(made, around, 9)
         self.assertEqual([*self._events(directory)], ["nodes", 2, 4])
+
+
+class FullDiskTest(parameterized.TestCase):
+    """Files of more than 4 kB cannot be written."""
+
+    def _run(self, around, made):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            _run(made, around, 3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    def test_summaries(self):
+        made = _trainer()
+        directory = self.create_tempdir().full_path
+        with made.train.graph.as_default():
+            merged = summary.build(made.train, 1)
+        hook = hooks.WriteSummaries(made.train, merged, directory, steps=2)
+        with self.assertRaisesRegex(
+            folders.OutputError, f"^summaries could not be written to {directory} "
+        ):
+            self._run([hook], made)
+        self.assertEqual(made.session.run(made.train.global_step), 2)
+
+    def test_trace(self):
+        made = _trainer()
+        path = os.path.join(self.create_tempdir(), "trace.json")
+        hook = hooks.TraceStep(made.train, path, step=2)
+        with self.assertRaisesRegex(
+            folders.OutputError, f"trace .* {path} .*too large"
+        ):
+            self._run([hook], made)
 
 
 class TraceStepTest(parameterized.TestCase):

@@ -9,7 +9,7 @@ from flags import config, sections
 # A flag is a promise.  Whoever adds one adds it here too, on purpose.
 FLAGS = {
     "model": """
-        model data_format
+        model data_format compute_dtype
         """,
     "data": """
         data_name data_dir train_split batch_size distortions

@@ -67,7 +67,7 @@ class StartupTest(absltest.TestCase):
         with mock.patch.object(process, "run", return_value=failed):
             status, said = _main("--rounds=1")
         self.assertEqual(status, 1)
-        self.assertRegex(said, "^error: .*ValueError: sorry\n$")
+        self.assertRegex(said, r"\nerror: .*ValueError: sorry\n$")
 
 
 if __name__ == "__main__":

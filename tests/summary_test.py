@@ -1,11 +1,14 @@
 """Summaries hold what the step computed, under plain names."""
 
+import os
+import time
+
 import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import summary
+from towers import folders, summary
 
 v1 = tf.compat.v1
 
@@ -90,6 +93,28 @@ class SummaryTest(tf.test.TestCase):
         names = {"gradients", "gradients/gather/table", "variables/gather/table"}
         self.assertEqual(set(found), SCALARS | names)
         self.assertEqual(found["gradients/gather/table"].histo.num, 30)
+
+    def test_an_event_file_can_be_read_while_it_grows(self):
+        directory = os.path.join(self.create_tempdir(), "new")
+        with tf.Graph().as_default() as graph:
+            tf.constant(1.0, name="mine")
+        file = summary.EventFile(directory, 3, graph)
+        [path] = tf.io.gfile.glob(f"{directory}/events.out.tfevents.*")
+        for step in (4, 5):
+            value = v1.Summary.Value(tag="loss", simple_value=step)
+            file.add(v1.Summary(value=[value]), step)
+            first, second, *others = v1.train.summary_iterator(path)
+            self.assertEqual(first.file_version, "brain.Event:2")
+            nodes = v1.GraphDef.FromString(second.graph_def).node
+            self.assertEqual([node.name for node in nodes], ["mine"])
+            self.assertEqual([event.step for event in others], [*range(4, step + 1)])
+            self.assertEqual(others[-1].summary.value[0].simple_value, step)
+            self.assertNear(others[-1].wall_time, time.time(), 60)
+        file.close()
+
+    def test_a_folder_that_cannot_be_made(self):
+        with self.assertRaisesRegex(folders.OutputError, "^summaries could not be "):
+            summary.write_scalars("/proc/nope", {"loss": 2.5}, 7)
 
     def test_write_scalars(self):
         directory = self.create_tempdir().full_path

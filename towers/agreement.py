@@ -32,7 +32,7 @@ Values = dict[str, np.ndarray]
 # Every algorithm, one that works in shards, and one that is chosen by size in bytes.
 SPECS = (*REDUCTIONS, "xring#2", "pscpu:1k:xring")
 
-_COLUMNS = "{:17}  {:30} {:>6}  {:>8}  {:>8}  {:30}  {}"
+_COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
 HEADING = _COLUMNS.format(
     "variable_update",
     "all_reduce_spec, packing",
@@ -169,7 +169,8 @@ def cases(
     for name in names or modes:
         for count in num_towers:
             if modes[name].exchanges and hasattr(modes[name], "replicas"):
-                found += [Case(name, count, exchange) for exchange in choices]
+                own = choices if count > 1 else choices[:1]  # alone, none has a say
+                found += [Case(name, count, exchange) for exchange in own]
             else:
                 found.append(Case(name, count))
     return found
@@ -261,7 +262,9 @@ def _steps(
 ) -> Iterator[dict[Any, np.ndarray]]:
     """The variables' values before the first step and after each."""
     config = placement_lib.session_config(train.placement)
-    with v1.Session(graph=train.graph, config=config) as session:
+    # Several of these run in turns, so none may become the default session.
+    session = v1.Session(graph=train.graph, config=config)
+    try:
         with train.graph.as_default():
             loop.start(train, session, lambda session: None)
         step = session.make_callable(train.step)
@@ -270,6 +273,8 @@ def _steps(
         for _ in range(num_steps):
             step()
             yield read()
+    finally:
+        session.close()
 
 
 def _outcome(

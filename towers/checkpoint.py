@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from towers.folders import OutputError, first_line
+
 v1 = tf.compat.v1
 
 _NAME = "model.ckpt"  # of the files, up to the step
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(OutputError):
     """A checkpoint could not be written; the ones before it are whole."""
 
 
@@ -69,7 +71,7 @@ class Checkpoints:
             last = latest(self._directory)
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to "
-                f"{self._directory} ({_first_line(error)}); "
+                f"{self._directory} ({first_line(error)}); "
                 + (f"the last whole one is {last}" if last else "there is none before")
             ) from error
         self._saved_step = step
@@ -94,7 +96,7 @@ class Checkpoints:
             except tf.errors.OpError as error:
                 # Names and shapes were compared before: the file itself is broken.
                 self._log(
-                    f"Checkpoint {path} cannot be read ({_first_line(error)}); "
+                    f"Checkpoint {path} cannot be read ({first_line(error)}); "
                     "falling back to the one before."
                 )
                 continue
@@ -190,7 +192,3 @@ def _step_of(path: str) -> int:
     """The global step in a checkpoint's name; -1 if there is none."""
     found = re.search(r"-(\d+)$", path)
     return int(found.group(1)) if found else -1
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -32,6 +32,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Devices", str(list(parts.placement.towers))),
         ("NUMA bind", "False"),
         ("Data format", parts.options.data_format),
+        ("Compute dtype", f"{parts.options.dtype.name}, variables float32"),
         ("Optimizer", parts.update.optimizer),
         ("Variables", parts.options.variable_update),
         *([("AllReduce", spec)] if spec else []),

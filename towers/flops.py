@@ -73,7 +73,9 @@ _COUNTS = {
 }
 
 
-def measure_peak(placement: Placement, *, seconds: float = 0.15) -> float:
+def measure_peak(
+    placement: Placement, dtype: tf.DType = tf.float32, *, seconds: float = 0.15
+) -> float:
     """FLOP/s that the placement's devices reach together.
 
     Logical CPU devices share the machine's cores, so one of them stands for all; of
@@ -81,15 +83,16 @@ def measure_peak(placement: Placement, *, seconds: float = 0.15) -> float:
 
     Args:
       placement: of the towers.
+      dtype: that they compute in.
       seconds: how long each of the two kernels is measured.
     """
     gpu = placement.kind == "gpu"
     size, image = (8192, 64) if gpu else (1536, 28)
     with tf.Graph().as_default() as graph:
         with tf.device(placement.towers[0]):
-            a = v1.get_local_variable("a", [size, size], use_resource=True)
-            x = v1.get_local_variable("x", [32, image, image, 256], use_resource=True)
-            w = v1.get_local_variable("w", [3, 3, 256, 256], use_resource=True)
+            a = _numbers("a", [size, size], dtype)
+            x = _numbers("x", [32, image, image, 256], dtype)
+            w = _numbers("w", [3, 3, 256, 256], dtype)
             kernels = [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
             # A fetched number waits for the GPU; an operation does not.
             ends = [tf.reshape(kernel, [-1])[0] for kernel in kernels]
@@ -105,6 +108,15 @@ def measure_peak(placement: Placement, *, seconds: float = 0.15) -> float:
                 for flops, end in zip(work, ends)
             ]
     return max(rates) * (len(placement.towers) if gpu else 1)
+
+
+def _numbers(name: str, shape: list[int], dtype: tf.DType) -> tf.Tensor:
+    """Something in the device's memory that TensorFlow cannot fold away."""
+    start = v1.random_uniform_initializer(-1.0, 1.0, seed=1)
+    variable = v1.get_local_variable(
+        name, shape, dtype, initializer=start, use_resource=True
+    )
+    return variable.read_value()
 
 
 def _fastest(run, seconds: float) -> float:

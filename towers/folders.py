@@ -1,9 +1,41 @@
-"""Folders that a run is to write into, looked at before it starts."""
+"""What a run writes: places looked at before it starts, failures in a sentence."""
 
 import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+class OutputError(RuntimeError):
+    """Something could not be written; what was written before is whole."""
+
+
+@contextlib.contextmanager
+def writing(what: str, path: str) -> Iterator[None]:
+    """Makes one sentence of whatever writing inside fails with.
+
+    Args:
+      what: is written, in the plural.
+      path: where.
+
+    Raises:
+      OutputError: the disk is full, or the folder is gone.
+    """
+    try:
+        yield
+    # TensorFlow's event writer raises an IndexError when a file becomes too large.
+    except (OSError, IndexError, tf.errors.OpError) as error:
+        raise OutputError(
+            f"{what} could not be written to {path} ({first_line(error)})"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """The beginning of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def check(flag: str, directory: str, num_bytes: int = 0) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers import precision
 from towers import tower as tower_lib
 from towers.inputs import Batch, Feed
 from towers.optimizer import Update
@@ -29,6 +30,7 @@ class Options:
     Attributes:
       batch_size: examples per tower and step.
       data_format: `NHWC` or `NCHW`.
+      dtype: of activations and of the weights as layers read them.
       seed: of initial values and dropout.
       variable_update: a row of `variable_update.VARIABLE_UPDATES`.
       exchange: how replicas' gradients are reduced.
@@ -37,6 +39,7 @@ class Options:
 
     batch_size: int
     data_format: str = "NHWC"
+    dtype: tf.DType = tf.float32
     seed: int = 1234
     variable_update: str = "parameter_server"
     exchange: Exchange = Exchange()  # noqa: RUF009 - frozen
@@ -117,6 +120,7 @@ def build(
             model=model,
             num_classes=source.num_classes,
             data_format=options.data_format,
+            dtype=options.dtype,
             seed=options.seed,
         )
         seen = _examples_seen(feed.batches, placement.master, joined=mode.exchanges)
@@ -181,6 +185,7 @@ def stamp_towers(
         tf.TensorSpec(labels.shape, labels.dtype),
         create=variables.create,
     )
+    cast = precision.Casts()
     towers = [
         tower_lib.stamp(
             template,
@@ -188,7 +193,10 @@ def stamp_towers(
             scope=f"{scope}_{index}",
             device=device,
             inputs={**batch._asdict(), "total_weight": total_weights[index]},
-            reads={name: variables.read(name, index) for name in template.reads},
+            reads={
+                name: cast(variables.read(name, index), dtype)
+                for name, dtype in template.reads.items()
+            },
         )
         for index, (device, batch) in enumerate(
             zip(variables.placement.towers, batches)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers import trace
+from towers import folders, summary, trace
 from towers.checkpoint import Checkpoints
 from towers.graph import TrainGraph
 from towers.loop import Hook
@@ -181,21 +181,18 @@ class Evaluate(Every):
 class WriteSummaries(Every):
     """Writes TensorBoard summaries."""
 
-    def __init__(self, train, summary: tf.Tensor, directory: str, *, steps: int):
+    def __init__(self, train, text: tf.Tensor, directory: str, *, steps: int):
         super().__init__(train, steps=steps)
         self._directory = directory
         self._graph = train.graph
-        self._fetch = (train.step, summary)
+        self._fetch = (train.step, text)
         self._global_step = train.global_step
         self._step = 0
 
-    def begin(self):
-        """Opens the file."""
-        self._writer = v1.summary.FileWriter(self._directory, self._graph)
-
     def after_create_session(self, session, coord):
-        """Notes where the loop starts."""
+        """Opens the file, notes where the loop starts."""
         self._step = int(session.run(self._global_step))
+        self._file = summary.EventFile(self._directory, self._step, self._graph)
 
     def before_run(self, run_context):
         """Asks for the summary when this step is due."""
@@ -203,12 +200,11 @@ class WriteSummaries(Every):
         return v1.train.SessionRunArgs(self._fetch) if due else None
 
     def after_run(self, run_context, run_values):
-        """Writes it, where a reader and a run that breaks off find it at once."""
+        """Writes it."""
         self._step += 1
         if run_values.results is not None:
-            step, summary = run_values.results
-            self._writer.add_summary(summary, step)
-            self._writer.flush()
+            step, text = run_values.results
+            self._file.add(v1.Summary.FromString(text), step)
 
     def after_steps(self, step, losses, seconds):
         """Notes where the loop is."""
@@ -216,7 +212,7 @@ class WriteSummaries(Every):
 
     def end(self, session):
         """Closes the file."""
-        self._writer.close()
+        self._file.close()
 
 
 class TraceStep(Hook):
@@ -253,7 +249,8 @@ class TraceStep(Hook):
         """Writes the file."""
         self._step += 1
         if self._step == self._wanted:
-            trace.write(self._path, run_values.run_metadata)
+            with folders.writing("events of the trace", self._path):
+                trace.write(self._path, run_values.run_metadata)
 
     def after_steps(self, step, losses, seconds):
         """Notes where the loop is."""

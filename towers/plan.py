@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from towers import folders, graph, inputs, placement, spec
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
+from towers.precision import COMPUTE_DTYPES
 from towers.reduction import REDUCTIONS
 from towers.variable_update import Exchange
 
@@ -114,6 +115,7 @@ def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
         options=graph.Options(
             batch_size=batch_size,
             data_format=_data_format(config.model.data_format, where.kind),
+            dtype=COMPUTE_DTYPES[config.model.compute_dtype],
             seed=config.training.tf_random_seed,
             variable_update=config.variables.variable_update,
             exchange=exchange,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers import all_reduce, spec
+from towers import all_reduce, precision, spec
 from towers.tower import Gradient
 
 Shares = Sequence[tf.Tensor]  # one gradient, of each tower
@@ -163,8 +163,8 @@ def mean(
         elif any(present):
             dense.append(index)
     found = (reduce_all or each(at_first_destination))(
-        [by_variable[index] for index in dense],
-        [destinations[index] for index in dense],
+        [precision.widen(by_variable[i], destinations[i]) for i in dense],
+        [destinations[i] for i in dense],
     )
     for index, copies in zip(dense, found):
         means[index] = copies
@@ -177,7 +177,7 @@ def _join_rows(
     """Sparse gradients stay sparse: rows side by side; the update adds equal rows."""
     with tf.device(destinations[0]):
         joined = tf.IndexedSlices(
-            values=tf.concat([s.values for s in shares], 0),
+            values=tf.cast(tf.concat([s.values for s in shares], 0), tf.float32),
             indices=tf.concat([s.indices for s in shares], 0),
             dense_shape=shares[0].dense_shape,
         )

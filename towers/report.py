@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from towers import folders
+
 RULE = "-" * 64
 
 
@@ -134,7 +136,10 @@ class BenchmarkLog:
             **facts,
         }
         path = os.path.join(self._directory, "benchmark_run.log")
-        with open(path, "w", encoding="utf-8") as file:
+        with (
+            folders.writing("measurements", path),
+            open(path, "w", encoding="utf-8") as file,
+        ):
             json.dump(facts, file, indent=2, default=str)
 
     def metric(
@@ -152,7 +157,10 @@ class BenchmarkLog:
             "extras": extras,
         }
         path = os.path.join(self._directory, "metric.log")
-        with open(path, "a", encoding="utf-8") as file:
+        with (
+            folders.writing("measurements", path),
+            open(path, "a", encoding="utf-8") as file,
+        ):
             file.write(json.dumps(line) + "\n")
 
 

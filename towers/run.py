@@ -13,6 +13,7 @@ from towers import (
     device_loop,
     evaluate,
     flops,
+    folders,
     graph,
     hooks,
     loop,
@@ -35,7 +36,7 @@ def train(parts: Plan, console: Console) -> int:
 
     Raises:
       ValueError: model and data, or model and checkpoint, do not fit.
-      hooks.NanLossError, checkpoint.CheckpointError: the run had to stop.
+      hooks.NanLossError, folders.OutputError: the run had to stop.
     """
     return _Training(parts, console).run()
 
@@ -83,7 +84,8 @@ class _Training:
         if output.graph_file:
             folder, name = os.path.split(os.path.abspath(output.graph_file))
             text = name.endswith("txt")
-            tf.io.write_graph(built.graph, folder, name, as_text=text)
+            with folders.writing("nodes of the graph", output.graph_file):
+                tf.io.write_graph(built.graph, folder, name, as_text=text)
         built.graph.finalize()
 
     def run(self) -> int:
@@ -220,7 +222,7 @@ class _Training:
             flops.of_graph(self._built.graph, "tower_0/")
             / self._parts.options.batch_size
         )
-        peak = flops.measure_peak(self._parts.placement)
+        peak = flops.measure_peak(self._parts.placement, self._parts.options.dtype)
         self._console(
             f"MFU: {100 * rate * work / peak:.1f} % "
             f"({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
@@ -278,6 +280,7 @@ def eval_task(parts: Plan) -> Task:
         num_classes=parts.source.num_classes,
         training=False,
         data_format=parts.options.data_format,
+        dtype=parts.options.dtype,
         seed=parts.options.seed,
     )
 

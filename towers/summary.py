@@ -1,7 +1,12 @@
 """TensorBoard summaries by verbosity."""
 
+import os
+import socket
+import time
+
 import tensorflow as tf
 
+from towers import folders
 from towers.graph import TrainGraph
 
 v1 = tf.compat.v1
@@ -54,15 +59,51 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.HistogramSummary(tag=tag, values=values)
 
 
+class EventFile:
+    """A file that TensorBoard reads; what is added is on disk at once.
+
+    TensorFlow's `FileWriter` names files by the second, so that a later one may replace
+    an earlier, and fails on a thread of its own.
+
+    Args:
+      directory: made if there is none.
+      step: the first that summaries are added for.
+      graph: to be shown beside them.
+
+    Raises:
+      folders.OutputError: from any method, when the disk is full.
+    """
+
+    def __init__(self, directory: str, step: int, graph: tf.Graph | None = None):
+        self._directory = directory
+        second, host = int(time.time()), socket.gethostname()
+        name = f"events.out.tfevents.{second:010d}.{host}.{os.getpid()}.{step:012d}"
+        with folders.writing("summaries", directory):
+            os.makedirs(directory, exist_ok=True)
+            self._writer = tf.io.TFRecordWriter(os.path.join(directory, name))
+        self._add(file_version="brain.Event:2")
+        if graph is not None:
+            nodes = graph.as_graph_def(add_shapes=True)
+            self._add(graph_def=nodes.SerializeToString())
+
+    def add(self, summary: v1.Summary, step: int) -> None:
+        """Appends the summary of a step."""
+        self._add(summary=summary, step=step)
+
+    def close(self) -> None:
+        """Nothing is added after this."""
+        self._writer.close()
+
+    def _add(self, **event) -> None:
+        text = v1.Event(wall_time=time.time(), **event).SerializeToString()
+        with folders.writing("summaries", self._directory):
+            self._writer.write(text)
+            self._writer.flush()
+
+
 def write_scalars(directory: str, values: dict[str, float], step: int) -> None:
-    """Appends scalars at a step to a directory's event files."""
-    # A file is named after the second; without the step a later one would replace it.
-    suffix = f".{step:012d}"
-    with (
-        tf.Graph().as_default(),
-        v1.summary.FileWriter(directory, filename_suffix=suffix) as writer,
-    ):
-        summary = v1.Summary(
-            value=[v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
-        )
-        writer.add_summary(summary, step)
+    """Writes scalars at a step into a file of their own."""
+    file = EventFile(directory, step)
+    parts = [v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
+    file.add(v1.Summary(value=parts), step)
+    file.close()

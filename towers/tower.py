@@ -73,7 +73,7 @@ class Template:
     Attributes:
       graph_def: its nodes, without the unused ones.
       trainable: names of the trainable variables, in order of creation.
-      reads: names of all variables that it reads.
+      reads: the variables that it reads, each with the dtype in which it does.
       loss: name of the loss tensor.
       gradients: per trainable variable the names of one tensor, of the three of an
         `IndexedSlices`, or none.
@@ -84,7 +84,7 @@ class Template:
 
     graph_def: v1.GraphDef
     trainable: tuple[str, ...]
-    reads: tuple[str, ...]
+    reads: dict[str, tf.DType]
     loss: str
     gradients: tuple[tuple[str, ...], ...]
     statistics: tuple[tuple[StatisticRule, str], ...]
@@ -178,7 +178,13 @@ class _Variables:
             self.reads[name] = read
             if trainable:
                 self.trainable[name] = read
-        return self.reads[name]
+        found = self.reads[name]
+        if found.dtype != dtype:
+            raise ValueError(
+                f"variable {name!r} is read as {tf.as_dtype(dtype).name} and as "
+                f"{found.dtype.name}; a variable is read in one dtype"
+            )
+        return found
 
 
 def _check_repeatable(graph: tf.Graph) -> None:
@@ -227,7 +233,11 @@ def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Temp
     return Template(
         graph_def=graph_def,
         trainable=tuple(variables.trainable),
-        reads=tuple(name for name in variables.reads if f"read/{name}" in kept),
+        reads={
+            name: read.dtype
+            for name, read in variables.reads.items()
+            if f"read/{name}" in kept
+        },
         loss=loss.name,
         gradients=gradient_names,
         statistics=statistic_names,

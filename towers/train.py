@@ -11,14 +11,16 @@ import tensorflow as tf
 import models
 from flags import parse
 from towers import explain, inputs, plan, run, watch
-from towers.checkpoint import CheckpointError
+from towers.folders import OutputError
 from towers.hooks import NanLossError
 from towers.optimizer import OPTIMIZERS
+from towers.precision import COMPUTE_DTYPES
 from towers.progress import Console
 from towers.variable_update import VARIABLE_UPDATES
 
 # Flag -> the table that its values are names in.
 CHOICES = {
+    "compute_dtype": COMPUTE_DTYPES,
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
     "variable_update": VARIABLE_UPDATES,
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error.errors, status=2)
     except ValueError as error:
         return _refuse([str(error)], status=2)
-    except (NanLossError, CheckpointError) as error:
+    except (NanLossError, OutputError) as error:
         return _refuse([str(error)], status=1)
     except KeyboardInterrupt:  # before the first step; later it ends the loop
         return _refuse(["interrupted before the first step"], status=130)
