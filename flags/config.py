@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from flags import field, sections, tf_cnn_benchmarks
+from flags import comparison, field, sections, tf_cnn_benchmarks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class VerifyConfig:
     model: sections.Model
     data: sections.Data
     optimizer: sections.Optimizer
-    verify: sections.Verify
+    verify: comparison.Verify
 
 
 # Every program's.

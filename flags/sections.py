@@ -357,55 +357,6 @@ class Output:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Verify:
-    """Which ways to train are compared with one tower, and for how long."""
-
-    num_towers: tuple[int, ...] = field(
-        (),
-        "numbers of towers; batch_size is per tower of the largest, and all share the "
-        "batch of that",
-        unset="1,2,4, or as many of these as there are GPUs",
-        must=AT_LEAST_1,
-    )
-    variable_update: tuple[str, ...] = field(
-        (), "modes of how variables and gradients meet", unset="all"
-    )
-    all_reduce_spec: tuple[str, ...] = field(
-        (),
-        "reductions of the replicas' gradients",
-        unset="each algorithm, one in two shards, and one by size",
-    )
-    gradient_repacking: tuple[int, ...] = field(
-        (0, 2),
-        "packs that replicas reduce all gradients as; 0 reduces each by itself",
-        must=AT_LEAST_0,
-    )
-    agg_small_grads_max_bytes: tuple[int, ...] = field(
-        (0, 1024),
-        "bytes up to which replicas join gradients before they reduce them; 0 joins "
-        "none",
-        must=AT_LEAST_0,
-    )
-    num_steps: int = field(5, "steps to compare", must=AT_LEAST_1)
-    bound: float = field(
-        1e-5,
-        "largest difference that is no difference, relative to a variable's largest "
-        "element",
-        must=ABOVE_0,
-    )
-    device: str = field(
-        "auto",
-        "what the towers run on; auto is GPUs if there are any, else the CPU",
-        choices=("cpu", "gpu", "auto"),
-    )
-    tf_random_seed: int = field(
-        1234,
-        "seed of the initial values, of shuffling, augmentation and dropout",
-        must=AT_LEAST_0,
-    )
-
-
 def parse_schedule(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Reads a `piecewise_learning_rate_schedule`.
 

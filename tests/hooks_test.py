@@ -260,13 +260,14 @@ class WriteSummariesTest(tf.test.TestCase):
 
 
 class FullDiskTest(parameterized.TestCase):
-    """Files of more than 4 kB cannot be written."""
+    """From step 2 on, files of more than 4 kB cannot be written."""
 
-    def _run(self, around, made):
+    def _run(self, made, hook):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        limit = (4096, before[1])
+        fill = _Do(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit), at=2)
         try:
-            _run(made, around, 3)
+            _run(made, [fill, hook], 5)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -275,21 +276,21 @@ class FullDiskTest(parameterized.TestCase):
         directory = self.create_tempdir().full_path
         with made.train.graph.as_default():
             merged = summary.build(made.train, 1)
-        hook = hooks.WriteSummaries(made.train, merged, directory, steps=2)
+        hook = hooks.WriteSummaries(made.train, merged, directory, steps=3)
         with self.assertRaisesRegex(
             folders.OutputError, f"^summaries could not be written to {directory} "
         ):
-            self._run([hook], made)
-        self.assertEqual(made.session.run(made.train.global_step), 2)
+            self._run(made, hook)
+        self.assertEqual(made.session.run(made.train.global_step), 3)
 
     def test_trace(self):
         made = _trainer()
         path = os.path.join(self.create_tempdir(), "trace.json")
-        hook = hooks.TraceStep(made.train, path, step=2)
+        hook = hooks.TraceStep(made.train, path, step=3)
         with self.assertRaisesRegex(
             folders.OutputError, f"trace .* {path} .*too large"
         ):
-            self._run([hook], made)
+            self._run(made, hook)
 
 
 class TraceStepTest(parameterized.TestCase):

@@ -47,12 +47,6 @@ FLAGS = {
 }
 
 
-VERIFY = """
-    num_towers variable_update all_reduce_spec gradient_repacking
-    agg_small_grads_max_bytes num_steps bound device tf_random_seed
-    """
-
-
 class SectionsTest(parameterized.TestCase):
     def test_the_flags_are_those_of_the_list(self):
         found = {
@@ -60,11 +54,6 @@ class SectionsTest(parameterized.TestCase):
             for section in dataclasses.fields(config.Config)
         }
         self.assertEqual(found, {name: text.split() for name, text in FLAGS.items()})
-
-    def test_the_flags_of_verify_are_those_of_the_list_and_of_three_sections(self):
-        expected = [FLAGS[name] for name in ("model", "data", "optimizer")]
-        names = " ".join([*expected, VERIFY]).split()
-        self.assertEqual(list(config.all_flags(config.VerifyConfig)), names)
 
     @parameterized.parameters(*config.KINDS)
     def test_names_are_unique_over_all_sections(self, kind):

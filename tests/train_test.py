@@ -44,7 +44,7 @@ def tiny():
     return Model(name="tiny", blocks=blocks, images=images, recipe=recipe)
 """
 
-_LAST_STEP = 2000
+_LAST_STEP = 1300
 _TINY = (
     "--model=my_models.tiny:tiny --num_gpus=4 --device=cpu --num_warmup_batches=0 "
     f"--num_batches={_LAST_STEP} --save_model_steps=50 --eval_at_end"
@@ -88,16 +88,27 @@ class _Process:
             time.sleep(0.01)
         self._process.send_signal(number)
 
+    def stop(self) -> None:
+        """Ends it, if it runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
     def send(self, number: int) -> None:
         """Sends a signal."""
         self._process.send_signal(number)
+
+    def close(self) -> None:
+        """Closes the other end of its output."""
+        self._process.stdout.close()
+        self._process.stdout = None
 
     def end(self) -> tuple[int, list[str], list[str]]:
         """Waits; the exit status, the lines printed, and those of errors."""
         out, errors = self._process.communicate(timeout=_PATIENCE)
         assert "Traceback" not in errors, errors
         errors = [line for line in errors.splitlines() if line.startswith("error:")]
-        return self._process.returncode, out.splitlines(), errors
+        return self._process.returncode, (out or "").splitlines(), errors
 
 
 def _step(path: str) -> int:
@@ -117,6 +128,7 @@ class TrainTest(absltest.TestCase):
         # One run that nobody disturbs, whose checkpoints the tests start from.
         cls.straight = os.path.join(cls.folder, "straight")
         cls.straight_run = _Process(cls.folder, *_TINY, "--train_dir=straight")
+        cls.addClassCleanup(cls.straight_run.stop)
         cls.straight_end = None
 
     def _straight(self):
@@ -127,8 +139,13 @@ class TrainTest(absltest.TestCase):
         self.assertEqual((status, errors), (0, []))
         return lines
 
+    def _start(self, *flags, **options):
+        process = _Process(self.folder, *flags, **options)
+        self.addCleanup(process.stop)
+        return process
+
     def _run(self, *flags, **options):
-        return _Process(self.folder, *flags, **options).end()
+        return self._start(*flags, **options).end()
 
     def _copy(self, name):
         """A folder with the newest checkpoints of the undisturbed run."""
@@ -169,7 +186,7 @@ class TrainTest(absltest.TestCase):
         flags = [*_TINY, "--train_dir=signals"]
         stopped = 0
         for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            process = _Process(self.folder, *flags)
+            process = self._start(*flags)
             if stopped:
                 process.line(f"Resuming from signals/model.ckpt-{stopped}\n")
             process.kill_after(number, directory, stopped + 60)
@@ -184,10 +201,10 @@ class TrainTest(absltest.TestCase):
             self.assertBetween(step, stopped + 60, _LAST_STEP - 1)
             stopped = step
         for seed in (1, 2):
-            process = _Process(self.folder, *flags)
+            process = self._start(*flags)
             after = random.Random(seed)
-            process.kill_after(0, directory, stopped + after.randrange(50, 300))
-            time.sleep(after.random() / 10)
+            process.kill_after(0, directory, stopped + after.randrange(20, 150))
+            time.sleep(after.random() / 20)
             process.send(signal.SIGKILL)
             self.assertEqual(process.end()[0], -signal.SIGKILL)
             newest = _step(checkpoint.latest(directory))
@@ -202,12 +219,20 @@ class TrainTest(absltest.TestCase):
         self._assert_same_end(directory)
 
     def test_interrupted_before_the_first_step(self):
-        process = _Process(self.folder, "--model=resnet110", "--num_gpus=2")
+        process = self._start("--model=resnet110", "--num_gpus=2")
         process.line("Generating training model")
         process.send(signal.SIGINT)
         status, _, errors = process.end()
         self.assertEqual(status, 130)
         self.assertLessEqual(len(errors), 1)
+
+    def test_nobody_reads_the_lines(self):
+        """As in `python -m towers.train | head -1`."""
+        process = self._start(*_TINY, "--train_dir=nobody")
+        process.line("Generating training model")
+        process.close()
+        status, _, errors = process.end()
+        self.assertEqual((status, errors), (1, []))
 
     def test_evaluation_alone(self):
         flags = self._copy("evaluation")
@@ -218,7 +243,11 @@ class TrainTest(absltest.TestCase):
     def test_a_loss_that_is_no_number(self):
         flags = self._copy("nan")
         longer = [flag for flag in _TINY if "num_batches" not in flag]
-        longer += [flags, "--num_batches=3000", "--init_learning_rate=1e30"]
+        longer += [
+            flags,
+            f"--num_batches={2 * _LAST_STEP}",
+            "--init_learning_rate=1e30",
+        ]
         status, _, errors = self._run(*longer)
         self.assertEqual(status, 1)
         self.assertLen(errors, 1)
@@ -237,14 +266,15 @@ class TrainTest(absltest.TestCase):
         status, _, errors = self._run(
             *longer,
             flags,
-            "--num_batches=3000",
+            f"--num_batches={2 * _LAST_STEP}",
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
         )
         self.assertEqual(status, 1)
         self.assertLen(errors, 1)
         self.assertRegex(
             errors[0],
-            r"^error: the checkpoint of step 2050 could not be written to full \(.*\); "
+            rf"^error: the checkpoint of step {_LAST_STEP + 50} could not be written to "
+            r"full \(.*\); "
             rf"the last whole one is full/model.ckpt-{_LAST_STEP}$",
         )
         self._assert_same_end(os.path.join(self.folder, "full"))

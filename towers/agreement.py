@@ -59,8 +59,7 @@ class Subject:
       bound: the largest difference that is none, relative to a variable's largest
         element.
       device: `cpu`, `gpu` or `auto`, as `placement.local` has it.
-      data_format: `NHWC` or `NCHW`.
-      seed: of initial values and dropout.
+      options: of every train graph, but what the case decides.
     """
 
     model: Any
@@ -70,8 +69,7 @@ class Subject:
     num_steps: int = 5
     bound: float = 1e-5
     device: str = "cpu"
-    data_format: str = "NHWC"
-    seed: int = 1234
+    options: graph.Options = graph.Options(batch_size=1)  # noqa: RUF009 - frozen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,12 +244,12 @@ def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
         subject.source,
         subject.update,
         placement=placement_lib.local(case.num_towers, kind=subject.device),
-        options=graph.Options(
+        options=dataclasses.replace(
+            subject.options,
             batch_size=subject.global_batch // case.num_towers,
-            data_format=subject.data_format,
-            seed=subject.seed,
             variable_update=case.variable_update,
             exchange=case.exchange or Exchange(),
+            limit=None,
         ),
         modes=modes,
     )
@@ -319,10 +317,10 @@ def distance(
         return np.inf, np.inf
     if not reference.size:
         return 0.0, 0.0
+    if not (np.all(np.isfinite(reference)) and np.all(np.isfinite(found))):
+        return np.inf, np.inf
     gap = np.max(np.abs(reference.astype("f8") - found))
     scale = np.max(np.abs(reference)) or reference.dtype.type(1)
-    if not (np.isfinite(gap) and np.isfinite(scale)):
-        return np.inf, np.inf
     ulp = np.spacing(scale) if reference.dtype.kind == "f" else 1
     return float(gap / ulp), float(gap / scale)
 

@@ -102,9 +102,7 @@ def build(
     """
     graph = tf.Graph()
     with graph.as_default():
-        mode = modes[options.variable_update](
-            placement, seed=options.seed, exchange=options.exchange
-        )
+        mode = _mode(modes, placement, options)
         with tf.device(placement.master):
             global_step = v1.train.create_global_step()
             position = _counter("position")
@@ -116,25 +114,20 @@ def build(
             position=now,
             limit=options.limit,
         )
-        task = Task(
-            model=model,
-            num_classes=source.num_classes,
-            data_format=options.data_format,
-            dtype=options.dtype,
-            seed=options.seed,
-        )
         seen = _examples_seen(feed.batches, placement.master, joined=mode.exchanges)
-        template, towers = stamp_towers(task, feed.batches, mode, total_weights=seen)
+        template, towers = stamp_towers(
+            _task(model, source, options), feed.batches, mode, total_weights=seen
+        )
+        variables = [mode.variables[name] for name in template.trainable]
         changes = mode.apply(towers, template.trainable, update, rate)
         changes += _follow_statistics(towers, template, mode)
-        variables = [mode.variables[name] for name in template.trainable]
         averages, follow = _moving_averages(variables, update, global_step, changes)
         with tf.device(placement.master):
             consumed = _advance(position, now, options, len(towers))
             ends = [*changes, *follow, consumed, feed.step_op]
             train_op, step = _count_step(global_step, ends)
             loss, metrics = join_shares(towers, joined=mode.exchanges)
-            penalty = update.penalty(variables)
+            total_loss = loss + update.penalty(variables)
         return TrainGraph(
             graph=graph,
             placement=placement,
@@ -145,7 +138,7 @@ def build(
             loop=None,
             step=step,
             loss=loss,
-            total_loss=loss if penalty is None else loss + penalty,
+            total_loss=total_loss,
             metrics=metrics,
             learning_rate=rate,
             global_step=global_step,
@@ -158,6 +151,16 @@ def build(
             options=options,
             num_examples=source.num_examples,
         )
+
+
+def _task(model, source, options: Options) -> Task:
+    return Task(
+        model=model,
+        num_classes=source.num_classes,
+        data_format=options.data_format,
+        dtype=options.dtype,
+        seed=options.seed,
+    )
 
 
 def stamp_towers(
@@ -226,6 +229,12 @@ def join_shares(
         for name in towers[0].metrics
     }
     return loss, metrics
+
+
+def _mode(modes, placement: Placement, options: Options):
+    """Holds the variables of the current graph."""
+    make = modes[options.variable_update]
+    return make(placement, seed=options.seed, exchange=options.exchange)
 
 
 def _examples_seen(

@@ -135,11 +135,11 @@ class Update:
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         return [_map_values(g, lambda values: values * scale) for g in gradients]
 
-    def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor | None:
+    def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor:
         """What the weight decay adds to the loss: factor / 2 x sum of squares."""
         decayed = [v for v in variables if self.decayed(v.op.name)]
         if not self.weight_decay or not decayed:
-            return None
+            return tf.constant(0.0)
         losses = []
         for variable in decayed:
             with tf.device(variable.device):

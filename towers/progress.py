@@ -136,15 +136,20 @@ class Progress(Hook):
         return self._warmup + (shown // self._every + 1) * self._every
 
     def before_run(self, run_context):
-        """Asks for the loss and the rest when this step gets a line."""
-        due = self._line_due(self._step + 1)
+        """Asks for the loss and the rest when this step gets a line.
+
+        The last step that is not timed is asked as well: TensorFlow prepares a new set
+        of fetches once, and that is not to be timed.
+        """
+        step = self._step + 1
+        due = self._line_due(step) or step == self._first_timed
         self._begun = time.perf_counter()
         return v1.train.SessionRunArgs(self._shown) if due else None
 
     def after_run(self, run_context, run_values):
         """Times the step, prints its line."""
         self._after(time.perf_counter() - self._begun, 1)
-        if run_values.results is not None:
+        if self._line_due(self._step):
             self._print_line(run_values.results)
 
     def after_steps(self, step, losses, seconds):

@@ -3,6 +3,7 @@
 python -m towers.train --num_gpus=4
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -38,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse([str(error)], status=2)
     except (NanLossError, OutputError) as error:
         return _refuse([str(error)], status=1)
+    except BrokenPipeError:  # whoever read the lines is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:  # before the first step; later it ends the loop
         return _refuse(["interrupted before the first step"], status=130)
 

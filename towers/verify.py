@@ -80,8 +80,7 @@ def _read(
         num_steps=verify.num_steps,
         bound=verify.bound,
         device=verify.device,
-        data_format=parts.options.data_format,
-        seed=verify.tf_random_seed,
+        options=parts.options,
     )
     packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
     choices = agreement.exchanges(specs, *packings)
@@ -117,7 +116,7 @@ def _compare(
     console(
         f"{subject.model.name} on {subject.source.name}: {len(wanted)} ways to train "
         f"on the same {subject.global_batch} examples in each of {subject.num_steps} "
-        f"steps, from seed {subject.seed}"
+        f"steps, from seed {subject.options.seed}"
     )
     console(agreement.HEADING)
     outcomes = []

@@ -1,0 +1,247 @@
+"""The comparison with one tower, and the faults that it must find."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
+from towers import agreement, variable_update
+from towers.agreement import Case
+from towers.optimizer import Update
+from towers.variable_update import VARIABLE_UPDATES, Exchange
+
+KERNEL = "hidden/dense/kernel"
+
+
+class _Sums(variable_update.ParameterServer):
+    """Adds the towers' gradients where it should take their mean."""
+
+    def apply(self, towers, names, update, rate):
+        """As if no tower had divided."""
+        count = float(len(towers))
+        towers = [
+            t._replace(gradients=[count * gradient for gradient in t.gradients])
+            for t in towers
+        ]
+        return super().apply(towers, names, update, rate)
+
+
+class _Stale(variable_update.Replicated):
+    """Leaves the last tower's replica as it is."""
+
+    def apply(self, towers, names, update, rate):
+        """All but the last."""
+        return super().apply(towers, names, update, rate)[:-1]
+
+
+class _OtherStart(variable_update.Replicated):
+    """Draws the second tower's initial values from another seed, and keeps them."""
+
+    def __init__(self, placement, *, seed, exchange):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._stores[1]._seed = seed + 1
+
+    def sync(self):
+        """Nothing."""
+        return tf.no_op()
+
+
+class _Mixes(variable_update.Independent):
+    """Says that it exchanges nothing, and gives all the first tower's gradients."""
+
+    def apply(self, towers, names, update, rate):
+        """The first tower's to each."""
+        return super().apply([towers[0]] * len(towers), names, update, rate)
+
+
+class _Forgets(variable_update.ParameterServer):
+    """Does not save the optimizer's slots."""
+
+    def saved(self, variables):
+        """The others."""
+        found = super().saved(variables)
+        return {n: v for n, v in found.items() if "Momentum" not in n}
+
+
+class _OtherDropout:
+    """A source whose second tower draws dropout from another seed."""
+
+    def __init__(self, source):
+        self.num_classes = source.num_classes
+        self.num_examples = source.num_examples
+        self._source = source
+
+    def feed(self, groups, **options):
+        """The first example's index, which dropout draws from, is another."""
+        feed = self._source.feed(groups, **options)
+        first, *others = feed.batches
+        others = [batch._replace(first=batch.first + 1000) for batch in others]
+        return feed._replace(batches=[first, *others])
+
+
+def _subject(**changes) -> agreement.Subject:
+    parts = dict(
+        model=trainer.dense_model(),
+        source=trainer.random_source(),
+        update=trainer.MOMENTUM,
+        global_batch=8,
+        num_steps=3,
+    )
+    return agreement.Subject(**{**parts, **changes})
+
+
+def _compare(mode: type | None = None, name="", towers=2, **changes):
+    """The outcome of one case, of a faulty mode if one is given."""
+    modes = dict(VARIABLE_UPDATES)
+    if mode:
+        name, modes["planted"] = "planted", mode
+    (outcome,) = agreement.compare(
+        _subject(**changes), [Case(name, towers)], modes=modes
+    )
+    return outcome
+
+
+def _batch_norm_model() -> Model:
+    def block(x, nn):
+        return nn.dense(nn.flatten(nn.batch_norm(x)), nn.num_classes)
+
+    return Model(
+        name="normed",
+        blocks=(("block", block),),
+        images=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+class CompareTest(parameterized.TestCase):
+    def test_every_mode_and_reduction_agrees(self):
+        wanted = agreement.cases((2,), agreement.exchanges(packs=(0,)))
+        outcomes = list(agreement.compare(_subject(), wanted))
+        self.assertEqual([outcome.case for outcome in outcomes], wanted)
+        self.assertEqual(
+            {o.case.variable_update for o in outcomes}, {*VARIABLE_UPDATES}
+        )
+        for outcome in outcomes:
+            self.assertEqual(outcome.verdict, "agrees", agreement.row(outcome))
+            self.assertLess(outcome.largest.ulps, 40)
+
+    @parameterized.parameters(
+        (_Sums, 1, KERNEL),
+        (_Stale, 1, "replica_1/" + KERNEL),
+        (_OtherStart, 0, "replica_1/" + KERNEL),
+        (_Mixes, 1, "replica_1/" + KERNEL),
+        (_Forgets, 0, KERNEL + "/Momentum"),
+    )
+    def test_finds_a_faulty_mode(self, mode, step, variable):
+        outcome = _compare(mode)
+        self.assertEqual(outcome.verdict, "DIFFERS")
+        self.assertTrue(outcome.failed)
+        self.assertEqual((outcome.first.step, outcome.first.variable), (step, variable))
+        self.assertGreater(outcome.largest.relative, 1e-4)
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_finds_a_tower_with_another_dropout_seed(self, name):
+        source = _OtherDropout(trainer.random_source())
+        outcome = _compare(name=name, source=source)
+        # Alone, the second tower draws from that seed too: it keeps its property.
+        self.assertEqual(outcome.agrees, name == "independent")
+        if not outcome.agrees:
+            self.assertEqual(outcome.first.step, 1)
+            self.assertEqual(outcome.first.variable, KERNEL)
+
+    def test_a_looser_bound_admits_more(self):
+        self.assertTrue(_compare(_Sums, bound=1e9).agrees)
+
+    def test_independent_towers_keep_to_the_schedule_of_all(self):
+        schedule = trainer.Piecewise((0.05, 0.5), (16 / 70,))  # from the third step on
+        update = Update("momentum", schedule)
+        self.assertTrue(_compare(name="independent", towers=4, update=update).agrees)
+
+    def test_batch_norm_may_differ_with_more_than_one_tower(self):
+        changes = dict(name="replicated", model=_batch_norm_model())
+        many, one = _compare(**changes), _compare(**changes, towers=1)
+        self.assertEqual(many.verdict, agreement.PER_TOWER)
+        self.assertIsNotNone(many.first)
+        self.assertFalse(many.failed)
+        self.assertEqual(one.verdict, "agrees")
+        alone = _compare(**{**changes, "name": "independent"})
+        self.assertEqual(alone.verdict, "agrees")
+        self.assertEqual(
+            agreement.summary([one, many], 1e-5),
+            "1 of 1 agree with one tower to 1e-05; 1 may differ "
+            "by design: batch norm per tower",
+        )
+
+    def test_a_fault_before_the_first_step_is_not_batch_norm(self):
+        outcome = _compare(_OtherStart, model=_batch_norm_model())
+        self.assertTrue(outcome.failed)
+
+
+class CasesTest(parameterized.TestCase):
+    def test_every_choice_with_more_than_one_tower(self):
+        choices = [Exchange("pscpu"), Exchange("xring")]
+        found = agreement.cases((1, 2), choices)
+        self.assertEqual(
+            [(c.variable_update, c.num_towers, c.reduction) for c in found],
+            [
+                ("parameter_server", 1, "-"),
+                ("parameter_server", 2, "-"),
+                ("replicated", 1, "pscpu"),
+                ("replicated", 2, "pscpu"),
+                ("replicated", 2, "xring"),
+                ("independent", 1, "-"),
+                ("independent", 2, "-"),
+            ],
+        )
+        one = agreement.cases((2,), choices, names=["independent"])
+        self.assertEqual(one, [Case("independent", 2)])
+
+    def test_one_packing_at_a_time(self):
+        found = agreement.exchanges(["tree"], (0, 1, 3), (0, 64))
+        self.assertEqual(
+            [Case("replicated", 2, exchange).reduction for exchange in found],
+            ["tree", "tree, 1 pack", "tree, 3 packs", "tree, joined to 64 bytes"],
+        )
+
+
+class DistanceTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ([1.0, 4.0], [1.0, 4.0], 0.0, 0.0),
+        ([1.0, 4.0], [1.0 + 2.0**-21, 4.0], 1.0, 2.0**-23),
+        ([0.0], [0.5], 2.0**22, 0.5),
+        ([1.0], [np.nan], np.inf, np.inf),
+        ([np.inf], [np.inf], np.inf, np.inf),
+        ([1.0], [1.0, 1.0], np.inf, np.inf),
+        ([], [], 0.0, 0.0),
+    )
+    def test_of_the_largest_element(self, one, other, ulps, relative):
+        arrays = np.array(one, "f4"), np.array(other, "f4")
+        self.assertEqual(agreement.distance(*arrays), (ulps, relative))
+
+    def test_of_counters_and_of_nothing(self):
+        self.assertEqual(agreement.distance(np.int64(4), np.int64(5)), (1.0, 0.25))
+        self.assertEqual(agreement.distance(np.float32(1), None), (np.inf, np.inf))
+
+
+class WordsTest(absltest.TestCase):
+    def test_the_row_and_the_sentence_name_the_first_difference(self):
+        first = agreement.Difference(2, "replica_1/logits/kernel", 8e6, 0.5)
+        case = Case("replicated", 4, Exchange("xring#2"))
+        wrong = agreement.Outcome(case, first, first)
+        none = agreement.Difference(0, "", 0.0, 0.0)
+        right = agreement.Outcome(Case("parameter_server", 4), none, None)
+        self.assertEqual(
+            agreement.row(wrong).split(),
+            "replicated xring#2 4 8e+06 5.0e-01 step 2, replica_1/logits/kernel "
+            "DIFFERS".split(),
+        )
+        self.assertEqual(
+            agreement.summary([right, wrong], 1e-5),
+            "1 of 2 agree with one tower to 1e-05; replicated (xring#2) with 4 towers "
+            "differs from step 2 on, first in replica_1/logits/kernel",
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,101 @@
+"""The command that proves the mean, from its flags to its exit status."""
+
+import contextlib
+import io
+import subprocess
+import sys
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+from models.model import Model
+from tests import trainer
+from towers import variable_update, verify
+
+_OWN = "--model=tests.verify_test:own"
+_SMALL = ("--device=cpu", "--num_towers=1,2", "--batch_size=4", "--num_steps=2")
+
+
+def own() -> Model:
+    """A user's model."""
+    return trainer.dense_model("own")
+
+
+class _Sums(variable_update.Replicated):
+    """Adds the towers' gradients where it should take their mean."""
+
+    def apply(self, towers, names, update, rate):
+        """As if no tower had divided."""
+        towers = [
+            t._replace(gradients=[2.0 * gradient for gradient in t.gradients])
+            for t in towers
+        ]
+        return super().apply(towers, names, update, rate)
+
+
+def _run(*arguments: str) -> tuple[int, list[str], list[str]]:
+    """Exit status, lines printed, and lines of errors."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = verify.main(["verify", *arguments])
+    return status, out.getvalue().splitlines(), err.getvalue().splitlines()
+
+
+class VerifyTest(parameterized.TestCase):
+    def test_the_command(self):
+        flags = ["--all_reduce_spec=xring", "--gradient_repacking=3"]
+        flags += ["--agg_small_grads_max_bytes=64"]
+        flags += ["--variable_update=replicated", "--data_name=digits"]
+        command = [sys.executable, "-m", "towers.verify", *_SMALL, *flags]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        heading, names, *rows, last = done.stdout.splitlines()
+        self.assertStartsWith(heading, "lenet on digits")
+        self.assertStartsWith(names, "variable_update ")
+        self.assertLen(rows, 3)
+        self.assertRegex(rows[1], r"^replicated +xring, 3 packs +2 .* agrees$")
+        self.assertEqual(last, "3 of 3 agree with one tower to 1e-05")
+
+    def test_a_users_own_model_and_a_mode_that_sums(self):
+        flags = [_OWN, *_SMALL, "--all_reduce_spec=tree", "--gradient_repacking=0"]
+        flags += ["--agg_small_grads_max_bytes=0", "--optimizer=sgd"]
+        status, lines, errors = _run(*flags)
+        self.assertEqual((status, errors), (0, []))
+        self.assertEqual(lines[-1], "6 of 6 agree with one tower to 1e-05")
+        faulty = {"replicated": _Sums}
+        with mock.patch.dict(variable_update.VARIABLE_UPDATES, faulty):
+            status, lines, errors = _run(*flags, "--num_towers=2")
+        self.assertEqual((status, errors), (1, []))
+        self.assertEqual(
+            lines[-1],
+            "2 of 3 agree with one tower to 1e-05; replicated (tree) with 2 towers "
+            "differs from step 1 on, first in hidden/dense/kernel",
+        )
+
+    @parameterized.parameters(
+        (["--num_towers=0"], "--num_towers=0: must be at least 1"),
+        (["--variable_update=replicate"], "--variable_update=replicate: no such"),
+        (["--model=lenett"], "--model=lenett: no such model"),
+        (["--all_reduce_spec=pscpu,ring"], "--all_reduce_spec=ring: at character 1"),
+        (["--num_towers=2,3", "--batch_size=3"], "--num_towers=2,3: 2 towers cannot"),
+        (["--device=gpu"], "--num_towers=4: 4 GPUs asked for, but"),
+        (["--train_dir=d"], "--train_dir: is a flag of python -m towers.train"),
+        (["--num_gpus=2"], "--num_gpus: is a flag of python -m towers.train"),
+        (["--noeval"], "--eval: is a flag of python -m towers.train"),
+        (["stray"], "stray: stray argument"),
+        (
+            ["--variable_update=independent", "--all_reduce_spec=tree"],
+            "--all_reduce_spec=tree: needs replicated in --variable_update",
+        ),
+    )
+    def test_bad_input_is_one_sentence_and_status_2(self, flags, beginning):
+        with mock.patch.object(verify.tf.config, "list_physical_devices") as devices:
+            devices.return_value = []
+            status, lines, errors = _run(_OWN, *flags)
+        self.assertEqual((status, lines), (2, []))
+        (error,) = errors
+        self.assertStartsWith(error, f"error: {beginning}")
+
+
+if __name__ == "__main__":
+    absltest.main()
