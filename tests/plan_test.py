@@ -2,11 +2,12 @@
 
 import dataclasses
 import os
+import shutil
 import tempfile
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import config
@@ -37,7 +38,8 @@ class PlanTest(parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.data_dir = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
+        cls.data_dir = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.data_dir)
 
     def _make(self, model=None, **settings):
         settings = {"device": "cpu", **settings}

@@ -1,13 +1,17 @@
 """Whole runs in this process, from settings to checkpoints, on the digits."""
 
+import atexit
+import functools
 import io
 import os
 import re
+import shutil
+import tempfile
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config
 from models.model import Images, Model, Recipe, Schedule
@@ -42,14 +46,16 @@ def small_model() -> Model:
     )
 
 
+@functools.cache
+def _data_dir() -> str:
+    """Where this process prepares the digits."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
 class Runs(parameterized.TestCase):
     """A test case with a `--train_dir`, `directory`."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.data_dir = os.path.join(absltest.get_default_test_tmpdir(), "digits")
-        os.makedirs(cls.data_dir, exist_ok=True)
 
     def setUp(self):
         super().setUp()
@@ -63,7 +69,7 @@ class Runs(parameterized.TestCase):
         stream = stream or io.StringIO()
         settings = {"device": "cpu", "data_name": "digits", **settings}
         get_model = get_model or (lambda name: small_model())
-        with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": self.data_dir}):
+        with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": _data_dir()}):
             parts = plan.make(config.make(**settings), get_model)
             act = (
                 watch.evaluate_checkpoints

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
 from unittest import mock
 
@@ -20,13 +21,13 @@ class WatchTest(runs.Runs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.trained = os.path.join(absltest.get_default_test_tmpdir(), "trained")
+        cls.trained = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.trained)
         cls.lines = None
 
     def setUp(self):
         super().setUp()
         if self.lines is None:
-            shutil.rmtree(self.trained, ignore_errors=True)
             type(self).lines = self.run_flags(
                 num_gpus=2,
                 num_epochs=1.0,
