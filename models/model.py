@@ -43,10 +43,18 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
 
     Returns:
       What the last of them returns.
+
+    Raises:
+      ValueError: a block does not fit what it reads; the sentence names it.
     """
     for name, block in blocks:
         with tf.compat.v1.variable_scope(name):
-            x = block(x, nn)
+            try:
+                x = block(x, nn)
+            except ValueError as error:
+                shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
+                reason = str(error).strip().splitlines()[0]
+                raise ValueError(f"block {name!r} on {shapes}: {reason}") from error
     return x
 
 

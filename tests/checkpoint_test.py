@@ -177,6 +177,18 @@ class CheckpointTest(tf.test.TestCase):
             self.assertEqual(made.save(session, 1), restored)
         self.assertEqual(os.stat(path).st_mtime_ns, before)
 
+    def test_what_is_not_finite_is_not_saved(self):
+        self._save([1])
+        graph, variables, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            made.restore(session)
+            variables["b"].load(np.array([[1, np.nan], [0, 0]], "f4"), session)
+            with self.assertRaisesRegex(
+                checkpoint.CheckpointError, "b is not finite after step 2.*model.ckpt-1"
+            ):
+                made.save(session, 2)
+        self.assertEqual(self._restore()[1], 1)
+
 
 if __name__ == "__main__":
     tf.test.main()

@@ -123,5 +123,15 @@ class RecipeTest(absltest.TestCase):
         self.assertFalse(model.decay_all("stem/batch_norm_1/beta"))
 
 
+class MisfitTest(absltest.TestCase):
+    def test_a_block_that_does_not_fit_is_named_with_what_it_reads(self):
+        def wide(x, nn):
+            return x @ nn.variable("w", [7, 3])
+
+        chain = _tiny((("features", _features), ("wide", wide)))
+        with self.assertRaisesRegex(ValueError, r"block 'wide' on \(2, 4, 4, 4\): "):
+            _variables(chain.run)
+
+
 if __name__ == "__main__":
     absltest.main()

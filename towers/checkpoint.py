@@ -20,7 +20,7 @@ _NAME = "model.ckpt"  # of the files, up to the step
 
 
 class CheckpointError(OutputError):
-    """A checkpoint could not be written; the ones before it are whole."""
+    """A checkpoint was not written; the ones before it are whole."""
 
 
 class Checkpoints:
@@ -50,17 +50,25 @@ class Checkpoints:
         self._saver = v1.train.Saver(
             self._variables, max_to_keep=max_to_keep, save_relative_paths=True
         )
+        self._finite = {} if partial else _finite(self._variables)
         self._saved_step = -1
 
     def save(self, session: v1.Session, step: int) -> str:
         """Writes the checkpoint of this global step, unless it was the last one.
 
         Raises:
-          CheckpointError: the disk is full or the directory is gone.
+          CheckpointError: the disk is full or the directory is gone, or a variable
+            holds what no training can go on from.
         """
         path = os.path.join(self._directory, _NAME)
         if step == self._saved_step:
             return f"{path}-{step}"
+        broken = [name for name, fine in session.run(self._finite).items() if not fine]
+        if broken:
+            raise CheckpointError(
+                f"variable {broken[0]} is not finite after step {step}, so no "
+                f"checkpoint was written; lower the learning rate; {self._last_whole()}"
+            )
         try:
             os.makedirs(self._directory, exist_ok=True)
             with session.graph.as_default():
@@ -68,11 +76,9 @@ class Checkpoints:
                     session, path, global_step=step, write_meta_graph=False
                 )
         except (tf.errors.OpError, OSError, ValueError) as error:
-            last = latest(self._directory)
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to "
-                f"{self._directory} ({first_line(error)}); "
-                + (f"the last whole one is {last}" if last else "there is none before")
+                f"{self._directory} ({first_line(error)}); {self._last_whole()}"
             ) from error
         self._saved_step = step
         return path
@@ -112,9 +118,24 @@ class Checkpoints:
             )
         return None
 
+    def _last_whole(self) -> str:
+        last = latest(self._directory)
+        return f"the last whole one is {last}" if last else "there is none before"
+
     def _check_same(self, path: str) -> None:
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
         check_same(path, shapes, partial=self._partial)
+
+
+def _finite(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
+    """Whether each float variable holds numbers only, found where it lies."""
+    found = {}
+    for name, variable in variables.items():
+        if variable.dtype.is_floating:
+            with tf.device(variable.device), tf.name_scope("finite"):
+                fine = tf.math.is_finite(variable.read_value())
+                found[name] = tf.reduce_all(fine)
+    return found
 
 
 def check_same(

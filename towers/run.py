@@ -48,6 +48,7 @@ class _Training:
         self._parts = parts
         self._flags = parts.config
         self._console = console
+        self._evaluated_step = -1
         if parts.placement.notice:
             console(parts.placement.notice)
         console("Generating training model")
@@ -104,7 +105,8 @@ class _Training:
             around = [progress, *self._hooks(progress, begin, last_step), stop]
             step = self._loop(session, around, last_step)
             saved = self._save(session, step)
-            if stop.received is None and self._evaluate_at_end():
+            fresh = step != self._evaluated_step
+            if stop.received is None and fresh and self._evaluate_at_end():
                 self._evaluate(session, step)
             self._report_speed(progress, step)
             if stop.received is not None:
@@ -201,6 +203,7 @@ class _Training:
 
     def _evaluate(self, session: v1.Session, step: int) -> float:
         """Evaluates and reports; returns the top-1 accuracy."""
+        self._evaluated_step = step
         result = evaluate_and_report(
             self._parts,
             self._evaluation,
