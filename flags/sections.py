@@ -210,17 +210,33 @@ class Optimizer:
         unset="the recipe's",
         must=AT_LEAST_0,
     )
-    momentum: float = field(0.9, "decay of momentum's mean", must=BELOW_1)
+    momentum: float = field(0.9, "decay of the mean in momentum and lars", must=BELOW_1)
     nesterov: bool = field(True, "look ahead, as Nesterov does, in momentum")
     rmsprop_decay: float = field(0.9, "decay of RMSProp's mean square", must=BELOW_1)
     rmsprop_momentum: float = field(0.9, "momentum in RMSProp", must=BELOW_1)
     rmsprop_epsilon: float = field(1.0, "added to RMSProp's mean square", must=ABOVE_0)
-    adam_beta1: float = field(0.9, "decay of Adam's mean", must=BELOW_1)
-    adam_beta2: float = field(0.999, "decay of Adam's mean square", must=BELOW_1)
-    adam_epsilon: float = field(1e-8, "added to Adam's denominator", must=ABOVE_0)
+    adam_beta1: float = field(
+        0.9, "decay of the mean in adam, adamw and lamb", must=BELOW_1
+    )
+    adam_beta2: float = field(
+        0.999, "decay of the mean square in adam, adamw and lamb", must=BELOW_1
+    )
+    adam_epsilon: float = field(
+        1e-8, "added to the denominator of adam and adamw", must=ABOVE_0
+    )
+    lamb_epsilon: float = field(1e-6, "added to the denominator of lamb", must=ABOVE_0)
+    lars_eeta: float = field(
+        0.001,
+        "trust coefficient of lars, which scales every layer's rate",
+        must=ABOVE_0,
+    )
+    lars_epsilon: float = field(
+        0.0, "added to the denominator of the trust ratio of lars", must=AT_LEAST_0
+    )
     gradient_clip: float | None = field(
         None,
-        "size that no element of the mean gradient exceeds, weight decay included",
+        "size that no element of the mean gradient exceeds, weight decay included "
+        "where it is added to the gradient",
         unset="none",
         must=ABOVE_0,
     )
@@ -232,7 +248,8 @@ class Optimizer:
     )
     weight_decay: float | None = field(
         None,
-        "factor times variable added to the gradient, once, at the update",
+        "factor times variable added to the gradient, once, at the update; adamw takes "
+        "it from the variable, lars and lamb put it inside the trust ratio",
         unset="the recipe's",
         must=AT_LEAST_0,
     )

@@ -7,8 +7,8 @@ from absl.testing import parameterized
 from towers import optimizer
 
 v1 = tf.compat.v1
-_START = np.array([1.0, -2.0, 0.5], np.float32)
-_GRADIENTS = np.array([[1, 2, -1], [0.5, -1, 2], [-2, 1, 1]], np.float32)
+_START = np.array([[1.0, -2.0, 0.5]], np.float32)
+_GRADIENTS = np.array([[[1, 2, -1]], [[0.5, -1, 2]], [[-2, 1, 1]]], np.float32)
 
 
 def _sgd(s, rate):
@@ -47,21 +47,67 @@ def _adam(s, rate):
     return value
 
 
-_FORMULAS = {"sgd": _sgd, "momentum": _momentum, "rmsprop": _rmsprop, "adam": _adam}
+def _moments(s):
+    """Adam's corrected mean and root mean square after each gradient."""
+    mean, square = 0.0, 0.0
+    for t, g in enumerate(_GRADIENTS.astype("f8"), 1):
+        mean = s.adam_beta1 * mean + (1 - s.adam_beta1) * g
+        square = s.adam_beta2 * square + (1 - s.adam_beta2) * g**2
+        yield mean / (1 - s.adam_beta1**t), np.sqrt(square / (1 - s.adam_beta2**t))
+
+
+def _adamw(s, rate):
+    value = _START.astype("f8")
+    for mean, size in _moments(s):
+        value = value - rate * mean / (size + s.adam_epsilon)
+    return value
+
+
+def _lamb(s, rate):
+    value = _START.astype("f8")
+    for mean, size in _moments(s):
+        step = mean / (size + s.lamb_epsilon)
+        value = value - rate * np.linalg.norm(value) / np.linalg.norm(step) * step
+    return value
+
+
+def _lars(s, rate):
+    value, slot = _START.astype("f8"), 0.0
+    for g in _GRADIENTS:
+        local = s.lars_eeta * np.linalg.norm(value)
+        local /= np.linalg.norm(g) + s.lars_epsilon
+        slot = s.momentum * slot + rate * local * g
+        value = value - slot
+    return value
+
+
+_FORMULAS = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "rmsprop": _rmsprop,
+    "adam": _adam,
+    "adamw": _adamw,
+    "lars": _lars,
+    "lamb": _lamb,
+}
 
 
 class OptimizerTest(parameterized.TestCase):
     def test_every_optimizer_has_a_formula_here(self):
         self.assertEqual(sorted(_FORMULAS), sorted(optimizer.OPTIMIZERS))
 
-    @parameterized.product(name=sorted(_FORMULAS), nesterov=(True, False))
-    def test_three_steps_follow_the_formula(self, name, nesterov):
+    @parameterized.product(
+        name=sorted(_FORMULAS), nesterov=(True, False), called=(True, False)
+    )
+    def test_three_steps_follow_the_formula(self, name, nesterov, called):
         settings = optimizer.Settings(nesterov=nesterov)
         rate = 0.125
         with tf.Graph().as_default():
             variable = v1.get_variable("v", initializer=_START, use_resource=True)
-            gradient = v1.placeholder(tf.float32, [3])
-            made = optimizer.OPTIMIZERS[name].make(tf.constant(rate), settings)
+            gradient = v1.placeholder(tf.float32, [1, 3])
+            made = optimizer.OPTIMIZERS[name].make(
+                (lambda: tf.constant(rate)) if called else tf.constant(rate), settings
+            )
             step = made.apply_gradients([(gradient, variable)])
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
@@ -82,14 +128,29 @@ class OptimizerTest(parameterized.TestCase):
                 v1.get_variable(name, initializer=_START, use_resource=True)
                 for name in ("decayed", "free")
             ]
-            gradients = update.decay([tf.ones([3]), tf.ones([3])], variables)
+            gradients = update.decay([tf.ones([1, 3])] * 2, variables)
             penalty = update.penalty(variables)
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 (decayed, free), loss = session.run([gradients, penalty])
         np.testing.assert_array_equal(decayed, 1 + 0.5 * _START)
-        np.testing.assert_array_equal(free, np.ones(3))
+        np.testing.assert_array_equal(free, np.ones((1, 3)))
         self.assertEqual(loss, 0.25 * np.sum(_START**2))
+
+    @parameterized.parameters(*sorted(_FORMULAS))
+    def test_a_callable_rate_is_called_at_each_update(self, name):
+        calls = []
+
+        def rate():
+            calls.append(name)
+            return tf.constant(0.1)
+
+        with tf.Graph().as_default():
+            variable = v1.get_variable("v", initializer=_START, use_resource=True)
+            made = optimizer.Update(name, optimizer.Piecewise((1.0,))).make(rate)
+            for _ in range(2):
+                made.apply_gradients([(tf.ones([1, 3]), variable)])
+        self.assertLen(calls, 2)
 
 
 class ClipTest(parameterized.TestCase):

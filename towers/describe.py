@@ -45,7 +45,8 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
             ("Batch norm", "statistics per tower; saved: the mean over the towers")
         )
     if parts.update.weight_decay:
-        rows.append(("Weight decay", f"{parts.update.weight_decay:g}, at the update"))
+        decay, where = parts.update.weight_decay, parts.update.place.words
+        rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
 
 

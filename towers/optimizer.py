@@ -1,4 +1,4 @@
-"""Optimizers and learning rates by name."""
+"""Optimizers and learning rates by name, and what lies between gradient and update."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,12 +6,20 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers import weight_decay
+from towers.weight_decay import Decay, Place, Rate
+
 v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The numbers an optimizer may need; each has a flag of the same name."""
+    """The numbers an optimizer may need; each has a flag of the same name.
+
+    Attributes:
+      decay: the weight decay, for the optimizers that apply it themselves; `Update`
+        fills it in.
+    """
 
     momentum: float = 0.9
     nesterov: bool = True
@@ -21,26 +29,31 @@ class Settings:
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
     adam_epsilon: float = 1e-8
+    lamb_epsilon: float = 1e-6
+    lars_eeta: float = 0.001
+    lars_epsilon: float = 0.0
+    decay: Decay = Decay()  # noqa: RUF009 - frozen
 
 
-def sgd(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+def sgd(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     """value -= rate x gradient."""
     del settings
     return v1.train.GradientDescentOptimizer(rate)
 
 
-def momentum(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+def momentum(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     """Momentum as TensorFlow has it; Nesterov's unless told otherwise.
 
     slot = momentum x slot + gradient; value -= rate x slot, or with Nesterov
-    value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013).
+    value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013), which is what
+    tf_cnn_benchmarks means by momentum.
     """
     return v1.train.MomentumOptimizer(
         rate, settings.momentum, use_nesterov=settings.nesterov
     )
 
 
-def rmsprop(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+def rmsprop(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     """RMSProp with momentum (Hinton, lecture 6e)."""
     return v1.train.RMSPropOptimizer(
         rate,
@@ -50,26 +63,74 @@ def rmsprop(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
     )
 
 
-def adam(rate: tf.Tensor, settings: Settings) -> v1.train.Optimizer:
+def adam(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     """Adam (Kingma & Ba 2015)."""
     return v1.train.AdamOptimizer(
         rate, settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon
     )
 
 
+def adamw(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+    return weight_decay.AdamW(
+        rate,
+        settings.adam_beta1,
+        settings.adam_beta2,
+        settings.adam_epsilon,
+        decay=settings.decay,
+    )
+
+
+def lars(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Layer-wise adaptive rate scaling (You et al. 2017), with plain momentum."""
+    return weight_decay.Lars(
+        rate,
+        settings.momentum,
+        eeta=settings.lars_eeta,
+        epsilon=settings.lars_epsilon,
+        decay=settings.decay,
+    )
+
+
+def lamb(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Layer-wise adaptive moments (You et al. 2020)."""
+    return weight_decay.Lamb(
+        rate,
+        settings.adam_beta1,
+        settings.adam_beta2,
+        settings.lamb_epsilon,
+        decay=settings.decay,
+    )
+
+
 class Row(NamedTuple):
-    """An optimizer and the settings that it reads; others would have no effect."""
+    """An optimizer and what it reads.
 
-    make: Callable[[tf.Tensor, Settings], v1.train.Optimizer]
+    Attributes:
+      make: (rate, settings) -> optimizer.  The rate is a float32 scalar, or a callable
+        of no arguments that makes one at each `apply_gradients`.
+      reads: the settings that it reads; others would have no effect.
+      decay: where the weight decay goes.
+    """
+
+    make: Callable[[Rate, Settings], v1.train.Optimizer]
     reads: tuple[str, ...]
+    decay: Place = weight_decay.IN_GRADIENT
 
+
+_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 
 # name -> optimizer.  A new one is one function and one row.
 OPTIMIZERS: dict[str, Row] = {
     "sgd": Row(sgd, ()),
     "momentum": Row(momentum, ("momentum", "nesterov")),
     "rmsprop": Row(rmsprop, ("rmsprop_decay", "rmsprop_momentum", "rmsprop_epsilon")),
-    "adam": Row(adam, ("adam_beta1", "adam_beta2", "adam_epsilon")),
+    "adam": Row(adam, _ADAM),
+    "adamw": Row(adamw, _ADAM, weight_decay.DECOUPLED),
+    "lars": Row(lars, ("momentum", "lars_eeta", "lars_epsilon"), weight_decay.IN_LARS),
+    "lamb": Row(
+        lamb, ("adam_beta1", "adam_beta2", "lamb_epsilon"), weight_decay.IN_LAMB
+    ),
 }
 
 
@@ -81,7 +142,7 @@ class Update:
       optimizer: a row of `OPTIMIZERS`.
       settings: its numbers.
       learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
-      weight_decay: L2 factor: gradient += factor x value, here and only here.
+      weight_decay: its factor; `weight_decay` says what it is a factor of.
       decayed: which variables, by name, the weight decay touches.
       ema_decay: 0, or the decay of moving averages of the trainable variables.
       clip_value: None, or the size that no element of a gradient exceeds.
@@ -97,10 +158,23 @@ class Update:
     clip_value: float | None = None
     clip_norm: float | None = None
 
+    @property
+    def place(self) -> Place:
+        """Where the weight decay goes."""
+        return OPTIMIZERS[self.optimizer].decay
+
+    def make(self, rate: Rate) -> v1.train.Optimizer:
+        """The optimizer, at a rate or at one made anew at each `apply_gradients`."""
+        decay = Decay(self.weight_decay, self.decayed)
+        settings = dataclasses.replace(self.settings, decay=decay)
+        return OPTIMIZERS[self.optimizer].make(rate, settings)
+
     def decay(
         self, gradients: Sequence, variables: Sequence[tf.Variable]
     ) -> list[tf.Tensor]:
-        """Adds the weight decay's gradient, on each variable's device."""
+        """Adds the weight decay where it goes into the gradient, on each's device."""
+        if not self.place.in_gradient:
+            return list(gradients)
         return [
             self._decayed(gradient, variable)
             for gradient, variable in zip(gradients, variables)
@@ -114,7 +188,8 @@ class Update:
             return tf.convert_to_tensor(gradient) + self.weight_decay * variable
 
     def clip(self, gradients: Sequence) -> list:
-        """Clips the mean gradients, weight decay included: by value, then by norm.
+        """Clips the mean gradients, the weight decay in them included: by value, then
+        by norm.
 
         Args:
           gradients: one per variable; None and `IndexedSlices` may be among them.
@@ -136,9 +211,16 @@ class Update:
         return [_map_values(g, lambda values: values * scale) for g in gradients]
 
     def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor:
-        """What the weight decay adds to the loss: factor / 2 x sum of squares."""
-        decayed = [v for v in variables if self.decayed(v.op.name)]
-        if not self.weight_decay or not decayed:
+        """What the weight decay adds to the loss: factor / 2 x sum of squares.
+
+        Nothing where it is no gradient: decoupled decay minimises no penalty.
+        """
+        decayed = [
+            v
+            for v in variables
+            if self.decayed(v.op.name) and (self.place.vectors or v.shape.rank > 1)
+        ]
+        if not self.place.in_loss or not self.weight_decay or not decayed:
             return tf.constant(0.0)
         losses = []
         for variable in decayed:

@@ -245,15 +245,14 @@ def _update(flags, model, global_batch: int) -> Update:
     recipe = model.recipe
     name = flags.optimizer or recipe.optimizer
     reads, default = OPTIMIZERS[name].reads, Settings()
-    settings = Settings(
-        **{f.name: getattr(flags, f.name) for f in dataclasses.fields(Settings)}
-    )
+    numbers = [f.name for f in dataclasses.fields(Settings) if hasattr(flags, f.name)]
+    settings = Settings(**{number: getattr(flags, number) for number in numbers})
     found = _Found()
-    for field in dataclasses.fields(Settings):
-        value = getattr(settings, field.name)
-        if field.name not in reads and value != getattr(default, field.name):
+    for number in numbers:
+        value = getattr(settings, number)
+        if number not in reads and value != getattr(default, number):
             found.errors.append(
-                f"--{field.name}={value}: --optimizer={name} does not read it"
+                f"--{number}={value}: --optimizer={name} does not read it"
             )
     rate = found.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
     if found.errors:

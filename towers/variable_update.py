@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from towers import packing, reduction
-from towers.optimizer import OPTIMIZERS, Update
+from towers.optimizer import Update
 from towers.placement import Placement
 from towers.tower import Tower
 
@@ -299,7 +299,7 @@ def _update_one_copy(
 ) -> tf.Operation:
     """Weight decay and optimizer on one copy of the variables."""
     gradients = update.clip(update.decay(gradients, variables))
-    optimizer = OPTIMIZERS[update.optimizer].make(rate, update.settings)
+    optimizer = update.make(rate)
     pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
     # A gradient need not depend on its variable's value, yet the variable must
     # not change before every tower has read it.
