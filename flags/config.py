@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from flags import comparison, field, sections, tf_cnn_benchmarks
+from flags import comparison, field, sections, tf_cnn_benchmarks, update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Config:
     devices: sections.Devices
     variables: sections.Variables
     training: sections.Training
-    optimizer: sections.Optimizer
+    optimizer: update.Optimizer
     evaluation: sections.Evaluation
     output: sections.Output
 
@@ -40,7 +40,7 @@ class VerifyConfig:
 
     model: sections.Model
     data: sections.Data
-    optimizer: sections.Optimizer
+    optimizer: update.Optimizer
     verify: comparison.Verify
 
 
@@ -210,7 +210,7 @@ def _learning_rate(given: _Given) -> Iterator[str]:
                 yield f"{_spell(given, name)}: needs {_names(missing, 'and')}"
         return
     try:
-        sections.parse_schedule(schedule)
+        update.parse_schedule(schedule)
     except ValueError as error:
         yield f"{_spell(given, 'piecewise_learning_rate_schedule')}: {error}"
     others = ("init_learning_rate", "minimum_learning_rate", "resnet_base_lr", *decay)
