@@ -245,6 +245,8 @@ _EXCHANGE = (
     "agg_small_grads_max_bytes",
     "agg_small_grads_max_group",
 )
+# What is about gradients that leave their tower.
+_TRANSFER = ("sparse_to_dense_grads",)
 
 
 def _exchange(given: _Given) -> Iterator[str]:
@@ -252,6 +254,13 @@ def _exchange(given: _Given) -> Iterator[str]:
     for name in _EXCHANGE:
         if name in given and given.get("variable_update") != "replicated":
             yield f"{_spell(given, name)}: needs --variable_update=replicated"
+    if given.get("variable_update") == "independent":
+        for name in _TRANSFER:
+            if name in given:
+                yield (
+                    f"{_spell(given, name)}: does not go with "
+                    "--variable_update=independent, where no gradient leaves its tower"
+                )
     if "gradient_repacking" in given and "agg_small_grads_max_bytes" in given:
         yield (
             f"{_spell(given, 'gradient_repacking')}: does not go with "

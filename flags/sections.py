@@ -136,6 +136,9 @@ class Variables:
     agg_small_grads_max_group: int = field(
         10, "most small gradients to join in one", must=AT_LEAST_1
     )
+    sparse_to_dense_grads: bool = field(
+        False, "make the sparse gradients of embeddings dense before they leave a tower"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

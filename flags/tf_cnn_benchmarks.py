@@ -51,7 +51,6 @@ SWITCHES: Mapping[str, str] = {
     "single_l2_loss_op": "weight decay is added at the update, not to the loss; leave "
     "it out",
     "compute_lr_on_cpu": "helps XLA, and comes with XLA compilation",
-    "sparse_to_dense_grads": "comes with the reductions of sparse gradients",
     # Graph, compilation, variables.
     "use_tf_layers": "there is one set of layers, on tf.nn; leave it out",
     "use_resource_vars": "variables are always resource variables; leave it out",

@@ -9,7 +9,7 @@ from flags import config
 CHOICES = {
     "model": ("lenet", "resnet50", "resnet56"),
     "optimizer": ("sgd", "momentum"),
-    "variable_update": ("parameter_server",),
+    "variable_update": ("parameter_server", "independent"),
 }
 
 EVALUATE_OFTEN = (
@@ -185,6 +185,17 @@ class CheckTest(parameterized.TestCase):
             "nothing to keep",
             {"max_ckpts_to_keep": 1},
             "--max_ckpts_to_keep=1: needs --train_dir",
+        ),
+        (
+            "packs of one copy",
+            {"gradient_repacking": 2},
+            "--gradient_repacking=2: needs --variable_update=replicated",
+        ),
+        (
+            "sparse gradients that meet no others",
+            {"variable_update": "independent", "sparse_to_dense_grads": True},
+            "--sparse_to_dense_grads: does not go with --variable_update=independent, "
+            "where no gradient leaves its tower",
         ),
         (
             "summaries never written",

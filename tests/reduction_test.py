@@ -57,25 +57,37 @@ class ReductionTest(parameterized.TestCase):
             self.assertEqual([copies[0].device for copies in means], wanted)
             np.testing.assert_array_equal(_run(means[1][0]), [2, 2, 2])
 
-    def test_sparse_rows_stay_sparse_and_add_up(self):
+    def test_sparse_rows_stay_sparse_and_each_stands_once(self):
         with tf.Graph().as_default():
             shares = [
                 [tf.IndexedSlices(tf.ones([2, 3]) * k, [0, k], [4, 3])] for k in (1, 2)
             ]
-            [[mean]] = reduction.mean(shares, [["/device:CPU:0"]])
-            self.assertIsInstance(mean, tf.IndexedSlices)
-            self.assertEqual(mean.values.shape, [4, 3])
-            dense = _run(tf.convert_to_tensor(mean))
-        np.testing.assert_array_equal(dense[:, 0], [3, 1, 2, 0])
+            [copies] = reduction.mean(shares, [["/device:CPU:0", "/device:CPU:1"]])
+            self.assertLen(copies, 2)
+            values, indices = _run((copies[1].values, copies[1].indices))
+        np.testing.assert_array_equal(indices, [0, 1, 2])
+        np.testing.assert_array_equal(values[:, 0], [3, 1, 2])
 
     def test_none_in_all_towers_stays_none(self):
         self.assertEqual(reduction.mean([[None], [None]], [["d"]]), [[None]])
 
-    def test_none_in_one_tower_is_an_error_that_names_it(self):
+    def test_gradients_that_differ_in_kind_are_an_error_that_names_the_variables(self):
         with tf.Graph().as_default():
-            shares = [[tf.ones([2])], [None], [tf.ones([2])]]
-            with self.assertRaisesRegex(ValueError, "missing in tower 1"):
-                reduction.mean(shares, [["/device:CPU:0"]])
+            dense, rows = tf.ones([2]), tf.IndexedSlices(tf.ones([1]), [0], [2])
+            shares = [
+                [dense, dense, None],
+                [None, dense, rows],
+                [dense, dense, None],
+                [None, dense, dense],
+            ]
+            with self.assertRaises(ValueError) as caught:
+                reduction.mean(shares, [["/device:CPU:0"]] * 3, names=["a", "b", "c"])
+        self.assertEqual(
+            str(caught.exception),
+            "the towers' gradients differ in kind: 'a' has a dense gradient in tower 0 "
+            "and a missing one in tower 1, 3; 'c' has a missing gradient in tower 0 "
+            "and a sparse one in tower 1, 3; all towers must compute the same",
+        )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ FLAGS = {
         """,
     "variables": """
         variable_update local_parameter_device all_reduce_spec gradient_repacking
-        agg_small_grads_max_bytes agg_small_grads_max_group
+        agg_small_grads_max_bytes agg_small_grads_max_group sparse_to_dense_grads
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed

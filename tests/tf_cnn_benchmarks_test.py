@@ -46,7 +46,13 @@ THEIRS = """
 """.split()
 
 # Their switches that are taken: --eval must not turn into a flag with a value.
-TAKEN_SWITCHES = ("eval", "print_training_accuracy", "distortions", "allow_growth")
+TAKEN_SWITCHES = (
+    "eval",
+    "print_training_accuracy",
+    "distortions",
+    "allow_growth",
+    "sparse_to_dense_grads",
+)
 
 # Their --variable_update, but for those that are taken.
 OTHER_MODES = (

@@ -159,6 +159,7 @@ def _exchange(flags) -> Exchange:
         gradient_repacking=flags.gradient_repacking,
         small_bytes=flags.agg_small_grads_max_bytes,
         small_group=flags.agg_small_grads_max_group,
+        sparse_to_dense=flags.sparse_to_dense_grads,
     )
     spec.parse(exchange.all_reduce_spec, REDUCTIONS)
     return exchange

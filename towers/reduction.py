@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers import all_reduce, precision, spec
+from towers import all_reduce, precision, sparse, spec
 from towers.tower import Gradient
 
 Shares = Sequence[tf.Tensor]  # one gradient, of each tower
@@ -132,6 +132,8 @@ def mean(
     tower_gradients: Sequence[Sequence[Gradient]],
     destinations: Sequence[Sequence[str]],
     *,
+    names: Sequence[str] = (),
+    hosts: Sequence[str] = (),
     reduce_all: ReduceAll | None = None,
 ) -> list[list[Gradient]]:
     """The mean gradient of every variable, on every device that wants it.
@@ -139,28 +141,30 @@ def mean(
     Args:
       tower_gradients: [towers][variables], shares as `tower.Tower` has them.
       destinations: [variables][copies] devices.
+      names: of the variables, for errors.
+      hosts: the CPU device beside each tower; sparse gradients are added on each
+        first.
       reduce_all: for the dense gradients; added at each variable's first destination
         when None.
 
     Returns:
-      [variables][copies] gradients; None for a variable that no tower uses.
+      [variables][copies] gradients, float32; None for a variable that no tower uses,
+      `IndexedSlices` with every row once for one whose gradients are such.
 
     Raises:
-      ValueError: a variable has a gradient in some towers only.
+      ValueError: some variables have a gradient in some towers only, or a dense one in
+        some and a sparse one in others.
     """
+    by_variable = list(zip(*tower_gradients, strict=True))
+    _check_alike(by_variable, names)
     means: list[list[Gradient]] = []
     dense: list[int] = []
-    by_variable = list(zip(*tower_gradients, strict=True))
     for index, (shares, devices) in enumerate(zip(by_variable, destinations)):
-        present = [share is not None for share in shares]
         means.append([None] * len(devices))
-        if any(present) and not all(present):
-            raise ValueError(
-                f"a gradient is missing in tower {present.index(False)} only"
-            )
-        if any(isinstance(share, tf.IndexedSlices) for share in shares):
-            means[index] = _join_rows(shares, devices)
-        elif any(present):
+        if isinstance(shares[0], tf.IndexedSlices):
+            rows = sparse.mean(shares, devices[0], hosts=hosts)
+            means[index] = [rows] * len(devices)
+        elif shares[0] is not None:
             dense.append(index)
     found = (reduce_all or each(at_first_destination))(
         [precision.widen(by_variable[i], destinations[i]) for i in dense],
@@ -171,14 +175,26 @@ def mean(
     return means
 
 
-def _join_rows(
-    shares: Sequence[tf.IndexedSlices], destinations: Sequence[str]
-) -> list[tf.IndexedSlices]:
-    """Sparse gradients stay sparse: rows side by side; the update adds equal rows."""
-    with tf.device(destinations[0]):
-        joined = tf.IndexedSlices(
-            values=tf.cast(tf.concat([s.values for s in shares], 0), tf.float32),
-            indices=tf.concat([s.indices for s in shares], 0),
-            dense_shape=shares[0].dense_shape,
+def _check_alike(by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]):
+    """Every tower computes the same, so what only some of them have is a fault."""
+    found = []
+    for index, shares in enumerate(by_variable):
+        name = repr(names[index]) if names else f"variable {index}"
+        kinds = [_kind(share) for share in shares]
+        odd = [k for k, kind in enumerate(kinds) if kind != kinds[0]]
+        if odd:
+            found.append(
+                f"{name} has a {kinds[0]} gradient in tower 0 and a {kinds[odd[0]]} "
+                f"one in tower {', '.join(map(str, odd))}"
+            )
+    if found:
+        raise ValueError(
+            f"the towers' gradients differ in kind: {'; '.join(found)}; all towers "
+            "must compute the same"
         )
-    return [joined] * len(destinations)
+
+
+def _kind(gradient: Gradient) -> str:
+    if gradient is None:
+        return "missing"
+    return "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers import packing, reduction
+from towers import packing, reduction, sparse
 from towers.optimizer import Update
 from towers.placement import Placement
-from towers.tower import Tower
+from towers.tower import Gradient, Tower
 
 v1 = tf.compat.v1
 
@@ -28,12 +28,30 @@ class Exchange:
       gradient_repacking: 0, or the number of equal packs for all gradients.
       small_bytes: gradients up to this size are reduced in groups.
       small_group: most gradients in one group.
+      sparse_to_dense: sparse gradients become dense ones on their tower.
     """
 
     all_reduce_spec: str = "pscpu"
     gradient_repacking: int = 0
     small_bytes: int = 0
     small_group: int = 10
+    sparse_to_dense: bool = False
+
+    def gradients(self, towers: Sequence[Tower]) -> list[list[Gradient]]:
+        """The towers' gradients, [towers][variables], as they are to be reduced.
+
+        Raises:
+          ValueError: sparse ones are to become dense, and there are none.
+        """
+        found = [tower.gradients for tower in towers]
+        if not self.sparse_to_dense:
+            return found
+        if not any(isinstance(gradient, tf.IndexedSlices) for gradient in found[0]):
+            raise ValueError(
+                "--sparse_to_dense_grads: no gradient of this model is sparse; leave "
+                "it out"
+            )
+        return [sparse.densify(gradients) for gradients in found]
 
     def reduce_all(self, hosts: Sequence[str]) -> reduction.ReduceAll:
         """The reduction of all gradients that these settings describe."""
@@ -60,12 +78,13 @@ class ParameterServer:
     def __init__(
         self, placement: Placement, *, seed: int = 0, exchange: Exchange = Exchange()
     ):
-        if exchange != Exchange():
+        if dataclasses.replace(exchange, sparse_to_dense=False) != Exchange():
             raise ValueError(
                 "--all_reduce_spec, --gradient_repacking and --agg_small_grads_* are "
                 "about replicas; write --variable_update=replicated with them"
             )
         self.placement = placement
+        self._exchange = exchange
         self._store = _Store(placement.parameters, seed)
         self._reads: dict[str, tf.Tensor] = {}
         self.variables: dict[str, tf.Variable] = self._store.variables
@@ -103,8 +122,10 @@ class ParameterServer:
         variables = [self.variables[name] for name in names]
         with tf.name_scope("reduction"):
             means = reduction.mean(
-                [tower.gradients for tower in towers],
+                self._exchange.gradients(towers),
                 [[variable.device] for variable in variables],
+                names=names,
+                hosts=self.placement.hosts,
             )
         gradients = [copies[0] for copies in means]
         return [
@@ -174,8 +195,10 @@ class Replicated:
         """The updates of all replicas; as `ParameterServer.apply` has it."""
         with tf.name_scope("reduction"):
             means = reduction.mean(
-                [tower.gradients for tower in towers],
+                self._exchange.gradients(towers),
                 [self.placement.towers] * len(names),
+                names=names,
+                hosts=self.placement.hosts,
                 reduce_all=self._exchange.reduce_all(self.placement.hosts),
             )
         return self._apply_each(
