@@ -63,9 +63,9 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 def _parts(options: argparse.Namespace) -> plan.Plan:
     """The parts that the flags name, for images of another size than the model's."""
     model = models.get(options.model)
-    shape = (options.image_size, options.image_size, model.images.shape[-1])
+    shape = (options.image_size, options.image_size, model.inputs.shape[-1])
     model = dataclasses.replace(
-        model, images=dataclasses.replace(model.images, shape=shape)
+        model, inputs=dataclasses.replace(model.inputs, shape=shape)
     )
     settings = config.make(
         model=options.model,

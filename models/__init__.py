@@ -15,9 +15,10 @@ from models import (
     trivial,
     vgg,
 )
-from models.model import Images, Model, Recipe, Schedule
+from models.examples import Images, Tokens
+from models.model import Model, Recipe, Schedule
 
-__all__ = ["MODELS", "Images", "Model", "Recipe", "Schedule", "get"]
+__all__ = ["MODELS", "Images", "Model", "Recipe", "Schedule", "Tokens", "get"]
 
 # name -> builder.  A new model is one function and one row.
 MODELS: dict[str, Callable[[], Model]] = {

@@ -65,7 +65,7 @@ def alexnet() -> Model:
             ("dense7", dense),
             ("logits", logits),
         ),
-        images=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=512,
             schedule=Schedule(rates=(0.005,)),

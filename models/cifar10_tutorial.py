@@ -80,7 +80,7 @@ def cifar10_tutorial() -> Model:
             ("local4", local4),
             ("softmax_linear", softmax_linear),
         ),
-        images=Images(
+        inputs=Images(
             shape=(24, 24, 3),
             num_classes=10,
             preprocessing="cifar_tutorial",

@@ -215,7 +215,7 @@ def inception3() -> Model:
     return Model(
         name="inception3",
         blocks=_BLOCKS,
-        images=Images(shape=(299, 299, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=Images(shape=(299, 299, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=32,
             schedule=Schedule(rates=(0.005,)),

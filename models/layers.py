@@ -6,6 +6,7 @@ A block gets a `Layers` object, by custom called `nn`: the layers as methods, an
 decides, by a custom getter around it, on which device they live and what is read.
 """
 
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -158,10 +159,10 @@ class Layers:
         initializer=None,
         bias_initializer=None,
     ) -> tf.Tensor:
-        """Fully connected layer.
+        """Fully connected layer on the last axis.
 
         Args:
-          x: [batch, features].
+          x: [batch, ..., features].
           units: number of outputs.
           use_bias: whether a bias is added.
           activation: applied last.
@@ -170,18 +171,22 @@ class Layers:
           bias_initializer: zeros when None.
 
         Returns:
-          [batch, units].
+          [batch, ..., units].
         """
         gain = 2.0 if activation else 1.0
+        *outer, features = x.shape
+        # One product of matrices: a batched one would make a gradient per example.
+        rows = x if len(outer) == 1 else tf.reshape(x, [math.prod(outer), features])
         with v1.variable_scope(None, default_name="dense"):
-            return self._affine(
-                lambda kernel: tf.matmul(x, kernel),
-                [x.shape[-1], units],
+            y = self._affine(
+                lambda kernel: tf.matmul(rows, kernel),
+                [features, units],
                 initializer=initializer or _he_initializer(gain),
                 use_bias=use_bias,
                 bias_initializer=bias_initializer,
                 activation=activation,
             )
+        return y if len(outer) == 1 else tf.reshape(y, [*outer, units])
 
     def batch_norm(
         self,

@@ -43,7 +43,7 @@ def lenet() -> Model:
             ("dense", dense),
             ("logits", logits),
         ),
-        images=Images(shape=(28, 28, 3), num_classes=1001, data_name="digits"),
+        inputs=Images(shape=(28, 28, 3), num_classes=1001, data_name="digits"),
         recipe=Recipe(
             batch_size=32,
             # Good from 1 tower to 16 as it stands, so the rate does not grow with them.

@@ -24,7 +24,7 @@ def mlp() -> Model:
     return Model(
         name="mlp",
         blocks=(("hidden1", hidden), ("hidden2", hidden), ("logits", logits)),
-        images=Images(
+        inputs=Images(
             shape=(28, 28, 1),
             num_classes=10,
             data_name="digits",

@@ -15,21 +15,23 @@ cutting the list gives the stages of a pipeline.
         return Model(
             name="tiny",
             blocks=(("features", features), ("logits", logits)),
-            images=Images(shape=(28, 28, 1), num_classes=10),
+            inputs=Images(shape=(28, 28, 1), num_classes=10),
             recipe=Recipe(batch_size=32, schedule=Schedule(rates=(0.01,))),
         )
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from models.examples import Images, Tokens
 from models.layers import Layers
 
-# A block maps x to x: a float tensor [batch, ...] or a tuple of such tensors.  Its
-# second argument is the `Layers` of the tower that runs it.
+# A block maps x to x: a tensor [batch, ...] or a tuple of such tensors, float unless it
+# is the first that reads tokens.  Its second argument is the `Layers` of the tower that
+# runs it.
 Block = Callable[[Any, Layers], Any]
 
 
@@ -94,29 +96,15 @@ def top_k_accuracy(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor
     }
 
 
+def nothing_derived(means: Mapping[str, float]) -> dict[str, float]:
+    """No numbers beside the means."""
+    del means
+    return {}
+
+
 def decay_all(name: str) -> bool:
     """Weight decay on every trainable variable but those of normalisation layers."""
-    return "/batch_norm" not in name
-
-
-@dataclasses.dataclass(frozen=True)
-class Images:
-    """What the network reads.
-
-    Attributes:
-      shape: (height, width, channels) of one example as the first block gets it.
-        With `preprocessing="scale"` a data set's own size takes its place.
-      num_classes: classes of the synthetic stand-in; real data brings its own number.
-      preprocessing: a row of `towers.preprocessing.PREPROCESSING`.
-      data_name: the data set when the user names none: `digits`, or `synthetic`.
-      num_examples: examples in an epoch of the synthetic stand-in.
-    """
-
-    shape: tuple[int, int, int]
-    num_classes: int
-    preprocessing: str = "scale"
-    data_name: str = "synthetic"
-    num_examples: int = 1_281_167
+    return "/batch_norm" not in name and "/layer_norm" not in name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,20 +157,24 @@ class Model:
     Attributes:
       name: as `--model` takes it.
       blocks: (name, block) pairs; names are unique and prefix the variables' names.
-      images: what the first block reads.
+      inputs: what the first block reads, of `models.examples`.
       recipe: how it is trained.
-      loss: (outputs of the last block, labels) -> float32 [batch], per example.
+      loss: (outputs of the last block, labels) -> float32 [batch], per example; of a
+        sequence the mean over its tokens, which are as many in every example.
       metrics: (outputs, labels) -> {name: float32 [batch]}, per example.
+      derived: {`loss` or metric: its mean over an evaluation} -> further numbers that
+        are functions of means, as the perplexity is.
       layers: makes the `nn` of each tower; `models.layers.Layers` or one like it.
-      num_parameters: trainable ones, for `images` as they stand here; 0: not counted.
+      num_parameters: trainable ones, for `inputs` as they stand here; 0: not counted.
     """
 
     name: str
     blocks: Sequence[tuple[str, Block]]
-    images: Images
+    inputs: Images | Tokens
     recipe: Recipe
     loss: Callable[[Any, tf.Tensor], tf.Tensor] = softmax_cross_entropy
     metrics: Callable[[Any, tf.Tensor], dict[str, tf.Tensor]] = top_k_accuracy
+    derived: Callable[[Mapping[str, float]], dict[str, float]] = nothing_derived
     layers: Callable[..., Layers] = Layers
     num_parameters: int = 0
 

@@ -153,7 +153,7 @@ def cifar_resnet(depth: int, *, version: int = 1) -> Model:
     return Model(
         name=f"resnet{depth}" + ("_v2" if version == 2 else ""),
         blocks=(("stem", cifar_stem), *units, ("logits", last)),
-        images=Images(
+        inputs=Images(
             shape=(32, 32, 3),
             num_classes=10,
             preprocessing="cifar",
@@ -189,7 +189,7 @@ def imagenet_resnet(depth: int, *, version: float = 1) -> Model:
     return Model(
         name=f"resnet{depth}" + ("_v1.5" if version == 1.5 else ""),
         blocks=(("stem", imagenet_stem), *units, ("logits", logits)),
-        images=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=64 if depth == 50 else 32,
             schedule=Schedule(

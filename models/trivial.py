@@ -28,7 +28,7 @@ def trivial() -> Model:
     return Model(
         name="trivial",
         blocks=(("narrow", narrow), ("wide", wide), ("logits", logits)),
-        images=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=Images(shape=(227, 227, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=32,
             schedule=Schedule(rates=(0.005,)),

@@ -70,7 +70,7 @@ def vgg(depth: int) -> Model:
             ("dense7", dense),
             ("logits", logits),
         ),
-        images=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
+        inputs=Images(shape=(224, 224, 3), num_classes=1001, preprocessing="imagenet"),
         recipe=Recipe(
             batch_size=64,
             schedule=Schedule(rates=(0.005,)),

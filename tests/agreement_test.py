@@ -109,7 +109,7 @@ def _batch_norm_model() -> Model:
     return Model(
         name="normed",
         blocks=(("block", block),),
-        images=Images(shape=(4, 4, 1), num_classes=5),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 

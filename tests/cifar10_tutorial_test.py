@@ -17,7 +17,7 @@ class Cifar10TutorialTest(absltest.TestCase):
         v1.set_random_seed(1)
         nn = layers.Layers(training=True, num_classes=10)
         self.model = cifar10_tutorial.cifar10_tutorial()
-        self.model.run(tf.zeros([2, *self.model.images.shape]), nn)
+        self.model.run(tf.zeros([2, *self.model.inputs.shape]), nn)
         self.variables = {v.op.name: v for v in v1.trainable_variables()}
 
     def test_parameters(self):

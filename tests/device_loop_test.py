@@ -46,7 +46,7 @@ def _model():
     return Model(
         name="small",
         blocks=(("block", _block), ("logits", _logits)),
-        images=Images(shape=(6, 6, 1), num_classes=10),
+        inputs=Images(shape=(6, 6, 1), num_classes=10),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 

@@ -131,7 +131,7 @@ class NumpyTest(parameterized.TestCase):
         return Model(
             name="linear",
             blocks=(("linear", linear),),
-            images=Images(shape=(2, 2, 1), num_classes=3),
+            inputs=Images(shape=(2, 2, 1), num_classes=3),
             recipe=Recipe(batch_size=2, schedule=Schedule(rates=(0.1,))),
             loss=lambda outputs, labels: tf.square(
                 outputs[:, 0] - tf.cast(labels, tf.float32)

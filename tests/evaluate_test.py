@@ -34,7 +34,7 @@ def _model():
     return Model(
         name="linear",
         blocks=(("logits", logits),),
-        images=Images(shape=(3, 3, 2), num_classes=NUM_CLASSES),
+        inputs=Images(shape=(3, 3, 2), num_classes=NUM_CLASSES),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 

@@ -10,7 +10,9 @@ import models
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers import graph, inputs, loop, placement
+from towers.feed import Request
 from towers.optimizer import Piecewise, Update
+from towers.synthetic import SyntheticSource
 
 v1 = tf.compat.v1
 
@@ -25,7 +27,7 @@ def _normed_model() -> Model:
     return Model(
         name="normed",
         blocks=(("normed", normed), ("logits", logits)),
-        images=Images(shape=(2, 2, 1), num_classes=5),
+        inputs=Images(shape=(2, 2, 1), num_classes=5),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 
@@ -53,7 +55,7 @@ class GraphTest(parameterized.TestCase):
         )
         built = graph.build(
             models.get("resnet20"),
-            inputs.SyntheticSource(inputs.Request(shape=(32, 32, 3), num_classes=10)),
+            SyntheticSource(Request(shape=(32, 32, 3), num_classes=10)),
             Update("momentum", Piecewise((0.1,))),
             placement=where,
             options=graph.Options(batch_size=2, data_format="NCHW"),

@@ -53,7 +53,7 @@ def _ours() -> dict[str, list[list[tf.Variable]]]:
 def _run(model, images: np.ndarray, weights: Weights) -> np.ndarray:
     """Our model's outputs on those weights, which must be all that it has."""
     with tf.Graph().as_default(), v1.Session() as session:
-        nn = Layers(training=False, num_classes=model.images.num_classes)
+        nn = Layers(training=False, num_classes=model.inputs.num_classes)
         outputs = model.run(tf.constant(images), nn)
         values = tf.nest.flatten(weights)
         variables = tf.nest.flatten(_ours())
@@ -68,8 +68,8 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
     def test_computes_what_ours_computes_on_the_same_weights(self, name):
         row = keras_peer.MODELS[name]
         ours = models.get(name)
-        self.assertEqual(row.shape, ours.images.shape)
-        self.assertEqual(row.num_classes, ours.images.num_classes)
+        self.assertEqual(row.shape, ours.inputs.shape)
+        self.assertEqual(row.num_classes, ours.inputs.num_classes)
         tf.keras.utils.set_random_seed(1)
         peer = keras_peer.build(name)
         for layer in peer.layers:  # norms that are not identities

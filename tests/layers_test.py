@@ -112,6 +112,13 @@ class DenseTest(LayersTestCase):
         kernel = self.evaluate(v1.trainable_variables()[0])
         self.assertAlmostEqual(kernel.var() * 400, gain, delta=0.05)
 
+    def test_on_the_last_axis_of_a_sequence(self):
+        x = _random(2, 3, 4)
+        y = _layers().dense(tf.constant(x), 5)
+        self.assertEqual(y.shape.as_list(), [2, 3, 5])
+        got, kernel = self.evaluate([y, v1.trainable_variables()[0]])
+        np.testing.assert_allclose(got, x @ kernel, rtol=1e-5, atol=1e-5)
+
     def test_names_are_numbered_within_a_scope(self):
         nn = _layers()
         for scope in ("first", "second"):

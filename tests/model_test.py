@@ -24,7 +24,7 @@ def _tiny(blocks=(("features", _features), ("logits", _logits))):
     return model.Model(
         name="tiny",
         blocks=blocks,
-        images=model.Images(shape=(8, 8, 1), num_classes=3),
+        inputs=model.Images(shape=(8, 8, 1), num_classes=3),
         recipe=model.Recipe(batch_size=4, schedule=model.Schedule(rates=(0.01,))),
     )
 

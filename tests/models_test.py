@@ -95,12 +95,12 @@ class SweepTest(parameterized.TestCase):
     @parameterized.parameters(*_SMALL, *_DEEPER)
     def test_at_its_own_size_in_the_other_format(self, name):
         model, reads = models.get(name), _Reads()
-        classes = model.images.num_classes
+        classes = model.inputs.num_classes
         with tf.Graph().as_default():
             labels = v1.placeholder(tf.int32, [2])
             with v1.variable_scope("", custom_getter=reads):
                 outputs = _run(
-                    model, model.images.shape, num_classes=classes, data_format="NCHW"
+                    model, model.inputs.shape, num_classes=classes, data_format="NCHW"
                 )
             losses = model.loss(outputs, labels)
             metrics = model.metrics(outputs, labels)

@@ -11,7 +11,8 @@ from absl.testing import parameterized
 
 import models
 from flags import config
-from models.model import Images, Model, Recipe, Schedule
+from models.examples import Images, Tokens
+from models.model import Model, Recipe, Schedule
 from towers import placement, plan
 from towers.variable_update import Exchange
 
@@ -27,7 +28,7 @@ def _model(data_name="synthetic", **recipe):
     return Model(
         name="mine",
         blocks=(("logits", lambda x, nn: nn.dense(nn.flatten(x), nn.num_classes)),),
-        images=Images(
+        inputs=Images(
             shape=(8, 8, 1), num_classes=10, data_name=data_name, num_examples=1000
         ),
         recipe=Recipe(batch_size=8, **recipe),
@@ -44,7 +45,7 @@ class PlanTest(parameterized.TestCase):
     def _make(self, model=None, **settings):
         settings = {"device": "cpu", **settings}
         model = model or _model()
-        if model.images.data_name == "digits":
+        if model.inputs.data_name == "digits":
             patch = {"TFDS_DATA_DIR": self.data_dir}
         else:
             patch = {}
@@ -263,12 +264,20 @@ class PlanTest(parameterized.TestCase):
         self._make(_model("digits"), eval=True, train_dir=path)
         self.assertFalse(os.path.exists(path))
 
+    @parameterized.parameters({"data_format": "NCHW"}, {"distortions": False})
+    def test_flags_that_only_images_give_a_meaning(self, **flags):
+        model = dataclasses.replace(_model(), inputs=Tokens(length=4))
+        [error] = self._errors(model, **flags)
+        [name] = flags
+        self.assertRegex(error, f"--{name}=.*: mine reads tokens, not images")
+        self.assertEqual(self._make(model).source.shape, (4,))
+
     def test_images_that_do_not_fit(self):
         model = _model("digits")
         images = dataclasses.replace(
-            model.images, shape=(24, 24, 3), preprocessing="cifar_tutorial"
+            model.inputs, shape=(24, 24, 3), preprocessing="cifar_tutorial"
         )
-        [error] = self._errors(dataclasses.replace(model, images=images))
+        [error] = self._errors(dataclasses.replace(model, inputs=images))
         self.assertRegex(error, "8x8x1 do not fit a model that reads 24x24x3")
 
     def assertStartsWith(self, text, start):  # noqa: N802 - as unittest has it

@@ -143,7 +143,7 @@ class ProgressTest(_Runs):
             ],
         )
         self.assertLen(shown.speed, 8)
-        self.assertAlmostEqual(shown.images_per_second, 8 * EXAMPLES / 4.5)
+        self.assertAlmostEqual(shown.examples_per_second, 8 * EXAMPLES / 4.5)
         self.assertAlmostEqual(shown.last_loss, losses[11][0], places=6)
 
     def test_without_warm_up_step_1_is_shown_but_not_timed(self):
@@ -157,12 +157,12 @@ class ProgressTest(_Runs):
                 "4\timages/sec: 16.0",
             ],
         )
-        self.assertAlmostEqual(shown.images_per_second, 3 * EXAMPLES / 1.5)
+        self.assertAlmostEqual(shown.examples_per_second, 3 * EXAMPLES / 1.5)
 
     def test_a_single_step(self):
         shown = self._run(1)
         self.assertEqual(self.lines[1].split("\t")[0], "1")
-        self.assertEqual(shown.images_per_second, 0)
+        self.assertEqual(shown.examples_per_second, 0)
 
     def test_a_resumed_run_goes_on_counting(self):
         shown = self._run(12, begin=5, every=3, warmup=3, seconds=[7, 0.5])
@@ -184,7 +184,7 @@ class ProgressTest(_Runs):
     def test_nothing_left_to_do(self):
         shown = self._run(3, begin=3)
         self.assertEqual(self.lines, [])
-        self.assertEqual(shown.images_per_second, 0)
+        self.assertEqual(shown.examples_per_second, 0)
 
     def test_accuracies_and_the_loss_without_penalty(self):
         self._run(2, every=2, total_loss=False, metrics=True)
@@ -206,16 +206,16 @@ class ProgressTest(_Runs):
         shown = self._run(21, every=5, warmup=4, seconds=[4] * 4 + [0.5], k=3)
         self.assertEqual(self.lines, one)
         self.assertLen(shown.speed, 17)
-        self.assertAlmostEqual(shown.images_per_second, 16.0)
+        self.assertAlmostEqual(shown.examples_per_second, 16.0)
 
     def test_a_resumed_process_does_not_time_its_first_call(self):
         shown = self._run(20, begin=5, every=10, warmup=4, seconds=[4] * 3 + [0.5], k=3)
-        self.assertAlmostEqual(shown.images_per_second, 16.0)
+        self.assertAlmostEqual(shown.examples_per_second, 16.0)
         self.assertLen(shown.speed, 12)
 
     def test_other_hooks_count_and_pauses_do_not(self):
         shown = self._run(9, warmup=1, work=(5, 4.0))
-        self.assertAlmostEqual(shown.images_per_second, 8 * EXAMPLES / (8 * 0.5 + 4))
+        self.assertAlmostEqual(shown.examples_per_second, 8 * EXAMPLES / (8 * 0.5 + 4))
         self.setUp()
 
         def pause(shown):
@@ -240,7 +240,7 @@ class ProgressTest(_Runs):
         ]
         session = _Session(self.made.session, self.clock, [0.5])
         loop.run(self.made.train, session, hooks, last_step=9)
-        self.assertAlmostEqual(shown.images_per_second, 16.0)
+        self.assertAlmostEqual(shown.examples_per_second, 16.0)
 
     def test_the_log_gets_the_numbers_of_each_line(self):
         self._run(4, every=2, metrics=True)
@@ -264,6 +264,16 @@ class ProgressTest(_Runs):
         self.assertEqual(values["current_examples_per_sec", 4], 16)
         self.assertAlmostEqual(values["learning_rate", 2], 0.05)
         self.assertAlmostEqual(values["loss", 4], self._wanted_losses(4)[4][0], 6)
+
+    def test_speeds_in_tokens(self):
+        shown = self._run(4, every=2, unit=report.Unit("tokens", 5))
+        self.assertIn("Step\tTokens/sec\ttotal_loss", self.stream.getvalue())
+        self.assertIn("4\ttokens/sec: 80.0", self.stream.getvalue())
+        self.assertAlmostEqual(shown.examples_per_second, 16.0)
+        with open(os.path.join(self.log_dir, "metric.log")) as file:
+            found = [json.loads(line) for line in file]
+        rates = [x["value"] for x in found if x["name"] == "current_examples_per_sec"]
+        self.assertAlmostEqual(rates[-1], 16.0)
 
 
 class TerminalTest(_Runs):

@@ -32,9 +32,29 @@ class ReportTest(tf.test.TestCase):
 
     def test_total_and_evaluation_lines(self):
         self.assertIn("total images/sec: 228.35", report.total_lines(228.349))
-        line = report.evaluation_line(0.76012, 0.93006, 50000)
+        means = {"top_1_accuracy": 0.76012, "loss": 2.0, "top_5_accuracy": 0.93006}
+        line = report.evaluation_line(means, 50000)
         self.assertEqual(
             line, "Accuracy @ 1 = 0.7601 Accuracy @ 5 = 0.9301 [50000 examples]"
+        )
+
+    def test_lines_of_models_that_read_no_images(self):
+        unit = report.Unit("tokens", 64)
+        self.assertEqual(
+            report.step_title("total_loss", unit=unit), "Step\tTokens/sec\ttotal_loss"
+        )
+        line = report.step_line(10, (640.0, 0.31, 1.14), 2.5, unit=unit)
+        self.assertEqual(line, "10\ttokens/sec: 640.0 +/- 0.3 (jitter = 1.1)\t2.500")
+        self.assertIn("total tokens/sec: 64.00", report.total_lines(64, unit=unit))
+
+    def test_evaluation_lines_without_accuracies(self):
+        means = {"loss": 0.5, "bits_per_character": 0.72135, "perplexity": 1.6487}
+        self.assertEqual(
+            report.evaluation_line(means, 7),
+            "bits_per_character = 0.7214 perplexity = 1.6487 [7 examples]",
+        )
+        self.assertEqual(
+            report.evaluation_line({"loss": 0.5}, 7), "loss = 0.5000 [7 examples]"
         )
 
     def test_speed(self):

@@ -14,7 +14,7 @@ def _graph(model, num_classes):
     """One image of the published size through the model, in training."""
     with tf.Graph().as_default() as graph:
         nn = layers.Layers(training=True, num_classes=num_classes)
-        model.run(tf.zeros([1, *model.images.shape]), nn)
+        model.run(tf.zeros([1, *model.inputs.shape]), nn)
     return graph
 
 

@@ -33,7 +33,7 @@ def small_model() -> Model:
     return Model(
         name="small",
         blocks=(("block", block), ("logits", logits)),
-        images=Images(
+        inputs=Images(
             (6, 6, 1), 10, preprocessing="cifar_tutorial", data_name="digits"
         ),
         recipe=Recipe(

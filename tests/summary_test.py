@@ -84,7 +84,7 @@ class SummaryTest(tf.test.TestCase):
         model = Model(
             name="sparse",
             blocks=(("gather", gather),),
-            images=Images(shape=(4, 4, 2), num_classes=3),
+            inputs=Images(shape=(4, 4, 2), num_classes=3),
             recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
         )
         source = trainer.random_source(shape=(4, 4, 2), num_classes=3)

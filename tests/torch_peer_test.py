@@ -24,8 +24,8 @@ def _sizes_of_ours(name: str) -> tuple[list[int], list[int]]:
     """Elements of each trainable variable, in order; and the shape of the logits."""
     with tf.Graph().as_default():
         model = models.get(name)
-        images = tf.zeros([2, *model.images.shape])
-        nn = Layers(training=True, num_classes=model.images.num_classes)
+        images = tf.zeros([2, *model.inputs.shape])
+        nn = Layers(training=True, num_classes=model.inputs.num_classes)
         outputs = model.run(images, nn)
         sizes = [v.shape.num_elements() for v in v1.trainable_variables()]
     return sizes, outputs.shape.as_list()

@@ -13,7 +13,7 @@ def _model(*blocks):
     return Model(
         name="test",
         blocks=blocks,
-        images=Images(shape=(4, 4, 2), num_classes=3),
+        inputs=Images(shape=(4, 4, 2), num_classes=3),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 

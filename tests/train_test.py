@@ -42,7 +42,7 @@ def tiny():
     images = Images((6, 6, 1), 10, preprocessing="cifar_tutorial", data_name="digits")
     recipe = Recipe(batch_size=8, schedule=Schedule((0.05,)), weight_decay=1e-3)
     blocks = (("block", block), ("logits", logits))
-    return Model(name="tiny", blocks=blocks, images=images, recipe=recipe)
+    return Model(name="tiny", blocks=blocks, inputs=images, recipe=recipe)
 """
 
 _LAST_STEP = 1300

@@ -25,7 +25,7 @@ def dense_model(name: str = "dense") -> Model:
     return Model(
         name=name,
         blocks=(("hidden", hidden), ("logits", logits)),
-        images=Images(shape=(4, 4, 1), num_classes=5),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 

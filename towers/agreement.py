@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from towers import graph, loop
 from towers import placement as placement_lib
-from towers.inputs import Feed
+from towers.feed import Feed
 from towers.optimizer import Update
 from towers.reduction import REDUCTIONS
 from towers.variable_update import VARIABLE_UPDATES, Exchange

@@ -18,6 +18,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     num_towers = len(parts.placement.towers)
     spec = built.mode.all_reduce_spec
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
+    images = parts.model.inputs.kind == "images"
     rows = [
         ("Model", parts.model.name),
         ("Dataset", parts.source.name),
@@ -31,7 +32,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Num epochs", f"{epochs:.2f}"),
         ("Devices", str(list(parts.placement.towers))),
         ("NUMA bind", "False"),
-        ("Data format", parts.options.data_format),
+        *([("Data format", parts.options.data_format)] if images else []),
         ("Compute dtype", f"{parts.options.dtype.name}, variables float32"),
         ("Optimizer", parts.update.optimizer),
         ("Variables", parts.options.variable_update),

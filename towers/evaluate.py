@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.feed import Feed
 from towers.graph import stamp_towers
-from towers.inputs import Feed, Source
+from towers.inputs import Source
 from towers.placement import Placement
 from towers.tower import Task
 

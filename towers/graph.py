@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from towers import precision
 from towers import tower as tower_lib
-from towers.inputs import Batch, Feed
+from towers.feed import Batch, Feed
 from towers.optimizer import Update
 from towers.placement import Placement
 from towers.tower import Task, Template, Tower

@@ -11,139 +11,23 @@ stream never ends; examples from `limit` on carry weight 0, so that a short last
 is a batch like any other.
 """
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from towers import catalog, records
-from towers.preprocessing import PREPROCESSING, Shape, example_uniform
+from towers.feed import Feed, Groups, Request, weighted
+from towers.preprocessing import PREPROCESSING
 from towers.records import Records
 from towers.staging import staged
-from towers.stream import Share, Stream, unsaved
+from towers.stream import Share, Stream
+from towers.synthetic import SyntheticSource
 
 v1 = tf.compat.v1
 
-# (host, its towers' devices), in tower order.
-Groups = Sequence[tuple[str, Sequence[str]]]
-
-# Mean and deviation of synthetic pixels, as tf_cnn_benchmarks has them, and the share
-# of the normal distribution that is cut off on either side, two deviations out.
-_SYNTHETIC_PIXELS = (127.0, 60.0)
-_SYNTHETIC_TAIL = 0.022750131948179195
-
 # A split whose decoded images fit into this is kept in memory: CIFAR-10's does.
 _MEMORY_BYTES = 2**28
-
-
-class Batch(NamedTuple):
-    """One tower's share of a step: neighbours in the stream."""
-
-    features: tf.Tensor  # float32 [batch, height, width, channels]
-    labels: tf.Tensor  # int32 [batch]
-    weights: tf.Tensor  # float32 [batch], 1 for examples that count and 0 for others
-    first: tf.Tensor  # int64 scalar, index in the stream of the first example
-
-
-class Feed(NamedTuple):
-    """What feeds the towers of one graph."""
-
-    batches: list[Batch]  # one per tower
-    initializer: tf.Operation  # goes to the position; may be run again
-    step_op: tf.Operation  # to be run in every step; `batches` do not depend on it
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """How a network wants its examples.
-
-    Attributes:
-      shape: (height, width, channels) of the features; with `preprocessing="scale"` a
-        data set's own size takes its place.
-      num_classes: of synthetic data; real data brings its own number.
-      num_examples: in an epoch of synthetic data.
-      preprocessing: a row of `preprocessing.PREPROCESSING`.
-      augment: whether training images are distorted as the preprocessing says, or
-        treated like those of evaluation.
-      seed: of order, distortions and synthetic data.
-      data_dir: where TFDS keeps its data sets; its own default when empty.
-      prefetch: batches that are kept ready for each tower.
-      threads: the input pipeline's own; 0 or None to share the session's.
-    """
-
-    shape: Shape
-    num_classes: int = 1000
-    num_examples: int = 1_281_167
-    preprocessing: str = "scale"
-    augment: bool = True
-    seed: int = 1234
-    data_dir: str | None = None
-    prefetch: int = 1
-    threads: int | None = None
-
-
-class SyntheticSource:
-    """Random images that stay in the towers' memory, to measure the step alone.
-
-    Row r of the global batch is a function of (seed, r), so that four towers hold what
-    one tower of four times the batch size holds.
-
-    Attributes:
-      name, num_classes, num_examples, shape, path: as `DatasetSource` has them.
-    """
-
-    def __init__(self, request: Request):
-        self.name = "synthetic"
-        self.num_classes = request.num_classes
-        self.num_examples = request.num_examples
-        self.shape = request.shape
-        self.path = ""
-        self._seed = request.seed
-
-    def feed(
-        self,
-        groups: Groups,
-        *,
-        batch_size: int,
-        position: tf.Tensor,
-        limit: int | None = None,
-    ) -> Feed:
-        """As `DatasetSource.feed`."""
-        batches, starts = [], []
-        step = batch_size * sum(len(devices) for _, devices in groups)
-        with tf.name_scope("input"):
-            for host, devices in groups:
-                with tf.device(host):
-                    now, start = _counter(position, step)
-                starts.append(start)
-                for device in devices:
-                    first = len(batches) * batch_size
-                    with tf.device(host):
-                        rows = self._rows(first, batch_size)
-                        indices = now + np.arange(first, first + batch_size)
-                    with tf.device(device):
-                        kept = [unsaved(part) for part in rows]
-                        features, labels = (variable.read_value() for variable in kept)
-                        labels = tf.cast(labels, tf.int32)
-                    starts += [variable.initializer for variable in kept]
-                    with tf.device(host):
-                        batches.append(_batch(features, labels, indices, limit))
-            return Feed(batches, tf.group(starts), tf.no_op())
-
-    def _rows(self, first: int, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Features float32 [count, *shape] and labels [count] from a row on.
-
-        Labels are int64, because GPUs hold no int32 variables.
-        """
-        options = {"seed": self._seed, "first": first}
-        draw = example_uniform((count, *self.shape), salt=1, **options)
-        draw = _SYNTHETIC_TAIL + draw * (1 - 2 * _SYNTHETIC_TAIL)
-        mean, deviation = _SYNTHETIC_PIXELS
-        pixels = mean + deviation * tf.math.ndtri(draw)
-        label = example_uniform((count,), salt=2, **options) * self.num_classes
-        return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
 
 
 class DatasetSource:
@@ -235,7 +119,7 @@ class DatasetSource:
                             primers = _take(iterator, len(devices))
                         pieces, start, refill = staged(devices, primers, pieces)
                         refills.append(refill)
-                    batches += [_batch(*piece, limit) for piece in pieces]
+                    batches += [weighted(*piece, limit) for piece in pieces]
                 starts.append(start)
             return Feed(batches, tf.group(starts), tf.group(refills))
 
@@ -356,28 +240,6 @@ DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
 }
 
 
-def _counter(position: tf.Tensor, step: int) -> tuple[tf.Tensor, tf.Operation]:
-    """A number that grows by `step` with every reading, and what sets it."""
-    counter = unsaved(tf.constant(0, tf.int64))
-    start = counter.assign(position, read_value=False)
-    now = counter.read_value()
-    with tf.control_dependencies([now]):
-        advance = counter.assign_add(step, read_value=False)
-    with tf.control_dependencies([advance]):
-        return tf.identity(now), start
-
-
 def _take(iterator: v1.data.Iterator, num_towers: int) -> list[tuple[tf.Tensor, ...]]:
     """A batch of the iterator as a (features, labels, indices) for each tower."""
     return list(zip(*(tf.split(part, num_towers) for part in iterator.get_next())))
-
-
-def _batch(
-    features: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, limit: int | None
-) -> Batch:
-    """A batch, its weights made from the indices int64 [batch] in the stream."""
-    if limit is None:
-        weights = tf.ones(indices.shape)
-    else:
-        weights = tf.cast(indices < limit, tf.float32)
-    return Batch(features, labels, weights, indices[0])

@@ -91,6 +91,7 @@ def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
     exchange = found.get(lambda: _exchange(config.variables))
     sources = model and found.get(lambda: _sources(config, model))
     if model:
+        found.get(lambda: _check_images(config, model))
         batch_size = config.data.batch_size or model.recipe.batch_size
         global_batch = batch_size * config.devices.num_gpus
         update = found.get(lambda: _update(config.optimizer, model, global_batch))
@@ -172,18 +173,19 @@ def _data_format(asked: str | None, kind: str) -> str:
 
 def _sources(config, model) -> tuple[Any, Any]:
     """The training source, and that of evaluation (None for synthetic data)."""
-    images, data = model.images, config.data
-    name = data.data_name or images.data_name
+    wanted, data = model.inputs, config.data
+    name = data.data_name or wanted.data_name
     if data.data_dir and not data.data_name and name in ("digits", "synthetic"):
         raise ValueError(
             f"--data_dir={data.data_dir}: say which data set with --data_name; "
             f"{model.name} trains on {name} by default"
         )
     request = inputs.Request(
-        shape=images.shape,
-        num_classes=images.num_classes,
-        num_examples=images.num_examples,
-        preprocessing=images.preprocessing,
+        shape=wanted.shape,
+        num_classes=wanted.num_classes,
+        num_examples=wanted.num_examples,
+        kind=wanted.kind,
+        preprocessing=wanted.preprocessing,
         augment=data.distortions is not False,
         seed=config.training.tf_random_seed,
         data_dir=data.data_dir,
@@ -196,6 +198,19 @@ def _sources(config, model) -> tuple[Any, Any]:
         return source, None
     split = config.evaluation.eval_split
     return source, inputs.get(name, request, split=split, training=False)
+
+
+def _check_images(config, model) -> None:
+    """Refuses flags that only images give a meaning."""
+    for name, value in (
+        ("data_format", config.model.data_format),
+        ("distortions", config.data.distortions),
+    ):
+        if value is not None and model.inputs.kind != "images":
+            raise ValueError(
+                f"--{name}={value}: {model.name} reads {model.inputs.kind}, not "
+                "images; leave it out"
+            )
 
 
 def _check_no_evaluation(flags) -> None:

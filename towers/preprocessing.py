@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# (height, width, channels); height and width are None where images differ in size.
-Shape = tuple[int | None, int | None, int]
+# (height, width, channels), of which height and width are None where images differ in
+# size; or (length,) of tokens.
+Shape = tuple[int | None, ...]
 
 # Uniform numbers per example that a row may use.
 DRAWS = 11

@@ -65,6 +65,7 @@ class Display(NamedTuple):
     warmup: int = 0  # global steps that are not timed and get no line
     total_loss: bool = True  # whether the loss holds the weight decay's penalty
     metrics: bool = False  # whether accuracies are shown
+    unit: report.Unit = report.IMAGES  # of speeds
 
 
 class Progress(Hook):
@@ -107,7 +108,9 @@ class Progress(Hook):
         self._titled = False
         self._latest = math.nan  # seconds of the latest step
         self._begun = self._wall = self._paused = self._elapsed = 0.0
-        self.speed = report.Speed(train.examples_per_step)
+        self._unit = display.unit
+        self._units_per_step = train.examples_per_step * display.unit.per_example
+        self.speed = report.Speed(self._units_per_step)
         self.last_loss = math.nan
 
     def begin_at(self, step: int, last_step: int) -> None:
@@ -175,22 +178,31 @@ class Progress(Hook):
     def _print_line(self, values) -> None:
         step, self.last_loss = self._step, float(values["loss"])
         # Before any step was timed there is only the speed of this one.
-        speed = (self._train.examples_per_step / self._latest, 0.0, 0.0)
+        speed = (self._units_per_step / self._latest, 0.0, 0.0)
         if len(self.speed):
             speed = self.speed.statistics()
         if self._console.is_terminal:
             self._console.advance(
-                0, f"{self._loss_name} {self.last_loss:.3f}, {speed[0]:.0f} images/s"
+                0,
+                f"{self._loss_name} {self.last_loss:.3f}, "
+                f"{speed[0]:.0f} {self._unit.name}/s",
             )
         else:
             if not self._titled:
-                self._console(report.step_title(self._loss_name, self._metrics))
+                self._console(
+                    report.step_title(self._loss_name, self._metrics, unit=self._unit)
+                )
                 self._titled = True
-            shown = step - self._warmup
-            self._console(
-                report.step_line(shown, speed, self.last_loss, values["metrics"])
+            line = report.step_line(
+                step - self._warmup,
+                speed,
+                self.last_loss,
+                values["metrics"],
+                unit=self._unit,
             )
-        self._log.metric("current_examples_per_sec", speed[0], step)
+            self._console(line)
+        rate = speed[0] / self._unit.per_example
+        self._log.metric("current_examples_per_sec", rate, step)
         self._log.metric("loss", self.last_loss, step)
         self._log.metric("learning_rate", values["rate"], step)
         for name, value in zip(self._metrics, values["metrics"]):
@@ -202,7 +214,7 @@ class Progress(Hook):
         self._console.close()
 
     @property
-    def images_per_second(self) -> float:
+    def examples_per_second(self) -> float:
         """Examples of all timed steps over the wall time they took, pauses excluded."""
         if not len(self.speed):
             return 0.0

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -35,15 +35,35 @@ def header(rows: Sequence[tuple[str, str]]) -> list[str]:
     return lines + ["=" * 10]
 
 
+class Unit(NamedTuple):
+    """What a speed counts.
+
+    Attributes:
+      name: in the plural.
+      per_example: how many of them an example is.
+    """
+
+    name: str = "images"
+    per_example: int = 1
+
+    @property
+    def title(self) -> str:
+        """Of the column of speeds."""
+        return "Img/sec" if self.name == "images" else f"{self.name.capitalize()}/sec"
+
+
+IMAGES = Unit()
+
+
 class Speed:
     """Throughput of the timed steps: mean, standard error and jitter.
 
     Args:
-      examples: per step.
+      units: per step.
     """
 
-    def __init__(self, examples: int):
-        self._examples = examples
+    def __init__(self, units: int):
+        self._units = units
         # Not a list: numpy would take 50 times as long to read one of many steps.
         self._seconds = array.array("d")
 
@@ -55,25 +75,27 @@ class Speed:
         return len(self._seconds)
 
     def statistics(self) -> tuple[float, float, float]:
-        """(mean, uncertainty, jitter) in examples/s, as tf_cnn_benchmarks has them.
+        """(mean, uncertainty, jitter) in units/s, as tf_cnn_benchmarks has them.
 
-        The mean is examples over mean step time; the uncertainty the standard
+        The mean is units over mean step time; the uncertainty the standard
         deviation of the steps' speeds over the root of their number; the jitter
         1.4826 x their median absolute deviation.
         """
         seconds = np.array(self._seconds)
-        speeds = self._examples / seconds
+        speeds = self._units / seconds
         spread = np.abs(speeds - np.median(speeds))
         return (
-            float(self._examples / np.mean(seconds)),
+            float(self._units / np.mean(seconds)),
             float(np.std(speeds) / np.sqrt(len(speeds))),
             float(1.4826 * np.median(spread)),
         )
 
 
-def step_title(loss_name: str, metrics: Sequence[str] = ()) -> str:
+def step_title(
+    loss_name: str, metrics: Sequence[str] = (), *, unit: Unit = IMAGES
+) -> str:
     """The line over the step lines."""
-    return "\t".join(["Step", "Img/sec", loss_name, *metrics])
+    return "\t".join(["Step", unit.title, loss_name, *metrics])
 
 
 def step_line(
@@ -81,23 +103,30 @@ def step_line(
     speed: tuple[float, float, float],
     loss: float,
     metrics: Sequence[float] = (),
+    *,
+    unit: Unit = IMAGES,
 ) -> str:
     """`10<TAB>images/sec: 228.4 +/- 0.3 (jitter = 1.1)<TAB>7.857`."""
-    rate = "images/sec: {:.1f} +/- {:.1f} (jitter = {:.1f})".format(*speed)
+    mean, error, jitter = speed
+    rate = f"{unit.name}/sec: {mean:.1f} +/- {error:.1f} (jitter = {jitter:.1f})"
     return "\t".join([str(step), rate, *(f"{x:.3f}" for x in (loss, *metrics))])
 
 
-def total_lines(images_per_second: float) -> list[str]:
+def total_lines(per_second: float, *, unit: Unit = IMAGES) -> list[str]:
     """The line that parsers look for, between two rules."""
-    return [RULE, f"total images/sec: {images_per_second:.2f}", RULE]
+    return [RULE, f"total {unit.name}/sec: {per_second:.2f}", RULE]
 
 
-def evaluation_line(top_1: float, top_5: float, num_examples: int) -> str:
-    """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`."""
-    return (
-        f"Accuracy @ 1 = {top_1:.4f} Accuracy @ 5 = {top_5:.4f} "
-        f"[{num_examples} examples]"
-    )
+def evaluation_line(means: Mapping[str, float], num_examples: int) -> str:
+    """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`.
+
+    Without a metric of that name, what there is: `perplexity = 4.5 [360 examples]`.
+    """
+    titles = {f"top_{k}_accuracy": f"Accuracy @ {k}" for k in (1, 5)}
+    if not titles.keys() <= means.keys():
+        titles = {name: name for name in means if name != "loss"} or {"loss": "loss"}
+    parts = [f"{title} = {means[name]:.4f}" for name, title in titles.items()]
+    return f"{' '.join(parts)} [{num_examples} examples]"
 
 
 class BenchmarkLog:
@@ -110,8 +139,10 @@ class BenchmarkLog:
     `metric.log` gets one JSON object per line: `name`, `value` (float), `unit` (or
     null), `global_step`, `timestamp` (ISO 8601, UTC), `extras` (object).  Names:
     `current_examples_per_sec`, `average_examples_per_sec`, `loss`, `learning_rate`,
-    `mfu`, `flops_per_sec`, `top_1_accuracy`, `top_5_accuracy`,
-    `eval_top_1_accuracy`, `eval_top_5_accuracy`, `eval_average_examples_per_sec`.
+    `mfu`, `flops_per_sec`, and the model's metrics: `top_1_accuracy`, `top_5_accuracy`,
+    or others.  Of an evaluation `eval_loss`, `eval_average_examples_per_sec` and those
+    metrics, with what is derived from them: `eval_top_1_accuracy`,
+    `eval_top_5_accuracy`, or others.
 
     Args:
       directory: made if there is none; None writes nothing.

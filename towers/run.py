@@ -49,6 +49,8 @@ class _Training:
         self._flags = parts.config
         self._console = console
         self._evaluated_step = -1
+        inputs = parts.model.inputs
+        self._unit = report.Unit(inputs.unit, inputs.units_per_example)
         if parts.placement.notice:
             console(parts.placement.notice)
         console("Generating training model")
@@ -59,12 +61,21 @@ class _Training:
             placement=parts.placement,
             options=parts.options,
         )
+        self._check_metrics()
         with self._built.graph.as_default():
             self._finish_graph()
         self._log = report.BenchmarkLog(self._flags.output.benchmark_log_dir)
         for line in report.header(describe.header(parts, self._built)):
             console(line)
         self._log.run(describe.facts(parts, self._built))
+
+    def _check_metrics(self) -> None:
+        metrics, asked = self._built.template.metrics, self._flags.evaluation
+        if asked.stop_at_top_1_accuracy is not None and "top_1_accuracy" not in metrics:
+            raise ValueError(
+                f"--stop_at_top_1_accuracy={asked.stop_at_top_1_accuracy}: "
+                f"{self._parts.model.name} has no accuracy, only {', '.join(metrics)}"
+            )
 
     def _finish_graph(self) -> None:
         """What is in the graph beside the step: evaluation, saver, summaries, loop."""
@@ -149,6 +160,7 @@ class _Training:
             warmup=self._parts.num_warmup,
             total_loss=output.loss_type_to_report == "total_loss",
             metrics=output.print_training_accuracy,
+            unit=self._unit,
         )
         return Progress(self._built, self._console, self._log, display)
 
@@ -218,8 +230,8 @@ class _Training:
         if not len(progress.speed):
             self._console("Done with training: no step was timed")
             return
-        rate = progress.images_per_second
-        for line in report.total_lines(rate):
+        rate, unit = progress.examples_per_second, self._unit
+        for line in report.total_lines(rate * unit.per_example, unit=unit):
             self._console(line)
         work = (
             flops.of_graph(self._built.graph, "tower_0/")
@@ -229,7 +241,7 @@ class _Training:
         self._console(
             f"MFU: {100 * rate * work / peak:.1f} % "
             f"({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
-            f"{work / 1e6:.1f} MFLOP per image)"
+            f"{work / unit.per_example / 1e6:.1f} MFLOP per {unit.name[:-1]})"
         )
         self._log.metric("average_examples_per_sec", rate, step)
         self._log.metric("flops_per_sec", rate * work, step, unit="FLOP/s")
@@ -329,10 +341,10 @@ def evaluate_and_report(
 
     console(f"Running evaluation at global_step {step}")
     result = evaluate.run(evaluation, session, step, progress=progress)
-    top_1, top_5 = (result.means.get(f"top_{k}_accuracy", math.nan) for k in (1, 5))
-    console(report.evaluation_line(top_1, top_5, result.num_examples))
-    log.metric("eval_top_1_accuracy", top_1, result.step)
-    log.metric("eval_top_5_accuracy", top_5, result.step)
+    means = {**result.means, **parts.model.derived(result.means)}
+    console(report.evaluation_line(means, result.num_examples))
+    for name, value in means.items():
+        log.metric(f"eval_{name}", value, result.step)
     log.metric("eval_average_examples_per_sec", result.examples_per_second, result.step)
     directory, train_dir = (
         parts.config.evaluation.eval_dir,
@@ -341,5 +353,5 @@ def evaluate_and_report(
     if directory is None and train_dir:
         directory = os.path.join(train_dir, "eval")
     if directory:
-        summary.write_scalars(directory, result.means, result.step)
+        summary.write_scalars(directory, means, result.step)
     return result

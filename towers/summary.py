@@ -49,7 +49,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
                 value = train.mode.variables[name].read_value()
                 parts.append(_histogram(f"variables/{name}", value))
             images = train.feed.batches[0].features
-            if images.shape[-1] in (1, 3, 4):
+            if images.shape.rank == 4 and images.shape[-1] in (1, 3, 4):
                 parts.append(tf.raw_ops.ImageSummary(tag="images", tensor=images))
         return tf.raw_ops.MergeSummary(inputs=parts)
 

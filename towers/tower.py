@@ -50,7 +50,8 @@ class Task:
     """What every tower computes; plain data, no devices.
 
     Attributes:
-      model: a `models.Model` (or what has its `run`, `layers`, `loss`, `metrics`).
+      model: a `models.Model` (or what has its `inputs`, `run`, `layers`, `loss`,
+        `metrics`).
       num_classes: of the data set.
       training: with dropout, batch statistics and gradients, or without.
       data_format: `NHWC` or `NCHW`.
@@ -103,8 +104,8 @@ def trace(
 
     Args:
       task: what to compute.
-      features: shape [batch, height, width, channels] and dtype of a tower's batch.
-      labels: shape [batch] and dtype.
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
       create: called with (name, shape, dtype, initializer, trainable) when the model
         first asks for a variable; makes it where it is to live.
 
@@ -118,7 +119,7 @@ def trace(
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
             "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
-            "weights": v1.placeholder(tf.float32, labels.shape, "weights"),
+            "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
             "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
             "first": v1.placeholder(tf.int64, [], "first"),
         }
@@ -130,9 +131,7 @@ def trace(
             seed=task.seed,
             first_example=batch["first"],
         )
-        x = tf.cast(batch["features"], task.dtype)
-        if task.data_format == "NCHW":
-            x = tf.transpose(x, [0, 3, 1, 2])
+        x = task.model.inputs.prepare(batch["features"], nn)
         with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
             outputs = task.model.run(x, nn)
         shares = {"loss": task.model.loss(outputs, batch["labels"])}

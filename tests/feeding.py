@@ -1,0 +1,43 @@
+"""Takes batches of a source for some layout of towers, for tests that compare."""
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+CPUS = [f"/device:CPU:{index}" for index in range(4)]
+
+# Twelve rows per step: name -> (groups, batch size).
+LAYOUTS = {
+    "1x12": ([(CPUS[0], CPUS[:1])], 12),
+    "3x4": ([(CPUS[0], CPUS[:3])], 4),
+    "4x3": ([(CPUS[0], CPUS)], 3),
+    "two_hosts": ([(CPUS[0], CPUS[:1]), (CPUS[1], CPUS[1:])], 3),
+}
+
+
+def session() -> v1.Session:
+    """A session on those CPU devices."""
+    config = v1.ConfigProto(device_count={"CPU": len(CPUS)})
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return v1.Session(config=config)
+
+
+def read(
+    source, steps: int, *, layout="4x3", position=0, limit=None, **options
+) -> tuple:
+    """The features, labels and weights of so many steps, joined, and each `first`."""
+    groups, batch_size = LAYOUTS[layout]
+    with tf.Graph().as_default(), session() as opened:
+        where = v1.placeholder_with_default(tf.constant(position, tf.int64), [])
+        feed = source.feed(
+            groups, batch_size=batch_size, position=where, limit=limit, **options
+        )
+        # Elsewhere first: the initializer may be run again, in the middle of things.
+        opened.run(feed.initializer, {where: 1})
+        opened.run([feed.batches, feed.step_op])
+        opened.run(feed.initializer)
+        taken = [opened.run([feed.batches, feed.step_op])[0] for _ in range(steps)]
+    batches = [batch for step in taken for batch in step]
+    joined = [np.concatenate([batch[part] for batch in batches]) for part in range(3)]
+    return *joined, [int(batch.first) for batch in batches]

@@ -1,0 +1,58 @@
+"""Synthetic data: the same rows for every layout of towers."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import feeding
+from towers import inputs
+from towers.feed import Request
+from towers.synthetic import SYNTHETIC, SyntheticSource
+
+
+def _images():
+    return inputs.get("synthetic", Request(shape=(4, 5, 3), num_classes=7, seed=5))
+
+
+def _tokens():
+    request = Request(shape=(6,), num_classes=5, kind="tokens", preprocessing="bytes")
+    return SyntheticSource(request)
+
+
+class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
+    def test_every_row_of_the_table_is_tested(self):
+        self.assertCountEqual(SYNTHETIC, ["images", "tokens"])
+
+    @parameterized.product(layout=("3x4", "two_hosts"), make=(_images, _tokens))
+    def test_rows_do_not_depend_on_the_layout(self, layout, make):
+        whole = feeding.read(make(), 2, layout="1x12", position=24, limit=40)
+        parts = feeding.read(make(), 2, layout=layout, position=24, limit=40)
+        for one, other in zip(whole[:3], parts[:3]):
+            self.assertAllEqual(one, other)
+        self.assertAllEqual(whole[0][:12], whole[0][12:])
+        self.assertAllEqual(whole[2], [1] * 16 + [0] * 8)
+        self.assertAllEqual(parts[3], np.arange(24, 48, feeding.LAYOUTS[layout][1]))
+
+    def test_looks_like_scaled_images(self):
+        request = Request(shape=(50, 50, 3), num_classes=4)
+        source = inputs.get("synthetic", request)
+        features, labels, _, _ = feeding.read(source, 1)
+        self.assertEqual((source.num_classes, source.shape), (4, (50, 50, 3)))
+        self.assertAllInRange(features, 7 / 127.5 - 1.001, 247 / 127.5 - 0.999)
+        self.assertAllClose(features.mean(), -0.5 / 127.5, atol=0.01)
+        # A normal distribution cut off at 2 deviations keeps 0.88 of its deviation.
+        self.assertAllClose(features.std(), 0.88 * 60 / 127.5, atol=0.01)
+        self.assertContainsSubset(labels, range(4))
+        self.assertGreater(len(set(labels)), 1)
+
+    def test_tokens_are_followed_by_their_labels(self):
+        features, labels, _, _ = feeding.read(_tokens(), 1)
+        self.assertEqual((features.shape, labels.shape), ((12, 6), (12, 6)))
+        self.assertEqual((features.dtype, labels.dtype), (np.int32, np.int32))
+        self.assertAllEqual(features[:, 1:], labels[:, :-1])
+        self.assertAllInRange(features, 0, 4)
+        self.assertLen(set(features.flat), 5)
+
+
+if __name__ == "__main__":
+    tf.test.main()
