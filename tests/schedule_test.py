@@ -1,0 +1,156 @@
+"""Schedules: every order can be kept, takes the time and holds the memory it should."""
+
+from absl.testing import absltest, parameterized
+
+from towers import schedule
+from towers.schedule import SCHEDULES, Pass
+
+_STAGES = (1, 2, 3, 4, 8)
+_MICRO_BATCHES = (1, 2, 3, 5, 8, 17, 32)
+
+
+def _cases():
+    for name, row in SCHEDULES.items():
+        for chunks in (2, 3) if row.interleaves else (1,):
+            for stages in _STAGES:
+                for micro_batches in _MICRO_BATCHES:
+                    yield name, stages, micro_batches, chunks
+
+
+def _time(order, backward=2.0):
+    return max(
+        span.end
+        for span in schedule.simulate(order, lambda p: backward if p.backward else 1.0)
+    )
+
+
+class OrderTest(parameterized.TestCase):
+    @parameterized.parameters(*_cases())
+    def test_every_pass_runs_once_after_what_it_needs(
+        self, name, stages, micro_batches, chunks
+    ):
+        order = SCHEDULES[name].order(stages, micro_batches, chunks)
+        self.assertLen(order, stages)
+        for stage, passes in enumerate(order):
+            self.assertEqual({p.chunk % stages for p in passes}, {stage})
+        passes = schedule.sequence(order)
+        wanted = {
+            Pass(c, m, backward)
+            for c in range(stages * chunks)
+            for m in range(micro_batches)
+            for backward in (False, True)
+        }
+        self.assertLen(passes, len(wanted))
+        done = set()
+        for _, one in passes:
+            self.assertContainsSubset(schedule.needs(one, stages * chunks), done)
+            done.add(one)
+        self.assertEqual(done, wanted)
+        for stage, own in enumerate(order):
+            self.assertEqual([p for s, p in passes if s == stage], list(own))
+
+    @parameterized.parameters(*_cases())
+    def test_the_time_is_that_of_the_formula(self, name, stages, micro_batches, chunks):
+        order = SCHEDULES[name].order(stages, micro_batches, chunks)
+        busy = 3.0 * micro_batches * chunks
+        found = busy / _time(order)
+        ideal = schedule.busy_share(stages, micro_batches, chunks)
+        if chunks == 1 or micro_batches % stages == 0:
+            self.assertAlmostEqual(found, ideal)
+        else:  # A short last group leaves gaps, but no more than if it were full.
+            full = -(-micro_batches // stages) * stages
+            padded = _time(SCHEDULES[name].order(stages, full, chunks))
+            self.assertLessEqual(busy / found, padded)
+
+    @parameterized.product(stages=_STAGES, micro_batches=_MICRO_BATCHES)
+    def test_activations_held(self, stages, micro_batches):
+        for passes in schedule.gpipe(stages, micro_batches):
+            self.assertEqual(schedule.held(passes), micro_batches)
+        order = schedule.one_forward_one_backward(stages, micro_batches)
+        for s, passes in enumerate(order):
+            self.assertEqual(schedule.held(passes), min(stages - s, micro_batches))
+        for s, passes in enumerate(schedule.interleaved(stages, micro_batches, 2)):
+            most = 2 * (stages - 1 - s) + stages + 1
+            self.assertLessEqual(schedule.held(passes), most)
+
+    def test_forward_only_has_no_backward_passes(self):
+        order = schedule.forward_only(2, 3, 2)
+        self.assertEqual([p.chunk for _, p in schedule.sequence(order)].count(3), 3)
+        self.assertFalse(any(p.backward for passes in order for p in passes))
+
+
+class CheckTest(parameterized.TestCase):
+    def test_stages_that_wait_for_each_other_are_named(self):
+        forward, back = Pass(0, 0), Pass(0, 0, True)
+        order = [[back, forward], [Pass(1, 0), Pass(1, 0, True)]]
+        with self.assertRaisesRegex(
+            schedule.ScheduleError,
+            "wait for each other: stage 0 stands at backward of micro-batch 0 through "
+            "chunk 0, for which stage 0 must first run forward",
+        ):
+            schedule.sequence(order)
+
+    def test_a_circle_over_two_stages_is_found(self):
+        a, b = schedule.gpipe(2, 2)
+        a[1], a[2] = a[2], a[1]  # backward of 0 before forward of 1,
+        b[0], b[1] = b[1], b[0]  # which is the first that the other runs
+        with self.assertRaisesRegex(
+            schedule.ScheduleError,
+            "stage 0 stands at backward of micro-batch 0 .*stage 1 must first run.*; "
+            "stage 1 stands at forward of micro-batch 1 .*stage 0 must",
+        ):
+            schedule.sequence([a, b])
+
+    def test_a_wait_that_can_never_be_met_is_named(self):
+        a, b = schedule.gpipe(2, 2)
+        b.remove(Pass(1, 1))
+        with self.assertRaisesRegex(
+            schedule.ScheduleError,
+            "waits for forward of micro-batch 1 through chunk 1, which no stage runs",
+        ):
+            schedule.sequence([a, b])
+
+    def test_a_pass_that_runs_twice_is_named(self):
+        a, b = schedule.gpipe(2, 2)
+        with self.assertRaisesRegex(schedule.ScheduleError, "twice.*stages 0 and 1"):
+            schedule.sequence([a, [a[0], *b]])
+
+    def test_no_passes(self):
+        with self.assertRaisesRegex(schedule.ScheduleError, "no stage"):
+            schedule.sequence([[], []])
+
+    @parameterized.parameters(*((name,) for name in SCHEDULES))
+    def test_an_exchange_of_passes_is_found_or_harmless(self, name):
+        """Whatever two neighbours trade places, the check or the result is right."""
+        chunks = 2 if SCHEDULES[name].interleaves else 1
+        original = SCHEDULES[name].order(3, 4, chunks)
+        refused = 0
+        for stage, passes in enumerate(original):
+            for k in range(len(passes) - 1):
+                order = [list(own) for own in original]
+                own = order[stage]
+                own[k], own[k + 1] = own[k + 1], own[k]
+                try:
+                    found = schedule.sequence(order)
+                except schedule.ScheduleError:
+                    refused += 1
+                else:
+                    self.assertLen(found, sum(map(len, order)))
+        self.assertGreater(refused, 0)
+
+
+class NumbersTest(parameterized.TestCase):
+    @parameterized.parameters((2, 1), (4, 1), (8, 1), (4, 2))
+    def test_fewest_micro_batches_for_a_share(self, stages, chunks):
+        found = schedule.micro_batches_for(0.95, stages, chunks)
+        self.assertGreaterEqual(schedule.busy_share(stages, found, chunks), 0.95)
+        self.assertLess(schedule.busy_share(stages, found - 1, chunks), 0.95)
+
+    def test_unequal_chunks_wait_for_the_slowest(self):
+        order = schedule.one_forward_one_backward(2, 8)
+        slow = schedule.simulate(order, lambda p: 3.0 if p.chunk else 1.0)
+        self.assertAlmostEqual(max(span.end for span in slow), 1 + 8 * 6 + 1)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,91 @@
+"""Cutting a chain of blocks into contiguous pieces.
+
+A cut is a tuple of ends: `(3, 5, 9)` are the blocks 0-2, 3-4 and 5-8.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+Cut = tuple[int, ...]
+
+
+def balanced(costs: Sequence[float], pieces: int) -> Cut:
+    """The cut whose largest piece is the smallest possible, exactly.
+
+    By dynamic programming over (pieces, blocks).  Of several such cuts it takes one in
+    which the pieces before any piece are balanced among themselves, too.
+
+    Args:
+      costs: of each block, in one unit, at least 0.
+      pieces: how many; at least one block each.
+
+    Raises:
+      ValueError: there are more pieces than blocks.
+    """
+    count = len(costs)
+    if pieces > count:
+        raise ValueError(f"{pieces} pieces of {count} blocks")
+    total = [0.0, *itertools.accumulate(costs)]
+    # best[b]: (largest piece, sum of squares, ends) of the first b blocks.
+    best = {b: (total[b], total[b] ** 2, (b,)) for b in range(1, count + 1)}
+    for piece in range(2, pieces + 1):
+        best = {
+            b: min(_with_piece(best[a], a, b, total) for a in range(piece - 1, b))
+            for b in range(piece, count + 1)
+        }
+    return best[count][2]
+
+
+def _with_piece(before, a: int, b: int, total: list[float]):
+    """The best cut of the first a blocks, and one more piece up to b."""
+    largest, squares, ends = before
+    cost = total[b] - total[a]
+    return max(largest, cost), squares + cost**2, (*ends, b)
+
+
+def after(names: Sequence[str], blocks: Sequence[str], pieces: int) -> Cut:
+    """The cut after the named blocks.
+
+    Args:
+      names: of the last blocks of all pieces but the last.
+      blocks: names of all blocks.
+      pieces: how many there must be.
+
+    Raises:
+      ValueError: a name is none that can be cut after, they are not in the model's
+        order, or their number is wrong; the sentence has the legal names.
+    """
+    legal = list(blocks[:-1])
+    for name in names:
+        if name not in legal:
+            last = " (it is the last)" if name == blocks[-1] else ""
+            raise ValueError(
+                f"cannot cut after {name!r}{last}; cut after some of {', '.join(legal)}"
+            )
+    ends = [legal.index(name) + 1 for name in names]
+    if len(names) != pieces - 1:
+        raise ValueError(
+            f"names {_count(len(names), 'block')} to cut after, and {pieces} pieces "
+            f"need {pieces - 1} of {', '.join(legal)}"
+        )
+    if sorted(set(ends)) != ends:
+        raise ValueError(
+            f"names the blocks in another order than the model's, or twice; "
+            f"write {','.join(legal[end - 1] for end in sorted(set(ends)))}"
+        )
+    return (*ends, len(blocks))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
+
+
+def pieces_of(cut: Cut, items: Sequence) -> list[Sequence]:
+    """The items (blocks, names, costs) of each piece."""
+    return [items[a:b] for a, b in zip((0, *cut), cut)]
+
+
+def imbalance(costs: Sequence[float], cut: Cut) -> float:
+    """Cost of the largest piece over the mean cost of a piece; 1 is perfect."""
+    sums = [sum(piece) for piece in pieces_of(cut, costs)]
+    return max(sums) * len(sums) / (sum(sums) or 1.0)

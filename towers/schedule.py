@@ -1,0 +1,303 @@
+"""Schedules of a pipeline: in which order each stage runs its passes.
+
+A stage is a device; a chunk is a contiguous piece of the model's blocks on a stage: one
+per stage, or several with `interleaved`, where chunk c lies on stage c modulo the
+number of stages.  A pass takes one micro-batch through one chunk, forward or backward.
+An order is plain data: for each stage the list of its passes.  `sequence` finds one
+order of all passes in which each comes after what it waits for, or says why there is
+none, so that a graph whose stages would wait for each other for ever is never run.
+
+With equal chunks and K stages, M micro-batches and V chunks per stage, all schedules
+keep the stages busy M V / (M V + K - 1) of the time; they differ in how many
+micro-batches a stage holds the activations of.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Pass(NamedTuple):
+    """One micro-batch through one chunk."""
+
+    chunk: int
+    micro_batch: int
+    backward: bool = False
+
+    def __str__(self) -> str:
+        way = "backward" if self.backward else "forward"
+        return f"{way} of micro-batch {self.micro_batch} through chunk {self.chunk}"
+
+
+Order = Sequence[Sequence[Pass]]  # for each stage, what it does
+
+
+class ScheduleError(ValueError):
+    """An order that cannot be kept."""
+
+
+class Schedule(NamedTuple):
+    """A row of `SCHEDULES`."""
+
+    order: Callable[[int, int, int], Order]  # of (stages, micro-batches, chunks each)
+    interleaves: bool = False  # whether a stage has several chunks
+    description: str = ""
+
+
+def gpipe(stages: int, micro_batches: int, chunks: int = 1) -> Order:
+    """All micro-batches forward, then all backward (Huang et al. 2018).
+
+    Args:
+      stages: how many.
+      micro_batches: how many.
+      chunks: of each stage.
+    """
+    steps = [(chunk, m) for chunk in range(chunks) for m in range(micro_batches)]
+    return [
+        [Pass(c * stages + stage, m) for c, m in steps]
+        + [
+            Pass(c * stages + stage, m, backward=True)
+            for c in reversed(range(chunks))
+            for m in range(micro_batches)
+        ]
+        for stage in range(stages)
+    ]
+
+
+def one_forward_one_backward(stages: int, micro_batches: int, chunks: int = 1) -> Order:
+    """One backward as soon as it can, and after each one forward (PipeDream's 1F1B).
+
+    Stage s of K holds the activations of K - s micro-batches at most.
+
+    Args:
+      stages: how many.
+      micro_batches: how many.
+      chunks: 1; several are for `interleaved`.
+    """
+    assert chunks == 1, "several chunks per stage are for `interleaved`"
+    return [
+        _alternate(
+            [Pass(stage, m) for m in range(micro_batches)],
+            [Pass(stage, m, backward=True) for m in range(micro_batches)],
+            ahead=stages - 1 - stage,
+        )
+        for stage in range(stages)
+    ]
+
+
+def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Order:
+    """1F1B over several chunks per stage (Narayanan et al. 2021, section 2.2.2).
+
+    Micro-batches go in groups of as many as there are stages: a group passes a stage's
+    first chunk, then its second, and so on, then comes the next group.  A last group
+    that is short is that of a full one without the micro-batches that there are not.
+
+    Args:
+      stages: how many.
+      micro_batches: how many.
+      chunks: of each stage.
+    """
+    groups = range(0, micro_batches, stages)
+    order = []
+    for stage in range(stages):
+        forward, backward = (
+            [
+                Pass(c * stages + stage, m, backward)
+                for first in groups
+                for c in ways
+                for m in range(first, first + stages)
+            ]
+            for ways, backward in (
+                (range(chunks), False),
+                (range(chunks)[::-1], True),
+            )
+        )
+        ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
+        passes = _alternate(forward, backward, ahead=ahead)
+        order.append([p for p in passes if p.micro_batch < micro_batches])
+    return order
+
+
+def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list[Pass]:
+    """So many forward passes ahead, then one forward and one backward by turns."""
+    ahead = min(ahead, len(forward))
+    passes = forward[:ahead]
+    for one, other in zip(forward[ahead:], backward):
+        passes += [one, other]
+    return passes + backward[len(forward) - ahead :]
+
+
+# --schedule -> row.  A new schedule is one function and one row.
+SCHEDULES: dict[str, Schedule] = {
+    "gpipe": Schedule(
+        gpipe, description="all micro-batches forward, then all backward"
+    ),
+    "1f1b": Schedule(
+        one_forward_one_backward,
+        description="one forward, one backward; at most as many micro-batches are "
+        "held as there are stages",
+    ),
+    "interleaved": Schedule(
+        interleaved,
+        interleaves=True,
+        description="one forward, one backward, over several chunks per stage",
+    ),
+}
+
+
+def forward_only(stages: int, micro_batches: int, chunks: int = 1) -> Order:
+    """The order of an evaluation, which has no backward passes."""
+    return [
+        [p for p in passes if not p.backward]
+        for passes in gpipe(stages, micro_batches, chunks)
+    ]
+
+
+def needs(one: Pass, num_chunks: int) -> list[Pass]:
+    """What a pass waits for, the passes before it on its stage aside.
+
+    The gradients of the micro-batches are summed in their order, so a backward pass
+    also waits for that of the micro-batch before.
+    """
+    chunk, m, backward = one
+    if not backward:
+        return [Pass(chunk - 1, m)] if chunk else []
+    found = [Pass(chunk, m)]
+    if chunk + 1 < num_chunks:
+        found.append(Pass(chunk + 1, m, backward=True))
+    if m:
+        found.append(Pass(chunk, m - 1, backward=True))
+    return found
+
+
+def sequence(order: Order) -> list[tuple[int, Pass]]:
+    """All passes, each with its stage, in an order in which none waits.
+
+    Args:
+      order: of every stage.
+
+    Raises:
+      ScheduleError: there is none.  The sentence names the pass that no stage runs or
+        that two do, or the passes that wait for each other.
+    """
+    where = _where(order)
+    num_chunks = 1 + max(one.chunk for one in where)
+    begun = [0] * len(order)
+    done: dict[Pass, int] = {}
+    while len(done) < len(where):
+        before = len(done)
+        for stage, passes in enumerate(order):
+            while begun[stage] < len(passes):
+                one = passes[begun[stage]]
+                if any(need not in done for need in needs(one, num_chunks)):
+                    break
+                done[one] = stage
+                begun[stage] += 1
+        if len(done) == before:
+            waiting = {
+                s: passes[begun[s]]
+                for s, passes in enumerate(order)
+                if begun[s] < len(passes)
+            }
+            raise ScheduleError(_stuck(waiting, where, done, num_chunks))
+    return [(stage, one) for one, stage in done.items()]
+
+
+def _where(order: Order) -> dict[Pass, int]:
+    """The stage of every pass."""
+    where: dict[Pass, int] = {}
+    for stage, passes in enumerate(order):
+        for one in passes:
+            if one in where:
+                raise ScheduleError(
+                    f"{one} is run twice, by stages {where[one]} and {stage}"
+                )
+            where[one] = stage
+    if not where:
+        raise ScheduleError("no stage runs anything")
+    return where
+
+
+def _stuck(waiting: dict[int, Pass], where, done, num_chunks: int) -> str:
+    """Why none of the stages can go on."""
+    stage = min(waiting)
+    links: dict[int, tuple[Pass, int]] = {}
+    while stage not in links:
+        one = waiting[stage]
+        need = next(n for n in needs(one, num_chunks) if n not in done)
+        if need not in where:
+            return f"stage {stage}: {one} waits for {need}, which no stage runs"
+        links[stage] = need, where[need]
+        stage = where[need]
+    begin, parts = stage, []
+    while not parts or stage != begin:
+        need, other = links[stage]
+        parts.append(
+            f"stage {stage} stands at {waiting[stage]}, for which stage {other} must "
+            f"first run {need}"
+        )
+        stage = other
+    return f"stages wait for each other: {'; '.join(parts)}"
+
+
+class Span(NamedTuple):
+    """When a pass ran."""
+
+    stage: int
+    what: Pass
+    begin: float
+    end: float
+
+
+def simulate(order: Order, seconds: Callable[[Pass], float]) -> list[Span]:
+    """When each pass runs if transfers cost nothing.
+
+    Args:
+      order: of every stage.
+      seconds: how long a pass takes.
+
+    Raises:
+      ScheduleError: the order cannot be kept.
+    """
+    spans: dict[Pass, Span] = {}
+    free = [0.0] * len(order)
+    passes = sequence(order)
+    num_chunks = 1 + max(one.chunk for _, one in passes)
+    for stage, one in passes:
+        waits = [spans[need].end for need in needs(one, num_chunks)]
+        begin = max([free[stage], *waits])
+        free[stage] = begin + seconds(one)
+        spans[one] = Span(stage, one, begin, free[stage])
+    return list(spans.values())
+
+
+def held(passes: Sequence[Pass]) -> int:
+    """Most micro-batches that a stage holds the activations of at one time.
+
+    Args:
+      passes: of one stage.  A micro-batch counts once per chunk that holds it.
+    """
+    most = now = 0
+    for one in passes:
+        now += -1 if one.backward else 1
+        most = max(most, now)
+    return most
+
+
+def busy_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
+    """Share of the time that equal stages are busy; 1 minus this is the bubble."""
+    steps = micro_batches * chunks
+    return steps / (steps + stages - 1)
+
+
+def micro_batches_for(share: float, stages: int, chunks: int = 1) -> int:
+    """Fewest micro-batches with which equal stages are busy so much of the time.
+
+    Args:
+      share: of the time, above 0 and below 1.
+      stages: how many.
+      chunks: of each stage.
+    """
+    m = 1
+    while busy_share(stages, m, chunks) < share:
+        m += 1
+    return m
