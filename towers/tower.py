@@ -15,7 +15,7 @@ fewer examples or none; and no gradient is ever divided.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -114,7 +114,7 @@ def trace(
         operation, a variable made without `get_variable`, a regularizer.
     """
     graph = tf.Graph()
-    variables = _Variables(create)
+    variables = Variables(create)
     with graph.as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
@@ -134,26 +134,47 @@ def trace(
         x = task.model.inputs.prepare(batch["features"], nn)
         with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
             outputs = task.model.run(x, nn)
-        shares = {"loss": task.model.loss(outputs, batch["labels"])}
-        shares |= task.model.metrics(outputs, batch["labels"])
-        share_of = batch["weights"] / batch["total_weight"]
-        shares = {
-            name: tf.reduce_sum(value * share_of, name=name)
-            for name, value in shares.items()
-        }
+        shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
         gradients = (
             tf.gradients(loss, list(trainable.values())) if task.training else ()
         )
-        _check_repeatable(graph)
+        check_repeatable(graph)
     return _template(
         graph, variables, loss, gradients, statistics=nn.statistics, metrics=shares
     )
 
 
-class _Variables:
-    """Hands the model a placeholder for every variable that it asks for."""
+def shares_of(
+    task: Task, outputs: Any, batch: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """`loss` and the metrics of a batch, as float32 scalars: shares of the means.
+
+    Args:
+      task: whose loss and metrics.
+      outputs: of the last block.
+      batch: `labels`, `weights`, `total_weight`.
+    """
+    values = {"loss": task.model.loss(outputs, batch["labels"])}
+    values |= task.model.metrics(outputs, batch["labels"])
+    share_of = batch["weights"] / batch["total_weight"]
+    return {
+        name: tf.reduce_sum(value * share_of, name=name)
+        for name, value in values.items()
+    }
+
+
+class Variables:
+    """Hands the model a placeholder for every variable that it asks for.
+
+    Args:
+      create: makes a variable, as `trace` has it.
+
+    Attributes:
+      reads: variable name -> its placeholder.
+      trainable: those of them that are trained.
+    """
 
     def __init__(self, create: Callable[..., Any]):
         self._create = create
@@ -186,8 +207,12 @@ class _Variables:
         return found
 
 
-def _check_repeatable(graph: tf.Graph) -> None:
-    """Refuses what would make the result depend on the number of towers."""
+def check_repeatable(graph: tf.Graph) -> None:
+    """Refuses what would make the result depend on the number of towers.
+
+    Raises:
+      ValueError: the sentence names the variable or the operation.
+    """
     if graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES):
         made = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)[0]
         raise ValueError(
@@ -224,7 +249,7 @@ def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Temp
     outputs = [loss.name, *metric_names.values()]
     outputs += [name for names_ in gradient_names for name in names_]
     outputs += [name for _, name in statistic_names]
-    kept = _ancestors([graph.get_tensor_by_name(name).op for name in outputs])
+    kept = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
     graph_def = graph.as_graph_def()
     used = [node for node in graph_def.node if node.name in kept]
     del graph_def.node[:]
@@ -245,7 +270,7 @@ def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Temp
     )
 
 
-def _ancestors(ops: list[tf.Operation]) -> set[str]:
+def ancestors(ops: list[tf.Operation]) -> set[str]:
     """Names of the operations that these need, and their own."""
     found: set[str] = set()
     while ops:

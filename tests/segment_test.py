@@ -1,0 +1,180 @@
+"""Segments: forward and backward pieces, cut apart, are the model's chain."""
+
+import itertools
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from towers import segment, tower
+
+v1 = tf.compat.v1
+
+
+def _conv(x, nn):
+    return nn.batch_norm(nn.conv(x, 4, 3, activation=tf.nn.relu))
+
+
+def _scaled(x, nn):
+    """Reads a variable through operations that do not depend on the batch."""
+    kernel = tf.nn.l2_normalize(nn.variable("kernel", [64, 8]), 0)
+    return tf.nn.tanh(nn.dropout(nn.flatten(x), 0.5) @ kernel)
+
+
+def _logits(x, nn):
+    return nn.dense(x, nn.num_classes)
+
+
+_BLOCKS = (("conv", _conv), ("scaled", _scaled), ("logits", _logits))
+_BATCH = segment.Batch(tf.TensorSpec([2, 4, 4, 2]), tf.TensorSpec([2], tf.int32))
+
+
+def _trace(*groups, blocks=_BLOCKS, made=None, **options):
+    model = Model(
+        name="test",
+        blocks=blocks,
+        inputs=Images(shape=(4, 4, 2), num_classes=3),
+        recipe=Recipe(batch_size=2, schedule=Schedule(rates=(0.1,))),
+    )
+    task = tower.Task(
+        model=model, num_classes=3, training=options.pop("training", True)
+    )
+
+    def create(name, shape, initializer, *, trainable, segment):
+        del initializer
+        if made is not None:
+            made.append((name, tuple(shape), trainable, segment))
+
+    groups = groups or [[block] for block in blocks]
+    return segment.trace(task, groups, _BATCH, create=create, **options)
+
+
+def _types(piece):
+    return [node.op for node in piece.graph_def.node]
+
+
+class CutTest(parameterized.TestCase):
+    def test_pieces_meet_at_their_values(self):
+        segments = _trace()
+        for one, then in itertools.pairwise(segments):
+            n = then.number
+            self.assertIn(f"x{n}/0", one.forward.outputs)
+            self.assertIn(f"x{n}/0", then.forward.inputs)
+            self.assertIn(f"dx{n}/0", then.backward.outputs)
+            self.assertIn(f"dx{n}/0", one.backward.inputs)
+        self.assertIn("features", segments[0].forward.inputs)
+        self.assertNotIn("dx0/0", segments[0].backward.outputs)
+        shares = {n for n in segments[-1].forward.outputs if n.startswith("share/")}
+        self.assertEqual(
+            shares,
+            {"share/loss", "share/top_1_accuracy", "share/top_5_accuracy"},
+        )
+
+    def test_the_backward_pieces_do_not_compute_activations_again(self):
+        conv, scaled, logits = _trace()
+        for one in (conv, scaled, logits):
+            saved = {n for n in one.forward.outputs if n.startswith("saved")}
+            self.assertTrue(saved)
+            used = {n for n in one.backward.inputs if n.startswith("saved")}
+            self.assertEqual(used, saved)
+        self.assertNotIn("Conv2D", _types(conv.backward))
+        self.assertNotIn("FusedBatchNormV3", _types(conv.backward))
+        self.assertNotIn("StatelessRandomUniformV2", _types(scaled.backward))
+        self.assertNotIn("Tanh", _types(scaled.backward))
+
+    def test_what_does_not_depend_on_the_batch_is_not_kept_per_micro_batch(self):
+        _, scaled, _ = _trace()
+        self.assertIn("Rsqrt", _types(scaled.forward))
+        self.assertIn("Rsqrt", _types(scaled.backward))
+        shapes = [tuple(t.shape) for t in scaled.forward.outputs.values()]
+        self.assertNotIn((64, 8), shapes)
+
+    def test_recomputing_pieces_keep_nothing_and_draw_the_same(self):
+        segments = _trace(recomputed=True)
+        for one in segments:
+            self.assertEqual(
+                [n for n in one.forward.outputs if n.startswith("saved")], []
+            )
+        conv, scaled, _ = segments
+        self.assertIn("Conv2D", _types(conv.backward))
+        self.assertIn("StatelessRandomUniformV2", _types(scaled.backward))
+        self.assertIn("first", scaled.backward.inputs)
+        # Statistics come from the forward pass alone, so once.
+        outputs = [*conv.forward.outputs, *conv.backward.outputs]
+        self.assertEqual(sum(n.startswith("statistic0/") for n in outputs), 2)
+
+    def test_evaluation_has_no_backward_pieces(self):
+        for one in _trace(training=False):
+            self.assertIsNone(one.backward)
+            self.assertEqual(one.statistics, ())
+
+    def test_work_and_parameters_do_not_depend_on_the_cut(self):
+        apart = _trace()
+        [whole] = _trace(_BLOCKS)
+        again = _trace(recomputed=True)
+        self.assertEqual(sum(s.flops for s in apart), whole.flops)
+        self.assertEqual(sum(s.flops for s in again), whole.flops)
+        names = [name for one in apart for name in one.trainable]
+        self.assertEqual(tuple(names), whole.trainable)
+        self.assertEqual(whole.blocks, ("conv", "scaled", "logits"))
+
+    def test_variables_are_made_for_the_segment_that_asks(self):
+        made = []
+        _trace(made=made)
+        self.assertEqual(made[0], ("conv/conv/kernel", (3, 3, 2, 4), True, 0))
+        self.assertEqual(made[-1], ("logits/dense/bias", (3,), True, 2))
+        self.assertIn(("conv/batch_norm/moving_mean", (4,), False, 0), made)
+
+
+class ChainTest(parameterized.TestCase):
+    def test_a_whole_number_beside_the_activations_has_no_gradient(self):
+        def beside(x, nn):
+            return x, tf.cast(x[:, 0, 0, 0] > 0, tf.int32)
+
+        def chosen(xs, nn):
+            x, which = xs
+            return nn.dense(nn.flatten(x), 3) + tf.one_hot(which, 3)
+
+        one, other = _trace(blocks=(("beside", beside), ("chosen", chosen)))
+        self.assertIn("x1/1", other.forward.inputs)
+        self.assertNotIn("dx1/1", other.backward.outputs)
+        # Nothing before can learn, so nothing is differentiated.
+        self.assertNotIn("dx1/1", one.forward.inputs)
+
+    def test_a_block_that_hands_on_what_it_got(self):
+        def same(x, nn):
+            return x
+
+        blocks = (("conv", _conv), ("same", same), ("scaled", _scaled))
+        segments = _trace(blocks=(*blocks, ("logits", _logits)))
+        with tf.Graph().as_default():
+            x = tf.ones([2, 4, 4, 4])
+            found = segments[1].forward({"x1/0": x})
+        self.assertIs(found["x2/0"], x)
+
+    def test_one_variable_in_two_dtypes_is_refused(self):
+        def reader(dtype):
+            def block(x, nn):
+                getter = v1.get_variable_scope().custom_getter
+                return x * tf.cast(getter(None, "tied", shape=[], dtype=dtype), x.dtype)
+
+            return block
+
+        blocks = (
+            ("a", reader(tf.float32)),
+            ("b", reader(tf.bfloat16)),
+            ("scaled", lambda x, nn: nn.dense(nn.flatten(x), 3)),
+        )
+        with self.assertRaisesRegex(ValueError, "'tied' is read as bfloat16 and as"):
+            _trace(blocks=blocks)
+
+    def test_stateful_draws_are_refused(self):
+        def noisy(x, nn):
+            return nn.dense(nn.flatten(x + tf.random.normal(x.shape)), 3)
+
+        with self.assertRaisesRegex(ValueError, "stateful"):
+            _trace(blocks=(("noisy", noisy),))
+
+
+if __name__ == "__main__":
+    tf.test.main()
