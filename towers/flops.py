@@ -7,6 +7,7 @@ convolution on the same devices.
 """
 
 import time
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -16,18 +17,21 @@ from towers.placement import Placement
 v1 = tf.compat.v1
 
 
-def of_graph(graph: tf.Graph, prefix: str) -> int:
+def of_graph(graph: tf.Graph, prefix: str = "") -> int:
     """Floating point operations in one run of the operations under a prefix.
 
     Args:
       graph: with static shapes.
-      prefix: of the operations' names, `tower_0/` for the first tower.
+      prefix: of the operations' names.
     """
-    return sum(
-        _COUNTS[op.type](op)
-        for op in graph.get_operations()
-        if op.type in _COUNTS and op.name.startswith(prefix)
+    return of_operations(
+        op for op in graph.get_operations() if op.name.startswith(prefix)
     )
+
+
+def of_operations(operations: Iterable[tf.Operation]) -> int:
+    """Floating point operations in one run of operations with static shapes."""
+    return sum(_COUNTS[op.type](op) for op in operations if op.type in _COUNTS)
 
 
 def _size(tensor: tf.Tensor) -> int:

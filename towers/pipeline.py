@@ -22,44 +22,12 @@ from towers import chunk as chunk_lib
 from towers import schedule as schedule_lib
 from towers import segment as segment_lib
 from towers.chunk import Chunk
-from towers.partition import Cut, pieces_of
-from towers.schedule import SCHEDULES, Order, Pass
+from towers.partition import pieces_of
+from towers.schedule import Pass
+from towers.stages import Pipeline
 from towers.tower import Gradient, StatisticRule, Task, Tower
 
 v1 = tf.compat.v1
-
-# --recompute -> what it recomputes.
-RECOMPUTE: dict[str, str] = {
-    "none": "nothing: all activations that gradients need are kept",
-    "stage": "each stage, from what entered it",
-    "block": "each block, from what entered it",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Pipeline:
-    """How a tower is cut.
-
-    Attributes:
-      stages: devices of a tower.
-      micro_batches: pieces of its batch.
-      schedule: a row of `schedule.SCHEDULES`.
-      chunks: of each stage; 1 unless the schedule interleaves.
-      cut: of the model's blocks into stages x chunks pieces.
-      recompute: a row of `RECOMPUTE`.
-    """
-
-    stages: int = 1
-    micro_batches: int = 1
-    schedule: str = "1f1b"
-    chunks: int = 1
-    cut: Cut = ()
-    recompute: str = "none"
-
-    def order(self, *, training: bool = True) -> Order:
-        """What each stage does."""
-        make = SCHEDULES[self.schedule].order if training else schedule_lib.forward_only
-        return make(self.stages, self.micro_batches, self.chunks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +57,12 @@ class PipelineTemplate:
     metrics: dict[str, str]
     parameters: int
     flops: int
+
+    @property
+    def differentiated(self) -> tuple[str, ...]:
+        """The variables that a tower has a gradient for, or None in its place."""
+        training = any(chunk.first for chunk in self.chunks)
+        return self.trainable if training else ()
 
 
 def trace(
@@ -254,7 +228,7 @@ class _Stamp:
             index=index,
             device=self._devices[0],
             loss=loss,
-            gradients=[self._gradient(name) for name in template.trainable],
+            gradients=[self._gradient(name) for name in template.differentiated],
             statistics=[self._mean(value) for _, value in template.statistics],
             metrics=metrics,
         )
