@@ -42,8 +42,9 @@ class Data:
 
     data_name: str | None = field(
         None,
-        "the data set: its TFDS name, or digits (which ships with the project), or "
-        "synthetic",
+        "the data set: its TFDS name, or digits or shakespeare (which ship with the "
+        "project), or the path of a plain text file or of a folder with one for each "
+        "split, or synthetic",
         unset="the model's own",
     )
     data_dir: str | None = field(

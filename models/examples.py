@@ -23,7 +23,7 @@ class Images:
       preprocessing: a row of `towers.preprocessing.PREPROCESSING`.
       data_name: the data set when the user names none: `digits`, or `synthetic`.
       num_examples: examples in an epoch of the synthetic stand-in.
-      kind: of data, a row of `towers.synthetic.SYNTHETIC`.
+      kind: of data, a row of `towers.inputs.KINDS`.
       unit: what a speed counts, in the plural.
     """
 
@@ -58,7 +58,8 @@ class Tokens:
       length: tokens in a window.
       num_classes: tokens that there are in the synthetic stand-in; real data brings
         its own number.
-      preprocessing: what the tokens of a text are.
+      preprocessing: what the tokens of a text are, a row of `towers.text.TOKENS`:
+        `bytes`, or `words`, of which the `num_classes` most frequent are told apart.
       data_name: the data set when the user names none.
       num_examples: windows in an epoch of the synthetic stand-in.
       kind, unit: as `Images` has them.

@@ -1,5 +1,6 @@
 """Inputs: the same stream for every layout of towers, from any position on."""
 
+import dataclasses
 import glob
 import os
 import shutil
@@ -123,7 +124,30 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(part.num_examples, 100)
 
     def test_every_row_of_the_table_is_tested(self):
-        self.assertCountEqual(inputs.DATASETS, ["digits", "synthetic"])
+        self.assertCountEqual(inputs.DATASETS, ["digits", "shakespeare", "synthetic"])
+        self.assertCountEqual(inputs.KINDS, ["images", "tokens"])
+
+    def test_shakespeare(self):
+        request = dataclasses.replace(
+            self.request, shape=(40,), kind="tokens", preprocessing="bytes"
+        )
+        train = inputs.get("shakespeare", request)
+        validation = inputs.get("shakespeare", request, training=False)
+        # (1,003,854 - 1) // 40 and (111,540 - 1) // 40.
+        counts = train.num_examples, validation.num_examples
+        self.assertEqual(counts, (25096, 2788))
+        features, labels, _, _ = feeding.read(validation, 1)
+        self.assertStartsWith(bytes(features[0].astype(np.uint8)), b"?\n\nGREMIO:")
+        self.assertStartsWith(bytes(labels[0].astype(np.uint8)), b"\n\nGREMIO:")
+
+    @parameterized.parameters(("digits", "tokens"), ("shakespeare", "images"))
+    def test_data_of_the_wrong_kind(self, name, kind):
+        request = dataclasses.replace(
+            self.request, shape=(40,), kind=kind, preprocessing="bytes"
+        )
+        wanted = "text" if kind == "tokens" else "image classification"
+        with self.assertRaisesRegex(ValueError, f"{name}: not .* {wanted} data set"):
+            inputs.get(name, request)
 
     def test_images_that_do_not_fit(self):
         request = Request(
@@ -187,6 +211,9 @@ class OwnDataTest(tf.test.TestCase):
         features, labels, _, _ = feeding.read(source, 1)
         self.assertAllEqual(labels, np.arange(12) % 8)
         self.assertAllClose(features[:, 0, 0, 0], labels * 10 / 127.5 - 1)
+
+    def assertStartsWith(self, text, start):  # noqa: N802 - as unittest has it
+        self.assertEqual(text[: len(start)], start)
 
 
 if __name__ == "__main__":

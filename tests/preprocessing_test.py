@@ -14,6 +14,8 @@ _SHAPES = {
     "scale": ((8, 8, 1), (8, 8, 1)),
     "cifar": ((32, 32, 3), (32, 32, 3)),
     "cifar_tutorial": ((32, 32, 3), (24, 24, 3)),
+    "bytes": ((9,), (9,)),
+    "words": ((9,), (9,)),
     "imagenet": ((40, 60, 3), (20, 20, 3)),
 }
 
@@ -81,7 +83,8 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         parts = _run(lambda: [features(0, 1), features(1, 3), features(3, 6)])
         for value, *pieces in zip(whole, *parts):
             self.assertEqual(value.shape, (6, *shape))
-            self.assertEqual(value.dtype, np.float32)
+            tokens = len(shape) == 1
+            self.assertEqual(value.dtype, images.dtype if tokens else np.float32)
             self.assertAllEqual(value, np.concatenate(pieces))
 
     def test_every_row_is_tested(self):
@@ -197,6 +200,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         ("cifar_tutorial", (20, 32, 3), (24, 24, 3), "do not fit"),
         ("cifar_tutorial", (None, None, 3), (24, 24, 3), r"\?x\?x3 do not fit"),
         ("imagenet", (28, 28, 1), (224, 224, 3), "do not fit"),
+        ("bytes", (28,), (32,), "28 do not fit .* 32"),
     )
     def test_images_that_do_not_fit(self, name, have, want, sentence):
         with self.assertRaisesRegex(ValueError, sentence):

@@ -1,4 +1,4 @@
-"""A TFDS image classification data set by its name: found, prepared, or refused.
+"""A TFDS data set by its name: found, prepared, or refused.
 
     records = find("cifar10", splits=("train",), data_dir="/data")
 
@@ -17,14 +17,17 @@ import socket
 import tempfile
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers import digits
+from towers import digits, shakespeare
 from towers.records import Records, from_tfds
+
+# The data sets that ship with the project.
+_SHIPPED = (digits.Digits, shakespeare.Shakespeare)
 
 # A host that does not answer in this time is taken for unreachable; so many are asked.
 _PATIENCE_SECONDS = 2.0
@@ -35,7 +38,7 @@ _FILES_NAMED = 4
 
 
 def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
-    """The records of a data set, which is downloaded and prepared when it must be.
+    """The records of an image classification data set.
 
     Args:
       name: as `tfds.load` takes it: `mnist`, `cifar10:3.0.2`, `imagenette/160px`.
@@ -47,8 +50,29 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
       ValueError: no such data set or split, not one of images and classes, or not
         prepared and not to be had.
     """
+    builder, keys = prepared(name, data_dir, _image_and_label)
+    return from_tfds(builder, _split(name, builder.info, splits), keys=keys)
+
+
+def prepared(
+    name: str, data_dir: str, check: Callable[[str, tfds.core.DatasetInfo], Any]
+) -> tuple[tfds.core.DatasetBuilder, Any]:
+    """A data set, which is downloaded and prepared when it must be.
+
+    Args:
+      name: as `tfds.load` takes it.
+      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
+      check: (name, summary) -> what the caller needs of it; called before anything is
+        downloaded, it raises ValueError when the data set is not of the right kind.
+
+    Returns:
+      Its builder, and what `check` returned.
+
+    Raises:
+      ValueError: no such data set, or not prepared and not to be had.
+    """
     builder = _builder(name, data_dir)
-    keys = _image_and_label(name, builder.info)
+    found = check(name, builder.info)
     if not builder.is_prepared():
         builder = _prepare(name, builder, chosen=bool(data_dir))
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
@@ -57,7 +81,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
             f"{builder.info.file_format.value} files; prepare it again with "
             f"`tfds build {name} --file_format=tfrecord`"
         )
-    return from_tfds(builder, _split(name, builder.info, splits), keys=keys)
+    return builder, found
 
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
@@ -125,14 +149,14 @@ def _prepare(
     """
     _check_within_reach(name, builder)
     root = _root(builder)
-    ships_with_us = isinstance(builder, digits.Digits)
+    ships_with_us = isinstance(builder, _SHIPPED)
     if not _writable(root):
         if chosen or not ships_with_us:
             raise ValueError(
                 f"--data_name={name}: not prepared in {builder.data_path}, which "
                 "cannot be written; name another --data_dir"
             )
-        unwritable, root = root, _temporary_root()
+        unwritable, root = root, temporary_root()
         builder = tfds.builder(name, data_dir=root)
         if builder.is_prepared():
             return builder
@@ -211,7 +235,7 @@ def _writable(root: pathlib.Path) -> bool:
     return "://" in os.fspath(root) or os.access(root, os.W_OK)
 
 
-def _temporary_root() -> pathlib.Path:
+def temporary_root() -> pathlib.Path:
     """A directory of this user's own, the same in every run."""
     root = pathlib.Path(tempfile.gettempdir(), f"towers-{os.getuid()}")
     root.mkdir(mode=0o700, exist_ok=True)

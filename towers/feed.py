@@ -36,9 +36,10 @@ class Request:
     Attributes:
       shape: (height, width, channels) of the features, or (length,) of windows of
         tokens; with `preprocessing="scale"` a data set's own size takes its place.
-      num_classes: of synthetic data; real data brings its own number.
+      num_classes: of synthetic data, and the most words that a text may have; real
+        data brings its own number.
       num_examples: in an epoch of synthetic data.
-      kind: of data, a row of `synthetic.SYNTHETIC`.
+      kind: of data, a row of `inputs.KINDS`.
       preprocessing: a row of `preprocessing.PREPROCESSING`.
       augment: whether training images are distorted as the preprocessing says, or
         treated like those of evaluation.

@@ -11,12 +11,12 @@ stream never ends; examples from `limit` on carry weight 0, so that a short last
 is a batch like any other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from towers import catalog, records
+from towers import catalog, records, text
 from towers.feed import Feed, Groups, Request, weighted
 from towers.preprocessing import PREPROCESSING
 from towers.records import Records
@@ -143,7 +143,8 @@ def get(
     """The source that `--data_name=name` means.
 
     Args:
-      name: a row of `DATASETS`, or the TFDS name of an image classification data set.
+      name: a row of `DATASETS`, or the TFDS name of a data set of the kind that is
+        requested, or the path of a text (see `text.find`).
       request: how the network wants its examples.
       split: as TFDS writes it, parts (`train[:90%]`) too.  None for `train`, or for
         evaluation `validation`, or `test` where there is no such split.
@@ -153,7 +154,7 @@ def get(
       ValueError: there is no such data set or split, it cannot be had, or its images
         do not fit the network.
     """
-    return DATASETS.get(name, _tfds)(name, request, split, training)
+    return DATASETS.get(name, _named)(name, request, split, training)
 
 
 def from_arrays(
@@ -220,10 +221,14 @@ def explain(error: Exception, *sources: Source) -> str | None:
     return records.explain(error, paths=[source.path for source in sources])
 
 
-def _tfds(name: str, request: Request, split: str | None, training: bool) -> Source:
+def _named(name: str, request: Request, split: str | None, training: bool) -> Source:
     splits = (split,) if split else ("train",) if training else ("validation", "test")
-    examples = catalog.find(name, splits=splits, data_dir=request.data_dir or "")
+    examples = KINDS[request.kind](name, request, splits=splits)
     return DatasetSource(examples, request, training=training)
+
+
+def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
+    return catalog.find(name, splits=splits, data_dir=request.data_dir or "")
 
 
 def _synthetic(
@@ -233,10 +238,17 @@ def _synthetic(
     return SyntheticSource(request)
 
 
-# name -> (name, request, split, training) -> source.  Other names are TFDS's.
+# kind of data -> (name, request, splits=) -> the records of its data set.
+KINDS: dict[str, Callable[..., Records]] = {
+    "images": _images,
+    "tokens": text.find,
+}
+
+# name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.
 DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
     "synthetic": _synthetic,
-    "digits": _tfds,
+    "digits": _named,
+    "shakespeare": _named,
 }
 
 

@@ -175,7 +175,7 @@ def _sources(config, model) -> tuple[Any, Any]:
     """The training source, and that of evaluation (None for synthetic data)."""
     wanted, data = model.inputs, config.data
     name = data.data_name or wanted.data_name
-    if data.data_dir and not data.data_name and name in ("digits", "synthetic"):
+    if data.data_dir and not data.data_name and name in inputs.DATASETS:
         raise ValueError(
             f"--data_dir={data.data_dir}: say which data set with --data_name; "
             f"{model.name} trains on {name} by default"

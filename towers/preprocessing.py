@@ -1,4 +1,4 @@
-"""From decoded images to what the network reads: a table of named preprocessings.
+"""From decoded examples to what the network reads: a table of named preprocessings.
 
 A row works on a batch of images of one size, and every random choice it makes for an
 example comes from numbers that belong to that example alone:
@@ -90,6 +90,14 @@ def scale(images: tf.Tensor, shape: Shape, draws: tf.Tensor | None = None) -> tf
     """Integers to [-1, 1]; floating point images are taken as they are."""
     del shape, draws
     return _scaled(images, images.dtype)
+
+
+def as_they_are(
+    tokens: tf.Tensor, shape: Shape, draws: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Windows of tokens are ready to be read."""
+    del shape, draws
+    return tokens
 
 
 def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
@@ -247,6 +255,13 @@ def _own_size(images: Shape, network: Shape) -> Shape:
     return images
 
 
+def _windows(text: Shape, network: Shape) -> Shape:
+    """Windows are cut to the network's length."""
+    if text != network:
+        raise _misfit(text, network)
+    return network
+
+
 def _same_size(images: Shape, network: Shape) -> Shape:
     if images != network or images[2] != len(_CIFAR_MEAN):
         raise _misfit(images, network)
@@ -275,5 +290,7 @@ PREPROCESSING: dict[str, Preprocessing] = {
     "scale": Preprocessing(_own_size, scale, scale),
     "cifar": Preprocessing(_same_size, cifar_training, cifar_evaluation),
     "cifar_tutorial": Preprocessing(_crop, tutorial_training, tutorial_evaluation),
+    "bytes": Preprocessing(_windows, as_they_are, as_they_are),
+    "words": Preprocessing(_windows, as_they_are, as_they_are),
     "imagenet": Preprocessing(_any_size, imagenet_training, imagenet_evaluation),
 }

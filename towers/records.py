@@ -34,7 +34,7 @@ _READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
 
 
 class Records(NamedTuple):
-    """The examples of one split, not decoded.
+    """The examples of one split, not decoded.  A window of a text counts as an image.
 
     Attributes:
       name: of the data set.
@@ -44,7 +44,8 @@ class Records(NamedTuple):
       dtype: of the images.
       open: (seed) -> a dataset of all records, made in the current graph.  The order
         is always the same with seed None, else a function of `seed`, int64 [2].
-      decode: record -> (image of `shape` and `dtype`, label int32).
+      decode: record -> (image of `shape` and `dtype`, label int32; that of a window is
+        a window too).
       path: where the files are, or "".
     """
 
@@ -90,7 +91,7 @@ def from_tfds(
         num_examples=split.num_examples,
         shape=tuple(image.shape),
         dtype=tf.as_dtype(image.dtype),
-        open=lambda seed: _read(split.file_instructions, seed),
+        open=lambda seed: read_tfds(split.file_instructions, seed),
         decode=decode,
         path=os.fspath(builder.data_path),
     )
@@ -181,8 +182,13 @@ def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
     return tf.argsort(keys)
 
 
-def _read(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Serialized examples of TFDS `FileInstruction`s, several files side by side."""
+def read_tfds(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
+    """Serialized examples of TFDS `FileInstruction`s, several files side by side.
+
+    Args:
+      files: of a split.
+      seed: int64 [2], of the order of the files; None for their own.
+    """
     columns = (
         tf.constant([os.fspath(file.filename) for file in files]),
         tf.constant([file.skip for file in files], tf.int64),

@@ -1,0 +1,194 @@
+"""Texts as windows of tokens: of files, folders and TFDS data sets."""
+
+import os
+import pathlib
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from absl.testing import parameterized
+
+from tests import feeding
+from towers import catalog, inputs, text
+from towers.feed import Request
+
+LINES = b"the cat saw the dog\nthe dog saw a cat\n\nno cat sat\n"
+
+
+class Notes(tfds.core.GeneratorBasedBuilder):
+    """A TFDS data set with several texts in a split."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {"note": tfds.features.Text(), "stars": np.int64}
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for index in range(3):
+            yield index, {"note": f"note {index}", "stars": index}
+
+
+def _request(length, tokens="bytes", **options):
+    return Request(shape=(length,), kind="tokens", preprocessing=tokens, **options)
+
+
+def _windows(records):
+    """Features and labels of all windows, in the text's order."""
+    source = inputs.DatasetSource(
+        records, _request(records.shape[0]), training=False, memory=0
+    )
+    features, labels, _, _ = feeding.read(source, -(-records.num_examples // 12))
+    count = records.num_examples
+    return features[:count], labels[:count]
+
+
+class TextTestCase(parameterized.TestCase, tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.create_tempdir().full_path)
+
+    def write(self, name, content=LINES):
+        path = self.folder / name
+        path.write_bytes(content)
+        return os.fspath(path)
+
+
+class BytesTest(TextTestCase):
+    def test_every_byte_but_the_first_is_predicted_once(self):
+        content = bytes(range(256))
+        path = self.write("a.txt", content)
+        records = text.find(path, _request(10), splits=("train",))
+        cut = 256 * 9 // 10
+        self.assertEqual(records.num_examples, (cut - 1) // 10)
+        self.assertEqual((records.num_classes, records.shape), (256, (10,)))
+        features, labels = _windows(records)
+        self.assertAllEqual(features.ravel(), np.arange(220))
+        self.assertAllEqual(labels.ravel(), np.arange(1, 221))
+        rest = text.find(path, _request(5), splits=("validation", "test"))
+        features, labels = _windows(rest)
+        self.assertAllEqual(features.ravel(), np.arange(cut, cut + 25))
+        self.assertAllEqual(labels.ravel(), np.arange(cut + 1, cut + 26))
+
+    @parameterized.parameters(0, 2**28)
+    def test_every_epoch_has_all_windows_in_another_order(self, memory):
+        path = self.write("a.txt", bytes(range(256)) * 2)
+        request = _request(6)
+        records = text.find(path, request, splits=("train",))
+        count = records.num_examples
+        self.assertEqual(count, 76)
+        source = inputs.DatasetSource(records, request, memory=memory)
+        features, labels, _, _ = feeding.read(source, 13)
+        self.assertAllEqual((features + 1) % 256, labels)
+        epochs = [features[:count, 0], features[count : 2 * count, 0]]
+        for epoch in epochs:
+            starts = np.arange(0, 6 * count, 6) % 256
+            self.assertAllEqual(np.sort(epoch), np.sort(starts))
+        self.assertNotAllEqual(*epochs)
+        # From anywhere, and for any layout of towers, the stream is the same.
+        for layout in ("1x12", "two_hosts"):
+            again = feeding.read(source, 3, layout=layout, position=60)
+            self.assertAllEqual(again[0], features[60:96])
+
+    def test_a_text_that_is_too_short(self):
+        path = self.write("a.txt", b"x" * 20)
+        with self.assertRaisesRegex(ValueError, "too short for windows of 32 tokens"):
+            text.find(path, _request(32), splits=("train",))
+
+
+class WordsTest(TextTestCase):
+    def test_words_are_numbered_by_how_often_they_come(self):
+        words = text.vocabulary(LINES.split(), 99)
+        self.assertEqual(list(words)[:3], [b"cat", b"the", b"dog"])
+        self.assertEqual(list(words)[-1], b"<unk>")
+        self.assertEqual(list(words.values()), list(range(len(words))))
+        few = text.vocabulary(LINES.split(), 3)
+        self.assertEqual(few, {b"cat": 0, b"the": 1, b"<unk>": 2})
+
+    def test_a_text_with_its_own_unknown_word_keeps_its_number_of_words(self):
+        words = text.vocabulary(b"<unk> a <unk> b".split(), 9)
+        self.assertEqual(words, {b"<unk>": 0, b"a": 1, b"b": 2})
+
+    def test_validation_is_told_in_the_words_of_training(self):
+        self.write("ptb.train.txt")
+        self.write("ptb.valid.txt", b"the cow saw a\ncat\n")
+        train, valid = (
+            text.find(f"{self.folder}", _request(3, "words", num_classes=7), splits=[s])
+            for s in ("train", "validation")
+        )
+        # cat 3, the 3, <eos> 4; dog, saw 2; a, no, sat 1 of which one is kept.
+        self.assertEqual((train.num_classes, valid.num_classes), (7, 7))
+        ids = {w: k for k, w in enumerate(["<eos>", "cat", "the", "dog", "saw", "a"])}
+        features, labels = _windows(valid)
+        self.assertAllEqual(
+            features, [[ids["the"], 6, ids["saw"]], [ids["a"], 0, ids["cat"]]]
+        )
+        self.assertAllEqual(labels, [[6, ids["saw"], ids["a"]], [0, ids["cat"], 0]])
+
+    def test_texts_that_would_not_fit_into_memory(self):
+        path = self.write("a.txt")
+        with (
+            mock.patch.object(text, "_MOST_BYTES_OF_WORDS", 10),
+            self.assertRaisesRegex(ValueError, "too large to be cut into words"),
+        ):
+            text.find(path, _request(3, "words"), splits=("train",))
+
+
+class FindTest(TextTestCase):
+    def test_every_row_of_the_table_is_tested(self):
+        self.assertCountEqual(text.TOKENS, ["bytes", "words"])
+
+    def test_a_tfds_data_set_is_one_text_with_a_line_for_each_example(self):
+        request = _request(4, data_dir=os.fspath(self.folder))
+        for _ in range(2):  # the second time it is there
+            records = text.find("notes", request, splits=("train",))
+            self.assertEqual(records.name, "notes/1.0.0")
+            content = pathlib.Path(records.path).read_bytes()
+            self.assertCountEqual(
+                content.split(b"\n"), [b"note 0", b"note 1", b"note 2"]
+            )
+        part = text.find("notes", request, splits=("none", "train[:2]"))
+        self.assertLen(pathlib.Path(part.path).read_bytes().split(b"\n"), 2)
+
+    def test_where_the_data_set_cannot_be_written_the_text_goes_elsewhere(self):
+        data, other = self.folder / "data", self.folder / "other"
+        data.mkdir()
+        request = _request(4, data_dir=os.fspath(data))
+        catalog.prepared("notes", os.fspath(data), lambda name, info: None)
+        with (
+            mock.patch.object(os, "access", return_value=False),
+            mock.patch.object(catalog, "temporary_root", return_value=other),
+        ):
+            records = text.find("notes", request, splits=("train",))
+        self.assertEqual(records.path, f"{other}/notes/1.0.0/train.txt")
+
+    @parameterized.parameters(
+        ("/no/such/file.txt", "No such file or directory"),
+        ("./no_such.txt", "No such file or directory"),
+        ("notez", "no such data set; did you mean notes"),
+    )
+    def test_names_of_nothing(self, name, sentence):
+        request = _request(4, data_dir=os.fspath(self.folder))
+        with self.assertRaisesRegex(ValueError, f"--data_name={name}: .*{sentence}"):
+            text.find(name, request, splits=("train",))
+
+    def test_splits_that_are_not_there(self):
+        path = self.write("a.txt")
+        with self.assertRaisesRegex(ValueError, "no split test, only train, validat"):
+            text.find(path, _request(4), splits=("test",))
+        with self.assertRaisesRegex(ValueError, "no split test, only a.txt"):
+            text.find(os.fspath(self.folder), _request(4), splits=("test",))
+        self.write("b.txt.train")
+        self.write("a.txt.train")
+        with self.assertRaisesRegex(ValueError, "which is the train split, a.* b.*"):
+            text.find(os.fspath(self.folder), _request(4), splits=("train",))
+
+
+if __name__ == "__main__":
+    tf.test.main()
