@@ -104,6 +104,10 @@ class Devices:
         "fraction of each GPU's memory to take; 0 lets TensorFlow decide",
         must=AT_LEAST_0,
     )
+    xla: bool = field(False, "let XLA compile what it can of the graph")
+    xla_compile: bool = field(
+        False, "compile each tower as a whole with XLA; what it cannot is an error"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,12 +50,11 @@ SWITCHES: Mapping[str, str] = {
     # Optimizer and loss.
     "single_l2_loss_op": "weight decay is added at the update, not to the loss; leave "
     "it out",
-    "compute_lr_on_cpu": "helps XLA, and comes with XLA compilation",
+    "compute_lr_on_cpu": "the learning rate is always computed on the CPU; leave it "
+    "out",
     # Graph, compilation, variables.
     "use_tf_layers": "there is one set of layers, on tf.nn; leave it out",
     "use_resource_vars": "variables are always resource variables; leave it out",
-    "xla": "comes with XLA compilation",
-    "xla_compile": "comes with XLA compilation",
     "enable_optimizations": "TensorFlow's graph optimizers are set as measurements "
     "say; leave it out",
     "staged_vars": "comes with the modes that update one step late",

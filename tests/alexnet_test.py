@@ -34,7 +34,7 @@ class AlexnetTest(absltest.TestCase):
                 nn = layers.Layers(training=training, num_classes=10)
                 alexnet.alexnet().run(tf.zeros([2, 67, 67, 3]), nn)
             types = [op.type for op in graph.get_operations()]
-            self.assertEqual(types.count("StatelessRandomUniformV2"), drops)
+            self.assertEqual(types.count("StatelessRandomUniformFullIntV2"), drops)
 
 
 if __name__ == "__main__":

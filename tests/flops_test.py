@@ -12,6 +12,12 @@ class FlopsTest(tf.test.TestCase):
             tf.gradients(tf.matmul(a, b), [a, b])
             self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 3 * 5 * 7)
 
+    def test_the_nodes_of_a_template(self):
+        with tf.Graph().as_default() as graph:
+            x = tf.compat.v1.placeholder(tf.float32, [3, 5])
+            tf.matmul(x, tf.zeros([5, 7]))
+        self.assertEqual(flops.of_nodes(graph.as_graph_def()), 2 * 3 * 5 * 7)
+
     def test_transposed_and_batched_products(self):
         with tf.Graph().as_default() as graph:
             tf.matmul(tf.zeros([5, 3]), tf.zeros([7, 5]), True, True, name="t/a")

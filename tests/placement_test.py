@@ -46,6 +46,14 @@ class PlacementTest(parameterized.TestCase):
         self.assertFalse(config.allow_soft_placement)
         self.assertEqual(config.device_count["GPU"], 0)
 
+    def test_xla_compiles_clusters_when_asked(self):
+        for asked in (True, False):
+            config = placement.session_config(
+                placement.local(1, kind="cpu"), auto_jit=asked
+            )
+            options = config.graph_options.optimizer_options
+            self.assertEqual(options.global_jit_level == options.ON_1, asked)
+
 
 if __name__ == "__main__":
     tf.test.main()

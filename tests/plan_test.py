@@ -238,6 +238,13 @@ class PlanTest(parameterized.TestCase):
             self.assertNotIn("\n", error)
         self.assertEqual(os.listdir(root), [])
 
+    def test_clusters_of_xla_on_several_cpus(self):
+        [error] = self._errors(num_gpus=2, device="cpu", xla=True)
+        self.assertRegex(error, "^--xla: .* write --xla_compile")
+        self._make(num_gpus=1, device="cpu", xla=True)
+        found = self._make(num_gpus=2, device="cpu", xla_compile=True)
+        self.assertTrue(found.options.xla_compile)
+
     def test_no_such_model(self):
         with self.assertRaises(plan.PlanError) as caught:
             plan.make(config.make(model="lenett", device="cpu"), models.get)

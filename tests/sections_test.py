@@ -17,7 +17,7 @@ FLAGS = {
         """,
     "devices": """
         num_gpus gpu_indices device num_intra_threads num_inter_threads allow_growth
-        gpu_memory_frac_for_testing
+        gpu_memory_frac_for_testing xla xla_compile
         """,
     "variables": """
         variable_update local_parameter_device all_reduce_spec gradient_repacking

@@ -26,11 +26,27 @@ def operation_error(error: tf.errors.OpError) -> str | None:
             "Write the block with operations that the device has, or run with "
             "--device=cpu."
         )
+    if "Detected unsupported operations when trying to compile" in text:
+        return _not_compilable(text)
     if "No space left on device" in text:
         return f"the disk is full ({_first_line(text)}); make room"
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f"out of memory ({_first_line(text)}); lower --batch_size"
     return None
+
+
+def _not_compilable(text: str) -> str:
+    """Names the operations that XLA does not have, each with the nodes that are it."""
+    types: dict[str, set[str]] = {}
+    # `Dilation2D (No registered ...){{node block/Dilation2D}}, Other (...)...`
+    pattern = (
+        r"(\w+) \((?:No registered|[^()]*unsupported)[^()]*\)\s*\{\{node ([^}]*)\}\}"
+    )
+    for kind, node in re.findall(pattern, text):
+        types.setdefault(kind, set()).add(node)
+    named = [f"{kind} ({', '.join(sorted(types[kind]))})" for kind in sorted(types)]
+    what = ", ".join(named) or _first_line(text)
+    return f"XLA cannot compile {what}; write the model without, or no --xla_compile"
 
 
 def _first_line(text: str) -> str:

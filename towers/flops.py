@@ -34,6 +34,13 @@ def of_operations(operations: Iterable[tf.Operation]) -> int:
     return sum(_COUNTS[op.type](op) for op in operations if op.type in _COUNTS)
 
 
+def of_nodes(graph_def: v1.GraphDef) -> int:
+    """Floating point operations in one run of a tower's template."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+    return of_graph(graph, "")
+
+
 def _size(tensor: tf.Tensor) -> int:
     return tensor.shape.num_elements() or 0
 

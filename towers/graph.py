@@ -35,6 +35,7 @@ class Options:
       variable_update: a row of `variable_update.VARIABLE_UPDATES`.
       exchange: how replicas' gradients are reduced.
       limit: how many examples of the stream count; None for all.
+      xla_compile: whether XLA compiles each tower as a whole.
     """
 
     batch_size: int
@@ -44,6 +45,7 @@ class Options:
     variable_update: str = "parameter_server"
     exchange: Exchange = Exchange()  # noqa: RUF009 - frozen
     limit: int | None = None
+    xla_compile: bool = False
 
 
 class TrainGraph(NamedTuple):
@@ -160,6 +162,7 @@ def _task(model, source, options: Options) -> Task:
         data_format=options.data_format,
         dtype=options.dtype,
         seed=options.seed,
+        compiled=options.xla_compile,
     )
 
 

@@ -115,6 +115,7 @@ def session_config(
     inter_threads: int = 0,
     allow_growth: bool | None = None,
     gpu_memory_fraction: float = 0.0,
+    auto_jit: bool = False,
 ) -> tf.compat.v1.ConfigProto:
     """The session's options: hard placement, and the logical devices there must be.
 
@@ -127,6 +128,8 @@ def session_config(
       inter_threads: threads over operations, 0 for one per core.
       allow_growth: whether GPU memory is taken as needed; TensorFlow's way when None.
       gpu_memory_fraction: share of each GPU's memory to take, 0 for all of it.
+      auto_jit: whether XLA compiles what it can of the graph; on a CPU it does if
+        `xla.allow_on_cpu` has said so.
     """
     config = tf.compat.v1.ConfigProto(
         allow_soft_placement=False,
@@ -140,5 +143,7 @@ def session_config(
         config.gpu_options.allow_growth = allow_growth
     config.gpu_options.per_process_gpu_memory_fraction = gpu_memory_fraction
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = tf.compat.v1.OptimizerOptions.L0
+    options = config.graph_options.optimizer_options
+    options.opt_level = options.L0
+    options.global_jit_level = options.ON_1 if auto_jit else options.OFF
     return config

@@ -121,6 +121,7 @@ def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
             variable_update=config.variables.variable_update,
             exchange=exchange,
             limit=limit,
+            xla_compile=config.devices.xla_compile,
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
         num_warmup=DEFAULT_WARMUP if warmup is None else warmup,
@@ -145,12 +146,18 @@ class _Found:
 
 
 def _placement(devices, variables) -> placement.Placement:
-    return placement.local(
+    where = placement.local(
         devices.num_gpus,
         kind=devices.device,
         parameters=variables.local_parameter_device,
         gpu_indices=devices.gpu_indices,
     )
+    if devices.xla and where.kind == "cpu" and len(where.towers) > 1:
+        raise ValueError(
+            "--xla: TensorFlow's clusters cannot lie on more than one CPU device; "
+            "write --xla_compile, which compiles each tower on its own"
+        )
+    return where
 
 
 def _exchange(flags) -> Exchange:

@@ -233,10 +233,8 @@ class _Training:
         rate, unit = progress.examples_per_second, self._unit
         for line in report.total_lines(rate * unit.per_example, unit=unit):
             self._console(line)
-        work = (
-            flops.of_graph(self._built.graph, "tower_0/")
-            / self._parts.options.batch_size
-        )
+        work = flops.of_nodes(self._built.template.graph_def)
+        work /= self._parts.options.batch_size
         peak = flops.measure_peak(self._parts.placement, self._parts.options.dtype)
         self._console(
             f"MFU: {100 * rate * work / peak:.1f} % "
@@ -267,6 +265,7 @@ def session_config(parts: Plan) -> v1.ConfigProto:
         inter_threads=devices.num_inter_threads,
         allow_growth=devices.allow_growth,
         gpu_memory_fraction=devices.gpu_memory_frac_for_testing,
+        auto_jit=devices.xla,
     )
 
 
@@ -297,6 +296,7 @@ def eval_task(parts: Plan) -> Task:
         data_format=parts.options.data_format,
         dtype=parts.options.dtype,
         seed=parts.options.seed,
+        compiled=parts.options.xla_compile,
     )
 
 

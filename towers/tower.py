@@ -15,10 +15,13 @@ fewer examples or none; and no gradient is ever divided.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from towers import xla
 
 v1 = tf.compat.v1
 
@@ -57,6 +60,7 @@ class Task:
       data_format: `NHWC` or `NCHW`.
       dtype: of activations.
       seed: of dropout.
+      compiled: whether XLA compiles the tower as a whole.
     """
 
     model: Any
@@ -65,6 +69,7 @@ class Task:
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
     seed: int = 0
+    compiled: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Template:
       statistics: (rule, name of the tensor) of the batch statistics.
       metrics: metric -> name of the tensor.
       parameters: number of trainable parameters.
+      compiled: whether XLA compiles it as a whole.
     """
 
     graph_def: v1.GraphDef
@@ -91,6 +97,29 @@ class Template:
     statistics: tuple[tuple[StatisticRule, str], ...]
     metrics: dict[str, str]
     parameters: int
+    compiled: bool = False
+
+    @property
+    def outputs(self) -> list[str]:
+        """The tensors that a tower is to deliver."""
+        outputs = [self.loss, *self.metrics.values()]
+        outputs += [name for names in self.gradients for name in names]
+        return outputs + [name for _, name in self.statistics]
+
+    @functools.cached_property
+    def function(self) -> xla.Call:
+        """The tower as one compiled function, which all towers call."""
+        reads = {f"read/{name}" for name in self.reads}
+        with tf.Graph().as_default():
+            tf.import_graph_def(self.graph_def, name="")
+            placeholders = [
+                op.outputs[0]
+                for op in v1.get_default_graph().get_operations()
+                if op.type == "Placeholder"
+            ]
+        assert reads <= {tensor.op.name for tensor in placeholders}
+        inputs = {t.op.name: tf.TensorSpec(t.shape, t.dtype) for t in placeholders}
+        return xla.compiled(self.graph_def, inputs, self.outputs)
 
 
 def trace(
@@ -141,9 +170,10 @@ def trace(
             tf.gradients(loss, list(trainable.values())) if task.training else ()
         )
         check_repeatable(graph)
-    return _template(
+    template = _template(
         graph, variables, loss, gradients, statistics=nn.statistics, metrics=shares
     )
+    return dataclasses.replace(template, compiled=task.compiled)
 
 
 def shares_of(
@@ -303,14 +333,16 @@ def stamp(
     kept = {node.name for node in template.graph_def.node}
     inputs = {name: tensor for name, tensor in inputs.items() if name in kept}
     inputs |= {f"read/{name}": reads[name] for name in template.reads}
-    wanted = [template.loss, *template.metrics.values()]
-    wanted += [name for names in template.gradients for name in names]
-    wanted += [name for _, name in template.statistics]
+    wanted = template.outputs
     # The scope is absolute: a caller's name scope does not move a tower.
     with v1.name_scope(None), tf.device(None), tf.device(device):
-        found = tf.import_graph_def(
-            template.graph_def, inputs, return_elements=wanted, name=scope
-        )
+        if template.compiled:
+            with v1.name_scope(scope):
+                found = template.function(inputs)
+        else:
+            found = tf.import_graph_def(
+                template.graph_def, inputs, return_elements=wanted, name=scope
+            )
     of = dict(zip(wanted, found))
     return Tower(
         index=index,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import models
 from flags import parse
-from towers import explain, inputs, plan, run, watch
+from towers import explain, inputs, plan, run, watch, xla
 from towers.folders import OutputError
 from towers.hooks import NanLossError
 from towers.optimizer import OPTIMIZERS
@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _do(parts: plan.Plan, console: Console) -> int:
     """Trains or evaluates; returns the exit status."""
+    if parts.config.devices.xla:
+        xla.allow_on_cpu()
     try:
         if parts.config.evaluation.eval:
             return watch.evaluate_checkpoints(parts, console)

@@ -1,0 +1,133 @@
+"""Towers compiled by XLA take the steps of towers that are not."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from tests import runs, trainer
+from towers import explain, xla
+
+
+def _model() -> Model:
+    """Convolution, batch norm, dropout."""
+    return runs.small_model()
+
+
+def _uncompilable() -> Model:
+    """Has an operation that XLA lacks."""
+
+    def dilated(x, nn):
+        x = tf.nn.dilation2d(x, tf.zeros([2, 2, 1]), [1] * 4, "SAME", "NHWC", [1] * 4)
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return Model(
+        name="dilated",
+        blocks=(("dilated", dilated),),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _train(model: Model, towers: int, mode="parameter_server", **options):
+    inputs = dict(shape=(8, 8, 1), out=(6, 6, 1), num_classes=10)
+    inputs |= dict(preprocessing="cifar_tutorial")
+    return trainer.Trainer(
+        model,
+        trainer.random_source(**(inputs if model.name == "small" else {})),
+        towers=towers,
+        batch_size=24 // towers,
+        variable_update=mode,
+        **options,
+    ).start()
+
+
+class CompiledTowersTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (_model, 2, "parameter_server"), (trainer.dense_model, 2, "replicated")
+    )
+    def test_they_equal_towers_that_are_not_compiled(self, make, towers, mode):
+        plain = _train(make(), towers, mode).steps(6)
+        made = _train(make(), towers, mode, xla_compile=True)
+        self.assertLess(trainer.difference(plain, made.steps(6)), 1e-5)
+        calls = [
+            op
+            for op in made.train.graph.get_operations()
+            if "Call" in op.type and op.name.startswith("tower_")
+        ]
+        self.assertLen(calls, towers)
+        for op, device in zip(calls, made.placement.towers):
+            self.assertEqual(op.device, device)
+            self.assertTrue(op.get_attr("_XlaMustCompile"))
+
+    def test_an_operation_that_it_lacks_is_named(self):
+        made = _train(_uncompilable(), 2, xla_compile=True)
+        with self.assertRaises(tf.errors.OpError) as caught:
+            made.steps(1)
+        self.assertEqual(
+            explain.operation_error(caught.exception),
+            "XLA cannot compile Dilation2D (dilated/Dilation2D); write the model "
+            "without, or no --xla_compile",
+        )
+
+
+class FunctionTest(tf.test.TestCase):
+    def test_a_graph_becomes_one_operation(self):
+        with tf.Graph().as_default() as graph:
+            a, b = (tf.compat.v1.placeholder(tf.float32, [2], n) for n in "ab")
+            tf.identity(2 * a + b, "sum")
+            tf.compat.v1.placeholder(tf.float32, [2], "idle")
+        specs = {name: tf.TensorSpec([2]) for name in ("a", "b", "idle")}
+        call = xla.compiled(graph.as_graph_def(), specs, ["sum:0", "sum:0"])
+        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+            given = {n: tf.constant([k, 1.0]) for k, n in enumerate(specs, start=1)}
+            before = len(graph.get_operations())
+            found = call(given)
+            added = graph.get_operations()[before:]
+            self.assertLen([op for op in added if "Call" in op.type], 1)
+            one, two = session.run(found)
+        np.testing.assert_array_equal(one, [4, 3])
+        np.testing.assert_array_equal(two, [4, 3])
+
+
+class AutoJitTest(tf.test.TestCase):
+    def test_the_environment_keeps_what_the_user_said(self):
+        allowed = "--tf_xla_cpu_global_jit"
+        for before, after in (
+            (None, allowed),
+            ("--tf_xla_min_cluster_size=2", f"--tf_xla_min_cluster_size=2 {allowed}"),
+            (f"{allowed}=false", f"{allowed}=false"),
+        ):
+            environment = {} if before is None else {"TF_XLA_FLAGS": before}
+            xla.allow_on_cpu(environment)
+            self.assertEqual(environment, {"TF_XLA_FLAGS": after})
+
+    def test_the_command_compiles_clusters(self):
+        folder = pathlib.Path(self.create_tempdir())
+        losses = []
+        for name in ("xla", "noxla"):
+            trace = folder / f"{name}.json"
+            flags = "--model=mlp --device=cpu --batch_size=8 --num_batches=3"
+            flags += (
+                f" --num_warmup_batches=2 --display_every=1 --noeval_at_end --{name}"
+            )
+            done = subprocess.run(
+                [sys.executable, "-m", "towers.train", *flags.split()]
+                + [f"--trace_file={trace}"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            self.assertEqual("cluster_" in trace.read_text(), name == "xla")
+            steps = [s for s in done.stdout.splitlines() if "images/sec: " in s]
+            losses.append([float(s.split()[-1]) for s in steps[:3]])
+        self.assertAllClose(losses[0], losses[1], rtol=1e-5)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,65 @@
+"""XLA, in its two ways.
+
+`--xla` lets XLA find clusters of operations in the whole graph and leave the rest to
+TensorFlow: an option of the session, which on a CPU a variable of the environment has
+to allow.  `--xla_compile` has each tower compiled as a whole, forward and backward; an
+operation that XLA does not have is then an error.  What is outside the towers, input,
+reduction and update, is TensorFlow's in both.
+
+Either takes seconds at the first step (tens for a deep model), and rounds otherwise.
+"""
+
+import os
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+Call = Callable[[Mapping[str, tf.Tensor]], list[tf.Tensor]]
+
+_VARIABLE = "TF_XLA_FLAGS"
+_ALLOW_CPU = "--tf_xla_cpu_global_jit"
+
+
+def allow_on_cpu(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Lets `--xla` compile for CPUs; before this process's first session.
+
+    Args:
+      environment: where TensorFlow looks once, when it first runs a graph.
+    """
+    given = environment.get(_VARIABLE, "").split()
+    if not any(flag.startswith(_ALLOW_CPU) for flag in given):
+        environment[_VARIABLE] = " ".join([*given, _ALLOW_CPU])
+
+
+def compiled(
+    graph_def: v1.GraphDef, inputs: Mapping[str, tf.TensorSpec], outputs: Sequence[str]
+) -> Call:
+    """A graph as one function that XLA compiles on the device where it is called.
+
+    Args:
+      graph_def: nodes; placeholders of the inputs' names may be among them.
+      inputs: name -> what it will be.
+      outputs: names of tensors.
+
+    Returns:
+      called in a graph with the inputs by name, it adds one operation to that graph
+      and returns the outputs.
+    """
+    body = v1.GraphDef()
+    body.CopyFrom(graph_def)
+    # XLA has no placeholder, not even one that nothing reads.
+    kept = [node for node in body.node if node.name not in inputs]
+    del body.node[:]
+    body.node.extend(kept)
+    read = {name.lstrip("^").split(":")[0] for node in kept for name in node.input}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def tower(*tensors):
+        given = {name: t for name, t in zip(inputs, tensors) if name in read}
+        return tf.import_graph_def(body, given, return_elements=list(outputs), name="")
+
+    with tf.device(None):  # each call has its own
+        concrete = tower.get_concrete_function(*inputs.values())
+    return lambda tensors: list(concrete(*(tensors[name] for name in inputs)))
