@@ -153,8 +153,8 @@ class ParseTest(parameterized.TestCase):
             ["--noeval=true"],
             "--noeval=true: takes no value; use --eval=true",
         ),
-        ("refused", ["--xla"], "--xla: comes with XLA compilation"),
-        ("refused off", ["--noxla"], "--xla: comes with XLA compilation"),
+        ("refused", ["--mkl"], f"--mkl: {tf_cnn_benchmarks.SWITCHES['mkl']}"),
+        ("refused off", ["--nomkl"], f"--mkl: {tf_cnn_benchmarks.SWITCHES['mkl']}"),
         (
             "refused, with its value apart",
             ["--tfprof_file", "prof"],
@@ -197,10 +197,10 @@ class ParseTest(parameterized.TestCase):
 
     def test_all_errors_are_reported_together(self):
         found = self.errors(
-            *"--num_gpus=x --nosuch=1 --xla stray --batch_size=-3 --model=resnet51 "
+            *"--num_gpus=x --nosuch=1 --mkl stray --batch_size=-3 --model=resnet51 "
             "--num_epochs=1 --num_batches=3".split()
         )
-        starts = ["--num_gpus=x", "--nosuch=1", "--xla", "stray"]
+        starts = ["--num_gpus=x", "--nosuch=1", "--mkl", "stray"]
         starts += ["--model=resnet51", "--batch_size=-3", "--num_batches=3"]
         self.assertEqual([error.split(":")[0] for error in found], starts)
 

@@ -52,6 +52,8 @@ TAKEN_SWITCHES = (
     "distortions",
     "allow_growth",
     "sparse_to_dense_grads",
+    "xla",
+    "xla_compile",
 )
 
 # Their --variable_update, but for those that are taken.
