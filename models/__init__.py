@@ -12,6 +12,7 @@ from models import (
     lenet,
     mlp,
     resnet,
+    transformer_lm,
     trivial,
     vgg,
 )
@@ -39,6 +40,11 @@ MODELS: dict[str, Callable[[], Model]] = {
     **{
         f"resnet{depth}": functools.partial(resnet.imagenet_resnet, depth)
         for depth in (50, 101, 152)
+    },
+    "transformer_lm": transformer_lm.transformer_lm,
+    **{
+        f"gpt2_{size}": functools.partial(transformer_lm.gpt2, size)
+        for size in transformer_lm.GPT2
     },
     "resnet50_v1.5": functools.partial(resnet.imagenet_resnet, 50, version=1.5),
 }

@@ -8,12 +8,11 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import models
-from models import layers
 
 v1 = tf.compat.v1
 
-# Row of the table -> an image small enough to run in a test, large enough for every
-# layer to have something to do.
+# Row of the table -> the shape of an example small enough to run in a test, large
+# enough for every layer to have something to do.
 _SMALL = {
     "trivial": (4, 4, 3),
     "mlp": (8, 8, 1),
@@ -26,27 +25,37 @@ _SMALL = {
     "inception3": (299, 299, 3),
     "resnet50": (64, 64, 3),
     "resnet50_v1.5": (64, 64, 3),
+    "transformer_lm": (6,),
 }
 
 # Rows made of the same blocks as one of those, only more of them: built, not run.
 _DEEPER = [
     *(f"resnet{depth}{v}" for depth in (32, 44, 56, 110) for v in ("", "_v2")),
     *("vgg16", "vgg19", "resnet101", "resnet152"),
+    *(f"gpt2_{size}" for size in ("124m", "355m", "774m", "1.5b")),
 ]
 
 
 def _run(model, shape, **options):
     """The outputs for a batch of two; checks what passes from block to block."""
-    nn = layers.Layers(training=True, seed=1, **options)
-    if nn.data_format == "NCHW":
-        shape = (shape[2], *shape[:2])
-    x = v1.placeholder(tf.float32, (2, *shape), "features")
+    nn = model.layers(training=True, seed=1, **options)
+    dtype = tf.float32 if model.inputs.kind == "images" else tf.int32
+    x = v1.placeholder(dtype, (2, *shape), "features")
+    x = model.inputs.prepare(x, nn)
     for block in model.blocks:
         x = models.model.run_blocks([block], x, nn)
         for part in x if isinstance(x, tuple) else (x,):
             assert part.shape.is_fully_defined() and part.shape[0] == 2, part
             assert part.dtype == tf.float32, part
     return x
+
+
+def _examples(model, shape, num_classes):
+    """Two random examples."""
+    rng = np.random.default_rng(0)
+    if model.inputs.kind == "images":
+        return rng.normal(size=(2, *shape)), np.array([1, 6])
+    return rng.integers(0, num_classes, (2, 2, *shape))
 
 
 class _Reads:
@@ -56,6 +65,8 @@ class _Reads:
         self.trainable = {}
 
     def __call__(self, getter, name, *, shape, dtype, trainable=True, **options):
+        if options.get("reuse") is v1.AUTO_REUSE and name in self.trainable:
+            return self.trainable[name]  # shared on purpose
         read = v1.placeholder(dtype, shape)
         if trainable is not False:
             assert name not in self.trainable, name
@@ -70,20 +81,24 @@ class SweepTest(parameterized.TestCase):
     @parameterized.parameters(*_SMALL)
     def test_a_step_down_the_gradient_lowers_the_loss(self, name):
         model, shape = models.get(name), _SMALL[name]
-        features = {"features:0": np.random.default_rng(0).normal(size=(2, *shape))}
+        features, labels = _examples(model, shape, num_classes=7)
+        features = {"features:0": features}
         config = v1.ConfigProto()
         # Optimizing the graph takes longer than the few steps that it would speed up.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         with tf.Graph().as_default():
             v1.set_random_seed(1)
-            labels = tf.constant([1, 6])
+            labels = tf.constant(labels, tf.int32)
             with v1.variable_scope("", use_resource=True):
                 outputs = _run(model, shape, num_classes=7)
             loss = tf.reduce_mean(model.loss(outputs, labels))
             variables = v1.trainable_variables()
             gradients = tf.gradients(loss, variables)
             step = tf.group(
-                *(v.assign_sub(1e-3 * g) for v, g in zip(variables, gradients))
+                *(
+                    v.assign_sub(1e-3 * tf.convert_to_tensor(g))
+                    for v, g in zip(variables, gradients)
+                )
             )
             with v1.Session(config=config) as session:
                 session.run(v1.global_variables_initializer())
@@ -97,7 +112,8 @@ class SweepTest(parameterized.TestCase):
         model, reads = models.get(name), _Reads()
         classes = model.inputs.num_classes
         with tf.Graph().as_default():
-            labels = v1.placeholder(tf.int32, [2])
+            shape = model.inputs.shape if model.inputs.kind == "tokens" else ()
+            labels = v1.placeholder(tf.int32, [2, *shape])
             with v1.variable_scope("", custom_getter=reads):
                 outputs = _run(
                     model, model.inputs.shape, num_classes=classes, data_format="NCHW"
@@ -106,7 +122,7 @@ class SweepTest(parameterized.TestCase):
             metrics = model.metrics(outputs, labels)
             gradients = tf.gradients(losses, list(reads.trainable.values()))
         for logits in outputs if isinstance(outputs, tuple) else (outputs,):
-            self.assertEqual(logits.shape, [2, classes])
+            self.assertEqual(logits.shape, [2, *shape, classes])
         self.assertEqual({v.shape[0] for v in (losses, *metrics.values())}, {2})
         for read, gradient in zip(reads.trainable, gradients):
             self.assertIsNotNone(gradient, read)

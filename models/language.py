@@ -1,0 +1,45 @@
+"""Losses and metrics of models that say how likely each next token is.
+
+Outputs are logits, [batch, length, classes], and labels are the tokens that follow,
+int32 [batch, length].  A value belongs to an example, which is a window; all windows
+have the same length, so a mean over examples is one over tokens too.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+
+def token_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Of each token, in float32 whatever the compute dtype: float32 [batch, length]."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(outputs, tf.float32)
+    )
+
+
+def mean_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The mean over a window's tokens, float32 [batch]."""
+    return tf.reduce_mean(token_cross_entropy(outputs, labels), axis=1)
+
+
+def summed_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The sum over a window's tokens, float32 [batch]."""
+    return tf.reduce_sum(token_cross_entropy(outputs, labels), axis=1)
+
+
+def bits_per_character(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    """For text whose tokens are bytes: `bits_per_character`, float32 [batch]."""
+    return {"bits_per_character": mean_cross_entropy(outputs, labels) / math.log(2)}
+
+
+def bits_per_token(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    """For text in words, or parts of them: `bits_per_token`, float32 [batch]."""
+    return {"bits_per_token": mean_cross_entropy(outputs, labels) / math.log(2)}
+
+
+def perplexity(means: Mapping[str, float]) -> dict[str, float]:
+    """`perplexity`, 2 to the power of the mean `bits_per_token`."""
+    with np.errstate(over="ignore"):  # infinite, of a model that diverged
+        return {"perplexity": float(np.exp2(means["bits_per_token"]))}
