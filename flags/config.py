@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from flags import comparison, field, sections, tf_cnn_benchmarks, update
+from flags import comparison, field, sections, tasks, tf_cnn_benchmarks, update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Config:
     model: sections.Model
     data: sections.Data
     devices: sections.Devices
+    cluster: tasks.Cluster
     variables: sections.Variables
     training: sections.Training
     optimizer: update.Optimizer
@@ -172,6 +173,12 @@ _NEEDS = (
     ("save_summaries_steps", ("summary_verbosity",)),
     ("benchmark_test_id", ("benchmark_log_dir",)),
     ("agg_small_grads_max_group", ("agg_small_grads_max_bytes",)),
+    ("allow_open_ports", ("local_cluster",)),
+    ("max_restarts", ("local_cluster",)),
+    ("task_index", ("job_name",)),
+    ("ps_hosts", ("job_name",)),
+    ("worker_hosts", ("job_name",)),
+    ("controller_host", ("job_name",)),
 )
 
 
@@ -298,6 +305,40 @@ def _evaluation(given: _Given) -> Iterator[str]:
                 )
 
 
+_TASK = ("job_name", "task_index", "ps_hosts", "worker_hosts", "controller_host")
+
+
+def _cluster(given: _Given) -> Iterator[str]:
+    """Which tasks there are, and which of them this is."""
+    if "local_cluster" in given:
+        try:
+            tasks.parse_tasks(given["local_cluster"])
+        except ValueError as error:
+            yield f"{_spell(given, 'local_cluster')}: {error}"
+        for name in (*_TASK, "gpu_indices"):
+            if name in given:
+                yield (
+                    f"{_spell(given, name)}: does not go with --local_cluster, which "
+                    "starts every task itself"
+                )
+    elif "job_name" in given:
+        yield from _task(given)
+
+
+def _task(given: _Given) -> Iterator[str]:
+    """What a task needs to know to find its place."""
+    job = given["job_name"]
+    hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
+    needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}
+    for name in sorted(needed):
+        if name not in given:
+            yield f"{_spell(given, 'job_name')}: needs --{name}"
+    index = given.get("task_index", 0)
+    count = len(given.get(hosts, ())) if job in ("ps", "worker") else 1
+    if index >= max(count, 1):
+        yield f"{_spell(given, 'task_index')}: --job_name={job} has {count} tasks"
+
+
 _RULES = {
     Config: (
         _at_most_one,
@@ -307,6 +348,7 @@ _RULES = {
         _exchange,
         _synthetic,
         _evaluation,
+        _cluster,
     ),
     VerifyConfig: (_at_most_one, _learning_rate, _synthetic, _verified_exchange),
 }

@@ -102,6 +102,21 @@ def define(
     return flag_values
 
 
+def arguments(config_: config.Settings, *, without: Collection[str] = ()) -> list[str]:
+    """A command line that `parse` reads as these settings.
+
+    Args:
+      config_: the settings.
+      without: flags to leave out.
+    """
+    flags = config.all_flags(type(config_))
+    return [
+        f"--{name}={','.join(map(str, value)) if flags[name].many else value}"
+        for name, value in config.flat(config_).items()
+        if value != flags[name].default and name not in without
+    ]
+
+
 def help_text(
     choices: Choices,
     kind: type[config.Settings] = config.Config,

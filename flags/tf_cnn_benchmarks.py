@@ -119,12 +119,7 @@ SETTINGS: Mapping[str, str] = {
     # Gradient aggregation and distribution.
     "allreduce_merge_scope": "use --agg_small_grads_max_bytes and "
     "--agg_small_grads_max_group",
-    "job_name": "comes with clusters of ps and worker tasks",
-    "ps_hosts": "comes with clusters of ps and worker tasks",
-    "worker_hosts": "comes with clusters of ps and worker tasks",
-    "controller_host": "comes with clusters of ps and worker tasks",
-    "task_index": "comes with clusters of ps and worker tasks",
-    "server_protocol": "comes with clusters of ps and worker tasks, which speak gRPC",
+    "server_protocol": "tasks speak gRPC; leave it out",
     "horovod_device": "one client drives all towers, without Horovod; use --num_gpus",
     # Output.
     "display_perf_ewma": "the step line shows the mean so far; --benchmark_log_dir "
@@ -140,11 +135,12 @@ SETTINGS: Mapping[str, str] = {
 VALUES: Mapping[str, Mapping[str, str]] = {
     "data_name": {"imagenet": "its TFDS name is imagenet2012"},
     "variable_update": {
-        "distributed_replicated": "comes with clusters of ps and worker tasks",
-        "distributed_all_reduce": "comes with clusters of ps and worker tasks, as "
-        "replicated across workers",
-        "collective_all_reduce": "comes with clusters of ps and worker tasks, as "
-        "replicated across workers",
+        "distributed_replicated": "comes with between-graph training; use "
+        "--variable_update=parameter_server with --job_name or --local_cluster",
+        "distributed_all_reduce": "use --variable_update=replicated with "
+        "--job_name or --local_cluster",
+        "collective_all_reduce": "use --variable_update=replicated with "
+        "--job_name or --local_cluster",
         "horovod": "one client drives all towers, without Horovod; use --num_gpus",
     },
 }

@@ -126,8 +126,9 @@ class CheckTest(parameterized.TestCase):
         (
             "mode still to come",
             {"variable_update": "distributed_replicated"},
-            "--variable_update=distributed_replicated: comes with clusters of ps and "
-            "worker tasks",
+            "--variable_update=distributed_replicated: comes with between-graph "
+            "training; use --variable_update=parameter_server with --job_name or "
+            "--local_cluster",
         ),
         (
             "the old name of a data set",

@@ -45,6 +45,15 @@ class ParseTest(parameterized.TestCase):
     def test_nothing_said(self):
         self.assertEqual(parsed(), config.make())
 
+    def test_arguments_is_its_inverse(self):
+        made = parsed("--num_gpus=4", "--gpu_indices=3,2,1,0", "--train_dir=a b,c")
+        made_again = parsed(*parse.arguments(made))
+        self.assertEqual(made_again, made)
+        made = parsed("--noeval_at_end", "--num_epochs=2.5", "--model=resnet50")
+        self.assertEqual(parsed(*parse.arguments(made)), made)
+        left = parse.arguments(made, without=("model", "num_epochs"))
+        self.assertEqual(left, ["--eval_at_end=False"])
+
     @parameterized.named_parameters(
         ("equals", ["--num_gpus=4"], {"num_gpus": 4}),
         ("two words", ["--num_gpus", "4"], {"num_gpus": 4}),
@@ -280,7 +289,7 @@ class HelpTest(parameterized.TestCase):
             found = [line for line in lines if line.startswith(f"{name} ")]
             self.assertLen(found, 1, flag.name)
         paragraphs = text.split("\n\n")
-        self.assertLen(paragraphs, 10)
+        self.assertLen(paragraphs, 11)
         self.assertStartsWith(paragraphs[3], "Devices. Where the towers run.\n")
         self.assertIn("--num_gpus", paragraphs[3])
 

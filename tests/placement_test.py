@@ -3,7 +3,7 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import placement
+from towers import cluster, placement
 
 
 class PlacementTest(parameterized.TestCase):
@@ -40,6 +40,39 @@ class PlacementTest(parameterized.TestCase):
             kind="cpu", towers=("a", "b", "c"), hosts=("x", "x", "y"), parameters=("x",)
         )
         self.assertEqual(found.groups, [("x", ["a", "b"]), ("y", ["c"])])
+
+    def test_a_tower_on_every_device_of_every_worker(self):
+        spec = cluster.local({"ps": 2, "worker": 2})
+        found = placement.on_cluster(spec, 2, kind="cpu")
+        self.assertEqual(
+            found.groups,
+            [
+                (
+                    f"/job:worker/task:{w}/device:CPU:0",
+                    [f"/job:worker/task:{w}/device:CPU:{i}" for i in (0, 1)],
+                )
+                for w in (0, 1)
+            ],
+        )
+        self.assertEqual(
+            found.parameters,
+            ("/job:ps/task:0/device:CPU:0", "/job:ps/task:1/device:CPU:0"),
+        )
+        self.assertEqual(found.master, "/job:chief/task:0/device:CPU:0")
+        self.assertEqual(placement.task_of(found.towers[3]), "/job:worker/task:1")
+        config = placement.session_config(found)
+        for task, number in (("worker", 2), ("ps", 1), ("chief", 1)):
+            of = placement.server_config(found, cluster.Task(task, 0), config)
+            self.assertEqual(of.device_count["CPU"], number)
+
+    def test_without_ps_the_controller_holds_the_variables(self):
+        spec = cluster.from_hosts(
+            "worker", 0, ps=[], workers=["a:1", "b:1"], controller=None
+        )
+        found = placement.on_cluster(spec, 1, kind="gpu", gpu_indices=(3,))
+        self.assertEqual(found.parameters, ("/job:worker/task:0/device:CPU:0",))
+        self.assertEqual(found.master, found.parameters[0])
+        self.assertEqual(found.towers[1], "/job:worker/task:1/device:GPU:3")
 
     def test_placement_is_hard(self):
         config = placement.session_config(placement.local(1, kind="cpu"))

@@ -13,7 +13,7 @@ import models
 from flags import config
 from models.examples import Images, Tokens
 from models.model import Model, Recipe, Schedule
-from towers import placement, plan
+from towers import cluster, placement, plan
 from towers.variable_update import Exchange
 
 v1 = tf.compat.v1
@@ -244,6 +244,21 @@ class PlanTest(parameterized.TestCase):
         self._make(num_gpus=1, device="cpu", xla=True)
         found = self._make(num_gpus=2, device="cpu", xla_compile=True)
         self.assertTrue(found.options.xla_compile)
+
+    def test_a_cluster_has_a_tower_on_every_device(self):
+        spec = cluster.local({"ps": 1, "worker": 3})
+        settings = config.make(device="cpu", num_gpus=2, num_batches=5)
+        found = plan.make(settings, lambda name: _model(), spec)
+        self.assertLen(found.placement.towers, 6)
+        self.assertEqual(found.examples_per_step, 48)
+
+    @parameterized.parameters({"steps_per_loop": 5}, {"xla_compile": True})
+    def test_what_does_not_work_on_a_cluster(self, **setting):
+        settings = config.make(device="cpu", **setting)
+        with self.assertRaises(plan.PlanError) as caught:
+            plan.make(settings, lambda name: _model(), cluster.local({"worker": 1}))
+        ((name, _),) = setting.items()
+        self.assertRegex(caught.exception.errors[0], f"^--{name}=.*on a cluster")
 
     def test_no_such_model(self):
         with self.assertRaises(plan.PlanError) as caught:

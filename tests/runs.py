@@ -47,7 +47,7 @@ def small_model() -> Model:
 
 
 @functools.cache
-def _data_dir() -> str:
+def data_dir() -> str:
     """Where this process prepares the digits."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
@@ -69,7 +69,7 @@ class Runs(parameterized.TestCase):
         stream = stream or io.StringIO()
         settings = {"device": "cpu", "data_name": "digits", **settings}
         get_model = get_model or (lambda name: small_model())
-        with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": _data_dir()}):
+        with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": data_dir()}):
             parts = plan.make(config.make(**settings), get_model)
             act = (
                 watch.evaluate_checkpoints

@@ -19,6 +19,10 @@ FLAGS = {
         num_gpus gpu_indices device num_intra_threads num_inter_threads allow_growth
         gpu_memory_frac_for_testing xla xla_compile
         """,
+    "cluster": """
+        job_name task_index ps_hosts worker_hosts controller_host local_cluster
+        allow_open_ports max_restarts stall_secs wait_secs
+        """,
     "variables": """
         variable_update local_parameter_device all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group sparse_to_dense_grads

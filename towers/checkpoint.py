@@ -18,6 +18,14 @@ v1 = tf.compat.v1
 
 _NAME = "model.ckpt"  # of the files, up to the step
 
+# What a session call raises when a task of its cluster is gone.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
 
 class CheckpointError(OutputError):
     """A checkpoint was not written; the ones before it are whole."""
@@ -99,6 +107,8 @@ class Checkpoints:
                 self._check_same(path)
                 with session.graph.as_default():
                     self._saver.restore(session, path)
+            except _LOST:
+                raise  # it says nothing about the file
             except tf.errors.OpError as error:
                 # Names and shapes were compared before: the file itself is broken.
                 self._log(

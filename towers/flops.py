@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from towers.placement import Placement
+from towers.placement import Placement, session_config
+from towers.sessions import Local, Sessions
 
 v1 = tf.compat.v1
 
@@ -85,40 +86,54 @@ _COUNTS = {
 
 
 def measure_peak(
-    placement: Placement, dtype: tf.DType = tf.float32, *, seconds: float = 0.15
+    placement: Placement,
+    dtype: tf.DType = tf.float32,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+    *,
+    seconds: float = 0.15,
 ) -> float:
     """FLOP/s that the placement's devices reach together.
 
-    Logical CPU devices share the machine's cores, so one of them stands for all; of
-    several GPUs, the first stands for each.
+    The logical CPU devices of a host share its cores, so one of them stands for all; of
+    several GPUs, the first stands for each.  All hosts compute at the same time.
 
     Args:
       placement: of the towers.
       dtype: that they compute in.
+      sessions: where sessions come from.
       seconds: how long each of the two kernels is measured.
     """
     gpu = placement.kind == "gpu"
-    size, image = (8192, 64) if gpu else (1536, 28)
     with tf.Graph().as_default() as graph:
-        with tf.device(placement.towers[0]):
-            a = _numbers("a", [size, size], dtype)
-            x = _numbers("x", [32, image, image, 256], dtype)
-            w = _numbers("w", [3, 3, 256, 256], dtype)
-            kernels = [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
-            # A fetched number waits for the GPU; an operation does not.
-            ends = [tf.reshape(kernel, [-1])[0] for kernel in kernels]
-        work = [of_graph(graph, op.op.name) for op in kernels]
-        config = v1.ConfigProto(allow_soft_placement=False)
-        if not gpu:
-            config.device_count.update({"CPU": len(placement.towers), "GPU": 0})
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        with v1.Session(config=config) as session:
+        kernels, counts = [], []
+        for number, (_, devices) in enumerate(placement.groups):
+            with tf.device(devices[0]), v1.variable_scope(f"host_{number}"):
+                kernels.append(_kernels(dtype, gpu=gpu))
+            counts.append(len(devices) if gpu else 1)
+        with sessions.open(graph, session_config(placement)) as session:
             session.run(v1.local_variables_initializer())
-            rates = [
-                flops / _fastest(session.make_callable(end), seconds)
-                for flops, end in zip(work, ends)
-            ]
-    return max(rates) * (len(placement.towers) if gpu else 1)
+            rates = []
+            for same in zip(*kernels):
+                work = [of_graph(graph, kernel.op.name) for kernel in same]
+                # A fetched number waits for the GPU; an operation does not.
+                ends = session.make_callable([_last_number(kernel) for kernel in same])
+                total = sum(flops * count for flops, count in zip(work, counts))
+                rates.append(total / _fastest(ends, seconds))
+    return max(rates)
+
+
+def _kernels(dtype: tf.DType, *, gpu: bool) -> list[tf.Tensor]:
+    """What a device is measured by: a matrix product and a convolution."""
+    size, image = (8192, 64) if gpu else (1536, 28)
+    a = _numbers("a", [size, size], dtype)
+    x = _numbers("x", [32, image, image, 256], dtype)
+    w = _numbers("w", [3, 3, 256, 256], dtype)
+    return [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
+
+
+def _last_number(kernel: tf.Tensor) -> tf.Tensor:
+    with tf.device(kernel.device):
+        return tf.reshape(kernel, [-1])[-1]
 
 
 def _numbers(name: str, shape: list[int], dtype: tf.DType) -> tf.Tensor:

@@ -244,8 +244,11 @@ def _examples_seen(
     batches: Sequence[Batch], device: str, *, joined: bool
 ) -> list[tf.Tensor]:
     """What each tower's shares are shares of: all examples of the step, or its own."""
+    weights = []
+    for batch in batches:
+        with tf.device(batch.weights.device):
+            weights.append(tf.reduce_sum(batch.weights))
     with tf.device(device):
-        weights = [tf.reduce_sum(batch.weights) for batch in batches]
         if joined:
             weights = [tf.add_n(weights)] * len(weights)
         # A step may lie beyond the last example as a whole: then nothing is learnt.

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers import folders, graph, inputs, placement, spec
+from towers.cluster import Cluster
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
 from towers.precision import COMPUTE_DTYPES
 from towers.reduction import REDUCTIONS
@@ -75,28 +76,34 @@ class Plan:
         return math.ceil(epochs * self.source.num_examples / self.examples_per_step)
 
 
-def make(config: Any, get_model: Callable[[str], Any]) -> Plan:
+def make(
+    config: Any, get_model: Callable[[str], Any], cluster: Cluster | None = None
+) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
     Args:
       config: a `flags.config.Config` that `check` found nothing wrong with.
       get_model: `--model` -> `models.Model`.
+      cluster: to train on, rather than in this process alone.
 
     Raises:
       PlanError: with everything that cannot be had.
     """
     found = _Found()
     model = found.get(lambda: get_model(config.model.model))
-    where = found.get(lambda: _placement(config.devices, config.variables))
+    where = found.get(lambda: _placement(config.devices, config.variables, cluster))
     exchange = found.get(lambda: _exchange(config.variables))
     sources = model and found.get(lambda: _sources(config, model))
     if model:
         found.get(lambda: _check_images(config, model))
         batch_size = config.data.batch_size or model.recipe.batch_size
-        global_batch = batch_size * config.devices.num_gpus
+        num_towers = len(where.towers) if where else config.devices.num_gpus
+        global_batch = batch_size * num_towers
         update = found.get(lambda: _update(config.optimizer, model, global_batch))
     for check in _outputs(config, model):
         found.get(check)
+    if cluster is not None:
+        found.get(lambda: _check_works_on_cluster(config))
     if found.errors:
         raise PlanError(found.errors)
     source, eval_source = sources
@@ -145,7 +152,14 @@ class _Found:
         return None
 
 
-def _placement(devices, variables) -> placement.Placement:
+def _placement(devices, variables, cluster) -> placement.Placement:
+    if cluster is not None:
+        return placement.on_cluster(
+            cluster,
+            devices.num_gpus,
+            kind=devices.device,
+            gpu_indices=devices.gpu_indices,
+        )
     where = placement.local(
         devices.num_gpus,
         kind=devices.device,
@@ -158,6 +172,21 @@ def _placement(devices, variables) -> placement.Placement:
             "write --xla_compile, which compiles each tower on its own"
         )
     return where
+
+
+def _check_works_on_cluster(config) -> None:
+    """What works in one process only, so far."""
+    for section, name, default in (
+        (config.training, "steps_per_loop", 1),
+        (config.variables, "local_parameter_device", "cpu"),
+        (config.devices, "xla", False),
+        (config.devices, "xla_compile", False),
+        (config.evaluation, "eval", False),
+    ):
+        if (value := getattr(section, name)) != default:
+            raise ValueError(
+                f"--{name}={value}: does not work on a cluster; leave it out"
+            )
 
 
 def _exchange(flags) -> Exchange:

@@ -23,13 +23,23 @@ from towers import (
 from towers import placement as placement_lib
 from towers.plan import Plan
 from towers.progress import Console, Display, Progress
+from towers.sessions import Local, Sessions
 from towers.tower import Task
 
 v1 = tf.compat.v1
 
 
-def train(parts: Plan, console: Console) -> int:
+def train(
+    parts: Plan,
+    console: Console,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+) -> int:
     """Trains, saves, evaluates, reports.
+
+    Args:
+      parts: of the run.
+      console: takes lines for the user.
+      sessions: where sessions come from.
 
     Returns:
       the exit status: 0, or 130 after SIGINT.
@@ -38,14 +48,23 @@ def train(parts: Plan, console: Console) -> int:
       ValueError: model and data, or model and checkpoint, do not fit.
       hooks.NanLossError, folders.OutputError: the run had to stop.
     """
-    return _Training(parts, console).run()
+    training = _Training(parts, console, sessions)
+    with hooks.StopOnSignal() as stop:
+        status = sessions.keep(
+            lambda: training.run(stop), stop, resumes=parts.config.output.train_dir
+        )
+        if status is not None:
+            return status
+        console(f"Stopped by {signal.Signals(stop.received).name}.")
+        return _status_of(stop.received)
 
 
 class _Training:
     """One training run; each method is one act of it."""
 
-    def __init__(self, parts: Plan, console: Console):
+    def __init__(self, parts: Plan, console: Console, sessions: Sessions):
         self._parts = parts
+        self._sessions = sessions
         self._flags = parts.config
         self._console = console
         self._evaluated_step = -1
@@ -87,12 +106,13 @@ class _Training:
             self._built = built = built._replace(loop=inner)
         self._checkpoints = None
         if output.train_dir:
-            self._checkpoints = checkpoint.Checkpoints(
-                output.train_dir,
-                built.saved,
-                max_to_keep=output.max_ckpts_to_keep,
-                log=self._console,
-            )
+            with tf.device(parts.placement.master):  # whose disk holds the files
+                self._checkpoints = checkpoint.Checkpoints(
+                    output.train_dir,
+                    built.saved,
+                    max_to_keep=output.max_ckpts_to_keep,
+                    log=self._console,
+                )
         if output.graph_file:
             folder, name = os.path.split(os.path.abspath(output.graph_file))
             text = name.endswith("txt")
@@ -100,14 +120,11 @@ class _Training:
                 tf.io.write_graph(built.graph, folder, name, as_text=text)
         built.graph.finalize()
 
-    def run(self) -> int:
-        """Initialises, trains and ends."""
+    def run(self, stop: hooks.StopOnSignal) -> int:
+        """Initialises, trains and ends; may be called again after a failure."""
         self._console("Initializing graph")
         config = session_config(self._parts)
-        with (
-            v1.Session(graph=self._built.graph, config=config) as session,
-            hooks.StopOnSignal() as stop,
-        ):
+        with self._sessions.open(self._built.graph, config) as session:
             loop.start(self._built, session, self._restore)
             begin = int(session.run(self._built.global_step))
             last_step = self._last_step(session, begin)
@@ -235,7 +252,9 @@ class _Training:
             self._console(line)
         work = flops.of_nodes(self._built.template.graph_def)
         work /= self._parts.options.batch_size
-        peak = flops.measure_peak(self._parts.placement, self._parts.options.dtype)
+        peak = flops.measure_peak(
+            self._parts.placement, self._parts.options.dtype, self._sessions
+        )
         self._console(
             f"MFU: {100 * rate * work / peak:.1f} % "
             f"({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
@@ -249,18 +268,27 @@ class _Training:
         name = signal.Signals(received).name
         where = f"saved to {saved}" if saved else "not saved: there is no --train_dir"
         self._console(f"Stopped by {name} after step {step}, {where}.")
-        return 130 if received == signal.SIGINT else 0
+        return _status_of(received)
 
     def _where(self) -> str:
         directory = self._flags.output.train_dir
         return f"{directory}, summaries too" if self._summary is not None else directory
 
 
+def _status_of(received: int) -> int:
+    """The exit status of a run that a signal ended."""
+    return 130 if received == signal.SIGINT else 0
+
+
 def session_config(parts: Plan) -> v1.ConfigProto:
     """The session's options that the flags ask for."""
-    devices = parts.config.devices
+    return session_config_for(parts.placement, parts.config.devices)
+
+
+def session_config_for(where: placement_lib.Placement, devices: Any) -> v1.ConfigProto:
+    """The same, from the section of the settings."""
     return placement_lib.session_config(
-        parts.placement,
+        where,
         intra_threads=devices.num_intra_threads,
         inter_threads=devices.num_inter_threads,
         allow_growth=devices.allow_growth,

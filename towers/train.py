@@ -3,15 +3,30 @@
 python -m towers.train --num_gpus=4
 """
 
+import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
 import models
 from flags import parse
-from towers import explain, inputs, plan, run, watch, xla
+from towers import (
+    cluster,
+    explain,
+    inputs,
+    local_cluster,
+    placement,
+    plan,
+    run,
+    server,
+    watch,
+    xla,
+)
+from towers.controller import Controller
 from towers.folders import OutputError
 from towers.hooks import NanLossError
 from towers.optimizer import OPTIMIZERS
@@ -28,16 +43,25 @@ CHOICES = {
 }
 
 
+class Order(NamedTuple):
+    """What the command line and the environment ask for."""
+
+    config: Any  # `flags.config.Config`
+    spec: cluster.Cluster | None
+    parts: plan.Plan | None  # None for a task that only serves
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; returns the exit status."""
     try:
-        parts = _read(sys.argv if argv is None else argv)
-        return _do(parts, Console(sys.stdout))
+        order = _read(sys.argv if argv is None else argv)
+        role = order.spec.role if order.spec else None
+        return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, plan.PlanError) as error:
         return _refuse(error.errors, status=2)
     except ValueError as error:
         return _refuse([str(error)], status=2)
-    except (NanLossError, OutputError) as error:
+    except (NanLossError, OutputError, server.ClusterError) as error:
         return _refuse([str(error)], status=1)
     except BrokenPipeError:  # whoever read the lines is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -46,16 +70,87 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(["interrupted before the first step"], status=130)
 
 
-def _do(parts: plan.Plan, console: Console) -> int:
-    """Trains or evaluates; returns the exit status."""
-    if parts.config.devices.xla:
+def _alone(order: Order, console: Console) -> int:
+    """Trains or evaluates in this process."""
+    if order.config.devices.xla:
         xla.allow_on_cpu()
+    if order.config.evaluation.eval:
+        return _explained(
+            order, lambda: watch.evaluate_checkpoints(order.parts, console)
+        )
+    return _explained(order, lambda: run.train(order.parts, console))
+
+
+def _control(order: Order, console: Console) -> int:
+    """Trains on the cluster whose controller this is."""
+    where, flags = order.parts.placement, order.config.cluster
+    with Controller(
+        order.spec,
+        placement.server_config(where, order.spec.me, run.session_config(order.parts)),
+        needs=(where.kind, len(where.groups[0][1])),
+        stall_secs=flags.stall_secs,
+        wait_secs=flags.wait_secs,
+        console=console,
+    ) as sessions:
+        status = _explained(order, lambda: run.train(order.parts, console, sessions))
+        sessions.dismiss(status)
+        return status
+
+
+def _serve(order: Order, console: Console) -> int:
+    """Serves the cluster's controller until it says that training has ended."""
+    devices = order.config.devices
+    where = placement.on_cluster(
+        order.spec,
+        devices.num_gpus,
+        kind=devices.device,
+        gpu_indices=devices.gpu_indices,
+    )
+    return server.serve(
+        order.spec,
+        placement.server_config(
+            where, order.spec.me, run.session_config_for(where, devices)
+        ),
+        wait_secs=order.config.cluster.wait_secs,
+        console=console,
+    )
+
+
+def _evaluate(order: Order, console: Console) -> int:
+    """Evaluates the checkpoints that the cluster's controller writes."""
+    return _explained(order, lambda: watch.evaluate_checkpoints(order.parts, console))
+
+
+def _launch(order: Order, console: Console) -> int:
+    """Starts the cluster's tasks on this machine, in the place of this process."""
+    flags, where = order.config.cluster, order.parts.placement
+    own = ("local_cluster", "allow_open_ports", "max_restarts", "device")
+    local_cluster.become(
+        flags.local_tasks,
+        parse.arguments(order.config, without=own),
+        kind=where.kind,
+        num_gpus=len(where.groups[0][1]),
+        max_restarts=flags.max_restarts,
+        allow_open_ports=flags.allow_open_ports,
+    )
+
+
+_ROLES: dict[str | None, Callable[[Order, Console], int]] = {
+    None: _alone,
+    cluster.CONTROLLER: _control,
+    cluster.SERVER: _serve,
+    cluster.EVALUATOR: _evaluate,
+    cluster.LAUNCHER: _launch,
+}
+
+
+def _explained(order: Order, act: Callable[[], int]) -> int:
+    """Acts; an error of TensorFlow that is the user's to solve becomes a sentence."""
     try:
-        if parts.config.evaluation.eval:
-            return watch.evaluate_checkpoints(parts, console)
-        return run.train(parts, console)
+        return act()
     except tf.errors.OpError as error:
-        sources = [s for s in (parts.source, parts.eval_source) if s is not None]
+        found = (order.parts.source, order.parts.eval_source)
+        sources = [source for source in found if source is not None]
         if damage := inputs.explain(error, *sources):
             return _refuse([damage], status=2)
         if sentence := explain.operation_error(error):
@@ -63,21 +158,39 @@ def _do(parts: plan.Plan, console: Console) -> int:
         raise
 
 
-def _read(argv: Sequence[str]) -> plan.Plan:
-    """The parts that the command line names; all its errors at once."""
+def _read(argv: Sequence[str]) -> Order:
+    """What the command line asks for; all its errors at once."""
     try:
         config, errors = parse.parse(argv, CHOICES), []
     except parse.UsageError as error:
         if error.config is None:
             raise
         config, errors = error.config, error.errors
+    spec = parts = None
     try:
-        parts = plan.make(config, models.get)
+        spec = cluster.find(config.cluster, os.environ)
+    except ValueError as error:
+        errors = [*errors, str(error)]
+    if spec and spec.role == cluster.EVALUATOR:
+        config = _evaluating(config)
+    try:
+        if not spec or spec.role != cluster.SERVER:
+            trains = spec if spec and spec.role != cluster.EVALUATOR else None
+            parts = plan.make(config, models.get, trains)
     except plan.PlanError as error:
         errors = errors + error.errors
     if errors:
         raise parse.UsageError(errors)
-    return parts
+    return Order(config, spec, parts)
+
+
+def _evaluating(config: Any) -> Any:
+    """The settings with which an evaluator reads the command line of all tasks."""
+    interval = config.evaluation.eval_interval_secs or 60
+    evaluation = dataclasses.replace(
+        config.evaluation, eval=True, eval_interval_secs=interval
+    )
+    return dataclasses.replace(config, evaluation=evaluation)
 
 
 def _refuse(errors: Sequence[str], *, status: int) -> int:
@@ -86,5 +199,16 @@ def _refuse(errors: Sequence[str], *, status: int) -> int:
     return status
 
 
+def program() -> NoReturn:
+    """Runs `main` and ends the process, whatever else still waits in it."""
+    status = main()
+    if threading.active_count() == 1:
+        sys.exit(status)
+    # A thread that waits inside TensorFlow, for a frozen task say, ends no other way.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

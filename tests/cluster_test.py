@@ -1,0 +1,131 @@
+"""Roles from flags and from TF_CONFIG; malformed ones are refused in a sentence."""
+
+import json
+import types
+
+from absl.testing import absltest, parameterized
+
+from towers import cluster
+from towers.cluster import Task
+
+_HOSTS = {
+    "chief": ["c:2222"],
+    "ps": ["p0:2222", "p1:2222"],
+    "worker": ["w0:2222", "w1:2222"],
+}
+
+
+def tf_config(kind, index=0, hosts=_HOSTS):
+    """As TFJob writes it."""
+    task = {"type": kind, "index": index}
+    return json.dumps({"cluster": hosts, "task": task, "environment": "cloud"})
+
+
+def flags(**given):
+    """The section of the settings."""
+    names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
+    found = dict.fromkeys(names.split())
+    return types.SimpleNamespace(**{**found, "local_tasks": None, **given})
+
+
+class TfConfigTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("chief", 0, Task("chief", 0), cluster.CONTROLLER),
+        ("ps", 1, Task("ps", 1), cluster.SERVER),
+        ("worker", 0, Task("worker", 0), cluster.SERVER),
+        ("evaluator", 0, Task("evaluator", 0), cluster.EVALUATOR),
+    )
+    def test_roles(self, kind, index, me, role):
+        found = cluster.from_tf_config(tf_config(kind, index))
+        self.assertEqual((found.me, found.role), (me, role))
+        self.assertEqual(found.controller, Task("chief", 0))
+        self.assertEqual(found.as_dict(), _HOSTS)
+
+    def test_without_a_chief_worker_0_controls(self):
+        hosts = {"worker": ["w0:1", "w1:1"], "evaluator": ["e:1"]}
+        found = cluster.from_tf_config(tf_config("worker", 0, hosts))
+        self.assertEqual(found.role, cluster.CONTROLLER)
+        self.assertEqual(found.servers, [Task("worker", 1)])
+        found = cluster.from_tf_config(tf_config("worker", "1", hosts))
+        self.assertEqual(found.role, cluster.SERVER)
+        self.assertEqual(found.address(found.me), "w1:1")
+
+    def test_master_is_an_old_name_of_the_chief(self):
+        hosts = {"master": ["m:1"], "worker": ["w:1"]}
+        found = cluster.from_tf_config(tf_config("master", 0, hosts))
+        self.assertEqual(found.me, found.controller)
+
+    @parameterized.parameters("", "  ", "{}", '{"task": {"type": "worker"}}')
+    def test_no_cluster(self, text):
+        self.assertIsNone(cluster.from_tf_config(text))
+
+    @parameterized.parameters(
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON|an object"),
+        ("x" * 2**21, "longer than"),
+        ("[1]", "must be an object"),
+        ('{"cluster": []}', "'cluster' must be an object"),
+        ('{"cluster": {"gpu": ["a:1"]}}', "job 'gpu' is none of"),
+        ('{"cluster": {"worker": "a:1"}}', "'worker' must be a list"),
+        ('{"cluster": {"worker": [1]}}', "must be a list of host:port"),
+        ('{"cluster": {"worker": ["a:1"]}}', "'task' must be an object"),
+        (tf_config("gpu"), "task type 'gpu' is none of"),
+        (tf_config("worker", "one"), "index 'one' is no whole number"),
+        (tf_config("worker", True), "index True is no whole number"),
+        (tf_config("worker", 2), "this task is worker 2, but there are 2 tasks"),
+        (tf_config("worker", -1), "this task is worker -1"),
+        (tf_config("ps", 0, {"worker": ["a:1"]}), "this task is ps 0, but there are 0"),
+        (tf_config("ps", 0, {"ps": ["a:1"]}), "needs a worker"),
+        (tf_config("worker", 0, {"worker": ["a"]}), "'a', which is no host:port"),
+        (tf_config("worker", 0, {"worker": ["a:0"]}), "no host:port"),
+        (tf_config("worker", 0, {"worker": ["a:70000"]}), "no host:port"),
+        (tf_config("worker", 0, {"worker": ["$(id):1"]}), "no host:port"),
+        (tf_config("worker", 0, {"worker": ["a:1", "a:1"]}), "address of two tasks"),
+        (
+            tf_config("chief", 0, {"chief": ["a:1", "b:1"], "worker": ["c:1"]}),
+            "has one chief",
+        ),
+        (
+            tf_config("chief", 0, {"chief": ["a:1"], "master": ["b:1"]}),
+            "there under two names",
+        ),
+    )
+    def test_refuses(self, text, words):
+        with self.assertRaisesRegex(ValueError, words) as caught:
+            cluster.from_tf_config(text)
+        self.assertRegex(str(caught.exception), "^TF_CONFIG: .*; correct or unset it$")
+
+
+class FindTest(absltest.TestCase):
+    def test_nothing_said(self):
+        self.assertIsNone(cluster.find(flags(), {}))
+
+    def test_by_flags(self):
+        given = flags(
+            job_name="controller",
+            task_index=0,
+            ps_hosts=("[::1]:2222",),
+            worker_hosts=("w0:1", "w1:1"),
+            controller_host="c:1",
+        )
+        found = cluster.find(given, {"TF_CONFIG": "{}"})
+        self.assertEqual(found.role, cluster.CONTROLLER)
+        self.assertEqual(
+            list(map(str, found.servers)), ["ps 0", "worker 0", "worker 1"]
+        )
+        with self.assertRaisesRegex(ValueError, "unset TF_CONFIG"):
+            cluster.find(given, {"TF_CONFIG": tf_config("ps")})
+
+    def test_by_environment(self):
+        found = cluster.find(flags(), {"TF_CONFIG": tf_config("ps")})
+        self.assertEqual(found.role, cluster.SERVER)
+
+    def test_local(self):
+        given = flags(local_cluster="x", local_tasks={"ps": 2, "worker": 3})
+        found = cluster.find(given, {})
+        self.assertEqual(found.role, cluster.LAUNCHER)
+        self.assertLen(found.servers, 5)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,192 @@
+"""What the controller does when tasks are late, wrong, lost or silent.
+
+The tasks are made up here; real ones are killed in `survival_test`.
+"""
+
+import types
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers import cluster, controller, server, stall
+
+v1 = tf.compat.v1
+
+_SPEC = cluster.from_hosts(
+    "chief", 0, ps=["p:1"], workers=["w0:1", "w1:1"], controller="c:1"
+)
+
+
+class _Tasks:
+    """Made-up tasks: what each says, or why it does not."""
+
+    def __init__(self):
+        self.lives = dict.fromkeys(_SPEC.servers, "1")
+        self.silent = {}
+        self.hello = {"tensorflow": tf.__version__, "cluster": _SPEC.as_dict()}
+        self.devices = {"CPU": 2}
+        self.dismissed = []
+
+    def ask(self, target, spec, task, *, seconds):
+        if task in self.silent:
+            raise server.SilentError(self.silent[task])
+        life = self.lives[task]
+        return server.Hello(**self.hello, devices=self.devices, life=life)
+
+    def dismiss(self, target, spec, task, *, status, seconds):
+        self.dismissed.append((str(task), status))
+
+
+class ControllerTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.tasks = _Tasks()
+        self.lines = []
+        self.stop = types.SimpleNamespace(received=None)
+        for name, fake in (
+            ("start", lambda spec, config: types.SimpleNamespace(target="")),
+            ("exposure", lambda spec: "open ports"),
+            ("ask", self.tasks.ask),
+            ("dismiss", self.tasks.dismiss),
+        ):
+            patch = mock.patch.object(server, name, fake)
+            patch.start()
+            self.addCleanup(patch.stop)
+        patch = mock.patch.object(controller, "_QUIET_SECONDS", 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.sessions = controller.Controller(
+            _SPEC,
+            v1.ConfigProto(),
+            needs=("cpu", 2),
+            stall_secs=0.3,
+            wait_secs=0.5,
+            console=self.lines.append,
+        )
+
+    def keep(self, *outcomes, resumes=True):
+        """Attempts with these outcomes, in order; errors are raised."""
+        coming = iter(outcomes)
+
+        def attempt():
+            outcome = next(coming)
+            outcome = outcome() if callable(outcome) else outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        return self.sessions.keep(attempt, self.stop, resumes=resumes)
+
+    def lose(self, index, error):
+        """Worker `index` is started anew, and a call fails."""
+
+        def outcome():
+            self.tasks.lives[cluster.Task("worker", index)] += "+"
+            return error
+
+        return outcome
+
+    def test_an_attempt_that_succeeds(self):
+        self.assertEqual(self.keep(0), 0)
+        self.assertEqual(self.lines, ["open ports"])
+
+    @parameterized.parameters(
+        tf.errors.UnavailableError,
+        tf.errors.AbortedError,
+        tf.errors.InternalError,
+        tf.errors.FailedPreconditionError,
+    )
+    def test_a_lost_task_begins_another_attempt(self, kind):
+        lost = self.lose(1, kind(None, None, "Socket closed"))
+        self.assertEqual(self.keep(lost, lost, lost, lost, 0), 0)
+        self.assertLen(self.lines, 5)
+        self.assertEqual(
+            self.lines[-1],
+            "Lost worker 1 at w1:1: it was started anew. "
+            "Going on from the last checkpoint.",
+        )
+
+    def test_a_loss_behind_another_error(self):
+        error = RuntimeError("the checkpoint could not be written")
+        error.__cause__ = tf.errors.UnavailableError(None, None, "Socket closed")
+        self.assertEqual(self.keep(self.lose(0, error), 0), 0)
+
+    def test_a_stalled_task_is_named(self):
+        self.assertEqual(self.keep(stall.StallError("ps 0 at p:1: frozen"), 130), 130)
+        self.assertStartsWith(self.lines[-1], "Lost ps 0 at p:1: frozen.")
+
+    def test_without_checkpoints_a_loss_is_the_end(self):
+        lost = self.lose(0, tf.errors.UnavailableError(None, None, ""))
+        with self.assertRaisesRegex(server.ClusterError, "worker 0 .*--train_dir"):
+            self.keep(lost, 0, resumes=False)
+
+    def test_other_errors_are_raised(self):
+        for error in (
+            ValueError("of the model"),
+            tf.errors.InvalidArgumentError(None, None, "of the model"),
+        ):
+            with self.assertRaises(type(error)):
+                self.keep(error, 0)
+
+    def test_a_broken_connection_is_mended_some_times(self):
+        error = tf.errors.UnavailableError(None, None, "reset")
+        self.assertEqual(self.keep(error, error, error, 0), 0)
+        self.assertIn("a connection (reset)", self.lines[-1])
+        with self.assertRaises(tf.errors.UnavailableError):
+            self.keep(error, 0)
+
+    def test_tasks_that_never_come_are_named(self):
+        self.tasks.silent = {_SPEC.servers[2]: "nothing answers there"}
+        with self.assertRaisesRegex(
+            server.ClusterError, "--wait_secs.*worker 1 at w1:1: nothing answers there"
+        ):
+            self.keep(0)
+        self.assertIn(
+            "Waiting for worker 1 at w1:1: nothing answers there.", self.lines
+        )
+
+    def test_a_signal_ends_the_waiting(self):
+        self.tasks.silent = {_SPEC.servers[0]: "nothing answers there"}
+        self.stop.received = 15
+        self.assertIsNone(self.keep(0))
+
+    @parameterized.parameters(
+        ({"tensorflow": "1.15.5"}, "w1:1 runs TensorFlow 1.15.5 and chief 0 runs"),
+        (
+            {"cluster": {"worker": ["x:1"]}},
+            r'w1:1 was started with .*"x:1".*same hosts',
+        ),
+    )
+    def test_a_wrong_task_is_named(self, wrong, words):
+        self.tasks.hello |= wrong
+        with self.assertRaisesRegex(server.ClusterError, words):
+            self.keep(0)
+
+    def test_a_worker_without_the_devices_is_named(self):
+        self.tasks.devices = {"CPU": 1, "GPU": 4}
+        with self.assertRaisesRegex(
+            server.ClusterError, "worker 0 at w0:1 has 1 CPU devices, and needs 2"
+        ):
+            self.keep(0)
+
+    def test_tells_all_tasks_to_leave(self):
+        names = [str(task) for task in _SPEC.servers]
+        self.sessions.dismiss(0)
+        self.assertCountEqual(self.tasks.dismissed, [(name, 0) for name in names])
+        self.tasks.dismissed.clear()
+        with self.assertRaises(KeyError), self.sessions:
+            raise KeyError
+        self.assertCountEqual(self.tasks.dismissed, [(name, 1) for name in names])
+
+    def test_opens_a_watched_session(self):
+        self.tasks.silent = {_SPEC.servers[0]: "frozen"}
+        with tf.Graph().as_default() as graph:
+            get = tf.queue.FIFOQueue(1, [tf.int32]).dequeue()
+        with self.assertRaisesRegex(stall.StallError, "^ps 0 at p:1: frozen$"):
+            with self.sessions.open(graph, v1.ConfigProto()) as session:
+                session.run(get)
+
+
+if __name__ == "__main__":
+    tf.test.main()

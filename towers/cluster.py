@@ -1,0 +1,245 @@
+"""The tasks that train together, and which of them this process is.
+
+    spec = find(config.cluster, os.environ)
+    spec.me, spec.controller, spec.role
+
+A *task* is one process with a server; a *job* (`ps`, `worker`, `chief`) is a list of
+tasks.  The controller is the task that builds the graph and runs the session: the
+chief, or worker 0 in a cluster that has none.  The others serve.
+
+Plain data: nothing here opens a port, and nothing of what is read is executed.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+# What a process may be there for.
+CONTROLLER, SERVER, EVALUATOR = "controller", "server", "evaluator"
+LAUNCHER = "launcher"  # of a local cluster
+
+# What a job is called in TF_CONFIG or by a flag -> what it is called here.
+_JOBS = {
+    "ps": "ps",
+    "worker": "worker",
+    "chief": "chief",
+    "master": "chief",
+    "controller": "chief",
+    "evaluator": "evaluator",
+}
+_LONGEST_TF_CONFIG = 2**20  # characters
+
+
+class Task(NamedTuple):
+    """One task."""
+
+    job: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The tasks of a cluster, seen from one of them.
+
+    Attributes:
+      jobs: job -> host:port of each of its tasks, in the order `ps`, `worker`, `chief`.
+      me: this process.
+      launches: whether this process is none of the tasks, but is to start them all.
+
+    Raises:
+      ValueError: an address is none or occurs twice, or this task is not in the list.
+    """
+
+    jobs: Mapping[str, tuple[str, ...]]
+    me: Task
+    launches: bool = False
+
+    def __post_init__(self):
+        if not self.jobs.get("worker"):
+            raise ValueError("a cluster needs a worker")
+        if len(self.jobs.get("chief", ())) > 1:
+            raise ValueError("a cluster has one chief")
+        seen = set()
+        for job, addresses in self.jobs.items():
+            for index, address in enumerate(addresses):
+                _check_address(Task(job, index), address)
+                if address in seen:
+                    raise ValueError(f"{address} is the address of two tasks")
+                seen.add(address)
+        count = len(self.jobs.get(self.me.job, ()))
+        if self.me.job != EVALUATOR and not 0 <= self.me.index < count:
+            raise ValueError(
+                f"this task is {self.me}, but there are {count} tasks in that job"
+            )
+
+    @property
+    def controller(self) -> Task:
+        """The task that runs the session."""
+        return Task("chief", 0) if "chief" in self.jobs else Task("worker", 0)
+
+    @property
+    def role(self) -> str:
+        """What this process is there for."""
+        if self.launches:
+            return LAUNCHER
+        if self.me.job == EVALUATOR:
+            return EVALUATOR
+        return CONTROLLER if self.me == self.controller else SERVER
+
+    @property
+    def servers(self) -> list[Task]:
+        """All tasks but the controller."""
+        tasks = [
+            Task(j, i) for j, hosts in self.jobs.items() for i in range(len(hosts))
+        ]
+        return [task for task in tasks if task != self.controller]
+
+    def address(self, task: Task) -> str:
+        """Its host:port."""
+        return self.jobs[task.job][task.index]
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """As `tf.train.ClusterSpec` and JSON have it."""
+        return {job: list(addresses) for job, addresses in self.jobs.items()}
+
+
+def find(flags: Any, environment: Mapping[str, str]) -> Cluster | None:
+    """The cluster that flags or `TF_CONFIG` describe; None for this process alone.
+
+    Args:
+      flags: the section of a run's settings.
+      environment: with `TF_CONFIG` in it, or not.
+
+    Raises:
+      ValueError: the sentence says what is wrong.
+    """
+    by_flag = flags.job_name or flags.local_cluster
+    found = from_tf_config(environment.get("TF_CONFIG", ""))
+    if found and by_flag:
+        raise ValueError(
+            "TF_CONFIG describes a cluster, and so do --job_name or --local_cluster; "
+            "unset TF_CONFIG or leave out the flags"
+        )
+    if flags.local_cluster:
+        return local(flags.local_tasks)
+    if flags.job_name:
+        return from_hosts(
+            flags.job_name,
+            flags.task_index,
+            ps=flags.ps_hosts,
+            workers=flags.worker_hosts,
+            controller=flags.controller_host,
+        )
+    return found
+
+
+def local(tasks: Mapping[str, int]) -> Cluster:
+    """A cluster of so many tasks and a controller on this machine, not yet started."""
+    ports = iter(range(1, 2**16))
+    jobs = {**tasks, "chief": 1}
+    addresses = {
+        job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
+        for job, count in jobs.items()
+    }
+    return Cluster(_ordered(addresses), Task("chief", 0), launches=True)
+
+
+def from_hosts(
+    job: str,
+    index: int,
+    *,
+    ps: Sequence[str],
+    workers: Sequence[str],
+    controller: str | None,
+) -> Cluster:
+    """A cluster as the flags of tf_cnn_benchmarks describe it.
+
+    Args:
+      job, index: of this task.
+      ps, workers, controller: their addresses.
+
+    Raises:
+      ValueError: the sentence says what is wrong.
+    """
+    jobs = {"ps": ps, "worker": workers, "chief": [controller] if controller else []}
+    return Cluster(_ordered(jobs), Task(_JOBS[job], index))
+
+
+def from_tf_config(text: str) -> Cluster | None:
+    """A cluster as `TF_CONFIG` describes it; None if it describes none.
+
+    Args:
+      text: JSON, `{"cluster": {job: [host:port]}, "task": {"type": job, "index": 0}}`.
+
+    Raises:
+      ValueError: it is malformed; the sentence says where.
+    """
+    try:
+        return _from_tf_config(text)
+    except ValueError as error:
+        raise ValueError(f"TF_CONFIG: {error}; correct or unset it") from None
+
+
+def _from_tf_config(text: str) -> Cluster | None:
+    if len(text) > _LONGEST_TF_CONFIG:
+        raise ValueError(f"longer than {_LONGEST_TF_CONFIG} characters")
+    if not text.strip():
+        return None
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON ({error})") from None
+    if not config:
+        return None
+    hosts = _part(_part({"": config}, "", dict, {}), "cluster", dict, {})
+    if not hosts:
+        return None
+    jobs: dict[str, list[str]] = {}
+    for name in hosts:
+        if name not in _JOBS:
+            raise ValueError(f"job {name!r} is none of {', '.join(_JOBS)}")
+        addresses = _part(hosts, name, list)
+        if not all(isinstance(address, str) for address in addresses):
+            raise ValueError(f"job {name!r} must be a list of host:port")
+        if jobs.setdefault(_JOBS[name], addresses) is not addresses:
+            raise ValueError(f"job {name!r} is there under two names")
+    task = _part(config, "task", dict)
+    kind = _part(task, "type", str)
+    if kind not in _JOBS:
+        raise ValueError(f"task type {kind!r} is none of {', '.join(_JOBS)}")
+    index = task.get("index", 0)
+    # Some writers put the index into quotes.
+    if isinstance(index, str) and re.fullmatch(r"\d{1,6}", index):
+        index = int(index)
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise ValueError(f"task index {index!r} is no whole number")
+    jobs.pop(EVALUATOR, None)
+    return Cluster(_ordered(jobs), Task(_JOBS[kind], index))
+
+
+def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    """An entry of a JSON object, of the type that it must have."""
+    found = whole.get(name, default)
+    if not isinstance(found, kind):
+        words = {dict: "an object", list: "a list", str: "text"}[kind]
+        raise ValueError(f"{name!r} must be {words}" if name else f"must be {words}")
+    return found
+
+
+def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """In one order whatever the source, so that all tasks agree on it."""
+    order = ("ps", "worker", "chief")
+    return {job: tuple(jobs[job]) for job in order if jobs.get(job)}
+
+
+def _check_address(task: Task, address: str) -> None:
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):(\d{1,5})", address)
+    if not found or not 0 < int(found[2]) < 2**16:
+        raise ValueError(
+            f"{task} has the address {address[:80]!r}, which is no host:port"
+        )

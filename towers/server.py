@@ -1,0 +1,279 @@
+"""A task's server, and what it and the controller say to each other beside the graph.
+
+The controller must know what answers at an address, and each task when training has
+ended.  Both go over TensorFlow's own server, through two resources on the task: a
+string variable that holds its `Hello`, and a queue for the status to leave with.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from towers import private_network
+from towers.cluster import Cluster, Task
+from towers.placement import device
+from towers.placement import task as filter_of
+
+v1 = tf.compat.v1
+
+_HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
+# Seconds: to connect, to close a session, between two looks for the controller.
+_CONNECT_SECONDS = 2.0
+_CLOSE_SECONDS = 2.0
+_LOOK_SECONDS = 5.0
+
+
+class ClusterError(RuntimeError):
+    """The cluster is not what it should be, or not there; a sentence for the user."""
+
+
+class SilentError(Exception):
+    """A task did not answer; in words that follow "worker 1 at host:port: "."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hello:
+    """What a task says of itself.
+
+    Attributes:
+      tensorflow: its version.
+      cluster: job -> addresses, as the task was told.
+      devices: kind -> number, `{"CPU": 2}`.
+      life: a number of this process, so that a restarted task is told from the old.
+    """
+
+    tensorflow: str
+    cluster: dict[str, list[str]]
+    devices: dict[str, int]
+    life: str
+
+
+def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
+    """This task's server; it lives as long as the process.
+
+    Raises:
+      ClusterError: its port is taken.
+    """
+    job, index = spec.me
+    address = spec.address(spec.me)
+    try:
+        return tf.distribute.Server(
+            spec.as_dict(), job_name=job, task_index=index, config=config
+        )
+    except tf.errors.OpError as error:
+        reason = (error.message or "").strip().split("\n")[0]
+        raise ClusterError(
+            f"{spec.me} cannot listen at {address} ({reason}); end what uses the port, "
+            "or give the task another one"
+        ) from error
+
+
+def exposure(spec: Cluster) -> str:
+    """What the server lays open, in a line for the user; empty if nothing."""
+    if private_network.is_private():
+        return ""
+    port = spec.address(spec.me).rpartition(":")[2]
+    return (
+        f"{spec.me} listens on port {port} of every interface, unencrypted and without "
+        "authentication: whoever reaches it can run anything as this user. Let only "
+        "the cluster's own machines reach it."
+    )
+
+
+def serve(
+    spec: Cluster,
+    config: v1.ConfigProto,
+    *,
+    wait_secs: float,
+    console: Callable[[str], None],
+) -> int:
+    """Serves until the controller says that training has ended.
+
+    Args:
+      spec: with this task as `me`.
+      config: of the server.
+      wait_secs: how long to stay without a controller.
+      console: takes lines for the user.
+
+    Returns:
+      the exit status that the controller gave, or 1 when it is gone.
+
+    Raises:
+      ClusterError: the port is taken.
+    """
+    server = start(spec, config)
+    told: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with tf.Graph().as_default() as graph:
+        put, dismissal = _own_mail(spec)
+        nothing = tf.no_op()
+    options = v1.ConfigProto(device_filters=[filter_of(spec.me)])
+    session = v1.Session(server.target, graph=graph, config=options)
+    session.run(nothing)  # makes the session, which tells the devices
+    devices = collections.Counter(d.device_type for d in session.list_devices())
+    hello = Hello(tf.__version__, spec.as_dict(), dict(devices), os.urandom(8).hex())
+    session.run(put, {"hello:0": json.dumps(dataclasses.asdict(hello))})
+    threading.Thread(
+        target=lambda: told.put(session.run(dismissal)), daemon=True
+    ).start()
+    console(f"{spec.me} serves at {spec.address(spec.me)}.")
+    if line := exposure(spec):
+        console(line)
+    seen = time.monotonic()
+    while True:
+        try:
+            return int(told.get(timeout=_LOOK_SECONDS))
+        except queue.Empty:
+            pass
+        if _listens(spec.address(spec.controller)) is None:
+            seen = time.monotonic()
+        elif time.monotonic() - seen > wait_secs:
+            console(
+                f"error: {spec.me}: no controller at {spec.address(spec.controller)} "
+                f"for {wait_secs:.0f} s; giving up"
+            )
+            return 1
+
+
+def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
+    """What a task says of itself.
+
+    Args:
+      target: of the controller's server.
+      spec: the cluster.
+      task: whom to ask.
+      seconds: to wait for the answer.
+
+    Raises:
+      SilentError: it does not answer, or what answers is no task of ours.
+    """
+    if reason := _listens(spec.address(task)):
+        raise SilentError(f"nothing answers there ({reason})")
+    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
+        text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+    try:
+        found = _call(target, spec, task, graph=graph, fetch=text, seconds=seconds)
+    except tf.errors.FailedPreconditionError:
+        raise SilentError(
+            "a TensorFlow server is there, but it is not (or not yet) a task of towers"
+        ) from None
+    except tf.errors.InvalidArgumentError:
+        raise SilentError("what answers there is another task") from None
+    except tf.errors.OpError as error:
+        raise SilentError((error.message or "no reason given").split("\n")[0]) from None
+    try:
+        return Hello(**json.loads(found))
+    except (ValueError, TypeError):
+        raise SilentError("what answers there is another version of towers") from None
+
+
+def dismiss(
+    target: str, spec: Cluster, task: Task, *, status: int, seconds: float
+) -> None:
+    """Tells a task to leave with a status; in vain if it is gone."""
+    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        enqueue = _dismissals().enqueue(status)
+    try:
+        if _listens(spec.address(task)) is None:
+            _call(target, spec, task, graph=graph, fetch=enqueue, seconds=seconds)
+    except (tf.errors.OpError, SilentError):
+        pass
+
+
+def differences(spec: Cluster, task: Task, hello: Hello) -> list[str]:
+    """What keeps a task that answers from being the one of this cluster."""
+    name, found = f"{task} at {spec.address(task)}", []
+    if hello.tensorflow != tf.__version__:
+        found.append(
+            f"{name} runs TensorFlow {hello.tensorflow} and {spec.me} runs "
+            f"{tf.__version__}; install the same"
+        )
+    if hello.cluster != spec.as_dict():
+        found.append(
+            f"{name} was started with the cluster {json.dumps(hello.cluster)}, "
+            f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
+            "hosts"
+        )
+    return found
+
+
+def lacking(hello: Hello, kind: str, count: int) -> str:
+    """What a worker lacks to run so many towers, or ""."""
+    has = hello.devices.get(kind.upper(), 0)
+    if has >= count:
+        return ""
+    return (
+        f"has {has} {kind.upper()} devices, and needs {count}; give every task the "
+        "same --num_gpus, and --device=gpu or --device=cpu"
+    )
+
+
+def _own_mail(spec: Cluster) -> tuple[tf.Operation, tf.Tensor]:
+    """What publishes the hello that is fed, and what waits for the dismissal."""
+    with tf.device(device("CPU", 0, spec.me)):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
+        text = v1.placeholder(tf.string, [], "hello")
+        put = tf.raw_ops.AssignVariableOp(resource=handle, value=text)
+        return put, _dismissals().dequeue()
+
+
+def _dismissals() -> tf.queue.FIFOQueue:
+    return tf.queue.FIFOQueue(8, [tf.int32], shapes=[[]], shared_name=_DISMISSAL)
+
+
+def _call(
+    target: str, spec: Cluster, task: Task, *, graph: tf.Graph, fetch, seconds: float
+) -> Any:
+    """Runs something on one task, which may be frozen or no task at all.
+
+    TensorFlow's own timeouts do not hold while a session is made, so a thread waits;
+    it is left behind if the answer never comes.
+    """
+    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    filters = [filter_of(spec.me), filter_of(task)]
+    config = v1.ConfigProto(
+        device_filters=filters, operation_timeout_in_ms=int(1000 * seconds)
+    )
+
+    def call() -> None:
+        session = v1.Session(target, graph=graph, config=config)
+        try:
+            answer.put(session.run(fetch))
+        except Exception as error:
+            answer.put(error)
+        session.close()
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        found = answer.get(timeout=seconds)
+    except queue.Empty:
+        raise SilentError(
+            f"its port is open, but nothing was answered for {seconds:.0f} s: it is "
+            "frozen, or no TensorFlow server"
+        ) from None
+    thread.join(_CLOSE_SECONDS)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _listens(address: str) -> str | None:
+    """None if something accepts connections there, else why not."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection(
+            (host.strip("[]"), int(port)), _CONNECT_SECONDS
+        ).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
