@@ -80,9 +80,10 @@ class Optimizer:
     )
     gradient_clip_norm: float | None = field(
         None,
-        "size that the norm of all mean gradients together does not exceed",
-        unset="none",
-        must=ABOVE_0,
+        "size that the norm of all mean gradients together does not exceed; 0 sets no "
+        "bound",
+        unset="the recipe's",
+        must=AT_LEAST_0,
     )
     weight_decay: float | None = field(
         None,

@@ -10,6 +10,7 @@ from models import (
     cifar10_tutorial,
     inception,
     lenet,
+    lstm_lm,
     mlp,
     resnet,
     transformer_lm,
@@ -40,6 +41,11 @@ MODELS: dict[str, Callable[[], Model]] = {
     **{
         f"resnet{depth}": functools.partial(resnet.imagenet_resnet, depth)
         for depth in (50, 101, 152)
+    },
+    "lstm_lm": functools.partial(lstm_lm.lstm_lm, "small"),
+    **{
+        f"lstm_lm_{size}": functools.partial(lstm_lm.lstm_lm, size)
+        for size in ("medium", "large")
     },
     "transformer_lm": transformer_lm.transformer_lm,
     **{

@@ -137,6 +137,7 @@ class Recipe:
       weight_decay: L2 factor, applied once at the update: gradient += factor x value.
       decayed: which variables (by name) the weight decay touches.
       ema_decay: 0, or the decay of the moving averages that evaluation reads.
+      clip_norm: 0, or the size that the norm of all mean gradients does not exceed.
       published: the published result and its source, in words.
     """
 
@@ -147,6 +148,7 @@ class Recipe:
     weight_decay: float = 0.0
     decayed: Callable[[str], bool] = decay_all
     ema_decay: float = 0.0
+    clip_norm: float = 0.0
     published: str = ""
 
 

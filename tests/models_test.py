@@ -25,6 +25,7 @@ _SMALL = {
     "inception3": (299, 299, 3),
     "resnet50": (64, 64, 3),
     "resnet50_v1.5": (64, 64, 3),
+    "lstm_lm": (3,),
     "transformer_lm": (6,),
 }
 
@@ -32,6 +33,7 @@ _SMALL = {
 _DEEPER = [
     *(f"resnet{depth}{v}" for depth in (32, 44, 56, 110) for v in ("", "_v2")),
     *("vgg16", "vgg19", "resnet101", "resnet152"),
+    *("lstm_lm_medium", "lstm_lm_large"),
     *(f"gpt2_{size}" for size in ("124m", "355m", "774m", "1.5b")),
 ]
 

@@ -151,6 +151,14 @@ class PlanTest(parameterized.TestCase):
 
     # Update.
 
+    @parameterized.parameters((0.0, None, None), (2.0, None, 2.0), (2.0, 0.5, 0.5))
+    def test_the_norm_that_gradients_are_clipped_to(self, recipe, flag, wanted):
+        flags = {} if flag is None else {"gradient_clip_norm": flag}
+        found = self._make(_model(clip_norm=recipe), **flags).update
+        self.assertEqual(found.clip_norm, wanted)
+        off = self._make(_model(clip_norm=recipe), gradient_clip_norm=0.0).update
+        self.assertIsNone(off.clip_norm)
+
     def test_the_recipe_decides_what_no_flag_does(self):
         recipe = dict(optimizer="rmsprop", weight_decay=0.5, ema_decay=0.25)
         decayed = "kernel".__contains__

@@ -309,7 +309,7 @@ def _update(flags, model, global_batch: int) -> Update:
     rate = found.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
     if found.errors:
         raise PlanError(found.errors)
-    decay, ema = flags.weight_decay, flags.ema_decay
+    decay, ema, norm = flags.weight_decay, flags.ema_decay, flags.gradient_clip_norm
     return Update(
         optimizer=name,
         learning_rate=rate,
@@ -318,7 +318,7 @@ def _update(flags, model, global_batch: int) -> Update:
         decayed=recipe.decayed,
         ema_decay=recipe.ema_decay if ema is None else ema,
         clip_value=flags.gradient_clip,
-        clip_norm=flags.gradient_clip_norm,
+        clip_norm=(recipe.clip_norm if norm is None else norm) or None,
     )
 
 

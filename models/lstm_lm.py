@@ -1,0 +1,136 @@
+"""Word-level LSTM language models in the three sizes of Zaremba et al.
+
+Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 2014,
+arXiv:1409.2329.
+
+The paper carries the LSTM's state from one window of the text to the next; here each
+window begins with a state of zeros, because an example may depend on no other: windows
+are shuffled, and any tower may get any of them.  The perplexity of a window's first
+words suffers, so expect somewhat more than is published, the less the longer windows
+are.
+"""
+
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from models import language
+from models.examples import Tokens
+from models.model import Model, Recipe, Schedule
+from models.sequences import SequenceLayers
+
+v1 = tf.compat.v1
+
+
+class Size(NamedTuple):
+    """A size of the paper, with its recipe.
+
+    Attributes:
+      units: of the embedding and of both LSTM layers.
+      length: words in a window.
+      scale: initial weights are uniform in [-scale, scale].
+      dropout: of what enters and leaves a layer, not of what a cell hands to itself.
+      constant_epochs: epochs at a learning rate of 1.
+      decay: what each later epoch multiplies it by.
+      num_epochs: in all.
+      clip_norm: bound on the norm of the gradient of the loss per window, a sum.
+      num_parameters: for 10,000 words.
+      published: perplexities of PTB: validation, test.
+    """
+
+    units: int
+    length: int
+    scale: float
+    dropout: float
+    constant_epochs: int
+    decay: float
+    num_epochs: int
+    clip_norm: float
+    num_parameters: int
+    published: tuple[float, float]
+
+
+SIZES: dict[str, Size] = {
+    "small": Size(200, 20, 0.1, 0.0, 4, 0.5, 13, 5, 4_651_600, (121.39, 115.91)),
+    "medium": Size(650, 35, 0.05, 0.5, 6, 0.8, 39, 5, 19_775_200, (86.16, 82.07)),
+    "large": Size(
+        1500, 35, 0.04, 0.65, 14, 1 / 1.15, 55, 10, 66_022_000, (82.62, 78.29)
+    ),
+}
+
+
+def _uniform(size: Size):
+    return v1.random_uniform_initializer(-size.scale, size.scale)
+
+
+def embedding(x, nn, *, size: Size):
+    """Each word's row of a table."""
+    table = nn.variable("words", [nn.num_classes, size.units], _uniform(size))
+    return nn.dropout(nn.embedding(x, table), size.dropout)
+
+
+def lstm(x, nn, *, size: Size):
+    """A layer of LSTM cells."""
+    y = nn.lstm(x, size.units, initializer=_uniform(size))
+    return nn.dropout(y, size.dropout)
+
+
+def logits(x, nn, *, size: Size):
+    """One number per word that may follow."""
+    return nn.dense(x, nn.num_classes, initializer=_uniform(size))
+
+
+def chain(size: Size) -> tuple:
+    """The blocks of a model of that size."""
+    return tuple(
+        (name, functools.partial(block, size=size))
+        for name, block in (
+            ("embedding", embedding),
+            ("lstm_0", lstm),
+            ("lstm_1", lstm),
+            ("logits", logits),
+        )
+    )
+
+
+def lstm_lm(name: str) -> Model:
+    """An embedding, two layers of LSTM cells, and a classifier of their own.
+
+    On the words of Penn Treebank (10,000 of them, in a folder with `ptb.train.txt`,
+    `ptb.valid.txt` and `ptb.test.txt`) as `--data_name`; by default on those of the
+    Shakespeare that ships with the project.
+
+    Args:
+      name: a row of `SIZES`.
+    """
+    size = SIZES[name]
+    decays = range(1, size.num_epochs - size.constant_epochs + 1)
+    validation, test = size.published
+    return Model(
+        name="lstm_lm" if name == "small" else f"lstm_lm_{name}",
+        blocks=chain(size),
+        inputs=Tokens(
+            length=size.length,
+            num_classes=10_000,
+            preprocessing="words",
+            data_name="shakespeare",
+        ),
+        recipe=Recipe(
+            batch_size=20,
+            schedule=Schedule(
+                rates=(1.0, *(size.decay**k for k in decays)),
+                epochs=tuple(size.constant_epochs - 1 + k for k in decays),
+            ),
+            num_epochs=size.num_epochs,
+            optimizer="sgd",
+            clip_norm=size.clip_norm,
+            published=f"perplexity of Penn Treebank {validation} (validation), {test} "
+            "(test), with the state carried over (TensorFlow's tutorial, ptb_word_lm)",
+        ),
+        loss=language.summed_cross_entropy,
+        metrics=language.bits_per_token,
+        derived=language.perplexity,
+        layers=SequenceLayers,
+        num_parameters=size.num_parameters,
+    )
