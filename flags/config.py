@@ -13,7 +13,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from flags import comparison, field, sections, tasks, tf_cnn_benchmarks, update
+from flags import (
+    comparison,
+    field,
+    modes,
+    sections,
+    tasks,
+    tf_cnn_benchmarks,
+    update,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +34,7 @@ class Config:
     data: sections.Data
     devices: sections.Devices
     cluster: tasks.Cluster
-    variables: sections.Variables
+    variables: modes.Variables
     training: sections.Training
     optimizer: update.Optimizer
     evaluation: sections.Evaluation
@@ -246,6 +254,36 @@ def _gpus(given: _Given) -> Iterator[str]:
         )
 
 
+# Modes whose replicas exchange their gradients.
+_ALL_REDUCE = ("replicated", "relaxed")
+
+# Switches of tf_cnn_benchmarks that turn one mode into another.
+_TURNS = {
+    "cross_replica_sync": "parameter_server",
+    "staged_vars": "parameter_server",
+    "variable_consistency": "replicated",
+}
+
+
+def _late(given: _Given) -> Iterator[str]:
+    """The modes that are late by intent, and what is about them."""
+    mode = given.get("variable_update", "parameter_server")
+    for name, needed in _TURNS.items():
+        if name in given and mode != needed:
+            yield f"{_spell(given, name)}: needs --variable_update={needed}"
+    if "cross_replica_sync" in given and "staged_vars" in given:
+        yield "--staged_vars: does not go with --nocross_replica_sync"
+    asynchronous = mode == "asynchronous" or "cross_replica_sync" in given
+    for name in ("max_staleness", "staleness_lr"):
+        if name in given and not asynchronous:
+            yield f"{_spell(given, name)}: needs --nocross_replica_sync"
+    if asynchronous and "steps_per_loop" in given:
+        yield (
+            f"{_spell(given, 'steps_per_loop')}: does not go with asynchronous towers, "
+            "which are not called step by step"
+        )
+
+
 _EXCHANGE = (
     "all_reduce_spec",
     "gradient_repacking",
@@ -259,7 +297,7 @@ _TRANSFER = ("sparse_to_dense_grads",)
 def _exchange(given: _Given) -> Iterator[str]:
     """What is about the exchange between replicas needs replicas that exchange."""
     for name in _EXCHANGE:
-        if name in given and given.get("variable_update") != "replicated":
+        if name in given and given.get("variable_update") not in _ALL_REDUCE:
             yield f"{_spell(given, name)}: needs --variable_update=replicated"
     if given.get("variable_update") == "independent":
         for name in _TRANSFER:
@@ -345,6 +383,7 @@ _RULES = {
         _needs,
         _learning_rate,
         _gpus,
+        _late,
         _exchange,
         _synthetic,
         _evaluation,

@@ -57,15 +57,11 @@ SWITCHES: Mapping[str, str] = {
     "use_resource_vars": "variables are always resource variables; leave it out",
     "enable_optimizations": "TensorFlow's graph optimizers are set as measurements "
     "say; leave it out",
-    "staged_vars": "comes with the modes that update one step late",
     # Precision.
     "use_fp16": "comes with 16-bit compute, beside --compute_dtype",
     "fp16_vars": "variables stay float32 at every compute precision; leave it out",
     "fp16_enable_auto_loss_scale": "comes with 16-bit compute",
     "compact_gradient_transfer": "comes with the reductions",
-    # Distribution.
-    "cross_replica_sync": "comes with asynchronous training; without it training is "
-    "synchronous, so leave it out",
     # Output.
     "use_chrome_trace_format": "--trace_file is always a Chrome trace; leave it out",
     "ml_perf_compliance_logging": "use --benchmark_log_dir, which logs JSON lines",
@@ -112,7 +108,6 @@ SETTINGS: Mapping[str, str] = {
     # Graph, compilation, variables.
     "rewriter_config": "TensorFlow's graph optimizers are set as measurements say; "
     "leave it out",
-    "variable_consistency": "comes with the modes that update one step late",
     # Precision.
     "fp16_loss_scale": "comes with 16-bit compute",
     "fp16_inc_loss_scale_every_n": "comes with 16-bit compute",

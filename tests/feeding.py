@@ -35,9 +35,9 @@ def read(
         )
         # Elsewhere first: the initializer may be run again, in the middle of things.
         opened.run(feed.initializer, {where: 1})
-        opened.run([feed.batches, feed.step_op])
+        opened.run([feed.batches, feed.refills])
         opened.run(feed.initializer)
-        taken = [opened.run([feed.batches, feed.step_op])[0] for _ in range(steps)]
+        taken = [opened.run([feed.batches, feed.refills])[0] for _ in range(steps)]
     batches = [batch for step in taken for batch in step]
     joined = [np.concatenate([batch[part] for batch in batches]) for part in range(3)]
     return *joined, [int(batch.first) for batch in batches]

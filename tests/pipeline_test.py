@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import flops, pipeline, schedule, tower
+from towers import flops, pipeline, schedule, stamping, tower
 from towers.stages import RECOMPUTE, Pipeline
 
 v1 = tf.compat.v1
@@ -144,14 +144,8 @@ class _Run:
 
     def _whole(self, stages, inputs, reads):
         del stages
-        return tower.stamp(
-            self.template,
-            0,
-            scope="tower_0",
-            device=_DEVICES[0],
-            inputs=inputs,
-            reads=reads,
-        )
+        site = stamping.Site("tower_0", _DEVICES[0], inputs, reads)
+        return stamping.stamp(self.template, [site])[0]
 
     def _stages(self, stages, inputs, reads):
         return pipeline.stamp(

@@ -14,7 +14,7 @@ from flags import config
 from models.examples import Images, Tokens
 from models.model import Model, Recipe, Schedule
 from towers import cluster, placement, plan
-from towers.variable_update import Exchange
+from towers.exchange import Exchange
 
 v1 = tf.compat.v1
 

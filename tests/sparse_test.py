@@ -33,7 +33,7 @@ def _bag_of_words() -> Model:
     return Model(
         name="bag_of_words",
         blocks=(("embed", embed), ("logits", logits)),
-        images=Images(shape=(_LENGTH, 1, 1), num_classes=3),
+        inputs=Images(shape=(_LENGTH, 1, 1), num_classes=3),
         recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
     )
 

@@ -54,6 +54,8 @@ TAKEN_SWITCHES = (
     "sparse_to_dense_grads",
     "xla",
     "xla_compile",
+    "cross_replica_sync",
+    "staged_vars",
 )
 
 # Their --variable_update, but for those that are taken.

@@ -1,10 +1,10 @@
-"""Tracing and stamping: a stamped tower is the model's Python run in place."""
+"""Tracing: a stamped tower is the model's Python run in place."""
 
 import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import tower
+from towers import stamping, tower
 
 v1 = tf.compat.v1
 
@@ -64,14 +64,13 @@ def _inputs(batch=4, first=0, seed=0, total=4.0):
 
 
 def _stamp(template, store, index, **inputs):
-    return tower.stamp(
-        template,
-        index,
+    site = stamping.Site(
         scope=f"tower_{index}",
         device="/device:CPU:0",
         inputs=_inputs(**inputs),
         reads={k: v.read_value() for k, v in store.variables.items()},
     )
+    return stamping.stamp(template, [site])[0]
 
 
 class TowerTest(tf.test.TestCase):

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
 from towers import checkpoint, graph, inputs, loop, placement
+from towers.exchange import Exchange
 from towers.optimizer import Piecewise, Update
-from towers.variable_update import Exchange
 
 v1 = tf.compat.v1
 

@@ -1,148 +1,53 @@
-"""The modes: where variables are, what is read, what is saved."""
+"""The table of modes: each trains one model, or says that it does not."""
 
-import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import placement, variable_update
-from towers.variable_update import VARIABLE_UPDATES, Exchange
+from towers.synchronous import Mode
+from towers.variable_update import VARIABLE_UPDATES
 
-v1 = tf.compat.v1
-# What one step of every mode must do; a new mode needs a row.
-_TRAINS_ONE_MODEL = {
+# Whether a mode takes the steps of one tower; a new mode needs a row.
+_EXACT = {
     "parameter_server": True,
     "replicated": True,
     "independent": False,
+    "asynchronous": False,
+    "staged": False,
+    "relaxed": False,
 }
 
 
-def _trained(mode: str, *, steps: int = 6, towers: int = 4, **options):
+def _trained(mode: str, *, steps: int = 6, towers: int = 4):
     made = trainer.Trainer(
         trainer.dense_model(),
         trainer.random_source(),
         towers=towers,
         batch_size=3,
         variable_update=mode,
-        **options,
     ).start()
-    made.steps(steps)
-    return made
+    return made.steps(steps)
 
 
 class VariableUpdateTest(tf.test.TestCase, parameterized.TestCase):
     def test_every_mode_is_listed_here(self):
-        self.assertEqual(sorted(_TRAINS_ONE_MODEL), sorted(VARIABLE_UPDATES))
+        self.assertEqual(sorted(_EXACT), sorted(VARIABLE_UPDATES))
 
     @parameterized.parameters(*VARIABLE_UPDATES)
-    def test_modes_train_one_model_or_say_that_they_do_not(self, mode):
-        reference = _trained("parameter_server", towers=1, steps=0).values()
-        self.assertEqual(set(_trained(mode).values()), set(reference))
-        made, one = _trained(mode).values(), _trained("parameter_server").values()
-        same = trainer.difference(one, made) < 1e-5
-        self.assertEqual(same, _TRAINS_ONE_MODEL[mode])
-        says_so = "NOT" in VARIABLE_UPDATES[mode].description
-        self.assertEqual(says_so, not _TRAINS_ONE_MODEL[mode])
-
-    @parameterized.parameters("pscpu", "xring", "tree#2", "psgpu", "rechd")
-    def test_replicas_stay_bit_equal_slots_too(self, spec):
-        made = _trained("replicated", exchange=dict(all_reduce_spec=spec))
-        replicas = made.session.run(made.train.mode.replicas())
-        self.assertLen(replicas, 8)  # four variables and their momentum
-        for name, copies in replicas.items():
-            self.assertLen(copies, 4)
-            for copy in copies[1:]:
-                np.testing.assert_array_equal(copy, copies[0], err_msg=name)
-
-    def test_replicas_lie_on_their_towers(self):
-        made = _trained("replicated", steps=0)
-        for copies in made.train.mode.replicas().values():
-            self.assertEqual([v.device for v in copies], list(made.placement.towers))
-
-    @parameterized.parameters("sgd", "momentum", "rmsprop", "adam")
-    def test_replicated_equals_parameter_server_with_every_optimizer(self, optimizer):
-        update = trainer.Update(optimizer, trainer.Piecewise((0.01,)))
-        one = _trained("parameter_server", update=update).values()
-        other = _trained("replicated", update=update).values()
-        self.assertLess(trainer.difference(one, other), 1e-5)
-
-    def test_independent_towers_see_their_own_examples_only(self):
-        """Tower 0 trains as if it were alone on the rows that it gets."""
-        made = _trained("independent", steps=1, towers=2)
-        replicas = made.session.run(made.train.mode.replicas())
-        self.assertNotAllClose(*replicas["logits/dense/kernel"])
-        # One step of one tower of batch 3: the stream's first three examples.
-        alone = _trained("parameter_server", steps=1, towers=1).values()
-        np.testing.assert_allclose(
-            replicas["logits/dense/kernel"][0], alone["logits/dense/kernel"], rtol=1e-5
-        )
-
-    def test_a_restored_checkpoint_reaches_all_replicas(self):
-        directory = self.create_tempdir()
-        _trained("parameter_server").save(directory)
-        made = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            towers=4,
-            batch_size=3,
-            variable_update="replicated",
-        ).start(directory)
-        for copies in made.session.run(made.train.mode.replicas()).values():
-            for copy in copies[1:]:
-                np.testing.assert_array_equal(copy, copies[0])
-
-    def test_variables_go_to_the_device_with_the_fewest_bytes(self):
-        devices = [placement.device("GPU", i) for i in range(3)]
-        where = placement.Placement(
-            kind="gpu",
-            towers=tuple(devices),
-            hosts=(placement.device("CPU", 0),) * 3,
-            parameters=tuple(devices),
-        )
-        with tf.Graph().as_default():
-            mode = VARIABLE_UPDATES["parameter_server"](where)
-            for name, size in zip("abcde", (100, 10, 20, 15, 70)):
-                mode.create(name, tf.TensorShape([size]), None, trainable=True)
-            found = [mode.variables[name].device for name in "abcde"]
-        wanted = [devices[i] for i in (0, 1, 2, 1, 2)]
-        self.assertEqual(found, wanted)
-
-    def test_one_copy_has_nothing_to_reduce_over_a_ring(self):
-        with (
-            tf.Graph().as_default(),
-            self.assertRaisesRegex(ValueError, "variable_update=replicated"),
-        ):
-            VARIABLE_UPDATES["parameter_server"](
-                placement.local(2, kind="cpu"), exchange=Exchange("xring")
-            )
-
-
-class SeededTest(parameterized.TestCase):
-    def _values(self, name, initializer, seed=1, before=0):
-        with tf.Graph().as_default():
-            for _ in range(before):
-                tf.constant(0)
-            made = variable_update.seeded(initializer, name, seed)
-            variable = v1.get_variable(name, [3, 4], initializer=made)
-            with v1.Session() as session:
-                session.run(variable.initializer)
-                return session.run(variable)
-
-    @parameterized.parameters(
-        (None,),
-        (v1.truncated_normal_initializer(stddev=0.1),),
-        (v1.glorot_normal_initializer,),
-        (tf.keras.initializers.HeNormal(),),
-    )
-    def test_values_follow_the_name_and_the_seed_alone(self, initializer):
-        first = self._values("a", initializer)
-        np.testing.assert_array_equal(first, self._values("a", initializer, before=5))
-        self.assertTrue(np.any(first != self._values("b", initializer)))
-        self.assertTrue(np.any(first != self._values("a", initializer, seed=2)))
-
-    def test_a_seed_of_the_model_is_kept(self):
-        initializer = v1.random_normal_initializer(seed=3)
-        self.assertIs(variable_update.seeded(initializer, "a", 1), initializer)
+    def test_modes_take_the_steps_of_one_tower_or_say_that_they_do_not(self, name):
+        mode = VARIABLE_UPDATES[name]
+        self.assertTrue(issubclass(mode, Mode))
+        reference = _trained("parameter_server")
+        made = _trained(name)
+        missing = set(reference) - set(made)
+        extra = {n for n in set(made) - set(reference) if "carried/" not in n}
+        self.assertEqual((missing, extra), (set(), set()))
+        shared = {n: made[n] for n in reference if n != "position"}
+        wanted = {n: reference[n] for n in shared}
+        same = trainer.difference(wanted, shared) < 1e-5
+        self.assertEqual(same, _EXACT[name])
+        self.assertEqual(mode.exact, _EXACT[name])
+        self.assertEqual("NOT" in mode.description, not _EXACT[name])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 
 from models.model import Model
 from tests import trainer
-from towers import variable_update, verify
+from towers import synchronous, variable_update, verify
 
 _OWN = "--model=tests.verify_test:own"
 _SMALL = ("--device=cpu", "--num_towers=1,2", "--batch_size=4", "--num_steps=2")
@@ -21,16 +21,13 @@ def own() -> Model:
     return trainer.dense_model("own")
 
 
-class _Sums(variable_update.Replicated):
+class _Sums(synchronous.Replicated):
     """Adds the towers' gradients where it should take their mean."""
 
-    def apply(self, towers, names, update, rate):
+    def reduce(self, towers, names):
         """As if no tower had divided."""
-        towers = [
-            t._replace(gradients=[2.0 * gradient for gradient in t.gradients])
-            for t in towers
-        ]
-        return super().apply(towers, names, update, rate)
+        means = super().reduce(towers, names)
+        return [[2.0 * gradient for gradient in copy] for copy in means]
 
 
 def _run(*arguments: str) -> tuple[int, list[str], list[str]]:
@@ -61,14 +58,14 @@ class VerifyTest(parameterized.TestCase):
         flags += ["--agg_small_grads_max_bytes=0", "--optimizer=sgd"]
         status, lines, errors = _run(*flags)
         self.assertEqual((status, errors), (0, []))
-        self.assertEqual(lines[-1], "6 of 6 agree with one tower to 1e-05")
+        self.assertEqual(lines[-1], "12 of 12 agree with one tower to 1e-05")
         faulty = {"replicated": _Sums}
         with mock.patch.dict(variable_update.VARIABLE_UPDATES, faulty):
             status, lines, errors = _run(*flags, "--num_towers=2")
         self.assertEqual((status, errors), (1, []))
         self.assertEqual(
             lines[-1],
-            "2 of 3 agree with one tower to 1e-05; replicated (tree) with 2 towers "
+            "5 of 6 agree with one tower to 1e-05; replicated (tree) with 2 towers "
             "differs from step 1 on, first in hidden/dense/kernel",
         )
 

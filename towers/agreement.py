@@ -6,23 +6,31 @@
 
 One tower on the joined batch is the reference; each case is trained from the same seed
 on the same examples, and after every step all its variables and optimizer slots, those
-of every replica too, are held against the reference's.  Towers that exchange nothing
-are held to their own property: tower k trains as one tower alone does on its rows.
+of every replica too, are held against the reference's.  The modes that do not take the
+steps of one tower are held to properties of their own:
+
+  * towers that exchange nothing: tower k trains as one tower alone does on its rows;
+  * modes that are a step late: N towers are one tower that is as late;
+  * asynchronous towers, let in one at a time: N updates are N steps of one tower on
+    batches of their size.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from towers import graph, loop
 from towers import placement as placement_lib
+from towers.exchange import Exchange
 from towers.feed import Feed
 from towers.optimizer import Update
 from towers.reduction import REDUCTIONS
-from towers.variable_update import VARIABLE_UPDATES, Exchange
+from towers.variable_update import VARIABLE_UPDATES
+from towers.verdict import PER_TOWER, Case, Difference, Outcome, distance
 
 v1 = tf.compat.v1
 
@@ -31,19 +39,6 @@ Values = dict[str, np.ndarray]
 
 # Every algorithm, one that works in shards, and one that is chosen by size in bytes.
 SPECS = (*REDUCTIONS, "xring#2", "pscpu:1k:xring")
-
-_COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
-HEADING = _COLUMNS.format(
-    "variable_update",
-    "all_reduce_spec, packing",
-    "towers",
-    "ulps",
-    "relative",
-    "first beyond the bound",
-    "verdict",
-)
-
-PER_TOWER = "by design: batch norm per tower"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,68 +65,6 @@ class Subject:
     bound: float = 1e-5
     device: str = "cpu"
     options: graph.Options = graph.Options(batch_size=1)  # noqa: RUF009 - frozen
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One way to train; `exchange` is None where there is nothing to choose."""
-
-    variable_update: str
-    num_towers: int
-    exchange: Exchange | None = None
-
-    @property
-    def reduction(self) -> str:
-        """The reduction and its packing, in words; "-" where there is no choice."""
-        if self.exchange is None:
-            return "-"
-        words = [self.exchange.all_reduce_spec]
-        if packs := self.exchange.gradient_repacking:
-            words.append(f"{packs} pack" + ("s" if packs > 1 else ""))
-        if self.exchange.small_bytes:
-            words.append(f"joined to {self.exchange.small_bytes} bytes")
-        return ", ".join(words)
-
-
-class Difference(NamedTuple):
-    """How far a variable is from the reference's after a step."""
-
-    step: int
-    variable: str  # `replica_2/name` in a replica but the first
-    ulps: float  # of the variable's largest element
-    relative: float  # to that element
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of a case.
-
-    Attributes:
-      case: that was run.
-      largest: the largest difference over all steps and variables.
-      first: the first beyond the bound, or None.
-      excused: why it may be beyond the bound, or "".
-    """
-
-    case: Case
-    largest: Difference
-    first: Difference | None
-    excused: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """`agrees`, `DIFFERS`, or why it may differ."""
-        return self.excused or ("agrees" if self.agrees else "DIFFERS")
-
-    @property
-    def agrees(self) -> bool:
-        """Whether nothing is beyond the bound."""
-        return self.first is None
-
-    @property
-    def failed(self) -> bool:
-        """Whether something is that should not be."""
-        return not self.agrees and not self.excused
 
 
 def exchanges(
@@ -166,7 +99,7 @@ def cases(
     found = []
     for name in names or modes:
         for count in num_towers:
-            if modes[name].exchanges and hasattr(modes[name], "replicas"):
+            if "all_reduce_spec" in modes[name].reads:
                 own = choices if count > 1 else choices[:1]  # alone, none has a say
                 found += [Case(name, count, exchange) for exchange in own]
             else:
@@ -189,31 +122,61 @@ def compare(
     """
     joined = None
     for case in wanted:
-        if modes[case.variable_update].exchanges:
-            joined = joined or [list(_reference(subject))]
-            references = joined
+        mode = modes[case.variable_update]
+        if mode.exact:
+            references = joined = joined or [list(_run_alone(subject))]
         else:
-            count = case.num_towers
-            references = [_reference(subject, k, count) for k in range(count)]
+            references = _OF_PROPERTY[mode.joined, mode.together](subject, case)
         yield _outcome(subject, _build(subject, case, modes), case, references)
 
 
-def _reference(subject: Subject, tower: int = 0, count: int = 1) -> Iterator[Values]:
-    """One tower on the rows of tower `tower` of `count`: its saved variables by step.
+def _run_alone(
+    subject: Subject, mode: str = "parameter_server", updates: int = 1
+) -> Iterator[Values]:
+    """One tower's saved variables before the first step and after each."""
+    train = _build(subject, Case(mode, 1), VARIABLE_UPDATES)
+    return _steps(train, train.saved, subject.num_steps, updates)
 
-    It goes through an epoch as fast as the `count` towers together.
+
+def _on_its_rows(subject: Subject, case: Case) -> list[Iterator[Values]]:
+    """For each tower, one tower on the rows of that tower.
+
+    It goes through an epoch as fast as all towers together.
     """
-    rate = subject.update.learning_rate
-    own = dataclasses.replace(
-        subject,
-        source=_Rows(subject.source, tower, count),
-        update=dataclasses.replace(
-            subject.update, learning_rate=lambda epochs: rate(epochs * count)
-        ),
-        global_batch=subject.global_batch // count,
+    rate, count = subject.update.learning_rate, case.num_towers
+    update = dataclasses.replace(
+        subject.update, learning_rate=lambda epochs: rate(epochs * count)
     )
-    train = _build(own, Case("parameter_server", 1), VARIABLE_UPDATES)
-    return _steps(train, train.saved, subject.num_steps)
+    return [
+        _run_alone(
+            dataclasses.replace(
+                subject,
+                source=_Rows(subject.source, tower, count),
+                update=update,
+                global_batch=subject.global_batch // count,
+            )
+        )
+        for tower in range(count)
+    ]
+
+
+def _as_late(subject: Subject, case: Case) -> list[Iterator[Values]]:
+    return [_run_alone(subject, case.variable_update)]
+
+
+def _one_by_one(subject: Subject, case: Case) -> list[Iterator[Values]]:
+    """One tower that takes a step for each update of the towers."""
+    size = subject.global_batch // case.num_towers
+    own = dataclasses.replace(subject, global_batch=size)
+    return [_run_alone(own, updates=case.num_towers)]
+
+
+# (joined, together) of a mode that is not exact -> what its towers are held to.
+_OF_PROPERTY = {
+    (False, True): _on_its_rows,
+    (True, True): _as_late,
+    (False, False): _one_by_one,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,28 +211,41 @@ def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
             subject.options,
             batch_size=subject.global_batch // case.num_towers,
             variable_update=case.variable_update,
-            exchange=case.exchange or Exchange(),
+            exchange=case.exchange or _exchange(modes[case.variable_update]),
             limit=None,
         ),
         modes=modes,
     )
 
 
+def _exchange(mode: type) -> Exchange:
+    """Asynchronous towers are let in one at a time."""
+    return Exchange() if mode.together else Exchange(max_staleness=0)
+
+
 def _steps(
-    train: graph.TrainGraph, variables: Mapping[Any, tf.Variable], num_steps: int
+    train: graph.TrainGraph,
+    variables: Mapping[Any, tf.Variable],
+    num_steps: int,
+    updates: int = 1,
 ) -> Iterator[dict[Any, np.ndarray]]:
-    """The variables' values before the first step and after each."""
+    """The variables' values before the first step and after each, of some updates."""
     config = placement_lib.session_config(train.placement)
     # Several of these run in turns, so none may become the default session.
     session = v1.Session(graph=train.graph, config=config)
     try:
         with train.graph.as_default():
             loop.start(train, session, lambda session: None)
-        step = session.make_callable(train.step)
         read = session.make_callable(dict(variables))
+        run = train.loop.runner(session) if train.loop else None
+        one = session.make_callable(train.step)
         yield read()
         for _ in range(num_steps):
-            step()
+            if run:
+                collections.deque(run(0, updates), maxlen=0)
+            else:
+                for _ in range(updates):
+                    one()
             yield read()
     finally:
         session.close()
@@ -285,11 +261,13 @@ def _outcome(
     largest, first = Difference(0, "", 0.0, 0.0), None
     replicas = getattr(train.mode, "replicas", dict)()
     variables = {(k, n): v for n, vs in replicas.items() for k, v in enumerate(vs)}
-    if train.mode.exchanges:
+    shared = len(references) == 1
+    if shared:
         variables = {(0, name): v for name, v in train.saved.items()} | variables
-    found = _steps(train, variables, subject.num_steps)
+    updates = 1 if train.mode.together else case.num_towers
+    found = _steps(train, variables, subject.num_steps, updates)
     for step, (values, *expected) in enumerate(zip(found, *references)):
-        if train.mode.exchanges:  # what it does not save is missing
+        if shared:  # what it does not save is missing
             values = {(0, name): None for name in expected[0]} | values
         for (tower, name), value in values.items():
             reference = expected[tower % len(expected)].get(name)
@@ -299,57 +277,6 @@ def _outcome(
             if first is None and difference.relative > subject.bound:
                 first = difference
     excused = ""
-    if train.template.statistics and train.mode.exchanges and case.num_towers > 1:
+    if train.template.statistics and train.mode.joined and case.num_towers > 1:
         excused = PER_TOWER if first and first.step else ""
     return Outcome(case, largest, first, excused)
-
-
-def distance(
-    reference: np.ndarray | None, found: np.ndarray | None
-) -> tuple[float, float]:
-    """The largest difference of two arrays.
-
-    Returns:
-      It in ulps of the reference's largest element, and relative to that element;
-      infinite where one is missing or not finite.
-    """
-    if reference is None or found is None or reference.shape != found.shape:
-        return np.inf, np.inf
-    if not reference.size:
-        return 0.0, 0.0
-    if not (np.all(np.isfinite(reference)) and np.all(np.isfinite(found))):
-        return np.inf, np.inf
-    gap = np.max(np.abs(reference.astype("f8") - found))
-    scale = np.max(np.abs(reference)) or reference.dtype.type(1)
-    ulp = np.spacing(scale) if reference.dtype.kind == "f" else 1
-    return float(gap / ulp), float(gap / scale)
-
-
-def row(outcome: Outcome) -> str:
-    """A line of the table under `HEADING`."""
-    case, first = outcome.case, outcome.first
-    return _COLUMNS.format(
-        case.variable_update,
-        case.reduction,
-        case.num_towers,
-        f"{outcome.largest.ulps:.3g}",
-        f"{outcome.largest.relative:.1e}",
-        f"step {first.step}, {first.variable}" if first else "-",
-        outcome.verdict,
-    )
-
-
-def summary(outcomes: Sequence[Outcome], bound: float) -> str:
-    """The outcomes in one sentence."""
-    held = [outcome for outcome in outcomes if not outcome.excused]
-    agreeing = sum(outcome.agrees for outcome in held)
-    words = [f"{agreeing} of {len(held)} agree with one tower to {bound:.0e}"]
-    if excused := len(outcomes) - len(held):
-        words.append(f"{excused} may differ {PER_TOWER}")
-    if failed := [outcome for outcome in held if outcome.failed]:
-        case, first = failed[0].case, failed[0].first
-        words.append(
-            f"{case.variable_update} ({case.reduction}) with {case.num_towers} towers "
-            f"differs from step {first.step} on, first in {first.variable}"
-        )
-    return "; ".join(words)

@@ -18,6 +18,10 @@ v1 = tf.compat.v1
 
 _NAME = "model.ckpt"  # of the files, up to the step
 
+# Variables of this prefix carry something from one step into the next.  They are in a
+# checkpoint, which can be loaded without them, and where nothing is carried.
+CARRIED = "carried/"
+
 # What a session call raises when a task of its cluster is gone.
 _LOST = (
     tf.errors.UnavailableError,
@@ -58,6 +62,9 @@ class Checkpoints:
         self._saver = v1.train.Saver(
             self._variables, max_to_keep=max_to_keep, save_relative_paths=True
         )
+        self._loaders = [
+            (set(group), v1.train.Saver(group)) for group in _groups(self._variables)
+        ]
         self._finite = {} if partial else _finite(self._variables)
         self._saved_step = -1
 
@@ -106,7 +113,7 @@ class Checkpoints:
             try:
                 self._check_same(path)
                 with session.graph.as_default():
-                    self._saver.restore(session, path)
+                    self._load(session, path)
             except _LOST:
                 raise  # it says nothing about the file
             except tf.errors.OpError as error:
@@ -128,6 +135,12 @@ class Checkpoints:
             )
         return None
 
+    def _load(self, session: v1.Session, path: str) -> None:
+        contents = set(_contents(path))
+        for names, loader in self._loaders:
+            if names <= contents:
+                loader.restore(session, path)
+
     def _last_whole(self) -> str:
         last = latest(self._directory)
         return f"the last whole one is {last}" if last else "there is none before"
@@ -135,6 +148,15 @@ class Checkpoints:
     def _check_same(self, path: str) -> None:
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
         check_same(path, shapes, partial=self._partial)
+
+
+def _groups(variables: Mapping[str, tf.Variable]) -> list[dict[str, tf.Variable]]:
+    """The variables that are loaded together: all, but of what is carried each kind."""
+    groups: dict[str, dict[str, tf.Variable]] = {}
+    for name, variable in variables.items():
+        kind = name.split("/")[1] if _carried(name) else ""
+        groups.setdefault(kind, {})[name] = variable
+    return list(groups.values())
 
 
 def _finite(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
@@ -161,7 +183,10 @@ def check_same(
     Raises:
       ValueError: names or shapes differ; up to five of each are named.
     """
-    found = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    found = {
+        name: shape for name, shape in _contents(path).items() if not _carried(name)
+    }
+    shapes = {name: shape for name, shape in shapes.items() if not _carried(name)}
     missing = sorted(set(shapes) - set(found))
     extra = [] if partial else sorted(set(found) - set(shapes))
     differ = [
@@ -183,6 +208,14 @@ def check_same(
             f"checkpoint {path} is of another model or optimizer ({'; '.join(parts)}); "
             "name the flags it was made with, or another --train_dir"
         )
+
+
+def _contents(path: str) -> dict[str, list[int]]:
+    return tf.train.load_checkpoint(path).get_variable_to_shape_map()
+
+
+def _carried(name: str) -> bool:
+    return name.startswith(CARRIED)
 
 
 def all_paths(directory: str) -> list[str]:

@@ -26,7 +26,8 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("SingleSess", "True"),
         (
             "Batch size",
-            f"{parts.examples_per_step} global\n{parts.options.batch_size} per device",
+            f"{parts.options.batch_size * num_towers} global\n"
+            f"{parts.options.batch_size} per device",
         ),
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
@@ -39,8 +40,16 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         *([("AllReduce", spec)] if spec else []),
         ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
         ("Update", built.mode.description),
-        ("Reduction", joined if built.mode.exchanges else "none"),
+        ("Reduction", joined if built.mode.joined else "none"),
     ]
+    if not built.mode.together:
+        rows.append(
+            (
+                "Learning rate",
+                f"for an update by {parts.options.batch_size} examples; "
+                f"{num_towers} updates take the place of one synchronous step",
+            )
+        )
     if built.template.statistics:
         rows.append(
             ("Batch norm", "statistics per tower; saved: the mean over the towers")

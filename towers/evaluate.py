@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.feed import Feed
-from towers.graph import stamp_towers
 from towers.inputs import Source
 from towers.placement import Placement
+from towers.stamping import stamp_towers
 from towers.tower import Task
 
 v1 = tf.compat.v1
@@ -52,7 +52,7 @@ class Averaged:
         """The average's value, or the variable's if it has none."""
         average = self._averages.get(name)
         if average is None:
-            return self._mode.read(name, tower)
+            return self._mode.latest(name, tower)
         with tf.device(average.device):
             return average.read_value()
 
@@ -96,7 +96,7 @@ def attach(
         weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
         names = ["loss", *towers[0].metrics]
         shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
-        with tf.control_dependencies([feed.step_op]):
+        with tf.control_dependencies(feed.refills):
             sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
     return EvalGraph(feed, sums, weight, -(-limit // per_step), per_step)
 

@@ -26,7 +26,7 @@ class Feed(NamedTuple):
 
     batches: list[Batch]  # one per tower
     initializer: tf.Operation  # goes to the position; may be run again
-    step_op: tf.Operation  # to be run in every step; `batches` do not depend on it
+    refills: list[tf.Operation]  # of each tower, to be run in every step of it
 
 
 @dataclasses.dataclass(frozen=True)

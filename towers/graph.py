@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import precision
-from towers import tower as tower_lib
+from towers.exchange import Exchange
 from towers.feed import Batch, Feed
 from towers.optimizer import Update
 from towers.placement import Placement
+from towers.stamping import join_shares, stamp_towers
 from towers.tower import Task, Template, Tower
-from towers.variable_update import VARIABLE_UPDATES, Exchange
+from towers.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -33,7 +33,7 @@ class Options:
       dtype: of activations and of the weights as layers read them.
       seed: of initial values and dropout.
       variable_update: a row of `variable_update.VARIABLE_UPDATES`.
-      exchange: how replicas' gradients are reduced.
+      exchange: what the mode leaves to choose.
       limit: how many examples of the stream count; None for all.
       xla_compile: whether XLA compiles each tower as a whole.
     """
@@ -48,6 +48,15 @@ class Options:
     xla_compile: bool = False
 
 
+class Step(NamedTuple):
+    """Towers that step together, and their update."""
+
+    train_op: tf.Operation
+    step: tf.Tensor  # int64 scalar, the global step after `train_op`
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
 class TrainGraph(NamedTuple):
     """A built graph and the handles that a session loop needs."""
 
@@ -56,12 +65,13 @@ class TrainGraph(NamedTuple):
     mode: Any  # the VARIABLE_UPDATES object that holds the variables
     towers: list[Tower]
     template: Template
-    train_op: tf.Operation  # one step: every tower, one update
-    loop: Any  # `device_loop.Loop` of many steps inside the graph, or None
+    train_op: tf.Operation  # one step and its update
+    loop: Any  # what runs many steps in one call, as `device_loop.Loop`, or None
     step: tf.Tensor  # int64 scalar, the global step after `train_op`
-    loss: tf.Tensor  # float32 scalar, mean over the global batch
-    total_loss: tf.Tensor  # the loss and the weight decay's penalty
-    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the global batch
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    penalty: tf.Tensor  # float32 scalar, what the weight decay adds to the loss
+    total_loss: tf.Tensor  # the loss and the penalty
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
     learning_rate: tf.Tensor  # float32 scalar
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed
@@ -72,11 +82,7 @@ class TrainGraph(NamedTuple):
     sync: tf.Operation  # runs after that
     options: Options
     num_examples: int  # of one epoch
-
-    @property
-    def examples_per_step(self) -> int:
-        """The global batch size."""
-        return self.options.batch_size * len(self.towers)
+    examples_per_step: int  # of the towers that step together
 
 
 def build(
@@ -104,54 +110,51 @@ def build(
     """
     graph = tf.Graph()
     with graph.as_default():
-        mode = _mode(modes, placement, options)
+        make = modes[options.variable_update]
         with tf.device(placement.master):
             global_step = v1.train.create_global_step()
             position = _counter("position")
             now = position.read_value()
             rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
+        mode = make(placement, seed=options.seed, exchange=options.exchange)
         feed = source.feed(
             placement.groups,
             batch_size=options.batch_size,
             position=now,
             limit=options.limit,
+            apart=not mode.together,
         )
-        seen = _examples_seen(feed.batches, placement.master, joined=mode.exchanges)
+        seen = _examples_seen(feed.batches, placement.master, joined=mode.joined)
         template, towers = stamp_towers(
             _task(model, source, options), feed.batches, mode, total_weights=seen
         )
-        variables = [mode.variables[name] for name in template.trainable]
-        changes = mode.apply(towers, template.trainable, update, rate)
-        changes += _follow_statistics(towers, template, mode)
-        averages, follow = _moving_averages(variables, update, global_step, changes)
+        makes = _Steps(mode, template, update, rate, feed, position, now, options)
+        groups = [towers] if mode.together else [[tower] for tower in towers]
+        steps = [makes.step(group) for group in groups]
         with tf.device(placement.master):
-            consumed = _advance(position, now, options, len(towers))
-            ends = [*changes, *follow, consumed, feed.step_op]
-            train_op, step = _count_step(global_step, ends)
-            loss, metrics = join_shares(towers, joined=mode.exchanges)
-            total_loss = loss + update.penalty(variables)
+            penalty = update.penalty([mode.variables[n] for n in template.trainable])
+            total_loss = steps[0].loss + penalty
         return TrainGraph(
             graph=graph,
             placement=placement,
             mode=mode,
             towers=towers,
             template=template,
-            train_op=train_op,
-            loop=None,
-            step=step,
-            loss=loss,
+            **steps[0]._asdict(),
+            loop=mode.loop([(step.train_op, step.loss) for step in steps]),
+            penalty=penalty,
             total_loss=total_loss,
-            metrics=metrics,
             learning_rate=rate,
             global_step=global_step,
             position=position,
-            averages=averages,
+            averages=makes.averages,
             saved=mode.saved(v1.global_variables()),
             initializer=v1.global_variables_initializer(),
             feed=feed,
             sync=mode.sync(),
             options=options,
             num_examples=source.num_examples,
+            examples_per_step=options.batch_size * (len(towers) // len(steps)),
         )
 
 
@@ -164,80 +167,6 @@ def _task(model, source, options: Options) -> Task:
         seed=options.seed,
         compiled=options.xla_compile,
     )
-
-
-def stamp_towers(
-    task: Task,
-    batches: Sequence[Batch],
-    variables: Any,
-    *,
-    total_weights: Sequence[tf.Tensor],
-    scope: str = "tower",
-) -> tuple[Template, list[Tower]]:
-    """Traces the task once and stamps it on the device of every tower.
-
-    Args:
-      task: what a tower computes.
-      batches: one per tower.
-      variables: makes them and says how each tower reads them: a row of
-        `VARIABLE_UPDATES`, or one like it.
-      total_weights: what each tower's shares are shares of; 1 makes them sums.
-      scope: prefix of the towers' names.
-    """
-    features, labels = batches[0].features, batches[0].labels
-    template = tower_lib.trace(
-        task,
-        tf.TensorSpec(features.shape, features.dtype),
-        tf.TensorSpec(labels.shape, labels.dtype),
-        create=variables.create,
-    )
-    cast = precision.Casts()
-    towers = [
-        tower_lib.stamp(
-            template,
-            index,
-            scope=f"{scope}_{index}",
-            device=device,
-            inputs={**batch._asdict(), "total_weight": total_weights[index]},
-            reads={
-                name: cast(variables.read(name, index), dtype)
-                for name, dtype in template.reads.items()
-            },
-        )
-        for index, (device, batch) in enumerate(
-            zip(variables.placement.towers, batches)
-        )
-    ]
-    return template, towers
-
-
-def join_shares(
-    towers: Sequence[Tower], *, joined: bool = True
-) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Loss and metrics of a step.
-
-    Args:
-      towers: of the step.
-      joined: whether the towers' shares add up to a mean; otherwise each tower has a
-        mean of its own, and the mean of these is taken.
-    """
-    part = 1.0 if joined else 1.0 / len(towers)
-
-    def join(shares: list[tf.Tensor], name: str) -> tf.Tensor:
-        return tf.multiply(tf.add_n(shares), part, name=name)
-
-    loss = join([tower.loss for tower in towers], "loss")
-    metrics = {
-        name: join([tower.metrics[name] for tower in towers], name)
-        for name in towers[0].metrics
-    }
-    return loss, metrics
-
-
-def _mode(modes, placement: Placement, options: Options):
-    """Holds the variables of the current graph."""
-    make = modes[options.variable_update]
-    return make(placement, seed=options.seed, exchange=options.exchange)
 
 
 def _examples_seen(
@@ -261,40 +190,76 @@ def _counter(name: str) -> tf.Variable:
     )
 
 
-def _count_step(global_step, ends) -> tuple[tf.Operation, tf.Tensor]:
-    """The operation that ends a step, and the global step after it."""
-    with tf.control_dependencies(ends):
-        train_op = global_step.assign_add(1, read_value=False)
-    with tf.control_dependencies([train_op]):
-        return train_op, global_step.read_value()
+@dataclasses.dataclass
+class _Steps:
+    """Makes the steps of towers that step together."""
 
+    mode: Any
+    template: Template
+    update: Update
+    rate: tf.Tensor
+    feed: Feed
+    position: tf.Variable
+    now: tf.Tensor  # int64 scalar, the position before the step
+    options: Options
 
-def _advance(position, now, options: Options, num_towers: int) -> tf.Operation:
-    """The position after this step: never beyond the last example that counts."""
-    then = now + options.batch_size * num_towers
-    if options.limit is not None:
-        then = tf.minimum(then, options.limit)
-    return position.assign(then, read_value=False)
+    def __post_init__(self):
+        names = self.template.trainable
+        self._global_step = v1.train.get_global_step()
+        self._variables = [self.mode.variables[name] for name in names]
+        self._average = None
+        if self.update.ema_decay:
+            self._average = tf.train.ExponentialMovingAverage(
+                self.update.ema_decay, self._global_step
+            )
 
+    def step(self, group: Sequence[Tower]) -> Step:
+        """The towers' update, and what counts it."""
+        changes = self._changes(group)
+        with tf.device(self.mode.placement.master):
+            consumed = self._advance(len(group))
+            refills = [self.feed.refills[tower.index] for tower in group]
+            with tf.control_dependencies([*changes, consumed, *refills]):
+                train_op = self._global_step.assign_add(1, read_value=False)
+            with tf.control_dependencies([train_op]):
+                step = self._global_step.read_value()
+            loss, metrics = join_shares(group, joined=self.mode.joined)
+        return Step(train_op, step, loss, metrics)
 
-def _follow_statistics(towers, template: Template, mode) -> list[tf.Operation]:
-    """Moves the moving averages of batch norm towards the mean of the towers'."""
-    changes = []
-    for index, (rule, _) in enumerate(template.statistics):
-        variable = mode.variables[rule.variable]
-        with tf.name_scope("statistics"), tf.device(variable.device):
-            values = [tower.statistics[index] for tower in towers]
-            value = tf.add_n(values) / len(values) if len(values) > 1 else values[0]
-            change = (variable.read_value() - value) * (1.0 - rule.momentum)
-            changes.append(variable.assign_sub(change, read_value=False))
-    return changes
+    def _changes(self, group: Sequence[Tower]) -> list[tf.Operation]:
+        names = self.template.trainable
+        gradients = self.mode.reduce(group, names)
+        changes = self.mode.update(gradients, names, self.update, self.rate)
+        changes += self._follow_statistics(group)
+        if self._average is None:
+            return changes
+        with tf.control_dependencies(changes):
+            return [*changes, self._average.apply(self._variables)]
 
+    def _follow_statistics(self, group: Sequence[Tower]) -> list[tf.Operation]:
+        """Moves the moving averages of batch norm towards the mean of the towers'."""
+        changes = []
+        for index, (rule, _) in enumerate(self.template.statistics):
+            variable = self.mode.variables[rule.variable]
+            with tf.name_scope("statistics"), tf.device(variable.device):
+                values = [tower.statistics[index] for tower in group]
+                value = tf.add_n(values) / len(values) if len(values) > 1 else values[0]
+                change = (variable.read_value() - value) * (1.0 - rule.momentum)
+                changes.append(variable.assign_sub(change, read_value=False))
+        return changes
 
-def _moving_averages(variables, update: Update, global_step, changes):
-    """Averages of the trainable variables, moved after the changes of a step."""
-    if not update.ema_decay:
-        return {}, []
-    average = tf.train.ExponentialMovingAverage(update.ema_decay, global_step)
-    with tf.control_dependencies(changes):
-        follow = average.apply(variables)
-    return {v.op.name: average.average(v) for v in variables}, [follow]
+    def _advance(self, num_towers: int) -> tf.Operation:
+        """Moves the position: never beyond the last example that counts."""
+        more = tf.constant(self.options.batch_size * num_towers, tf.int64)
+        if self.options.limit is not None:
+            more = tf.minimum(more, tf.maximum(self.options.limit - self.now, 0))
+        # The learning rate is that of the position before the step.
+        with tf.control_dependencies([self.now]):
+            return self.position.assign_add(more, read_value=False)
+
+    @property
+    def averages(self) -> dict[str, tf.Variable]:
+        """Variable -> its moving average, moved after the changes of a step."""
+        if self._average is None:
+            return {}
+        return {v.op.name: self._average.average(v) for v in self._variables}

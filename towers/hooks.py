@@ -11,11 +11,9 @@ import tensorflow as tf
 from towers import folders, summary, trace
 from towers.checkpoint import Checkpoints
 from towers.graph import TrainGraph
-from towers.loop import Hook
+from towers.loop import NEVER, Hook
 
 v1 = tf.compat.v1
-
-NEVER = 2**62
 
 
 class NanLossError(RuntimeError):

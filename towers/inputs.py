@@ -89,39 +89,44 @@ class DatasetSource:
         batch_size: int,
         position: tf.Tensor,
         limit: int | None = None,
+        apart: bool = False,
         stage: bool | None = None,
     ) -> Feed:
         """Adds to the current graph what brings each tower its batches.
 
         Each host has one pipeline, and takes one batch of it per step for all of its
-        towers.  The towers' batches together are the next rows of the stream.
+        towers.  The towers' batches together are the next rows of the stream.  Of
+        towers that step apart, each takes the next batch of its host's pipeline when
+        it steps, so no batch is seen twice, and none is left out.
 
         Args:
           groups: the hosts and their towers.
           batch_size: per tower.
           position: int64 scalar, where in the stream the initializer goes to.
           limit: examples from this index on weigh 0; None for no end.
+          apart: whether each tower has steps of its own.
           stage: whether a step gets the batch that the step before brought onto the
             tower's device; None to do so on GPUs.
         """
         batches, starts, refills = [], [], []
-        step = batch_size * sum(len(devices) for _, devices in groups)
+        sizes = [batch_size * (1 if apart else len(devices)) for _, devices in groups]
         with tf.name_scope("input"):
-            for host, devices in groups:
-                first, count = batch_size * len(batches), batch_size * len(devices)
+            for index, (host, devices) in enumerate(groups):
+                share = Share(sum(sizes), sum(sizes[:index]), sizes[index])
                 on_gpu = any("GPU" in device for device in devices)
                 with tf.device(host):
-                    iterator = self._iterator(Share(step, first, count), position)
+                    iterator = self._iterator(share, position)
                     start = iterator.initializer
-                    pieces = _take(iterator, len(devices))
+                    pieces = _take(iterator, len(devices), apart)
+                    own_refills = [tf.no_op()] * len(devices)
                     if stage or (stage is None and on_gpu):
                         with tf.control_dependencies([start]):
-                            primers = _take(iterator, len(devices))
-                        pieces, start, refill = staged(devices, primers, pieces)
-                        refills.append(refill)
+                            primers = _take(iterator, len(devices), apart)
+                        pieces, start, own_refills = staged(devices, primers, pieces)
                     batches += [weighted(*piece, limit) for piece in pieces]
                 starts.append(start)
-            return Feed(batches, tf.group(starts), tf.group(refills))
+                refills += own_refills
+            return Feed(batches, tf.group(starts), refills)
 
     def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
         """An iterator over a host's batches; its initializer goes to the position."""
@@ -252,6 +257,11 @@ DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
 }
 
 
-def _take(iterator: v1.data.Iterator, num_towers: int) -> list[tuple[tf.Tensor, ...]]:
-    """A batch of the iterator as a (features, labels, indices) for each tower."""
+def _take(
+    iterator: v1.data.Iterator, num_towers: int, apart: bool
+) -> list[tuple[tf.Tensor, ...]]:
+    """A (features, labels, indices) for each tower: a batch of the iterator split to
+    the towers, or one taken by each."""
+    if apart:
+        return [iterator.get_next() for _ in range(num_towers)]
     return list(zip(*(tf.split(part, num_towers) for part in iterator.get_next())))

@@ -5,7 +5,6 @@ session for its fetches anew in each step.  This loop does the first in the righ
 (`start`), and the second once per distinct set of fetches, as a callable.
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -13,6 +12,8 @@ import tensorflow as tf
 from towers.graph import TrainGraph
 
 v1 = tf.compat.v1
+
+NEVER = 2**62  # a step that no run reaches
 
 
 class Hook(v1.train.SessionRunHook):
@@ -74,7 +75,8 @@ def run(
       session: on it.
       hooks: called around each step, in order.
       last_step: global step at which training ends.
-      steps_per_loop: most steps inside the graph per session call.
+      steps_per_loop: most steps between two calls of hooks that do not ask for more;
+        of no effect on a loop that runs free.
 
     Returns:
       the global step reached.
@@ -92,15 +94,16 @@ def run(
 
 def _run(steps: "_Steps", hooks, last_step: int, steps_per_loop: int) -> int:
     step, stopped = steps.begin(), False
+    if steps.free:
+        steps_per_loop = last_step
     while step < last_step and not stopped:
         alone = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
         inside = min(steps_per_loop, last_step - step, alone - 1 - step)
         if inside > 1:
-            begun = time.perf_counter()
-            step, losses = steps.inside(inside)
-            seconds = time.perf_counter() - begun
-            for hook in hooks:
-                hook.after_steps(step, losses, seconds)
+            for reached, losses, seconds in steps.inside(step, inside):
+                step = reached
+                for hook in hooks:
+                    hook.after_steps(step, losses, seconds)
         else:
             step, stopped = steps(hooks)
     return step
@@ -146,15 +149,16 @@ class _Steps:
             )
         return int(results[-1]), context.stop_requested
 
-    def inside(self, count: int):
-        """`count` steps inside the graph: the global step after them, their losses."""
-        loop = self._train.loop
+    @property
+    def free(self) -> bool:
+        """Whether many steps run in one call however often hooks are called."""
+        return self._train.loop is not None and self._train.loop.free
+
+    def inside(self, step: int, count: int):
+        """`count` steps after a global step, as the loop's runner has them."""
         if self._inside is None:
-            self._inside = self._session.make_callable(
-                [loop.step, loop.losses], feed_list=[loop.count]
-            )
-        step, losses = self._inside(count)
-        return int(step), losses
+            self._inside = self._train.loop.runner(self._session)
+        return self._inside(step, count)
 
     def _run(self, fetches, asked):
         feeds = {}

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from towers import folders, graph, inputs, placement, spec
 from towers.cluster import Cluster
+from towers.exchange import Exchange
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
 from towers.precision import COMPUTE_DTYPES
 from towers.reduction import REDUCTIONS
-from towers.variable_update import Exchange
+from towers.variable_update import VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
@@ -61,8 +62,10 @@ class Plan:
 
     @property
     def examples_per_step(self) -> int:
-        """The global batch size."""
-        return self.options.batch_size * len(self.placement.towers)
+        """Of the towers that step together."""
+        return self.options.batch_size * _towers_per_step(
+            self.options.variable_update, len(self.placement.towers)
+        )
 
     @property
     def num_steps(self) -> int:
@@ -98,8 +101,11 @@ def make(
         found.get(lambda: _check_images(config, model))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = len(where.towers) if where else config.devices.num_gpus
-        global_batch = batch_size * num_towers
-        update = found.get(lambda: _update(config.optimizer, model, global_batch))
+        mode = mode_of(config.variables)
+        together = _towers_per_step(mode, num_towers)
+        update = found.get(
+            lambda: _update(config.optimizer, model, batch_size * together)
+        )
     for check in _outputs(config, model):
         found.get(check)
     if cluster is not None:
@@ -113,6 +119,9 @@ def make(
     if num_epochs is not None:
         limit = max(1, round(num_epochs * source.num_examples))
     warmup = config.training.num_warmup_batches
+    warmup = DEFAULT_WARMUP if warmup is None else warmup
+    # Where towers step apart, each makes as many steps as it would with the others.
+    steps_per_batch = num_towers // together
     return Plan(
         config=config,
         model=model,
@@ -125,14 +134,14 @@ def make(
             data_format=_data_format(config.model.data_format, where.kind),
             dtype=COMPUTE_DTYPES[config.model.compute_dtype],
             seed=config.training.tf_random_seed,
-            variable_update=config.variables.variable_update,
+            variable_update=mode,
             exchange=exchange,
             limit=limit,
             xla_compile=config.devices.xla_compile,
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
-        num_warmup=DEFAULT_WARMUP if warmup is None else warmup,
-        num_batches=num_batches,
+        num_warmup=warmup * steps_per_batch,
+        num_batches=num_batches and num_batches * steps_per_batch,
     )
 
 
@@ -189,14 +198,31 @@ def _check_works_on_cluster(config) -> None:
             )
 
 
+def mode_of(flags: Any) -> str:
+    """The row of `VARIABLE_UPDATES` that tf_cnn_benchmarks' switches add up to."""
+    if not flags.cross_replica_sync:
+        return "asynchronous"
+    if flags.staged_vars:
+        return "staged"
+    return (
+        "relaxed" if flags.variable_consistency == "relaxed" else flags.variable_update
+    )
+
+
+def _towers_per_step(variable_update: str, num_towers: int) -> int:
+    return num_towers if VARIABLE_UPDATES[variable_update].together else 1
+
+
 def _exchange(flags) -> Exchange:
-    """How replicas' gradients are reduced; checks the spec's grammar."""
+    """What the mode leaves to choose; checks the spec's grammar."""
     exchange = Exchange(
         all_reduce_spec=flags.all_reduce_spec or Exchange.all_reduce_spec,
         gradient_repacking=flags.gradient_repacking,
         small_bytes=flags.agg_small_grads_max_bytes,
         small_group=flags.agg_small_grads_max_group,
         sparse_to_dense=flags.sparse_to_dense_grads,
+        max_staleness=flags.max_staleness,
+        staleness_lr=flags.staleness_lr,
     )
     spec.parse(exchange.all_reduce_spec, REDUCTIONS)
     return exchange

@@ -10,7 +10,7 @@ import tqdm
 
 from towers import report
 from towers.graph import TrainGraph
-from towers.loop import Hook
+from towers.loop import NEVER, Hook
 
 v1 = tf.compat.v1
 
@@ -104,6 +104,13 @@ class Progress(Hook):
             "rate": train.learning_rate,
             "metrics": [train.metrics[name] for name in names],
         }
+        # Towers that step apart are not stopped for a line that needs no more than
+        # their losses.
+        self._free = train.loop is not None and train.loop.free and not names
+        self._beside = {"rate": train.learning_rate}
+        if display.total_loss:
+            self._beside["penalty"] = train.penalty
+        self._session: v1.Session | None = None
         self._step = self._first_timed = 0
         self._titled = False
         self._latest = math.nan  # seconds of the latest step
@@ -129,11 +136,17 @@ class Progress(Hook):
         yield
         self._paused += time.perf_counter() - begun
 
+    def after_create_session(self, session, coord):
+        """Keeps the session, to look at what does not belong to a step."""
+        self._session = session
+
     def next_due(self, step: int) -> int:
         """The end of the warm-up, then the next step that gets a line."""
         shown = step - self._warmup
         if shown < 0:
             return self._warmup
+        if self._free:
+            return NEVER
         if shown == 0:
             return step + 1
         return self._warmup + (shown // self._every + 1) * self._every
@@ -156,8 +169,14 @@ class Progress(Hook):
             self._print_line(run_values.results)
 
     def after_steps(self, step, losses, seconds):
-        """Times steps that ran inside the graph."""
+        """Times steps that nobody watched; prints a line if one of them is due."""
+        before = self._step
         self._after(seconds, len(losses))
+        first, last = before - self._warmup, self._step - self._warmup
+        if first // self._every < last // self._every and last > 0:
+            values = self._session.run(self._beside)
+            values["loss"] = losses[-1] + values.pop("penalty", 0.0)
+            self._print_line({**values, "metrics": []})
 
     def _line_due(self, step: int) -> bool:
         shown = step - self._warmup

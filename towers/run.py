@@ -250,6 +250,9 @@ class _Training:
         rate, unit = progress.examples_per_second, self._unit
         for line in report.total_lines(rate * unit.per_example, unit=unit):
             self._console(line)
+        if self._built.loop is not None:
+            for line in self._built.loop.report():
+                self._console(line)
         work = flops.of_nodes(self._built.template.graph_def)
         work /= self._parts.options.batch_size
         peak = flops.measure_peak(

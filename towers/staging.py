@@ -17,7 +17,7 @@ Piece = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 def staged(
     devices: Sequence[str], primers: Sequence[Piece], pieces: Sequence[Piece]
-) -> tuple[list[Piece], tf.Operation, tf.Operation]:
+) -> tuple[list[Piece], tf.Operation, list[tf.Operation]]:
     """Hands over what the step before brought onto the towers' devices.
 
     Indices stay on the host, where the weights made of them are summed.
@@ -29,7 +29,7 @@ def staged(
 
     Returns:
       The pieces for the step that is run, what runs before the first step, and what
-      runs in every step.
+      runs in every step of each tower.
     """
     handed, primes, refills = [], [], []
     for device, primer, piece in zip(devices, primers, pieces):
@@ -38,8 +38,8 @@ def staged(
         on_host, host_prime, host_refill = _staging_area(primer[2:], piece[2:])
         handed.append((*on_device, on_host))
         primes += [prime, host_prime]
-        refills += [refill, host_refill]
-    return handed, tf.group(primes), tf.group(refills)
+        refills.append(tf.group(refill, host_refill))
+    return handed, tf.group(primes), refills
 
 
 def _staging_area(

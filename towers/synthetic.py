@@ -44,17 +44,19 @@ class SyntheticSource:
         batch_size: int,
         position: tf.Tensor,
         limit: int | None = None,
+        apart: bool = False,
     ) -> Feed:
-        """As `DatasetSource.feed`."""
+        """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
         batches, starts = [], []
-        step = batch_size * sum(len(devices) for _, devices in groups)
+        num_towers = sum(len(devices) for _, devices in groups)
+        step = batch_size * (1 if apart else num_towers)
         with tf.name_scope("input"):
             for host, devices in groups:
                 with tf.device(host):
                     now, start = _counter(position, step)
                 starts.append(start)
                 for device in devices:
-                    first = len(batches) * batch_size
+                    first = 0 if apart else len(batches) * batch_size
                     with tf.device(host):
                         rows = self._rows(self._request, first, batch_size)
                         indices = now + np.arange(first, first + batch_size)
@@ -64,7 +66,7 @@ class SyntheticSource:
                     starts += [variable.initializer for variable in kept]
                     with tf.device(host):
                         batches.append(weighted(features, labels, indices, limit))
-            return Feed(batches, tf.group(starts), tf.no_op())
+            return Feed(batches, tf.group(starts), [tf.no_op()] * len(batches))
 
 
 def _images(request: Request, first: int, count: int) -> Rows:

@@ -1,10 +1,9 @@
-"""Towers: the model's operations, traced once and stamped on every tower's device.
+"""Towers: the model's operations, traced once, to be stamped on every tower's device.
 
 Tracing runs the model's Python on placeholders in a graph of its own; that template
-holds the blocks, the loss and the gradients of one tower.  Stamping copies its nodes
-into the train graph under `tower_<i>/`, on that tower's device, with the placeholders
-replaced by the tower's batch and by the variables as this tower reads them.  Thirty-two
-towers thus cost one run of the model's Python, and cannot differ.
+holds the blocks, the loss and the gradients of one tower.  `stamping` copies its nodes
+into the train graph.  Thirty-two towers thus cost one run of the model's Python, and
+cannot differ.
 
 What a tower differentiates is its share of the mean loss,
 
@@ -309,52 +308,3 @@ def ancestors(ops: list[tf.Operation]) -> set[str]:
             found.add(op.name)
             ops += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
     return found
-
-
-def stamp(
-    template: Template,
-    index: int,
-    *,
-    scope: str,
-    device: str,
-    inputs: dict[str, tf.Tensor],
-    reads: dict[str, tf.Tensor],
-) -> Tower:
-    """Copies the template into the current graph as one tower.
-
-    Args:
-      template: from `trace`.
-      index: of the tower.
-      scope: prefix of its operations' names, `tower_0` or the like.
-      device: where they go.
-      inputs: `features`, `labels`, `weights`, `total_weight`, `first`.
-      reads: variable name -> its value as this tower reads it.
-    """
-    kept = {node.name for node in template.graph_def.node}
-    inputs = {name: tensor for name, tensor in inputs.items() if name in kept}
-    inputs |= {f"read/{name}": reads[name] for name in template.reads}
-    wanted = template.outputs
-    # The scope is absolute: a caller's name scope does not move a tower.
-    with v1.name_scope(None), tf.device(None), tf.device(device):
-        if template.compiled:
-            with v1.name_scope(scope):
-                found = template.function(inputs)
-        else:
-            found = tf.import_graph_def(
-                template.graph_def, inputs, return_elements=wanted, name=scope
-            )
-    of = dict(zip(wanted, found))
-    return Tower(
-        index=index,
-        device=device,
-        loss=of[template.loss],
-        gradients=[_gradient([of[name] for name in g]) for g in template.gradients],
-        statistics=[of[name] for _, name in template.statistics],
-        metrics={name: of[tensor] for name, tensor in template.metrics.items()},
-    )
-
-
-def _gradient(parts: list[tf.Tensor]) -> Gradient:
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import models
 from flags import config, parse
-from towers import agreement, explain, inputs, plan, spec
+from towers import agreement, explain, inputs, plan, spec, verdict
 from towers.optimizer import OPTIMIZERS
 from towers.progress import Console
 from towers.reduction import REDUCTIONS
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _read(
     settings: config.VerifyConfig,
-) -> tuple[agreement.Subject, list[agreement.Case]]:
+) -> tuple[agreement.Subject, list[verdict.Case]]:
     """What the settings compare."""
     verify = settings.verify
     num_towers = verify.num_towers or _default_num_towers(verify.device)
@@ -110,7 +110,7 @@ def _shared(name: str) -> bool:
 
 
 def _compare(
-    subject: agreement.Subject, wanted: Sequence[agreement.Case], console: Console
+    subject: agreement.Subject, wanted: Sequence[verdict.Case], console: Console
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
     console(
@@ -118,12 +118,12 @@ def _compare(
         f"on the same {subject.global_batch} examples in each of {subject.num_steps} "
         f"steps, from seed {subject.options.seed}"
     )
-    console(agreement.HEADING)
+    console(verdict.HEADING)
     outcomes = []
     for outcome in agreement.compare(subject, wanted):
         outcomes.append(outcome)
-        console(agreement.row(outcome))
-    console(agreement.summary(outcomes, subject.bound))
+        console(verdict.row(outcome))
+    console(verdict.summary(outcomes, subject.bound))
     return 1 if any(outcome.failed for outcome in outcomes) else 0
 
 

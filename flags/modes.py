@@ -1,0 +1,64 @@
+"""The flags of how variables and gradients meet; a section as those of `sections`."""
+
+import dataclasses
+
+from flags.field import AT_LEAST_0, AT_LEAST_1, field
+
+
+@dataclasses.dataclass(frozen=True)
+class Variables:
+    """How variables and gradients meet."""
+
+    variable_update: str = field(
+        "parameter_server", "where variables live and how gradients reach them"
+    )
+    cross_replica_sync: bool = field(
+        True,
+        "whether towers step together; without it each applies its own gradients when "
+        "they are ready, as --variable_update=asynchronous",
+    )
+    max_staleness: int | None = field(
+        None,
+        "most updates by other towers between an asynchronous tower's reading and its "
+        "update",
+        unset="no bound",
+        must=AT_LEAST_0,
+    )
+    staleness_lr: bool = field(
+        False, "divide an asynchronous update's learning rate by its staleness"
+    )
+    staged_vars: bool = field(
+        False, "read variables one step late, as --variable_update=staged"
+    )
+    variable_consistency: str = field(
+        "strong",
+        "relaxed applies the mean gradient one step late, as --variable_update=relaxed",
+        choices=("strong", "relaxed"),
+    )
+    local_parameter_device: str = field(
+        "cpu",
+        "device of the variables and of the gradients' mean",
+        choices=("cpu", "gpu"),
+    )
+    all_reduce_spec: str | None = field(
+        None,
+        "how replicas' gradients are reduced: an algorithm (pscpu, psgpu, tree, xring "
+        "or rechd), as xring#2 in two shards, or by size in bytes as pscpu:32k:xring",
+        unset="pscpu",
+    )
+    gradient_repacking: int = field(
+        0,
+        "reduce all gradients as this many equal packs; 0 reduces each by itself",
+        must=AT_LEAST_0,
+    )
+    agg_small_grads_max_bytes: int = field(
+        0,
+        "join gradients up to this many bytes before they are reduced; 0 joins none",
+        must=AT_LEAST_0,
+    )
+    agg_small_grads_max_group: int = field(
+        10, "most small gradients to join in one", must=AT_LEAST_1
+    )
+    sparse_to_dense_grads: bool = field(
+        False, "make the sparse gradients of embeddings dense before they leave a tower"
+    )

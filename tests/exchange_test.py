@@ -1,0 +1,37 @@
+"""The settings of the modes: what is changed, and the reduction they describe."""
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers import exchange
+from towers.exchange import Exchange
+
+_DEVICES = ["/device:CPU:0"] * 2
+
+
+class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
+    def test_what_is_changed(self):
+        self.assertEqual(exchange.DEFAULT.changed(), [])
+        changed = Exchange(small_bytes=3, staleness_lr=True).changed()
+        self.assertEqual(changed, ["small_bytes", "staleness_lr"])
+
+    @parameterized.parameters(
+        ({},),
+        ({"all_reduce_spec": "xring"},),
+        ({"gradient_repacking": 2},),
+        ({"small_bytes": 64, "small_group": 2},),
+    )
+    def test_every_setting_adds_the_shares(self, settings):
+        with tf.Graph().as_default():
+            reduce_all = Exchange(**settings).reduce_all(_DEVICES)
+            shares = [[tf.fill([n], 1.0), tf.fill([n], 2.0)] for n in (4, 6, 100)]
+            totals = reduce_all(shares, [_DEVICES] * 3)
+            with tf.compat.v1.Session() as session:
+                found = session.run(totals)
+        for size, copies in zip((4, 6, 100), found):
+            for copy in copies:
+                self.assertAllEqual(copy, [3.0] * size)
+
+
+if __name__ == "__main__":
+    tf.test.main()

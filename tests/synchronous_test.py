@@ -1,0 +1,103 @@
+"""Modes in which towers step together: where variables are, what is read and saved."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import trainer
+from towers import placement
+from towers.exchange import Exchange
+from towers.variable_update import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+
+def _trained(mode: str, *, steps: int = 6, towers: int = 4, **options):
+    made = trainer.Trainer(
+        trainer.dense_model(),
+        trainer.random_source(),
+        towers=towers,
+        batch_size=3,
+        variable_update=mode,
+        **options,
+    ).start()
+    made.steps(steps)
+    return made
+
+
+class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("pscpu", "xring", "tree#2", "psgpu", "rechd")
+    def test_replicas_stay_bit_equal_slots_too(self, spec):
+        made = _trained("replicated", exchange=dict(all_reduce_spec=spec))
+        replicas = made.session.run(made.train.mode.replicas())
+        self.assertLen(replicas, 8)  # four variables and their momentum
+        for name, copies in replicas.items():
+            self.assertLen(copies, 4)
+            for copy in copies[1:]:
+                np.testing.assert_array_equal(copy, copies[0], err_msg=name)
+
+    def test_replicas_lie_on_their_towers(self):
+        made = _trained("replicated", steps=0)
+        for copies in made.train.mode.replicas().values():
+            self.assertEqual([v.device for v in copies], list(made.placement.towers))
+
+    @parameterized.parameters("sgd", "momentum", "rmsprop", "adam")
+    def test_replicated_equals_parameter_server_with_every_optimizer(self, optimizer):
+        update = trainer.Update(optimizer, trainer.Piecewise((0.01,)))
+        one = _trained("parameter_server", update=update).values()
+        other = _trained("replicated", update=update).values()
+        self.assertLess(trainer.difference(one, other), 1e-5)
+
+    def test_independent_towers_see_their_own_examples_only(self):
+        """Tower 0 trains as if it were alone on the rows that it gets."""
+        made = _trained("independent", steps=1, towers=2)
+        replicas = made.session.run(made.train.mode.replicas())
+        self.assertNotAllClose(*replicas["logits/dense/kernel"])
+        # One step of one tower of batch 3: the stream's first three examples.
+        alone = _trained("parameter_server", steps=1, towers=1).values()
+        np.testing.assert_allclose(
+            replicas["logits/dense/kernel"][0], alone["logits/dense/kernel"], rtol=1e-5
+        )
+
+    def test_a_restored_checkpoint_reaches_all_replicas(self):
+        directory = self.create_tempdir()
+        _trained("parameter_server").save(directory)
+        made = trainer.Trainer(
+            trainer.dense_model(),
+            trainer.random_source(),
+            towers=4,
+            batch_size=3,
+            variable_update="replicated",
+        ).start(directory)
+        for copies in made.session.run(made.train.mode.replicas()).values():
+            for copy in copies[1:]:
+                np.testing.assert_array_equal(copy, copies[0])
+
+    def test_variables_go_to_the_device_with_the_fewest_bytes(self):
+        devices = [placement.device("GPU", i) for i in range(3)]
+        where = placement.Placement(
+            kind="gpu",
+            towers=tuple(devices),
+            hosts=(placement.device("CPU", 0),) * 3,
+            parameters=tuple(devices),
+        )
+        with tf.Graph().as_default():
+            mode = VARIABLE_UPDATES["parameter_server"](where)
+            for name, size in zip("abcde", (100, 10, 20, 15, 70)):
+                mode.create(name, tf.TensorShape([size]), None, trainable=True)
+            found = [mode.variables[name].device for name in "abcde"]
+        wanted = [devices[i] for i in (0, 1, 2, 1, 2)]
+        self.assertEqual(found, wanted)
+
+    def test_one_copy_has_nothing_to_reduce_over_a_ring(self):
+        with (
+            tf.Graph().as_default(),
+            self.assertRaisesRegex(ValueError, "all_reduce_spec: ParameterServer"),
+        ):
+            VARIABLE_UPDATES["parameter_server"](
+                placement.local(2, kind="cpu"), exchange=Exchange("xring")
+            )
+
+
+if __name__ == "__main__":
+    tf.test.main()

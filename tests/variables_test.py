@@ -1,0 +1,77 @@
+"""One copy of the variables: initial values, reads, slots."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers import variables
+from towers.optimizer import Piecewise, Update
+
+v1 = tf.compat.v1
+
+
+class SeededTest(parameterized.TestCase):
+    def _values(self, name, initializer, seed=1, before=0):
+        with tf.Graph().as_default():
+            for _ in range(before):
+                tf.constant(0)
+            made = variables.seeded(initializer, name, seed)
+            variable = v1.get_variable(name, [3, 4], initializer=made)
+            with v1.Session() as session:
+                session.run(variable.initializer)
+                return session.run(variable)
+
+    @parameterized.parameters(
+        (None,),
+        (v1.truncated_normal_initializer(stddev=0.1),),
+        (v1.glorot_normal_initializer,),
+        (tf.keras.initializers.HeNormal(),),
+    )
+    def test_values_follow_the_name_and_the_seed_alone(self, initializer):
+        first = self._values("a", initializer)
+        np.testing.assert_array_equal(first, self._values("a", initializer, before=5))
+        self.assertTrue(np.any(first != self._values("b", initializer)))
+        self.assertTrue(np.any(first != self._values("a", initializer, seed=2)))
+
+    def test_a_seed_of_the_model_is_kept(self):
+        initializer = v1.random_normal_initializer(seed=3)
+        self.assertIs(variables.seeded(initializer, "a", 1), initializer)
+
+
+class CopyTest(tf.test.TestCase):
+    def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
+        update = Update("momentum", Piecewise((1.0,)))
+        with tf.Graph().as_default():
+            copy = variables.Copy(["/device:CPU:0"], seed=1)
+            zeros = v1.zeros_initializer()
+            copy.create("w", tf.TensorShape([2]), zeros, trainable=True)
+            copy.read("w")
+            ones = [tf.ones([2])]
+            steps = [copy.update(ones, ["w"], update, rate) for rate in (1.0, 0.5)]
+            names = [v.op.name for v in v1.global_variables()]
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                found = []
+                for step in steps:
+                    session.run(step)
+                    found.append(session.run(copy.variables["w"]))
+        self.assertEqual(names, ["w", "w/Momentum"])
+        # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
+        np.testing.assert_allclose(found[0], -1.9 * np.ones(2), rtol=1e-6)
+        np.testing.assert_allclose(found[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
+
+    def test_a_variable_is_read_once_and_after_what_comes_before(self):
+        with tf.Graph().as_default() as graph:
+            copy = variables.Copy(["/device:CPU:0"], seed=1)
+            copy.create("w", tf.TensorShape([2]), None, trainable=True)
+            before = tf.no_op("before")
+            read = copy.read("w", after=[before])
+            self.assertIs(copy.read("w"), read)
+            reads = [o for o in graph.get_operations() if o.type == "ReadVariableOp"]
+            ours = [o for o in reads if o.name.startswith("read/")]
+        self.assertLen(ours, 1)
+        self.assertEqual(list(ours[0].control_inputs), [before])
+
+
+if __name__ == "__main__":
+    tf.test.main()

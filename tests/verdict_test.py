@@ -1,0 +1,50 @@
+"""Distances, and the table of outcomes."""
+
+import numpy as np
+from absl.testing import absltest, parameterized
+
+from towers import verdict
+from towers.exchange import Exchange
+from towers.verdict import Case
+
+
+class DistanceTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ([1.0, 4.0], [1.0, 4.0], 0.0, 0.0),
+        ([1.0, 4.0], [1.0 + 2.0**-21, 4.0], 1.0, 2.0**-23),
+        ([0.0], [0.5], 2.0**22, 0.5),
+        ([1.0], [np.nan], np.inf, np.inf),
+        ([np.inf], [np.inf], np.inf, np.inf),
+        ([1.0], [1.0, 1.0], np.inf, np.inf),
+        ([], [], 0.0, 0.0),
+    )
+    def test_of_the_largest_element(self, one, other, ulps, relative):
+        arrays = np.array(one, "f4"), np.array(other, "f4")
+        self.assertEqual(verdict.distance(*arrays), (ulps, relative))
+
+    def test_of_counters_and_of_nothing(self):
+        self.assertEqual(verdict.distance(np.int64(4), np.int64(5)), (1.0, 0.25))
+        self.assertEqual(verdict.distance(np.float32(1), None), (np.inf, np.inf))
+
+
+class WordsTest(absltest.TestCase):
+    def test_the_row_and_the_sentence_name_the_first_difference(self):
+        first = verdict.Difference(2, "replica_1/logits/kernel", 8e6, 0.5)
+        case = Case("replicated", 4, Exchange("xring#2"))
+        wrong = verdict.Outcome(case, first, first)
+        none = verdict.Difference(0, "", 0.0, 0.0)
+        right = verdict.Outcome(Case("parameter_server", 4), none, None)
+        self.assertEqual(
+            verdict.row(wrong).split(),
+            "replicated xring#2 4 8e+06 5.0e-01 step 2, replica_1/logits/kernel "
+            "DIFFERS".split(),
+        )
+        self.assertEqual(
+            verdict.summary([right, wrong], 1e-5),
+            "1 of 2 agree with one tower to 1e-05; replicated (xring#2) with 4 towers "
+            "differs from step 2 on, first in replica_1/logits/kernel",
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()

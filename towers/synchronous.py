@@ -1,0 +1,281 @@
+"""The modes in which all towers step together, each on the variables of this step.
+
+A mode says where variables are created, what a tower reads, and how the towers'
+gradients become one update.  The towers do not know the mode, and the mode does not
+know how a tower came about.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers import reduction
+from towers.exchange import DEFAULT, Exchange
+from towers.optimizer import Update
+from towers.placement import Placement
+from towers.tower import Gradient, Tower
+from towers.variables import Copy
+
+v1 = tf.compat.v1
+
+
+class Mode:
+    """What a row of `variable_update.VARIABLE_UPDATES` is; the base of all of them.
+
+    Attributes:
+      description: for the header, in a line.
+      reads: the settings of `Exchange` that have an effect.
+      joined: whether the towers' shares add up to one mean; otherwise each tower has
+        the mean over its own examples.
+      together: whether one step holds all towers; otherwise each has steps of its own.
+      exact: whether a step is that of one tower on the joined batch.
+      placement: devices.
+      variables: by name; of replicas, the first tower's.
+    """
+
+    description = ""
+    reads: tuple[str, ...] = ("sparse_to_dense",)
+    joined = True
+    together = True
+    exact = True
+
+    def __init__(
+        self, placement: Placement, *, seed: int = 0, exchange: Exchange = DEFAULT
+    ):
+        if unread := sorted(set(exchange.changed()) - set(self.reads)):
+            raise ValueError(
+                f"{', '.join(unread)}: {type(self).__name__} does not read it"
+            )
+        self.placement = placement
+        self.exchange = exchange
+        self.seed = seed
+        self.variables: dict[str, tf.Variable] = {}
+
+    @property
+    def all_reduce_spec(self) -> str | None:
+        """How gradients are reduced, where there is a choice."""
+        chosen = "all_reduce_spec" in self.reads
+        return self.exchange.all_reduce_spec if chosen else None
+
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+    ) -> None:
+        """Makes a float32 variable unless there is one of this name."""
+        raise NotImplementedError
+
+    def read(self, name: str, tower: int) -> tf.Tensor:
+        """The variable's value as the tower reads it in a training step."""
+        raise NotImplementedError
+
+    def latest(self, name: str, tower: int) -> tf.Tensor:
+        """The variable's value as evaluation reads it: after the last update."""
+        return self.read(name, tower)
+
+    def reduce(
+        self, towers: Sequence[Tower], names: Sequence[str]
+    ) -> list[list[Gradient]]:
+        """The gradients that each copy of the variables is updated with.
+
+        Args:
+          towers: of one step, with gradients in the order of `names`.
+          names: of the trainable variables.
+
+        Returns:
+          [copies][variables] gradients.
+        """
+        raise NotImplementedError
+
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
+        """The updates of all variables.
+
+        Args:
+          gradients: as `reduce` returns them.
+          names: of the trainable variables.
+          update: optimizer, weight decay.
+          rate: float32 scalar, the learning rate of this step.
+
+        Returns:
+          operations that, run once, make one step.
+        """
+        raise NotImplementedError
+
+    def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> Any:
+        """What runs the steps between those that are watched; None: nothing does.
+
+        Args:
+          ends: (train op, loss) of each step that the graph has.
+        """
+        del ends
+        return None
+
+    def sync(self) -> tf.Operation:
+        """What must run after initialisation or restore."""
+        return tf.no_op()
+
+    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
+        """Checkpoint name -> variable, of all global variables of the graph."""
+        return {variable.op.name: variable for variable in variables}
+
+
+class ParameterServer(Mode):
+    """One copy of every variable, read by all towers, updated once per step.
+
+    Variables lie on the placement's parameter devices, each on the one that holds the
+    fewest bytes when it is made.  Every tower's gradient travels to the variable's
+    device; their mean is formed and applied there.
+    """
+
+    description = "one copy; the mean gradient is formed and applied beside it"
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._copy = Copy(placement.parameters, seed)
+        self.variables = self._copy.variables
+
+    def create(self, name, shape, initializer, *, trainable):
+        """Makes the one copy."""
+        self._copy.create(name, shape, initializer, trainable=trainable)
+
+    def read(self, name, tower):
+        """The one value: it is read once a step for all towers."""
+        del tower
+        return self._copy.read(name)
+
+    def reduce(self, towers, names):
+        """The mean of each gradient, on its variable's device."""
+        with tf.name_scope("reduction"):
+            means = reduction.mean(
+                self.exchange.gradients(towers),
+                [[self.variables[name].device] for name in names],
+                names=names,
+                hosts=self.placement.hosts,
+            )
+        return [[copies[0] for copies in means]]
+
+    def update(self, gradients, names, update, rate):
+        """One update of the one copy."""
+        return [self._copy.update(gradients[0], names, update, rate)]
+
+
+class Replicated(Mode):
+    """A replica of every trainable variable on each tower's device.
+
+    The gradients are all-reduced, and every tower applies the mean to its own replica,
+    so the replicas stay bit-equal.  The first tower's replicas carry the plain names
+    and are the ones saved.  Moving averages of batch norm exist once, beside them.
+    """
+
+    description = "a replica per tower; each applies the all-reduced mean gradient"
+    reads = (
+        *Mode.reads,
+        "all_reduce_spec",
+        "gradient_repacking",
+        "small_bytes",
+        "small_group",
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        first, *others = placement.towers
+        self._copies = [Copy([first], seed)]
+        self._copies += [
+            Copy([device], seed, prefix=f"replica_{k}/")
+            for k, device in enumerate(others, start=1)
+        ]
+        self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
+        self.variables = self._copies[0].variables
+
+    def create(self, name, shape, initializer, *, trainable):
+        """Makes the variable, and its replicas if it is trained."""
+        for copy in self._copies if trainable else self._copies[:1]:
+            copy.create(name, shape, initializer, trainable=trainable)
+
+    def read(self, name, tower):
+        """The value of the tower's own replica."""
+        own = name in self._copies[tower].variables
+        return self._copies[tower if own else 0].read(name)
+
+    def reduce(self, towers, names):
+        """The mean of each gradient, on every tower's device."""
+        with tf.name_scope("reduction"):
+            means = reduction.mean(
+                self.exchange.gradients(towers),
+                [self.placement.towers] * len(names),
+                names=names,
+                hosts=self.placement.hosts,
+                reduce_all=self.exchange.reduce_all(self.placement.hosts),
+            )
+        return [[copies[k] for copies in means] for k in range(len(towers))]
+
+    def update(self, gradients, names, update, rate):
+        """An update of each replica."""
+        changes = []
+        for k, own in enumerate(gradients):
+            before = {v.ref() for v in v1.global_variables()}
+            with tf.device(self.placement.towers[k]):
+                changes.append(self._copies[k].update(own, names, update, rate))
+            made = [v for v in v1.global_variables() if v.ref() not in before]
+            self._slots[k] = made
+        return changes
+
+    def replicas(self) -> dict[str, list[tf.Variable]]:
+        """Name -> replicas, in tower order, of variables and optimizer slots."""
+        found = {}
+        for name, first in self.variables.items():
+            replicas = [copy.variables.get(name) for copy in self._copies]
+            if all(replica is not None for replica in replicas):
+                found[first.op.name] = replicas
+        for replicas in zip(*self._slots):
+            found[replicas[0].op.name] = list(replicas)
+        return found
+
+    def sync(self):
+        """Copies the first tower's replicas, slots too, to all others."""
+        return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
+
+    def saved(self, variables):
+        """Of the replicas, the first tower's."""
+        later = {v.ref() for copies in self.replicas().values() for v in copies[1:]}
+        return {v.op.name: v for v in variables if v.ref() not in later}
+
+
+class Independent(Replicated):
+    """A replica per tower and no exchange: the upper bound on speed.
+
+    Every tower trains a model of its own on its share of the data, by the mean of its
+    own examples.  The first tower's model is the one saved, and the one that a resumed
+    run gives to all.
+    """
+
+    description = "a replica per tower, no exchange: it does NOT train one model"
+    reads = Mode.reads
+    joined = False
+    exact = False
+
+    def reduce(self, towers, names):
+        """Each tower's own gradients."""
+        del names
+        return self.exchange.gradients(towers)
+
+
+def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
+    """Copies a variable's value to others, read once."""
+    with tf.device(first.device):
+        value = first.read_value()
+    copies = []
+    for other in others:
+        with tf.device(other.device):
+            copies.append(other.assign(value, read_value=False))
+    return tf.group(*copies)

@@ -1,0 +1,124 @@
+"""One copy of the model's variables: made by name, read once a step, updated."""
+
+import zlib
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from towers.optimizer import Update
+
+v1 = tf.compat.v1
+
+
+class Copy:
+    """Float32 variables by name, and the optimizer that moves them.
+
+    Args:
+      devices: each variable goes to the one that holds the fewest bytes when it is
+        made.
+      seed: of initial values.
+      prefix: of the variables' names.
+
+    Attributes:
+      variables: by the name the model gave them.
+    """
+
+    def __init__(self, devices: Sequence[str], seed: int, prefix: str = ""):
+        self._load = dict.fromkeys(devices, 0)
+        self._seed = seed
+        self._prefix = prefix
+        self._graph = v1.get_default_graph()
+        self._reads: dict[str, tf.Tensor] = {}
+        self._optimizer: v1.train.Optimizer | None = None
+        self._rate: tf.Tensor | None = None
+        self.variables: dict[str, tf.Variable] = {}
+
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+    ) -> None:
+        """Makes a variable unless there is one of this name."""
+        if name in self.variables:
+            return
+        where = min(self._load, key=self._load.__getitem__)
+        self._load[where] += 4 * shape.num_elements()
+        with (
+            self._graph.as_default(),
+            tf.device(where),
+            v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
+        ):
+            self.variables[name] = v1.get_variable(
+                self._prefix + name,
+                shape,
+                tf.float32,
+                seeded(initializer, name, self._seed),
+                trainable=trainable,
+            )
+
+    def read(self, name: str, after: Sequence[tf.Operation] = ()) -> tf.Tensor:
+        """The variable's value before the step's update: one read for all readers.
+
+        Args:
+          name: of the variable.
+          after: what comes before the read, when it is the first of its name.
+        """
+        if name not in self._reads:
+            variable = self.variables[name]
+            with (
+                v1.name_scope("read/"),
+                tf.device(variable.device),
+                tf.control_dependencies(after),
+            ):
+                self._reads[name] = variable.read_value()
+        return self._reads[name]
+
+    def update(
+        self, gradients: Sequence, names: Sequence[str], update: Update, rate
+    ) -> tf.Operation:
+        """Applies weight decay, clipping and optimizer.
+
+        Args:
+          gradients: one per name; None and `IndexedSlices` may be among them.
+          names: of the variables.
+          update: what is done with the gradients.
+          rate: float32 scalar, the learning rate.
+        """
+        variables = [self.variables[name] for name in names]
+        gradients = update.clip(update.decay(gradients, variables))
+        self._rate = rate
+        if self._optimizer is None:
+            # One for all updates of these variables, so that they share its slots.
+            self._optimizer = update.make(lambda: self._rate)
+        pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
+        # A gradient need not depend on its variable's value, yet the variable must
+        # not change before every tower has read it.
+        with tf.control_dependencies([tf.group(*self._reads.values())]):
+            return self._optimizer.apply_gradients(pairs)
+
+
+def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
+    """The initializer with a seed made from the run's seed and the variable's name.
+
+    TensorFlow would take it from the number of operations made before, and so from
+    the number of towers and the mode.
+
+    Args:
+      initializer: of `tf.compat.v1` or Keras, or any callable of (shape, dtype).
+        Glorot uniform when None, as `get_variable` has it.
+      name: of the variable.
+      seed: of the run.
+    """
+    initializer = initializer or v1.glorot_uniform_initializer()
+    if isinstance(initializer, type):
+        initializer = initializer()
+    config = getattr(initializer, "get_config", dict)()
+    if "seed" in config and config["seed"] is None:
+        own = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
+        # The constructor's dtype is deprecated; get_variable passes it on the call.
+        config = {k: v for k, v in config.items() if k != "dtype"}
+        return type(initializer).from_config({**config, "seed": own})
+    return initializer
