@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import xla
+from towers import compact, xla
 
 v1 = tf.compat.v1
 
@@ -279,12 +279,8 @@ def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Temp
     outputs += [name for names_ in gradient_names for name in names_]
     outputs += [name for _, name in statistic_names]
     kept = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
-    graph_def = graph.as_graph_def()
-    used = [node for node in graph_def.node if node.name in kept]
-    del graph_def.node[:]
-    graph_def.node.extend(used)
     return Template(
-        graph_def=graph_def,
+        graph_def=compact.compact(graph, kept, outputs),
         trainable=tuple(variables.trainable),
         reads={
             name: read.dtype

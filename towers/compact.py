@@ -1,0 +1,97 @@
+"""Fewer nodes for the same numbers.
+
+TensorFlow's gradient functions make a constant for every use, and ask at run time for
+shapes that were known when the graph was built.  In a template these nodes count: each
+is built, partitioned and run once per tower.
+"""
+
+from collections.abc import Collection, Iterable
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def compact(
+    graph: tf.Graph, kept: Collection[str], outputs: Iterable[str]
+) -> v1.GraphDef:
+    """Some nodes of a graph, with known shapes and equal constants said once.
+
+    Args:
+      graph: to copy from; it stays as it is.
+      kept: names of the operations to copy: all that the outputs need.
+      outputs: names of tensors whose operations stay, whatever they are.
+
+    Returns:
+      nodes that compute the same outputs, bit for bit.
+    """
+    whole = graph.as_graph_def()
+    nodes = [node for node in whole.node if node.name in kept]
+    fixed = {name.split(":")[0] for name in outputs} | _named(nodes)
+    nodes, shapes = _fold_shapes(graph, nodes, fixed)
+    nodes, constants = _merge_constants(nodes, fixed)
+    found = v1.GraphDef(versions=whole.versions, library=whole.library)
+    found.node.extend(nodes)
+    for node in found.node:
+        inputs = [shapes.get(name, name) for name in node.input]
+        node.input[:] = [constants.get(name, name) for name in inputs]
+    return found
+
+
+def _named(nodes: Iterable[v1.NodeDef]) -> set[str]:
+    """Nodes that others wait for, or are colocated with."""
+    found = {name[1:] for node in nodes for name in node.input if name[0] == "^"}
+    for node in nodes:
+        if "_class" in node.attr:
+            found |= {
+                name.decode().removeprefix("loc:@")
+                for name in node.attr["_class"].list.s
+            }
+    return found
+
+
+def _fold_shapes(graph: tf.Graph, nodes: Iterable[v1.NodeDef], fixed: set[str]):
+    """Turns the shapes of tensors of static shape into constants.
+
+    Only int32 ones: GPUs keep those constants in the host's memory, where shapes are
+    wanted, and others in their own.
+
+    Returns:
+      the nodes, and input before -> after.
+    """
+    left, moved = [], {}
+    for node in nodes:
+        if node.op not in ("Shape", "ShapeN") or node.name in fixed:
+            left.append(node)
+            continue
+        op = graph.get_operation_by_name(node.name)
+        known = all(tensor.shape.is_fully_defined() for tensor in op.inputs)
+        if not known or op.control_inputs or op.outputs[0].dtype != tf.int32:
+            left.append(node)
+            continue
+        for index, tensor in enumerate(op.inputs):
+            constant = v1.NodeDef(
+                name=f"{node.name}/{index}", op="Const", device=node.device
+            )
+            value = tf.make_tensor_proto(tensor.shape.as_list(), tf.int32)
+            constant.attr["value"].tensor.CopyFrom(value)
+            constant.attr["dtype"].type = tf.int32.as_datatype_enum
+            left.append(constant)
+            moved[f"{node.name}:{index}" if index else node.name] = constant.name
+    return left, moved
+
+
+def _merge_constants(nodes: Iterable[v1.NodeDef], fixed: set[str]):
+    """Drops all but the first of equal constants.
+
+    Returns:
+      the nodes left, and input before -> after.
+    """
+    left, merged, first = [], {}, {}
+    for node in nodes:
+        if node.op == "Const" and not node.input and node.name not in fixed:
+            value = node.attr["value"].tensor.SerializeToString(deterministic=True)
+            merged[node.name] = first.setdefault((value, node.device), node.name)
+        if merged.get(node.name, node.name) == node.name:
+            left.append(node)
+    return left, merged
