@@ -12,15 +12,16 @@ from models import (
     lenet,
     lstm_lm,
     mlp,
+    ncf,
     resnet,
     transformer_lm,
     trivial,
     vgg,
 )
-from models.examples import Images, Tokens
+from models.examples import Images, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 
-__all__ = ["MODELS", "Images", "Model", "Recipe", "Schedule", "Tokens", "get"]
+__all__ = ["MODELS", "Images", "Model", "Pairs", "Recipe", "Schedule", "Tokens", "get"]
 
 # name -> builder.  A new model is one function and one row.
 MODELS: dict[str, Callable[[], Model]] = {
@@ -47,6 +48,7 @@ MODELS: dict[str, Callable[[], Model]] = {
         f"lstm_lm_{size}": functools.partial(lstm_lm.lstm_lm, size)
         for size in ("medium", "large")
     },
+    "ncf": ncf.ncf,
     "transformer_lm": transformer_lm.transformer_lm,
     **{
         f"gpt2_{size}": functools.partial(transformer_lm.gpt2, size)

@@ -1,4 +1,4 @@
-"""What a network reads: images, or the tokens of a text.
+"""What a network reads: images, the tokens of a text, or pairs of a user and an item.
 
 The class says which kind of data set fits, what synthetic data looks like, how a batch
 becomes what the first block reads, and in which unit a speed is told.
@@ -83,6 +83,37 @@ class Tokens:
     def units_per_example(self) -> int:
         """How many tokens an example is."""
         return self.length
+
+    def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
+        """A batch as the first block reads it: as it is."""
+        del nn
+        return features
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Pairs of a user and an item, and whether the user liked the item.
+
+    An example is one pair, int32 [batch, 2], its label int32 [batch]; in evaluation it
+    is several pairs of one user, int32 [batch, candidates, 2] and [batch, candidates],
+    of which the first is the one that was liked.
+
+    Attributes:
+      num_classes: (users, items) of the synthetic stand-in; real data brings its own.
+      data_name: the data set when the user names none.
+      num_examples: pairs in an epoch of the synthetic stand-in.
+      kind, unit, preprocessing: as `Images` has them.
+    """
+
+    num_classes: tuple[int, int]
+    data_name: str = "synthetic"
+    num_examples: int = 1_000_000
+
+    kind: ClassVar[str] = "pairs"
+    unit: ClassVar[str] = "examples"
+    preprocessing: ClassVar[str] = "pairs"
+    shape: ClassVar[tuple[int]] = (2,)
+    units_per_example: ClassVar[int] = 1
 
     def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
         """A batch as the first block reads it: as it is."""

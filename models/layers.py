@@ -72,7 +72,7 @@ class Layers:
 
     Attributes:
       training: whether dropout drops and batch norm takes the batch's statistics.
-      num_classes: of the data set.
+      num_classes: of the data set; of pairs, (users, items).
       dtype: of activations and of the weights as the layers see them.
       data_format: `NHWC` or `NCHW`, of four-dimensional activations.
       statistics: what the moving averages are to follow, filled by `batch_norm`.
@@ -82,7 +82,7 @@ class Layers:
         self,
         *,
         training: bool,
-        num_classes: int,
+        num_classes: int | tuple[int, int],
         data_format: str = "NHWC",
         dtype: tf.DType = tf.float32,
         seed: int = 0,
@@ -192,6 +192,18 @@ class Layers:
                 activation=activation,
             )
         return y if len(outer) == 1 else tf.reshape(y, [*outer, units])
+
+    def embedding(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+        """Rows of a table; their gradient is sparse, of the rows that were taken.
+
+        Args:
+          ids: int32 [...], in [0, rows).
+          table: [rows, units].
+
+        Returns:
+          [..., units].
+        """
+        return tf.gather(table, ids)
 
     def batch_norm(
         self,

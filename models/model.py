@@ -26,7 +26,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.examples import Images, Tokens
+from models.examples import Images, Pairs, Tokens
 from models.layers import Layers
 
 # A block maps x to x: a tensor [batch, ...] or a tuple of such tensors, float unless it
@@ -172,7 +172,7 @@ class Model:
 
     name: str
     blocks: Sequence[tuple[str, Block]]
-    inputs: Images | Tokens
+    inputs: Images | Tokens | Pairs
     recipe: Recipe
     loss: Callable[[Any, tf.Tensor], tf.Tensor] = softmax_cross_entropy
     metrics: Callable[[Any, tf.Tensor], dict[str, tf.Tensor]] = top_k_accuracy

@@ -27,7 +27,7 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 class SequenceLayers(Layers):
-    """`Layers`, with embeddings, layer normalisation, attention and LSTM cells."""
+    """`Layers`, with tied weights, layer normalisation, attention and LSTM cells."""
 
     def shared(self, name: str, shape, initializer=None) -> tf.Tensor:
         """A trainable variable by its full name, whichever block asks: tied weights.
@@ -44,18 +44,6 @@ class SequenceLayers(Layers):
         )
         with v1.variable_scope(scope, auxiliary_name_scope=False):
             return self.variable(name, shape, initializer)
-
-    def embedding(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-        """Rows of a table; their gradient is sparse, of the rows that were taken.
-
-        Args:
-          ids: int32 [...], in [0, rows).
-          table: [rows, units].
-
-        Returns:
-          [..., units].
-        """
-        return tf.gather(table, ids)
 
     def layer_norm(self, x: tf.Tensor, epsilon: float = 1e-5) -> tf.Tensor:
         """Normalises each token by its own mean and variance (Ba et al. 2016).

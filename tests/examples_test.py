@@ -30,12 +30,17 @@ class ExamplesTest(parameterized.TestCase, tf.test.TestCase):
             nn = layers.Layers(training=True, num_classes=9, dtype=tf.bfloat16)
             tokens = tf.constant([[3, 1, 4]])
             self.assertIs(examples.Tokens(length=3).prepare(tokens, nn), tokens)
+            pairs = examples.Pairs(num_classes=(4, 5))
+            self.assertIs(pairs.prepare(tokens, nn), tokens)
 
     def test_units(self):
         image, text = examples.Images((3, 4, 1), 2), examples.Tokens(length=7)
         self.assertEqual((image.unit, image.units_per_example), ("images", 1))
         self.assertEqual((text.unit, text.units_per_example), ("tokens", 7))
         self.assertEqual(text.shape, (7,))
+        pairs = examples.Pairs(num_classes=(4, 5))
+        self.assertEqual((pairs.unit, pairs.units_per_example), ("examples", 1))
+        self.assertEqual(pairs.shape, (2,))
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_every_row_of_the_table_is_tested(self):
         self.assertCountEqual(inputs.DATASETS, ["digits", "shakespeare", "synthetic"])
-        self.assertCountEqual(inputs.KINDS, ["images", "tokens"])
+        self.assertCountEqual(inputs.KINDS, ["images", "pairs", "tokens"])
 
     def test_shakespeare(self):
         request = dataclasses.replace(

@@ -225,6 +225,17 @@ class ShapeTest(LayersTestCase):
             *self.evaluate([x, _layers(data_format="NCHW").flatten(x)])
         )
 
+    def test_embedding_has_a_sparse_gradient(self):
+        nn = _layers()
+        table = v1.get_variable("table", [5, 3])
+        read = tf.identity(table)
+        rows = nn.embedding(tf.constant([[1, 4], [1, 0]]), read)
+        self.assertEqual(rows.shape.as_list(), [2, 2, 3])
+        [gradient] = tf.gradients(rows, [read])
+        self.assertIsInstance(gradient, tf.IndexedSlices)
+        rows, table = self.evaluate([rows, table])
+        np.testing.assert_array_equal(rows, table[[[1, 4], [1, 0]]])
+
     def test_local_response_norm_in_either_format(self):
         options = {"depth_radius": 1, "bias": 1.0, "alpha": 0.5, "beta": 0.75}
         x = _random(2, 3, 3, 6)

@@ -26,6 +26,7 @@ _SMALL = {
     "resnet50": (64, 64, 3),
     "resnet50_v1.5": (64, 64, 3),
     "lstm_lm": (3,),
+    "ncf": (2,),
     "transformer_lm": (6,),
 }
 
@@ -57,6 +58,8 @@ def _examples(model, shape, num_classes):
     rng = np.random.default_rng(0)
     if model.inputs.kind == "images":
         return rng.normal(size=(2, *shape)), np.array([1, 6])
+    if model.inputs.kind == "pairs":
+        return rng.integers(0, num_classes, (2, *shape)), np.array([1, 0])
     return rng.integers(0, num_classes, (2, 2, *shape))
 
 
@@ -83,7 +86,8 @@ class SweepTest(parameterized.TestCase):
     @parameterized.parameters(*_SMALL)
     def test_a_step_down_the_gradient_lowers_the_loss(self, name):
         model, shape = models.get(name), _SMALL[name]
-        features, labels = _examples(model, shape, num_classes=7)
+        classes = (7, 5) if model.inputs.kind == "pairs" else 7
+        features, labels = _examples(model, shape, classes)
         features = {"features:0": features}
         config = v1.ConfigProto()
         # Optimizing the graph takes longer than the few steps that it would speed up.
@@ -92,7 +96,7 @@ class SweepTest(parameterized.TestCase):
             v1.set_random_seed(1)
             labels = tf.constant(labels, tf.int32)
             with v1.variable_scope("", use_resource=True):
-                outputs = _run(model, shape, num_classes=7)
+                outputs = _run(model, shape, num_classes=classes)
             loss = tf.reduce_mean(model.loss(outputs, labels))
             variables = v1.trainable_variables()
             gradients = tf.gradients(loss, variables)
@@ -124,7 +128,8 @@ class SweepTest(parameterized.TestCase):
             metrics = model.metrics(outputs, labels)
             gradients = tf.gradients(losses, list(reads.trainable.values()))
         for logits in outputs if isinstance(outputs, tuple) else (outputs,):
-            self.assertEqual(logits.shape, [2, *shape, classes])
+            last = () if model.inputs.kind == "pairs" else (classes,)
+            self.assertEqual(logits.shape, [2, *shape, *last])
         self.assertEqual({v.shape[0] for v in (losses, *metrics.values())}, {2})
         for read, gradient in zip(reads.trainable, gradients):
             self.assertIsNotNone(gradient, read)

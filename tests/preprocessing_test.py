@@ -16,6 +16,7 @@ _SHAPES = {
     "cifar_tutorial": ((32, 32, 3), (24, 24, 3)),
     "bytes": ((9,), (9,)),
     "words": ((9,), (9,)),
+    "pairs": ((3,), (2,)),
     "imagenet": ((40, 60, 3), (20, 20, 3)),
 }
 
@@ -73,6 +74,8 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         row = PREPROCESSING[name]
         shape = row.fit(have, want)
         images = _images(6, have)
+        if name == "pairs":
+            images = images.astype(np.int32)
 
         def features(start, stop):
             batch = tf.constant(images[start:stop])
@@ -83,9 +86,20 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         parts = _run(lambda: [features(0, 1), features(1, 3), features(3, 6)])
         for value, *pieces in zip(whole, *parts):
             self.assertEqual(value.shape, (6, *shape))
-            tokens = len(shape) == 1
-            self.assertEqual(value.dtype, images.dtype if tokens else np.float32)
+            integers = len(shape) == 1
+            self.assertEqual(value.dtype, images.dtype if integers else np.float32)
             self.assertAllEqual(value, np.concatenate(pieces))
+
+    def test_items_are_drawn_where_there_is_none(self):
+        pairs = np.array([[5, 7, 0], [5, 0, 3]] * 300, np.int32)
+        drawn = _run(
+            lambda: preprocessing.draw_items(tf.constant(pairs), (2,), _draws(600))
+        )
+        self.assertAllEqual(drawn[:, 0], np.full(600, 5))
+        self.assertAllEqual(drawn[::2, 1], np.full(300, 7))
+        self.assertAllClose(np.bincount(drawn[1::2, 1]), [100] * 3, atol=30)
+        given = _run(lambda: preprocessing.given_items(tf.constant(pairs[None]), (2,)))
+        self.assertAllEqual(given, pairs[None, :, :2])
 
     def test_every_row_is_tested(self):
         self.assertCountEqual(_SHAPES, PREPROCESSING)
@@ -201,6 +215,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         ("cifar_tutorial", (None, None, 3), (24, 24, 3), r"\?x\?x3 do not fit"),
         ("imagenet", (28, 28, 1), (224, 224, 3), "do not fit"),
         ("bytes", (28,), (32,), "28 do not fit .* 32"),
+        ("pairs", (2,), (2,), "do not fit"),
     )
     def test_images_that_do_not_fit(self, name, have, want, sentence):
         with self.assertRaisesRegex(ValueError, sentence):

@@ -185,17 +185,6 @@ class OtherLayersTest(SequencesTestCase):
         got, want = self.evaluate([sequences.gelu(x), tf.nn.gelu(x, approximate=True)])
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
-    def test_embedding_has_a_sparse_gradient(self):
-        nn = _layers()
-        table = v1.get_variable("table", [5, 3])
-        read = tf.identity(table)
-        rows = nn.embedding(tf.constant([[1, 4], [1, 0]]), read)
-        self.assertEqual(rows.shape.as_list(), [2, 2, 3])
-        [gradient] = tf.gradients(rows, [read])
-        self.assertIsInstance(gradient, tf.IndexedSlices)
-        rows, table = self.evaluate([rows, table])
-        np.testing.assert_array_equal(rows, table[[[1, 4], [1, 0]]])
-
     def test_a_shared_variable_is_the_same_in_every_block(self):
         nn = _layers()
         with v1.variable_scope("first"):

@@ -19,11 +19,15 @@ def _tokens():
     return SyntheticSource(request)
 
 
+def _pairs():
+    return SyntheticSource(Request(shape=(2,), num_classes=(50, 9), kind="pairs"))
+
+
 class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
     def test_every_row_of_the_table_is_tested(self):
-        self.assertCountEqual(SYNTHETIC, ["images", "tokens"])
+        self.assertCountEqual(SYNTHETIC, ["images", "pairs", "tokens"])
 
-    @parameterized.product(layout=("3x4", "two_hosts"), make=(_images, _tokens))
+    @parameterized.product(layout=("3x4", "two_hosts"), make=(_images, _tokens, _pairs))
     def test_rows_do_not_depend_on_the_layout(self, layout, make):
         whole = feeding.read(make(), 2, layout="1x12", position=24, limit=40)
         parts = feeding.read(make(), 2, layout=layout, position=24, limit=40)
@@ -52,6 +56,22 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(features[:, 1:], labels[:, :-1])
         self.assertAllInRange(features, 0, 4)
         self.assertLen(set(features.flat), 5)
+
+    def test_pairs_of_which_one_in_five_is_liked(self):
+        groups = feeding.LAYOUTS["1x12"][0]
+        with tf.Graph().as_default(), feeding.session() as session:
+            feed = _pairs().feed(
+                groups, batch_size=3000, position=tf.constant(0, "int64")
+            )
+            session.run(feed.initializer)
+            pairs, labels, _, _ = session.run(feed.batches)[0]
+        self.assertEqual((pairs.dtype, labels.dtype), (np.int32, np.int32))
+        self.assertEqual(
+            (set(pairs[:, 0]), set(pairs[:, 1])), ({*range(50)}, {*range(9)})
+        )
+        self.assertAllClose(labels.mean(), 0.2, atol=0.03)
+        counts = np.bincount(pairs[:, 1])
+        self.assertGreater(counts[0], 3 * counts[-1])
 
 
 if __name__ == "__main__":

@@ -84,6 +84,15 @@ def prepared(
     return builder, found
 
 
+def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
+    """A folder for what is made of a prepared data set: its own, if it is writable."""
+    folder = pathlib.Path(os.fspath(builder.data_path))
+    if not os.access(folder, os.W_OK):
+        folder = temporary_root() / builder.info.full_name
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     """The TFDS builder of that name; reads nothing but the data set's summary."""
     root = os.path.expanduser(data_dir) or None

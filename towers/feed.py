@@ -15,8 +15,8 @@ Groups = Sequence[tuple[str, Sequence[str]]]
 class Batch(NamedTuple):
     """One tower's share of a step: neighbours in the stream."""
 
-    features: tf.Tensor  # float32 [batch, height, width, channels], or int32 of tokens
-    labels: tf.Tensor  # int32 [batch], or [batch, length] of tokens
+    features: tf.Tensor  # float32 [batch, height, width, channels], or int32 of others
+    labels: tf.Tensor  # int32 [batch], or [batch, length]
     weights: tf.Tensor  # float32 [batch], 1 for examples that count and 0 for others
     first: tf.Tensor  # int64 scalar, index in the stream of the first example
 
@@ -34,10 +34,11 @@ class Request:
     """How a network wants its examples.
 
     Attributes:
-      shape: (height, width, channels) of the features, or (length,) of windows of
-        tokens; with `preprocessing="scale"` a data set's own size takes its place.
-      num_classes: of synthetic data, and the most words that a text may have; real
-        data brings its own number.
+      shape: (height, width, channels) of the features, (length,) of windows of tokens,
+        or (2,) of pairs; with `preprocessing="scale"` a data set's own size takes its
+        place.
+      num_classes: of synthetic data, and the most words that a text may have; of pairs
+        (users, items).  Real data brings its own number.
       num_examples: in an epoch of synthetic data.
       kind: of data, a row of `inputs.KINDS`.
       preprocessing: a row of `preprocessing.PREPROCESSING`.
@@ -50,7 +51,7 @@ class Request:
     """
 
     shape: Shape
-    num_classes: int = 1000
+    num_classes: int | tuple[int, int] = 1000
     num_examples: int = 1_281_167
     kind: str = "images"
     preprocessing: str = "scale"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from towers import catalog, records, text
+from towers import catalog, ratings, records, text
 from towers.feed import Feed, Groups, Request, weighted
 from towers.preprocessing import PREPROCESSING
 from towers.records import Records
@@ -35,7 +35,7 @@ class DatasetSource:
 
     Attributes:
       name: of the data set.
-      num_classes: labels are in [0, num_classes).
+      num_classes: labels are in [0, num_classes); of pairs, (users, items).
       num_examples: in the split, which is an epoch.
       shape: of the features, (height, width, channels).
       path: where its files are, or "".
@@ -247,6 +247,7 @@ def _synthetic(
 KINDS: dict[str, Callable[..., Records]] = {
     "images": _images,
     "tokens": text.find,
+    "pairs": ratings.find,
 }
 
 # name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.

@@ -100,6 +100,31 @@ def as_they_are(
     return tokens
 
 
+def draw_items(pairs: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+    """Puts a random item where one is to be drawn.
+
+    Args:
+      pairs: int32 [batch, 3] of `towers.ratings`: user, item, number of items to draw
+        one from or 0.
+      shape: (2,).
+      draws: as in `Preprocessing`.
+
+    Returns:
+      int32 [batch, 2]: user, item.
+    """
+    del shape
+    user, item, items = tf.unstack(pairs, axis=1)
+    drawn = tf.cast(draws[:, 0] * tf.cast(items, tf.float32), tf.int32)
+    drawn = tf.minimum(drawn, items - 1)  # the product may be rounded up
+    return tf.stack([user, tf.where(items > 0, drawn, item)], axis=1)
+
+
+def given_items(pairs: tf.Tensor, shape: Shape) -> tf.Tensor:
+    """Pairs int32 [..., 3] of which no item is to be drawn, as int32 [..., 2]."""
+    del shape
+    return pairs[..., :2]
+
+
 def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
     """Pads with 4 black pixels, crops at random, mirrors half (He et al. 2016)."""
     margin = [_CIFAR_PADDING, _CIFAR_PADDING]
@@ -262,6 +287,13 @@ def _windows(text: Shape, network: Shape) -> Shape:
     return network
 
 
+def _pairs(pairs: Shape, network: Shape) -> Shape:
+    """Of each pair, what says whether its item is to be drawn is left out."""
+    if pairs[-1] != 3 or network != (2,):
+        raise _misfit(pairs, network)
+    return (*pairs[:-1], 2)
+
+
 def _same_size(images: Shape, network: Shape) -> Shape:
     if images != network or images[2] != len(_CIFAR_MEAN):
         raise _misfit(images, network)
@@ -292,5 +324,6 @@ PREPROCESSING: dict[str, Preprocessing] = {
     "cifar_tutorial": Preprocessing(_crop, tutorial_training, tutorial_evaluation),
     "bytes": Preprocessing(_windows, as_they_are, as_they_are),
     "words": Preprocessing(_windows, as_they_are, as_they_are),
+    "pairs": Preprocessing(_pairs, draw_items, given_items),
     "imagenet": Preprocessing(_any_size, imagenet_training, imagenet_evaluation),
 }

@@ -10,7 +10,7 @@ happen before decoding, and the files are to come in another order in every epoc
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from towers.preprocessing import Shape
+
+v1 = tf.compat.v1
 
 # Files that are read side by side, and records in a row from each: TFDS's own values.
 _FILES_AT_ONCE = 16
@@ -38,7 +40,7 @@ class Records(NamedTuple):
 
     Attributes:
       name: of the data set.
-      num_classes: labels are in [0, num_classes).
+      num_classes: labels are in [0, num_classes); of pairs, (users, items).
       num_examples: in the split.
       shape: of the images; height and width are None where images differ.
       dtype: of the images.
@@ -50,7 +52,7 @@ class Records(NamedTuple):
     """
 
     name: str
-    num_classes: int
+    num_classes: int | tuple[int, int]
     num_examples: int
     shape: Shape
     dtype: tf.DType
@@ -209,3 +211,32 @@ def read_tfds(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
+
+
+def read_batches(
+    files: Sequence[Any], features: tfds.features.FeaturesDict
+) -> Iterator[dict[str, np.ndarray]]:
+    """Reads a split of a TFDS data set at once, in a session of its own.
+
+    Args:
+      files: of the split, as `read_tfds` takes them.
+      features: of an example, those that are wanted.
+
+    Yields:
+      name of the feature -> its values in the next examples, in order.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
+        return features.deserialize_example(record)
+
+    # Threads of its own, or it would settle how many all later sessions have.
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        examples = read_tfds(files, None).map(decode).batch(1024)
+        following = v1.data.make_one_shot_iterator(examples).get_next()
+        while True:
+            try:
+                yield session.run(following)
+            except tf.errors.OutOfRangeError:
+                return

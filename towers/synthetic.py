@@ -88,11 +88,22 @@ def _tokens(request: Request, first: int, count: int) -> Rows:
     return tokens[:, :-1], tokens[:, 1:]
 
 
+def _pairs(request: Request, first: int, count: int) -> Rows:
+    """Users and items [count, 2], of which some items are popular; 1 of 5 is liked."""
+    users, items = request.num_classes
+    draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
+    user, item = draw[:, 0] * users, draw[:, 1] ** 3 * items
+    liked = draw[:, 2] < 0.2
+    pairs = tf.stack([user, item], axis=1)
+    return tf.cast(pairs, tf.int64), tf.cast(liked, tf.int64)
+
+
 # kind of data -> (request, first row of the global batch, number of rows) -> features
 # and labels.  Integers are int64, because GPUs hold no int32 variables.
 SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
     "images": _images,
     "tokens": _tokens,
+    "pairs": _pairs,
 }
 
 

@@ -25,8 +25,6 @@ from towers import catalog, records
 from towers.feed import Request
 from towers.records import Records
 
-v1 = tf.compat.v1
-
 # Into so many pieces a file is cut that is read in another order in every epoch, and
 # from so many windows come in turns.
 _PIECES = 64
@@ -138,13 +136,10 @@ def _tfds(name: str, data_dir: str) -> tuple[str, Splits, list[str]]:
             files = builder.info.splits[wanted].file_instructions
         except (KeyError, ValueError):
             return None
-        folder = pathlib.Path(os.fspath(builder.data_path))
-        if not os.access(folder, os.W_OK):
-            folder = catalog.temporary_root() / builder.info.full_name
-            folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{urllib.parse.quote(wanted, safe='')}.txt"
+        path = catalog.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
         if not path.exists():
-            _write(path, files, builder.info.features[key], key)
+            feature = {key: builder.info.features[key]}
+            _write(path, files, tfds.features.FeaturesDict(feature))
         return _whole(path)
 
     return builder.info.full_name, split, list(builder.info.splits)
@@ -165,29 +160,17 @@ def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
     return "text" if "text" in keys else keys[0]
 
 
-def _write(path: pathlib.Path, files: Any, feature: Any, key: str) -> None:
+def _write(
+    path: pathlib.Path, files: Any, features: tfds.features.FeaturesDict
+) -> None:
     """Writes the texts of TFDS files into one plain file, one to a line."""
-    features = tfds.features.FeaturesDict({key: feature})
-
-    @tf.autograph.experimental.do_not_convert
-    def text(record: tf.Tensor) -> tf.Tensor:
-        return features.deserialize_example(record)[key]
-
-    # Threads of its own, or it would settle how many all later sessions have.
-    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}")
-    with tf.Graph().as_default(), v1.Session(config=config) as session:
-        texts = records.read_tfds(files, None).map(text).batch(1024)
-        following = v1.data.make_one_shot_iterator(texts).get_next()
-        with open(partial, "wb") as file:
-            between = b""
-            while True:
-                try:
-                    lines = session.run(following)
-                except tf.errors.OutOfRangeError:
-                    break
-                file.write(between + b"\n".join(lines))
-                between = b"\n"
+    with open(partial, "wb") as file:
+        between = b""
+        for batch in records.read_batches(files, features):
+            (texts,) = batch.values()
+            file.write(between + b"\n".join(texts))
+            between = b"\n"
     os.replace(partial, path)
 
 
