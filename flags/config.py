@@ -17,6 +17,7 @@ from flags import (
     comparison,
     field,
     modes,
+    pairs,
     sections,
     tasks,
     tf_cnn_benchmarks,
@@ -94,6 +95,14 @@ def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
     )
 
 
+def table_flags(kind: type[Settings]) -> list[str]:
+    """The flags of a program that `flags.pairs` speaks about.
+
+    Not those of `verify`, which are lists of what the table's rows have one of.
+    """
+    return [name for name, flag in all_flags(kind).items() if flag.section != "verify"]
+
+
 def flat(config: Settings) -> dict[str, Any]:
     """All settings by name; `make(**flat(config))` equals `config`."""
     return {
@@ -127,18 +136,16 @@ def check(
     # A rule that is about a flag whose own value is wrong would mislead: its sentence
     # goes, and comes back if it still holds once the value is right.
     unusable = set(wrong) | set(unread)
-    given = {
-        name: value
-        for name, value in settings.items()
-        if value != flags[name].default and name not in unusable
-    }
-    broken = [
+    usable = {name: v for name, v in settings.items() if name not in unusable}
+    given = {n: value for n, value in usable.items() if value != flags[n].default}
+    broken = list(pairs.broken(usable, given, about=table_flags(type(config))))
+    broken += [sentence for rule in _RULES[type(config)] for sentence in rule(given)]
+    trusted = [
         sentence
-        for rule in _RULES[type(config)]
-        for sentence in rule(given)
+        for sentence in broken
         if not unusable & set(re.findall(r"--(\w+)", sentence))
     ]
-    return [*wrong.values(), *broken]
+    return [*wrong.values(), *trusted]
 
 
 def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
@@ -150,43 +157,13 @@ def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------
-# The rules.  Each takes the settings that differ from their default, by name, and
-# yields sentences.  A setting that would have no effect is an error.
+# The rules that `flags.pairs` cannot say.  Each takes the settings that differ from
+# their default, by name, and yields sentences.
 
 _Given = Mapping[str, Any]
 
 _EVAL_DURING_TRAINING = tuple(
     name for name in all_flags() if name.startswith("eval_during_training_")
-)
-
-_AT_MOST_ONE = (
-    ("num_batches", "num_epochs"),
-    ("save_model_secs", "save_model_steps"),
-    ("num_eval_batches", "num_eval_epochs"),
-    ("init_learning_rate", "resnet_base_lr"),
-    ("eval", *_EVAL_DURING_TRAINING),
-)
-
-# A setting, and the settings of which one must be given for it to have an effect.
-_NEEDS = (
-    ("eval", ("train_dir",)),
-    ("eval_interval_secs", ("eval",)),
-    ("stop_at_top_1_accuracy", _EVAL_DURING_TRAINING),
-    ("save_model_secs", ("train_dir",)),
-    ("save_model_steps", ("train_dir",)),
-    ("max_ckpts_to_keep", ("train_dir",)),
-    ("summary_verbosity", ("train_dir",)),
-    ("summary_verbosity", ("save_summaries_steps",)),
-    ("save_summaries_steps", ("train_dir",)),
-    ("save_summaries_steps", ("summary_verbosity",)),
-    ("benchmark_test_id", ("benchmark_log_dir",)),
-    ("agg_small_grads_max_group", ("agg_small_grads_max_bytes",)),
-    ("allow_open_ports", ("local_cluster",)),
-    ("max_restarts", ("local_cluster",)),
-    ("task_index", ("job_name",)),
-    ("ps_hosts", ("job_name",)),
-    ("worker_hosts", ("job_name",)),
-    ("controller_host", ("job_name",)),
 )
 
 
@@ -198,20 +175,6 @@ def _names(names: Collection[str], last: str) -> str:
     """--a, --b and --c."""
     *others, final = [f"--{name}" for name in names]
     return f"{', '.join(others)} {last} {final}" if others else final
-
-
-def _at_most_one(given: _Given) -> Iterator[str]:
-    for group in _AT_MOST_ONE:
-        found = [name for name in group if name in given]
-        if len(found) > 1:
-            rest = " and ".join(_spell(given, name) for name in found[1:])
-            yield f"{_spell(given, found[0])}: does not go with {rest}; give one"
-
-
-def _needs(given: _Given) -> Iterator[str]:
-    for name, needed in _NEEDS:
-        if name in given and not any(other in given for other in needed):
-            yield f"{_spell(given, name)}: needs {_names(needed, 'or')}"
 
 
 def _learning_rate(given: _Given) -> Iterator[str]:
@@ -228,21 +191,9 @@ def _learning_rate(given: _Given) -> Iterator[str]:
         update.parse_schedule(schedule)
     except ValueError as error:
         yield f"{_spell(given, 'piecewise_learning_rate_schedule')}: {error}"
-    others = ("init_learning_rate", "minimum_learning_rate", "resnet_base_lr", *decay)
-    for name in others:
-        if name in given:
-            yield (
-                f"{_spell(given, name)}: does not go with "
-                "--piecewise_learning_rate_schedule, which says every learning rate"
-            )
 
 
 def _gpus(given: _Given) -> Iterator[str]:
-    if given.get("device") == "cpu":
-        gpu_only = ("gpu_indices", "allow_growth", "gpu_memory_frac_for_testing")
-        for name in ("local_parameter_device", *gpu_only):
-            if name in given:
-                yield f"{_spell(given, name)}: does not go with --device=cpu"
     indices = given.get("gpu_indices", ())
     if len(set(indices)) < len(indices):
         yield f"{_spell(given, 'gpu_indices')}: names a GPU twice"
@@ -254,63 +205,12 @@ def _gpus(given: _Given) -> Iterator[str]:
         )
 
 
-# Modes whose replicas exchange their gradients.
-_ALL_REDUCE = ("replicated", "relaxed")
-
-# Switches of tf_cnn_benchmarks that turn one mode into another.
-_TURNS = {
-    "cross_replica_sync": "parameter_server",
-    "staged_vars": "parameter_server",
-    "variable_consistency": "replicated",
-}
-
-
-def _late(given: _Given) -> Iterator[str]:
-    """The modes that are late by intent, and what is about them."""
-    mode = given.get("variable_update", "parameter_server")
-    for name, needed in _TURNS.items():
-        if name in given and mode != needed:
-            yield f"{_spell(given, name)}: needs --variable_update={needed}"
-    if "cross_replica_sync" in given and "staged_vars" in given:
-        yield "--staged_vars: does not go with --nocross_replica_sync"
-    asynchronous = mode == "asynchronous" or "cross_replica_sync" in given
-    for name in ("max_staleness", "staleness_lr"):
-        if name in given and not asynchronous:
-            yield f"{_spell(given, name)}: needs --nocross_replica_sync"
-    if asynchronous and "steps_per_loop" in given:
-        yield (
-            f"{_spell(given, 'steps_per_loop')}: does not go with asynchronous towers, "
-            "which are not called step by step"
-        )
-
-
 _EXCHANGE = (
     "all_reduce_spec",
     "gradient_repacking",
     "agg_small_grads_max_bytes",
     "agg_small_grads_max_group",
 )
-# What is about gradients that leave their tower.
-_TRANSFER = ("sparse_to_dense_grads",)
-
-
-def _exchange(given: _Given) -> Iterator[str]:
-    """What is about the exchange between replicas needs replicas that exchange."""
-    for name in _EXCHANGE:
-        if name in given and given.get("variable_update") not in _ALL_REDUCE:
-            yield f"{_spell(given, name)}: needs --variable_update=replicated"
-    if given.get("variable_update") == "independent":
-        for name in _TRANSFER:
-            if name in given:
-                yield (
-                    f"{_spell(given, name)}: does not go with "
-                    "--variable_update=independent, where no gradient leaves its tower"
-                )
-    if "gradient_repacking" in given and "agg_small_grads_max_bytes" in given:
-        yield (
-            f"{_spell(given, 'gradient_repacking')}: does not go with "
-            "--agg_small_grads_max_bytes; it packs all gradients already"
-        )
 
 
 def _verified_exchange(given: _Given) -> Iterator[str]:
@@ -319,16 +219,6 @@ def _verified_exchange(given: _Given) -> Iterator[str]:
     for name in _EXCHANGE:
         if name in given and "replicated" not in modes:
             yield f"{_spell(given, name)}: needs replicated in --variable_update"
-
-
-def _synthetic(given: _Given) -> Iterator[str]:
-    if given.get("data_name") == "synthetic":
-        for name in ("data_dir", "train_split", "eval_split"):
-            if name in given:
-                yield (
-                    f"{_spell(given, name)}: does not go with --data_name=synthetic, "
-                    "which reads no files"
-                )
 
 
 def _evaluation(given: _Given) -> Iterator[str]:
@@ -343,9 +233,6 @@ def _evaluation(given: _Given) -> Iterator[str]:
                 )
 
 
-_TASK = ("job_name", "task_index", "ps_hosts", "worker_hosts", "controller_host")
-
-
 def _cluster(given: _Given) -> Iterator[str]:
     """Which tasks there are, and which of them this is."""
     if "local_cluster" in given:
@@ -353,12 +240,6 @@ def _cluster(given: _Given) -> Iterator[str]:
             tasks.parse_tasks(given["local_cluster"])
         except ValueError as error:
             yield f"{_spell(given, 'local_cluster')}: {error}"
-        for name in (*_TASK, "gpu_indices"):
-            if name in given:
-                yield (
-                    f"{_spell(given, name)}: does not go with --local_cluster, which "
-                    "starts every task itself"
-                )
     elif "job_name" in given:
         yield from _task(given)
 
@@ -378,16 +259,6 @@ def _task(given: _Given) -> Iterator[str]:
 
 
 _RULES = {
-    Config: (
-        _at_most_one,
-        _needs,
-        _learning_rate,
-        _gpus,
-        _late,
-        _exchange,
-        _synthetic,
-        _evaluation,
-        _cluster,
-    ),
-    VerifyConfig: (_at_most_one, _learning_rate, _synthetic, _verified_exchange),
+    Config: (_learning_rate, _gpus, _evaluation, _cluster),
+    VerifyConfig: (_learning_rate, _verified_exchange),
 }

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from absl import flags as absl_flags
 
-from flags import config, field, tf_cnn_benchmarks
+from flags import config, field, pairs, tf_cnn_benchmarks
 
 _PARSERS = {
     int: absl_flags.IntegerParser,
@@ -85,7 +85,7 @@ def define(
     """All flags as absl flags, in a holder of their own rather than absl's global."""
     flag_values = absl_flags.FlagValues()
     for flag in config.all_flags(kind).values():
-        text = _describe(flag, choices)
+        text = _describe(flag, choices, kind)
         if flag.kind is bool:
             absl_flags.DEFINE_boolean(
                 flag.name, flag.default, text, flag_values=flag_values
@@ -137,7 +137,7 @@ def help_text(
         lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
         for flag in field.flags_of(section.name, section.type):
             left = f"--[no]{flag.name}" if flag.kind is bool else f"--{flag.name}"
-            lines += _columns(left, _describe(flag, choices), width)
+            lines += _columns(left, _describe(flag, choices, kind), width)
     if full:
         lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
         for name, sentence in sorted(tf_cnn_benchmarks.refused().items()):
@@ -281,8 +281,8 @@ def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
     return f"{field.quote(word.typed)}: no such flag; {hint or '--help lists them'}"
 
 
-def _describe(flag: field.Flag, choices: Choices) -> str:
-    """A flag's help: what it is, its default and what it admits."""
+def _describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -> str:
+    """A flag's help: what it is, its default, what it admits and what it goes with."""
     notes = []
     if flag.default in (None, ()):
         notes.append(f"default: {flag.unset}")
@@ -299,6 +299,7 @@ def _describe(flag: field.Flag, choices: Choices) -> str:
         notes.append(f"one of: {', '.join(names)}{own}")
     elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
         notes.append(flag.must.words)
+    notes += pairs.notes(flag.name, config.table_flags(kind))
     return f"{flag.text} ({'; '.join(notes)})"
 
 

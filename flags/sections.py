@@ -205,6 +205,9 @@ class Evaluation:
 class Output:
     """What is printed, saved and logged."""
 
+    check_flags: bool = field(
+        False, "say whether this command line is legal or why not, and do nothing else"
+    )
     display_every: int = field(10, "steps between step lines", must=AT_LEAST_1)
     print_training_accuracy: bool = field(
         False, "top-1 and top-5 accuracy of the batch in the step line"

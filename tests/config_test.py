@@ -190,7 +190,8 @@ class CheckTest(parameterized.TestCase):
         (
             "packs of one copy",
             {"gradient_repacking": 2},
-            "--gradient_repacking=2: needs --variable_update=replicated",
+            "--gradient_repacking=2: needs --variable_update=replicated or "
+            "--variable_update=relaxed",
         ),
         (
             "sparse gradients that meet no others",
@@ -232,7 +233,8 @@ class CheckTest(parameterized.TestCase):
                 "init_learning_rate": 0.1,
             },
             "--init_learning_rate=0.1: does not go with "
-            "--piecewise_learning_rate_schedule, which says every learning rate",
+            "--piecewise_learning_rate_schedule='0.1;80;0.01', which says every "
+            "learning rate",
         ),
         (
             "two base rates",

@@ -53,11 +53,13 @@ class ModesTest(absltest.TestCase):
             ),
             (
                 {"max_staleness": 3},
-                "--max_staleness=3: needs --nocross_replica_sync",
+                "--max_staleness=3: needs --nocross_replica_sync or "
+                "--variable_update=asynchronous",
             ),
             (
                 {"staleness_lr": True},
-                "--staleness_lr: needs --nocross_replica_sync",
+                "--staleness_lr: needs --nocross_replica_sync or "
+                "--variable_update=asynchronous",
             ),
             (
                 {"cross_replica_sync": False, "staged_vars": True},

@@ -46,7 +46,7 @@ FLAGS = {
         eval_batch_size num_eval_batches num_eval_epochs eval_split eval_dir
         """,
     "output": """
-        display_every print_training_accuracy loss_type_to_report train_dir
+        check_flags display_every print_training_accuracy loss_type_to_report train_dir
         save_model_secs save_model_steps max_ckpts_to_keep summary_verbosity
         save_summaries_steps trace_file graph_file benchmark_log_dir benchmark_test_id
         """,

@@ -227,6 +227,20 @@ class TrainTest(absltest.TestCase):
         self.assertEqual(status, 130)
         self.assertLessEqual(len(errors), 1)
 
+    def test_flags_are_looked_at_only(self):
+        folder = os.path.join(self.create_tempdir(), "fresh")
+        flags = ["--check_flags", f"--train_dir={folder}", "--num_gpus=2"]
+        self.assertEqual(self._run(*flags), (0, ["legal"], []))
+        status, lines, errors = self._run(*flags, "--eval", "--num_epochs=1", "x")
+        self.assertEqual((status, lines), (2, []))
+        self.assertLen(errors, 1)
+        status, lines, errors = self._run("--check_flags", "--eval", "--optimizer=x")
+        self.assertEqual((status, lines), (2, []))
+        self.assertEqual(
+            [error.split(": ")[1] for error in errors], ["--optimizer=x", "--eval"]
+        )
+        self.assertFalse(os.path.exists(folder))
+
     def test_nobody_reads_the_lines(self):
         """As in `python -m towers.train | head -1`."""
         process = self._start(*_TINY, "--train_dir=nobody")

@@ -55,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; returns the exit status."""
     try:
         order = _read(sys.argv if argv is None else argv)
+        if order.config.output.check_flags:
+            print("legal")
+            return 0
+        if order.config.devices.xla:
+            xla.allow_on_cpu()
         role = order.spec.role if order.spec else None
         return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, plan.PlanError) as error:
@@ -72,8 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _alone(order: Order, console: Console) -> int:
     """Trains or evaluates in this process."""
-    if order.config.devices.xla:
-        xla.allow_on_cpu()
     if order.config.evaluation.eval:
         return _explained(
             order, lambda: watch.evaluate_checkpoints(order.parts, console)

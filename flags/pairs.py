@@ -1,0 +1,267 @@
+"""Which flags go together: one table for the code, `--help` and docs/flags.md.
+
+A row is a line:
+
+    never("data_dir", "data_name=synthetic", ", which reads no files"),
+    needs("eval_interval_secs", "eval"),
+    at_most_one("num_batches", "num_epochs"),
+
+A flag stands for any value but its default, `flag=value` for that value, default or
+not, and `flag~text` for values that have the text in them.  A setting that would have
+no effect is as wrong as one that contradicts another.  What takes more than two flags
+to say, or arithmetic, is a function in `flags.config`.
+
+    python -m flags.pairs > docs/flags.md
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from flags import field
+
+
+class Term(NamedTuple):
+    """A flag and the values meant; `relation` is "", "=" or "~"."""
+
+    name: str
+    relation: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Term":
+        """The term that is written `flag`, `flag=value` or `flag~text`."""
+        return cls(*re.fullmatch(r"(\w+)(?:([=~])(.*))?", text).groups(default=""))
+
+    def holds(self, settings: Mapping[str, Any], given: Collection[str]) -> bool:
+        """Whether the flag has such a value.
+
+        Args:
+          settings: all that can be trusted, by name.
+          given: names of those that differ from their default.
+        """
+        if not self.relation:
+            return self.name in given
+        if self.name not in settings:
+            return False
+        value = settings[self.name]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return self.value == text if self.relation == "=" else self.value in text
+
+    def __str__(self) -> str:
+        if self.relation == "=" and self.value in ("true", "false"):
+            return field.spell(self.name, self.value == "true")
+        between = self.relation.replace("~", "=...")
+        return f"--{self.name}{between}{self.value}"
+
+
+class Row(NamedTuple):
+    """A flag, what it has to do with others, and the end of the sentence."""
+
+    flag: Term
+    relation: str
+    others: tuple[Term, ...]
+    why: str
+
+    def sentence(
+        self, settings: Mapping[str, Any], given: Collection[str]
+    ) -> str | None:
+        """What is wrong with settings, for `Term.holds`; None if nothing is."""
+        terms = (self.flag, *self.others)
+        found = [term for term in terms if term.holds(settings, given)]
+        if self.relation == NEEDS:
+            if found != [self.flag]:
+                return None
+            *others, final = map(str, self.others)
+            rest = f"{', '.join(others)} or {final}" if others else final
+        else:
+            if len(found) < 2 or (self.relation == NEVER and found[0] != self.flag):
+                return None
+            rest = " and ".join(
+                field.spell(t.name, settings[t.name]) for t in found[1:]
+            )
+        first = field.spell(found[0].name, settings[found[0].name])
+        verb = NEEDS if self.relation == NEEDS else NEVER
+        return f"{first}: {verb} {rest}{self.why}"
+
+
+NEVER = "does not go with"
+NEEDS = "needs"
+AT_MOST_ONE = "is one of"
+
+
+def never(flag: str, other: str, why: str = "") -> Row:
+    """The two exclude each other; `why` begins with a comma or a semicolon."""
+    return Row(Term.parse(flag), NEVER, (Term.parse(other),), why)
+
+
+def needs(flag: str, *others: str) -> Row:
+    """The first has no effect without any of the others."""
+    return Row(Term.parse(flag), NEEDS, tuple(map(Term.parse, others)), "")
+
+
+def at_most_one(flag: str, *others: str) -> Row:
+    """No two of them."""
+    return Row(
+        Term.parse(flag), AT_MOST_ONE, tuple(map(Term.parse, others)), "; give one"
+    )
+
+
+_EVAL_DURING_TRAINING = (
+    "eval_during_training_every_n_steps",
+    "eval_during_training_every_n_epochs",
+    "eval_during_training_at_specified_steps",
+    "eval_during_training_at_specified_epochs",
+)
+# Modes whose replicas exchange their gradients; ways to say that towers do not wait.
+_ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
+_ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
+_EVERY_RATE = ", which says every learning rate"
+_NO_FILES = ", which reads no files"
+_EVERY_TASK = ", which starts every task itself"
+_NO_STEPS = ", whose towers are not called step by step"
+_NO_EXCHANGE = ", where no gradient leaves its tower"
+
+ROWS = (
+    at_most_one("num_batches", "num_epochs"),
+    at_most_one("save_model_secs", "save_model_steps"),
+    at_most_one("num_eval_batches", "num_eval_epochs"),
+    at_most_one("init_learning_rate", "resnet_base_lr"),
+    at_most_one("eval", *_EVAL_DURING_TRAINING),
+    # Files and what is written to them.
+    needs("eval", "train_dir"),
+    needs("eval_interval_secs", "eval"),
+    needs("stop_at_top_1_accuracy", *_EVAL_DURING_TRAINING),
+    needs("save_model_secs", "train_dir"),
+    needs("save_model_steps", "train_dir"),
+    needs("max_ckpts_to_keep", "train_dir"),
+    needs("summary_verbosity", "train_dir"),
+    needs("summary_verbosity", "save_summaries_steps"),
+    needs("save_summaries_steps", "train_dir"),
+    needs("save_summaries_steps", "summary_verbosity"),
+    needs("benchmark_test_id", "benchmark_log_dir"),
+    never("data_dir", "data_name=synthetic", _NO_FILES),
+    never("train_split", "data_name=synthetic", _NO_FILES),
+    never("eval_split", "data_name=synthetic", _NO_FILES),
+    # The learning rate.
+    never("init_learning_rate", "piecewise_learning_rate_schedule", _EVERY_RATE),
+    never("minimum_learning_rate", "piecewise_learning_rate_schedule", _EVERY_RATE),
+    never("resnet_base_lr", "piecewise_learning_rate_schedule", _EVERY_RATE),
+    never("num_epochs_per_decay", "piecewise_learning_rate_schedule", _EVERY_RATE),
+    never(
+        "learning_rate_decay_factor", "piecewise_learning_rate_schedule", _EVERY_RATE
+    ),
+    # Devices.
+    never("local_parameter_device", "device=cpu"),
+    never("gpu_indices", "device=cpu"),
+    never("allow_growth", "device=cpu"),
+    never("gpu_memory_frac_for_testing", "device=cpu"),
+    # Clusters.
+    needs("allow_open_ports", "local_cluster"),
+    needs("max_restarts", "local_cluster"),
+    needs("task_index", "job_name"),
+    needs("ps_hosts", "job_name"),
+    needs("worker_hosts", "job_name"),
+    needs("controller_host", "job_name"),
+    never("job_name", "local_cluster", _EVERY_TASK),
+    never("task_index", "local_cluster", _EVERY_TASK),
+    never("ps_hosts", "local_cluster", _EVERY_TASK),
+    never("worker_hosts", "local_cluster", _EVERY_TASK),
+    never("controller_host", "local_cluster", _EVERY_TASK),
+    never("gpu_indices", "local_cluster", _EVERY_TASK),
+    # How variables and gradients meet.
+    needs("cross_replica_sync", "variable_update=parameter_server"),
+    needs("staged_vars", "variable_update=parameter_server"),
+    needs("variable_consistency", "variable_update=replicated"),
+    never("staged_vars", "cross_replica_sync=false"),
+    needs("max_staleness", *_ASYNCHRONOUS),
+    needs("staleness_lr", *_ASYNCHRONOUS),
+    *(never("steps_per_loop", mode, _NO_STEPS) for mode in _ASYNCHRONOUS),
+    needs("all_reduce_spec", *_ALL_REDUCE),
+    needs("gradient_repacking", *_ALL_REDUCE),
+    needs("agg_small_grads_max_bytes", *_ALL_REDUCE),
+    needs("agg_small_grads_max_group", *_ALL_REDUCE),
+    needs("agg_small_grads_max_group", "agg_small_grads_max_bytes"),
+    never(
+        "gradient_repacking",
+        "agg_small_grads_max_bytes",
+        "; it packs all gradients already",
+    ),
+    never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
+)
+
+
+def broken(
+    settings: Mapping[str, Any],
+    given: Collection[str],
+    *,
+    about: Collection[str],
+) -> Iterator[str]:
+    """The sentences of the rows that settings break.
+
+    Args:
+      settings: all that can be trusted, by name.
+      given: names of those that differ from their default.
+      about: the flags of the program; rows that name others say nothing about it.
+    """
+    for row in ROWS:
+        if {term.name for term in (row.flag, *row.others)} <= set(about):
+            if sentence := row.sentence(settings, given):
+                yield sentence
+
+
+def notes(name: str, about: Collection[str]) -> list[str]:
+    """What `--help` says of a flag beside its meaning: at most two phrases.
+
+    Args:
+      name: of the flag.
+      about: the flags of the program.
+    """
+    needed, excluded = [], []
+    for row in ROWS:
+        terms = (row.flag, *row.others)
+        if not {term.name for term in terms} <= set(about):
+            continue
+        if row.relation == AT_MOST_ONE and name in [term.name for term in terms]:
+            excluded += [str(term) for term in terms if term.name != name]
+        elif row.flag.name == name and row.relation == NEEDS:
+            needed.append(_join(map(str, row.others), "or"))
+        elif row.flag.name == name and row.relation == NEVER:
+            excluded += map(str, row.others)
+    found = [f"needs {' and '.join(needed)}"] if needed else []
+    return found + ([f"not with {_join(excluded, 'or')}"] if excluded else [])
+
+
+_HEADING = """\
+# Which flags go together
+
+A command line that breaks a row is refused, with all that is wrong with it; a setting
+that would have no effect is refused too.  `python -m towers.train --check_flags` and
+any other flags say `legal`, or why not, and train nothing.  The rows are those of
+`flags/pairs.py`, which the code and `--help` read.
+
+| flag | | other | |
+|---|---|---|---|"""
+
+
+def page() -> str:
+    """docs/flags.md."""
+    lines = [_HEADING]
+    for row in ROWS:
+        word = "or" if row.relation == NEEDS else "and"
+        others = _join((f"`{term}`" for term in row.others), word)
+        relation = NEVER if row.relation == AT_MOST_ONE else row.relation
+        why = row.why.lstrip(",; ")
+        lines.append(f"| `{row.flag}` | {relation} | {others} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def _join(words: Iterable[str], last: str) -> str:
+    """a, b `last` c; the many ways to evaluate during training as one."""
+    short = [re.sub(r"(--eval_during_training)_\w+", r"\1_*", word) for word in words]
+    *others, final = dict.fromkeys(short)
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
+if __name__ == "__main__":
+    print(page(), end="")
