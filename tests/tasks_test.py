@@ -54,8 +54,8 @@ class RulesTest(parameterized.TestCase):
         ),
         (
             {"local_cluster": "worker:1", "job_name": "ps"},
-            "--job_name=ps: does not go with --local_cluster, which starts every task "
-            "itself",
+            "--job_name=ps: does not go with --local_cluster=worker:1, which starts "
+            "every task itself",
         ),
     )
     def test_does_not_go(self, settings, sentence):
