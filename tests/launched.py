@@ -27,7 +27,7 @@ class Launched:
         environment = {
             **os.environ,
             "PYTHONPATH": _ROOT,
-            "TFDS_DATA_DIR": data_dir,
+            **({"TFDS_DATA_DIR": data_dir} if data_dir else {}),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "CUDA_VISIBLE_DEVICES": "",
         }

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers import reduction
 from towers.exchange import Exchange
 from towers.feed import Batch, Feed
 from towers.optimizer import Update
@@ -238,12 +239,14 @@ class _Steps:
 
     def _follow_statistics(self, group: Sequence[Tower]) -> list[tf.Operation]:
         """Moves the moving averages of batch norm towards the mean of the towers'."""
-        changes = []
+        changes, hosts = [], self.mode.placement.hosts
+        add = reduction.host_by_host([hosts[tower.index] for tower in group])
         for index, (rule, _) in enumerate(self.template.statistics):
             variable = self.mode.variables[rule.variable]
             with tf.name_scope("statistics"), tf.device(variable.device):
                 values = [tower.statistics[index] for tower in group]
-                value = tf.add_n(values) / len(values) if len(values) > 1 else values[0]
+                (total,) = add(values, [variable.device])
+                value = total / len(values) if len(values) > 1 else total
                 change = (variable.read_value() - value) * (1.0 - rule.momentum)
                 changes.append(variable.assign_sub(change, read_value=False))
         return changes

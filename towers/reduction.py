@@ -44,6 +44,30 @@ def at_first_destination(
     return [total] * len(destinations)
 
 
+def host_by_host(hosts: Sequence[str]) -> Reduce:
+    """Adds the shares of each host there, then the hosts' sums at the destination.
+
+    So one gradient per host crosses the network, not one per tower.
+
+    Args:
+      hosts: the CPU device beside each tower, or none if all are beside the same.
+    """
+    groups: dict[str, list[int]] = {}
+    for k, host in enumerate(hosts):
+        groups.setdefault(host, []).append(k)
+    if len(groups) < 2:
+        return at_first_destination
+
+    def reduce(shares, destinations):
+        sums = [
+            at_first_destination([shares[k] for k in ks], [host])[0]
+            for host, ks in groups.items()
+        ]
+        return at_first_destination(sums, destinations)
+
+    return reduce
+
+
 def _on_host(shares, devices, num_shards, hosts):
     """`pscpu`: all shares to the first tower's host and the sum back."""
     del num_shards
@@ -142,8 +166,8 @@ def mean(
       tower_gradients: [towers][variables], shares as `tower.Tower` has them.
       destinations: [variables][copies] devices.
       names: of the variables, for errors.
-      hosts: the CPU device beside each tower; sparse gradients are added on each
-        first.
+      hosts: the CPU device beside each tower; gradients are added on each first,
+        those that are dense unless `reduce_all` says how.
       reduce_all: for the dense gradients; added at each variable's first destination
         when None.
 
@@ -166,8 +190,12 @@ def mean(
             means[index] = [rows] * len(devices)
         elif shares[0] is not None:
             dense.append(index)
-    found = (reduce_all or each(at_first_destination))(
-        [precision.widen(by_variable[i], destinations[i]) for i in dense],
+    apart = reduce_all is None and len(set(hosts)) > 1
+    found = (reduce_all or each(host_by_host(hosts)))(
+        [
+            precision.widen(by_variable[i], hosts if apart else destinations[i])
+            for i in dense
+        ],
         [destinations[i] for i in dense],
     )
     for index, copies in zip(dense, found):

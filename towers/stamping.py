@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import precision
+from towers import precision, wire
 from towers import tower as tower_lib
 from towers.feed import Batch
 from towers.tower import Gradient, Task, Template, Tower
@@ -51,19 +51,19 @@ def stamp_towers(
         tf.TensorSpec(labels.shape, labels.dtype),
         create=variables.create,
     )
-    cast = precision.Casts()
+    cast, arrive = precision.Casts(), wire.Arrivals()
     sites = [
         Site(
             scope=f"{scope}_{index}",
             device=device,
             inputs={**batch._asdict(), "total_weight": total_weights[index]},
             reads={
-                name: cast(variables.read(name, index), dtype)
+                name: arrive(cast(variables.read(name, index), dtype), host)
                 for name, dtype in template.reads.items()
             },
         )
-        for index, (device, batch) in enumerate(
-            zip(variables.placement.towers, batches)
+        for index, (device, host, batch) in enumerate(
+            zip(variables.placement.towers, variables.placement.hosts, batches)
         )
     ]
     return template, stamp(template, sites)

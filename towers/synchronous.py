@@ -160,7 +160,7 @@ class ParameterServer(Mode):
                 self.exchange.gradients(towers),
                 [[self.variables[name].device] for name in names],
                 names=names,
-                hosts=self.placement.hosts,
+                hosts=[self.placement.hosts[tower.index] for tower in towers],
             )
         return [[copies[0] for copies in means]]
 
@@ -214,7 +214,7 @@ class Replicated(Mode):
                 self.exchange.gradients(towers),
                 [self.placement.towers] * len(names),
                 names=names,
-                hosts=self.placement.hosts,
+                hosts=[self.placement.hosts[tower.index] for tower in towers],
                 reduce_all=self.exchange.reduce_all(self.placement.hosts),
             )
         return [[copies[k] for copies in means] for k in range(len(towers))]
