@@ -42,6 +42,8 @@ class Arrivals:
 def transfers(metadata: v1.RunMetadata) -> dict[tuple[str, str], int]:
     """Bytes that crossed between tasks in a traced session call.
 
+    TensorFlow may miss a transfer that ends when the call does.
+
     Args:
       metadata: of a call with `RunOptions.FULL_TRACE`.
 
