@@ -213,6 +213,16 @@ _EXCHANGE = (
 )
 
 
+def _compact(given: _Given) -> Iterator[str]:
+    """Bits are saved where there are some to save."""
+    name = "compact_gradient_transfer"
+    if given.get(name) in ("true", "false") and "compute_dtype" not in given:
+        yield (
+            f"{_spell(given, name)}: needs 16 bits in --compute_dtype; to round "
+            f"float32 gradients on their way, name the dtype: --{name}=bfloat16"
+        )
+
+
 def _verified_exchange(given: _Given) -> Iterator[str]:
     """Without a replicated mode there is nothing to reduce."""
     modes = given.get("variable_update", ("replicated",))
@@ -259,6 +269,6 @@ def _task(given: _Given) -> Iterator[str]:
 
 
 _RULES = {
-    Config: (_learning_rate, _gpus, _evaluation, _cluster),
+    Config: (_learning_rate, _gpus, _compact, _evaluation, _cluster),
     VerifyConfig: (_learning_rate, _verified_exchange),
 }

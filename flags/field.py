@@ -97,6 +97,11 @@ class Flag:
     own: bool
 
     @property
+    def switch(self) -> bool:
+        """Whether it may stand without a value: one that is true or false, or more."""
+        return self.kind is bool or {"true", "false"} <= set(self.choices)
+
+    @property
     def kind_words(self) -> str:
         """What a value is, in words."""
         return _KIND_WORDS[self.kind][self.many]

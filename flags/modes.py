@@ -42,8 +42,10 @@ class Variables:
     )
     all_reduce_spec: str | None = field(
         None,
-        "how replicas' gradients are reduced: an algorithm (pscpu, psgpu, tree, xring "
-        "or rechd), as xring#2 in two shards, or by size in bytes as pscpu:32k:xring",
+        "how replicas' gradients are reduced: an algorithm (pscpu, psgpu, tree, xring, "
+        "rechd, hierarchical, nccl or collective), as xring#2 in two shards, as "
+        "nccl/xring inside a host and across hosts, or by size in bytes as "
+        "pscpu:32k:xring",
         unset="pscpu",
     )
     gradient_repacking: int = field(
@@ -58,6 +60,13 @@ class Variables:
     )
     agg_small_grads_max_group: int = field(
         10, "most small gradients to join in one", must=AT_LEAST_1
+    )
+    compact_gradient_transfer: str | None = field(
+        None,
+        "dtype in which gradients travel between devices, to be added in float32 where "
+        "they arrive: true is that of 16-bit compute, false is float32",
+        unset="as computed on the way to one copy, float32 between replicas",
+        choices=("true", "false", "bfloat16", "float16"),
     )
     sparse_to_dense_grads: bool = field(
         False, "make the sparse gradients of embeddings dense before they leave a tower"

@@ -187,6 +187,7 @@ ROWS = (
         "agg_small_grads_max_bytes",
         "; it packs all gradients already",
     ),
+    never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
 )
 

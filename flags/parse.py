@@ -99,6 +99,8 @@ def define(
         absl_flags.DEFINE(
             parser, flag.name, flag.default, text, flag_values=flag_values
         )
+        # --flag is --flag=true, and --noflag is --flag=false.
+        flag_values[flag.name].boolean = flag.switch
     return flag_values
 
 
@@ -136,7 +138,7 @@ def help_text(
     for section in dataclasses.fields(kind):
         lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
         for flag in field.flags_of(section.name, section.type):
-            left = f"--[no]{flag.name}" if flag.kind is bool else f"--{flag.name}"
+            left = f"--[no]{flag.name}" if flag.switch else f"--{flag.name}"
             lines += _columns(left, _describe(flag, choices, kind), width)
     if full:
         lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]

@@ -20,7 +20,8 @@ SWITCHES: Mapping[str, str] = {
     "accuracy is counted in the graph, so leave it out",
     # Devices.
     "use_numa_affinity": "start the program under numactl -N 0 -m 0 instead",
-    "hierarchical_copy": "use --variable_update=replicated --all_reduce_spec=tree",
+    "hierarchical_copy": "use --variable_update=replicated "
+    "--all_reduce_spec=hierarchical, which takes any number of towers",
     "use_unified_memory": "export TF_FORCE_UNIFIED_MEMORY=1 instead",
     "timestamped_allocator": "is for RDMA transports, which TensorFlow 2 does not "
     "have; leave it out",
@@ -61,7 +62,6 @@ SWITCHES: Mapping[str, str] = {
     "use_fp16": "comes with 16-bit compute, beside --compute_dtype",
     "fp16_vars": "variables stay float32 at every compute precision; leave it out",
     "fp16_enable_auto_loss_scale": "comes with 16-bit compute",
-    "compact_gradient_transfer": "comes with the reductions",
     # Output.
     "use_chrome_trace_format": "--trace_file is always a Chrome trace; leave it out",
     "ml_perf_compliance_logging": "use --benchmark_log_dir, which logs JSON lines",
@@ -84,7 +84,9 @@ SETTINGS: Mapping[str, str] = {
     "gpu_thread_mode": "export TF_GPU_THREAD_MODE=global, gpu_private or gpu_shared "
     "instead",
     "per_gpu_thread_count": "export TF_GPU_THREAD_COUNT instead",
-    "network_topology": "is for --hierarchical_copy, and comes with the reductions",
+    "network_topology": "is for --hierarchical_copy; leave it out, as "
+    "--all_reduce_spec=hierarchical takes the towers of each host, or each half of one "
+    "host's, as a group",
     "gpu_kt_max_interval": "is for --timestamped_allocator; leave it out",
     "gpu_kt_max_bytes": "is for --timestamped_allocator; leave it out",
     "gpu_kt_max_pending": "is for --timestamped_allocator; leave it out",
@@ -112,7 +114,8 @@ SETTINGS: Mapping[str, str] = {
     "fp16_loss_scale": "comes with 16-bit compute",
     "fp16_inc_loss_scale_every_n": "comes with 16-bit compute",
     # Gradient aggregation and distribution.
-    "allreduce_merge_scope": "use --agg_small_grads_max_bytes and "
+    "allreduce_merge_scope": "is for the ScopedAllocator, one of TensorFlow's graph "
+    "optimizers, which are off; join gradients by --agg_small_grads_max_bytes and "
     "--agg_small_grads_max_group",
     "server_protocol": "tasks speak gRPC; leave it out",
     "horovod_device": "one client drives all towers, without Horovod; use --num_gpus",

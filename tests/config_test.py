@@ -188,6 +188,13 @@ class CheckTest(parameterized.TestCase):
             "--max_ckpts_to_keep=1: needs --train_dir",
         ),
         (
+            "16 bits of nothing",
+            {"compact_gradient_transfer": "true"},
+            "--compact_gradient_transfer=true: needs 16 bits in --compute_dtype; to "
+            "round float32 gradients on their way, name the dtype: "
+            "--compact_gradient_transfer=bfloat16",
+        ),
+        (
             "packs of one copy",
             {"gradient_repacking": 2},
             "--gradient_repacking=2: needs --variable_update=replicated or "

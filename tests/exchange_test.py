@@ -20,6 +20,7 @@ class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
         ({"all_reduce_spec": "xring"},),
         ({"gradient_repacking": 2},),
         ({"small_bytes": 64, "small_group": 2},),
+        ({"transfer": tf.bfloat16},),
     )
     def test_every_setting_adds_the_shares(self, settings):
         with tf.Graph().as_default():

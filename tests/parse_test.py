@@ -88,6 +88,19 @@ class ParseTest(parameterized.TestCase):
         settings = settings or {"device": "cpu", "data_format": "NHWC"}
         self.assertEqual(parsed(*arguments), config.make(**settings))
 
+    @parameterized.parameters(
+        ("--{}", "true"),
+        ("--no{}", "false"),
+        ("--{}=True", "true"),
+        ("--{}=FALSE", "false"),
+        ("--{}=float16", "float16"),
+    )
+    def test_a_switch_may_have_more_than_two_positions(self, typed, wanted):
+        typed = typed.format("compact_gradient_transfer")
+        made = parsed(typed, "--compute_dtype=bfloat16", "--nodistortions")
+        self.assertEqual(made.variables.compact_gradient_transfer, wanted)
+        self.assertIs(made.data.distortions, False)
+
     def test_every_flag_reads_a_value_that_it_admits(self):
         flag_values = parse.define({})
         for flag in config.all_flags().values():
@@ -284,7 +297,7 @@ class HelpTest(parameterized.TestCase):
     def test_every_flag_is_there_once_in_its_section(self):
         text = parse.help_text(CHOICES)
         for flag in config.all_flags().values():
-            name = f"  --[no]{flag.name}" if flag.kind is bool else f"  --{flag.name}"
+            name = f"  --[no]{flag.name}" if flag.switch else f"  --{flag.name}"
             lines = [f"{line} " for line in text.splitlines()]
             found = [line for line in lines if line.startswith(f"{name} ")]
             self.assertLen(found, 1, flag.name)

@@ -221,6 +221,19 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual(found.options.exchange, Exchange("pscpu:2k:xring", 0, 64, 3))
         [error] = self._errors(variable_update="replicated", all_reduce_spec="pscpux")
         self.assertStartsWith(error, "--all_reduce_spec=pscpux: ")
+        [error] = self._errors(variable_update="replicated", all_reduce_spec="nccl")
+        self.assertStartsWith(error, "--all_reduce_spec=nccl: nccl runs on GPU devices")
+
+    def test_transfer_of_gradients(self):
+        for asked, computed, wanted in (
+            (None, "bfloat16", None),
+            ("true", "bfloat16", tf.bfloat16),
+            ("false", "bfloat16", tf.float32),
+            ("float16", "float32", tf.float16),
+            ("bfloat16", "float32", tf.bfloat16),
+        ):
+            found = self._make(compact_gradient_transfer=asked, compute_dtype=computed)
+            self.assertEqual(found.options.exchange.transfer, wanted)
 
     # What cannot be had.
 

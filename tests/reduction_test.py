@@ -4,13 +4,14 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import reduction
+from towers import placement, reduction
+from towers.transfer import Wire
 
 v1 = tf.compat.v1
 
 
 def _run(tensors, num_devices=8):
-    config = v1.ConfigProto(device_count={"CPU": num_devices})
+    config = placement.session_config(placement.local(num_devices, kind="cpu"))
     with v1.Session(config=config) as session:
         return session.run(tensors)
 
@@ -18,16 +19,23 @@ def _run(tensors, num_devices=8):
 class ReductionTest(parameterized.TestCase):
     @parameterized.product(
         text=(
-            *reduction.REDUCTIONS,
+            *reduction.usable("cpu"),
             "xring#2",
+            "hierarchical#3",
+            "collective#2",
+            "pscpu#2",
             "pscpu/pscpu",
+            "pscpu#2/pscpu#2",
             "tree/xring",
+            "collective/rechd",
+            "collective/hierarchical",
             "pscpu:24:rechd#2",
             "pscpu:8:tree:64:xring",
         ),
-        num_towers=(1, 2, 3, 4, 8),
+        num_towers=(1, 2, 3, 8),
+        wire=(tf.float32, tf.bfloat16),
     )
-    def test_every_spec_gives_the_mean_on_every_device(self, text, num_towers):
+    def test_every_spec_gives_the_mean_on_every_device(self, text, num_towers, wire):
         rng = np.random.default_rng(num_towers)
         values = rng.integers(-8, 8, (num_towers, 5, 3)).astype(np.float32)
         devices = [f"/device:CPU:{i}" for i in range(num_towers)]
@@ -39,15 +47,106 @@ class ReductionTest(parameterized.TestCase):
             for device, value in zip(devices, values):
                 with tf.device(device):
                     shares.append([tf.constant(value), tf.constant(value[0])])
-            reduce = reduction.from_spec(text, hosts)
+            reduce = reduction.from_spec(text, hosts, Wire(wire))
             means = reduction.mean(
-                shares, [devices, devices], reduce_all=reduction.each(reduce)
+                shares,
+                [devices, devices],
+                reduce_all=reduction.in_float32(reduction.each(reduce)),
             )
             self.assertLen(means[1], num_towers)
             found = _run(means)
         for copies, wanted in zip(found, (values.sum(0), values[:, 0].sum(0))):
             for copy in copies:
                 np.testing.assert_array_equal(copy, wanted)
+
+    @parameterized.parameters(*reduction.usable("cpu"), "tree/xring")
+    def test_copies_are_bit_equal_and_repeat(self, text):
+        rng = np.random.default_rng(5)
+        values = rng.normal(size=(4, 1001)).astype("f4")
+        devices = [f"/device:CPU:{i}" for i in range(4)]
+        for wire, ulp in ((tf.float32, 2.0**-24), (tf.float16, 2.0**-11)):
+            with tf.Graph().as_default():
+                shares = []
+                for device, value in zip(devices, values):
+                    with tf.device(device):
+                        shares.append(tf.constant(value))
+                hosts = [devices[0]] * 2 + [devices[2]] * 2
+                reduce = reduction.from_spec(text, hosts, Wire(wire))
+                sums = reduce(shares, devices)
+                found = np.concatenate([_run(sums) for _ in range(5)])
+            self.assertLen(np.unique(found, axis=0), 1)
+            bound = 5 * ulp * np.abs(values).sum(0)
+            self.assertTrue(np.all(np.abs(found[0] - values.sum(0)) <= bound))
+
+    @parameterized.parameters(
+        ("pscpu/pscpu", 1),
+        ("hierarchical", 1),
+        ("tree/xring#2", 1),
+        ("nccl/rechd", 1),
+        ("collective/psgpu", 1),
+    )
+    def test_a_tensor_crosses_the_network_once_each_way(self, text, times):
+        """Two hosts of three towers: what comes to a host is one tensor's bytes."""
+        size = 60
+        towers = [f"/job:worker/task:{k // 3}/device:GPU:{k % 3}" for k in range(6)]
+        hosts = [f"/job:worker/task:{k // 3}/device:CPU:0" for k in range(6)]
+        with tf.Graph().as_default() as graph:
+            shares = []
+            for tower in towers:
+                with tf.device(tower):
+                    shares.append(tf.ones([size]))
+            reduction.from_spec(text, hosts)(shares, towers)
+            received = _crossing(graph)
+        self.assertEqual(received, dict.fromkeys(received, times * 4 * size))
+        self.assertNotEmpty(received)
+
+    @parameterized.parameters((None, 4), (tf.bfloat16, 2))
+    def test_a_servers_gradient_is_added_on_each_host_first(self, dtype, num_bytes):
+        ps = "/job:ps/task:0/device:CPU:0"
+        towers = [f"/job:worker/task:{k // 3}/device:GPU:{k % 3}" for k in range(6)]
+        hosts = [f"/job:worker/task:{k // 3}/device:CPU:0" for k in range(6)]
+        with tf.Graph().as_default() as graph:
+            shares = []
+            for tower in towers:
+                with tf.device(tower):
+                    shares.append([tf.cast(tf.ones([60]), tf.bfloat16)])
+            [[mean]] = reduction.mean(shares, [[ps]], hosts=hosts, dtype=dtype)
+            self.assertEqual((mean.device, mean.dtype), (ps, tf.float32))
+            self.assertEqual(_crossing(graph), {"ps/0": 2 * num_bytes * 60})
+            # From a tower to its host it is the 16 bits of its compute.
+            to_hosts = {
+                tensor.dtype
+                for op in graph.get_operations()
+                for tensor in op.inputs
+                if op.device in hosts and tensor.device in towers
+            }
+            self.assertEqual(to_hosts, {tf.bfloat16})
+
+    @parameterized.parameters(
+        (None, tf.bfloat16, tf.bfloat16),
+        (None, tf.float32, tf.float32),
+        (tf.float32, tf.bfloat16, tf.float32),
+        (tf.float16, tf.float32, tf.float16),
+    )
+    def test_gradients_travel_in_the_dtype_asked_for(self, dtype, computed, travels):
+        values = np.random.default_rng(0).normal(size=(2, 30)).astype("f4")
+        values = values.astype(computed.as_numpy_dtype)
+        with tf.Graph().as_default() as graph:
+            shares = []
+            for k in (1, 2):
+                with tf.device(f"/device:CPU:{k}"):
+                    shares.append([tf.constant(values[k - 1])])
+            [[mean]] = reduction.mean(shares, [["/device:CPU:0"]], dtype=dtype)
+            arriving = {
+                tensor.dtype
+                for op in graph.get_operations()
+                for tensor in op.inputs
+                if op.device == "/device:CPU:0" and tensor.device != op.device
+            }
+            self.assertEqual(arriving, {travels})
+            found = _run(mean)
+        wanted = values.astype(travels.as_numpy_dtype).astype("f4").sum(0)
+        np.testing.assert_array_equal(found, wanted)
 
     def test_by_default_each_mean_is_formed_where_its_variable_lies(self):
         with tf.Graph().as_default():
@@ -88,6 +187,49 @@ class ReductionTest(parameterized.TestCase):
             "and a missing one in tower 1, 3; 'c' has a missing gradient in tower 0 "
             "and a sparse one in tower 1, 3; all towers must compute the same",
         )
+
+
+def _crossing(graph: tf.Graph) -> dict[str, int]:
+    """Bytes that come to each task from others."""
+    received: dict[str, int] = {}
+    seen = set()
+    for op in graph.get_operations():
+        for tensor in op.inputs:
+            here, there = (tf.DeviceSpec.from_string(x.device) for x in (op, tensor))
+            task = f"{here.job}/{here.task}"
+            if (here.job, here.task) == (there.job, there.task) or not tensor.device:
+                continue
+            if (tensor.name, op.device) not in seen:
+                seen.add((tensor.name, op.device))
+                size = tensor.shape.num_elements() * tensor.dtype.size
+                received[task] = received.get(task, 0) + size
+    return received
+
+
+class CheckTest(parameterized.TestCase):
+    @parameterized.parameters(
+        "nccl", "nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu", "psgpu#4"
+    )
+    def test_names_of_tf_cnn_benchmarks_are_legal_on_gpus(self, text):
+        reduction.check(text, kind="gpu", hosts=["h"] * 4)
+
+    @parameterized.parameters(
+        ("nccl", "cpu", 1, "nccl runs on GPU devices only, and the towers are on CPU "),
+        ("pscpu:1k:nccl#2", "cpu", 1, "nccl runs on GPU devices only"),
+        ("nccl/pscpu", "cpu", 2, "nccl runs on GPU devices only"),
+        ("nccl", "gpu", 2, "nccl works inside a host, .* are on 2; write nccl/xring"),
+        ("pscpu/nccl", "gpu", 2, "at character 7, nccl works inside a host only"),
+        ("none", "gpu", 1, "at character 1, 'none' is no algorithm"),
+    )
+    def test_what_devices_cannot_do_is_refused(self, text, kind, num_hosts, reason):
+        with self.assertRaisesRegex(
+            ValueError, f"^--all_reduce_spec={text}: .*{reason}"
+        ):
+            reduction.check(text, kind=kind, hosts=["a", "b"][:num_hosts] * 2)
+
+    def test_what_any_device_has(self):
+        self.assertNotIn("nccl", reduction.usable("cpu"))
+        self.assertEqual(reduction.usable("gpu"), list(reduction.REDUCTIONS))
 
 
 if __name__ == "__main__":

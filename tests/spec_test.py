@@ -1,5 +1,8 @@
 """The grammar of --all_reduce_spec: what it means, where it is wrong."""
 
+import random
+import re
+
 from absl.testing import absltest, parameterized
 
 from towers import spec
@@ -41,10 +44,78 @@ class SpecTest(parameterized.TestCase):
         ("nccl/xring/tree", 1, "two levels"),
         ("nccl/x", 6, "no algorithm"),
         ("tree:4k:xring:4k:pscpu", 15, "grow"),
+        ("xring#65", 7, "from 1 to 64"),
+        ("xring#999999999", 7, "from 1 to 64"),
+        ("xring#", 7, "shards"),
+        ("xring##2", 7, "shards"),
+        ("xring#٣", 7, "shards"),
+        ("pscpu:٣:xring", 7, "no size"),
+        ("pscpu:9999999999999999999:xring", 7, "no size"),
+        ("pscpu:-1:xring", 7, "no size"),
+        ("pscpu::xring", 7, "no size"),
+        (" pscpu", 1, "no algorithm"),
+        ("xring/nccl", 7, "inside a host only"),
+        ("pscpu:1k:tree/nccl#2", 15, "inside a host only"),
     )
     def test_errors_give_the_position(self, text, character, reason):
         with self.assertRaisesRegex(ValueError, f"character {character}, .*{reason}"):
-            spec.parse(text, _NAMES)
+            spec.parse(text, _NAMES, inside_hosts=["nccl"])
+
+    def test_an_error_stays_on_one_line(self):
+        with self.assertRaises(ValueError) as caught:
+            spec.parse("xring\nxring", _NAMES)
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_what_is_spelled_is_read_back(self):
+        for seed in range(300):
+            ranges = _random_spec(random.Random(seed))
+            self.assertEqual(spec.parse(_spell(ranges), _NAMES), ranges)
+
+    def test_whatever_is_typed_is_read_or_refused_with_a_position(self):
+        """All prefixes of right specs, these with a letter changed, and plain noise."""
+        read = 0
+        for seed in range(100):
+            draw = random.Random(seed)
+            text = _spell(_random_spec(draw))
+            place = draw.randrange(len(text))
+            texts = [text[:n] for n in range(len(text))]
+            texts += [text[:place] + draw.choice(_LETTERS) + text[place + 1 :]]
+            texts += ["".join(draw.choices(_LETTERS, k=draw.randrange(12)))]
+            for typed in texts:
+                try:
+                    found = spec.parse(typed, _NAMES)
+                except ValueError as error:
+                    says = re.match(_ERROR, str(error), re.DOTALL)
+                    self.assertIsNotNone(says, str(error))
+                    self.assertBetween(int(says[1]), 1, len(typed) + 1, typed)
+                else:
+                    self.assertEqual(spec.parse(_spell(found), _NAMES), found, typed)
+                    read += 1
+        self.assertGreater(read, 100)
+
+
+_LETTERS = "abcdegnprsux0123456789kKMGT:/#- \n\0\u0663"
+_ERROR = r"--all_reduce_spec=.*: at character (\d+), .+"
+
+
+def _random_spec(draw: random.Random) -> list[spec.Range]:
+    limits = sorted(draw.sample(range(2**41), draw.randrange(4)))
+
+    def algorithm():
+        return _A(draw.choice(_NAMES), draw.choice([1, 2, 7, spec.MAX_SHARDS]))
+
+    return [
+        spec.Range(limit, algorithm(), draw.choice([None, algorithm()]))
+        for limit in [*limits, None]
+    ]
+
+
+def _spell(ranges: list[spec.Range]) -> str:
+    words = []
+    for limit, *levels in ranges:
+        levels = [f"{a.name}#{a.shards}" for a in levels if a]
+        words += ["/".join(levels)] + ([] if limit is None else [str(limit)])
+    return ":".join(words)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,26 @@ def _trained(mode: str, *, steps: int = 6, towers: int = 4, **options):
 
 
 class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("pscpu", "xring", "tree#2", "psgpu", "rechd")
-    def test_replicas_stay_bit_equal_slots_too(self, spec):
-        made = _trained("replicated", exchange=dict(all_reduce_spec=spec))
+    @parameterized.parameters(
+        ("pscpu", None),
+        ("xring", None),
+        ("tree#2", None),
+        ("psgpu", None),
+        ("rechd", None),
+        ("hierarchical", None),
+        ("collective", None),
+        ("pscpu", tf.bfloat16),
+        ("xring#2", tf.bfloat16),
+        ("hierarchical", tf.float16),
+        ("collective", tf.bfloat16),
+    )
+    def test_replicas_stay_bit_equal_slots_too(self, spec, transfer):
+        exchange = dict(all_reduce_spec=spec, transfer=transfer)
+        made = _trained("replicated", exchange=exchange)
+        one = _trained("parameter_server").values()
+        off = trainer.difference(one, made.values())
+        self.assertLess(off, 1e-5 if transfer is None else 0.02)
+        self.assertEqual(off > 1e-5, transfer is not None)  # it was rounded
         replicas = made.session.run(made.train.mode.replicas())
         self.assertLen(replicas, 8)  # four variables and their momentum
         for name, copies in replicas.items():
@@ -88,6 +105,17 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             found = [mode.variables[name].device for name in "abcde"]
         wanted = [devices[i] for i in (0, 1, 2, 1, 2)]
         self.assertEqual(found, wanted)
+
+    @parameterized.parameters("parameter_server", "replicated")
+    def test_gradients_of_16_bits_travel_to_one_copy_without_loss(self, mode):
+        options = dict(dtype=tf.bfloat16, steps=3)
+        plain = _trained(mode, **options).values()
+        for dtype in (tf.bfloat16, tf.float32):
+            made = _trained(mode, exchange=dict(transfer=dtype), **options).values()
+            rounds = mode == "replicated" and dtype == tf.bfloat16  # the sum
+            off = trainer.difference(plain, made)
+            self.assertEqual(off > 0.0, rounds)
+            self.assertLess(off, 0.05)
 
     def test_one_copy_has_nothing_to_reduce_over_a_ring(self):
         with (

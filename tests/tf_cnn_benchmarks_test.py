@@ -51,6 +51,7 @@ TAKEN_SWITCHES = (
     "print_training_accuracy",
     "distortions",
     "allow_growth",
+    "compact_gradient_transfer",
     "sparse_to_dense_grads",
     "xla",
     "xla_compile",
@@ -89,7 +90,7 @@ class RefusedTest(absltest.TestCase):
         )
 
     def test_the_switches_among_the_taken_are_switches(self):
-        switches = [n for n in THEIRS if n in OURS and OURS[n].kind is bool]
+        switches = [n for n in THEIRS if n in OURS and OURS[n].switch]
         self.assertCountEqual(switches, TAKEN_SWITCHES)
 
     def test_the_sentence_says_what_to_do(self):

@@ -28,7 +28,7 @@ from towers import placement as placement_lib
 from towers.exchange import Exchange
 from towers.feed import Feed
 from towers.optimizer import Update
-from towers.reduction import REDUCTIONS
+from towers.reduction import usable
 from towers.variable_update import VARIABLE_UPDATES
 from towers.verdict import PER_TOWER, Case, Difference, Outcome, distance
 
@@ -37,8 +37,9 @@ v1 = tf.compat.v1
 Modes = Mapping[str, Callable[..., Any]]
 Values = dict[str, np.ndarray]
 
-# Every algorithm, one that works in shards, and one that is chosen by size in bytes.
-SPECS = (*REDUCTIONS, "xring#2", "pscpu:1k:xring")
+# Every algorithm that any device has, one that works in shards, and one that is chosen
+# by size in bytes.
+SPECS = (*usable("cpu"), "xring#2", "pscpu:1k:xring")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from towers import packing, reduction, sparse
 from towers.tower import Gradient, Tower
+from towers.transfer import Wire
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Exchange:
       small_bytes: gradients up to this size are reduced in groups.
       small_group: most gradients in one group.
       sparse_to_dense: sparse gradients become dense ones on their tower.
+      transfer: dtype in which gradients travel, see `transfer`; None for that of the
+        tower's compute on the way to one copy, and for float32 between replicas.
       max_staleness: None, or the most updates that others may apply between a tower's
         reading and its writing.
       staleness_lr: whether an update's learning rate is divided by its staleness.
@@ -29,6 +32,7 @@ class Exchange:
     small_bytes: int = 0
     small_group: int = 10
     sparse_to_dense: bool = False
+    transfer: tf.DType | None = None
     max_staleness: int | None = None
     staleness_lr: bool = False
 
@@ -58,12 +62,15 @@ class Exchange:
 
     def reduce_all(self, hosts: Sequence[str]) -> reduction.ReduceAll:
         """The reduction of all gradients that these settings describe."""
-        reduce = reduction.from_spec(self.all_reduce_spec, hosts)
+        wire = Wire(self.transfer or tf.float32)
+        reduce = reduction.from_spec(self.all_reduce_spec, hosts, wire)
         if self.gradient_repacking:
-            return packing.equal(self.gradient_repacking, reduce)
-        if self.small_bytes:
-            return packing.small(self.small_bytes, self.small_group, reduce)
-        return reduction.each(reduce)
+            reduce_all = packing.equal(self.gradient_repacking, reduce)
+        elif self.small_bytes:
+            reduce_all = packing.small(self.small_bytes, self.small_group, reduce)
+        else:
+            reduce_all = reduction.each(reduce)
+        return reduction.in_float32(reduce_all)
 
 
 DEFAULT = Exchange()

@@ -8,12 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import folders, graph, inputs, placement, spec
+from towers import folders, graph, inputs, placement, reduction
 from towers.cluster import Cluster
 from towers.exchange import Exchange
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
 from towers.precision import COMPUTE_DTYPES
-from towers.reduction import REDUCTIONS
 from towers.variable_update import VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
@@ -95,7 +94,7 @@ def make(
     found = _Found()
     model = found.get(lambda: get_model(config.model.model))
     where = found.get(lambda: _placement(config.devices, config.variables, cluster))
-    exchange = found.get(lambda: _exchange(config.variables))
+    exchange = where and found.get(lambda: _exchange(config, where))
     sources = model and found.get(lambda: _sources(config, model))
     if model:
         found.get(lambda: _check_images(config, model))
@@ -213,8 +212,9 @@ def _towers_per_step(variable_update: str, num_towers: int) -> int:
     return num_towers if VARIABLE_UPDATES[variable_update].together else 1
 
 
-def _exchange(flags) -> Exchange:
-    """What the mode leaves to choose; checks the spec's grammar."""
+def _exchange(config, where: placement.Placement) -> Exchange:
+    """What the mode leaves to choose; checks the spec against the devices."""
+    flags = config.variables
     exchange = Exchange(
         all_reduce_spec=flags.all_reduce_spec or Exchange.all_reduce_spec,
         gradient_repacking=flags.gradient_repacking,
@@ -223,9 +223,18 @@ def _exchange(flags) -> Exchange:
         sparse_to_dense=flags.sparse_to_dense_grads,
         max_staleness=flags.max_staleness,
         staleness_lr=flags.staleness_lr,
+        transfer=_transfer(flags, config.model.compute_dtype),
     )
-    spec.parse(exchange.all_reduce_spec, REDUCTIONS)
+    reduction.check(exchange.all_reduce_spec, kind=where.kind, hosts=where.hosts)
     return exchange
+
+
+def _transfer(flags, compute_dtype: str) -> tf.DType | None:
+    """The dtype that gradients travel in."""
+    asked = flags.compact_gradient_transfer
+    if asked is None:
+        return None
+    return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(asked, asked))
 
 
 def _data_format(asked: str | None, kind: str) -> str:

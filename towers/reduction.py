@@ -5,7 +5,7 @@ joined batch is the plain sum of what the towers deliver: no algorithm here divi
 and none can turn a mean into a sum or back.
 
     reduce = from_spec("pscpu:32k:xring", hosts)
-    mean(tower_gradients, destinations, reduce_all=each(reduce))
+    mean(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
 
 A reduction works on one tensor at a time,
 
@@ -14,15 +14,32 @@ A reduction works on one tensor at a time,
 with `shares[k]` the gradient from tower k, on its device, and `destinations` the
 devices where the mean is wanted.  `mean` handles `None` and `IndexedSlices` once, for
 all of them; `packing` wraps `each` of any.
+
+| name         | how the towers' float32 gradients are added                          |
+|--------------|----------------------------------------------------------------------|
+| pscpu        | on the CPU beside the first tower; shards on the hosts' CPUs in turn |
+| psgpu        | on a tower's device; shards on the towers' devices in turn           |
+| tree         | in pairs up to a root and down again                                 |
+| xring        | along a ring, in as many chunks as there are towers                  |
+| rechd        | by recursive halving, then doubling                                  |
+| hierarchical | on the first tower of each host, by xring across the hosts, and down |
+| nccl         | by NCCL, on GPUs, inside a host                                      |
+| collective   | inside a host by TensorFlow's collective operations: NCCL or a ring  |
+
+`a/b` is a inside each host, then b across the hosts; so is hierarchical in general.
+With one host, a/b is a; hierarchical then takes the first and the second half of the
+towers for two hosts, if they are four or more.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers import all_reduce, precision, sparse, spec
+from towers import addition, all_reduce, collective, precision, sparse, spec
 from towers.tower import Gradient
+from towers.transfer import WIDE, Wire
 
 Shares = Sequence[tf.Tensor]  # one gradient, of each tower
 Devices = Sequence[str]
@@ -31,116 +48,238 @@ Reduce = Callable[[Shares, Devices], list[tf.Tensor]]
 ReduceAll = Callable[[Sequence[Shares], Sequence[Devices]], list[list[tf.Tensor]]]
 
 
-def at_first_destination(
-    shares: Sequence[tf.Tensor], destinations: Sequence[str]
-) -> list[tf.Tensor]:
-    """Adds all shares on the first destination, in tower order.
+class Row(NamedTuple):
+    """An algorithm, and what it needs.
 
-    One `AddN`: it runs at memory speed, and chains, trees and stacks of the same
-    tensors were measured slower.
+    Attributes:
+      run: (shares, devices, num_shards=, hosts=, wire=) -> one tensor per device; the
+        shares are float32.
+      device: the kind of device that it needs, or "" for any.
+      one_host: whether all its devices must be of one host.
     """
-    with tf.device(destinations[0]):
-        total = tf.add_n(list(shares)) if len(shares) > 1 else tf.identity(shares[0])
-    return [total] * len(destinations)
+
+    run: Callable[..., list[tf.Tensor]]
+    device: str = ""
+    one_host: bool = False
 
 
-def host_by_host(hosts: Sequence[str]) -> Reduce:
-    """Adds the shares of each host there, then the hosts' sums at the destination.
-
-    So one gradient per host crosses the network, not one per tower.
-
-    Args:
-      hosts: the CPU device beside each tower, or none if all are beside the same.
-    """
-    groups: dict[str, list[int]] = {}
-    for k, host in enumerate(hosts):
-        groups.setdefault(host, []).append(k)
-    if len(groups) < 2:
-        return at_first_destination
-
-    def reduce(shares, destinations):
-        sums = [
-            at_first_destination([shares[k] for k in ks], [host])[0]
-            for host, ks in groups.items()
-        ]
-        return at_first_destination(sums, destinations)
-
-    return reduce
-
-
-def _on_host(shares, devices, num_shards, hosts):
-    """`pscpu`: all shares to the first tower's host and the sum back."""
-    del num_shards
-    with tf.device(hosts[0]):
-        total = tf.add_n(list(shares)) if len(shares) > 1 else tf.identity(shares[0])
-    return [total] * len(devices)
-
-
-def _dataflow(algorithm: all_reduce.Algorithm):
-    def run(shares, devices, num_shards, hosts):
+def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> Row:
+    def run(shares, devices, *, num_shards, hosts, wire):
         del hosts
-        return algorithm(shares, devices, num_shards)
+        return algorithm(shares, devices, num_shards, wire, **fixed)
 
-    return run
+    return Row(run)
 
 
-# name -> (shares, devices, shards, hosts) -> one tensor per device.  A new algorithm is
-# one function and one row.
-REDUCTIONS: dict[str, Callable[..., list[tf.Tensor]]] = {
-    "pscpu": _on_host,
+def _on_host(shares, devices, *, num_shards, hosts, wire):
+    """`pscpu`: to the first tower's host and back; shards to the hosts in turn."""
+    places = list(dict.fromkeys(hosts))
+
+    def one(pieces, shard, num_shards):
+        del num_shards
+        return all_reduce.at_one(pieces, devices, places[shard % len(places)], wire)
+
+    if num_shards == 1:  # as it is: flattening and cutting would cost copies
+        return one(shares, 0, 1)
+    return all_reduce.sharded(one, shares, devices, num_shards)
+
+
+def _hierarchical(shares, devices, *, num_shards, hosts, wire):
+    """On one tower of each host first, then across the hosts, then down."""
+    groups = _by_host(hosts)
+    if len(groups) == 1 and len(shares) >= 4:
+        ks, half = range(len(shares)), len(shares) // 2
+        groups = [list(ks[:half]), list(ks[half:])]
+    across = functools.partial(all_reduce.ring, num_shards=num_shards, wire=wire)
+    return _in_groups(
+        shares,
+        devices,
+        groups,
+        within=lambda s, d, ks: all_reduce.at_one(s, d, d[0], wire),
+        across=lambda s, d, ks: across(s, d),
+        wire=wire,
+    )
+
+
+# name -> algorithm.  A new one is one function and one row.
+REDUCTIONS: dict[str, Row] = {
+    "pscpu": Row(_on_host),
     "psgpu": _dataflow(all_reduce.to_one),
     "tree": _dataflow(all_reduce.tree),
     "xring": _dataflow(all_reduce.ring),
     "rechd": _dataflow(all_reduce.halving_doubling),
+    "hierarchical": Row(_hierarchical),
+    "nccl": _dataflow(collective.reduce, hint="nccl")._replace(
+        device="gpu", one_host=True
+    ),
+    "collective": _dataflow(collective.reduce, hint="auto")._replace(one_host=True),
 }
 
 
-def from_spec(text: str, hosts: Sequence[str]) -> Reduce:
-    """The reduction that an `--all_reduce_spec` describes.
+def usable(kind: str) -> list[str]:
+    """The names of the algorithms for towers on that kind of device: cpu or gpu."""
+    return [name for name, row in REDUCTIONS.items() if row.device in ("", kind)]
+
+
+def parse(text: str) -> list[spec.Range]:
+    """Reads an `--all_reduce_spec`.
+
+    Raises:
+      ValueError: it is none; the sentence gives the position.
+    """
+    inside = [name for name, row in REDUCTIONS.items() if row.one_host]
+    return spec.parse(text, REDUCTIONS, inside_hosts=inside)
+
+
+def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
+    """Refuses what the towers' devices cannot do.
+
+    Args:
+      text: an `--all_reduce_spec`.
+      kind: of the towers' devices, cpu or gpu.
+      hosts: the CPU device beside each tower.
+
+    Raises:
+      ValueError: it is no spec, or not one for these devices.
+    """
+    for chosen in parse(text):
+        for algorithm in (chosen.within, chosen.across or chosen.within):
+            row = REDUCTIONS[algorithm.name]
+            if row.device not in ("", kind):
+                raise ValueError(
+                    f"--all_reduce_spec={text}: {algorithm.name} runs on "
+                    f"{row.device.upper()} devices only, and the towers are on "
+                    f"{kind.upper()} devices; choose from {', '.join(usable(kind))}"
+                )
+        if REDUCTIONS[chosen.within.name].one_host and not chosen.across:
+            if len(set(hosts)) > 1:
+                name = chosen.within.name
+                raise ValueError(
+                    f"--all_reduce_spec={text}: {name} works inside a host, and the "
+                    f"towers are on {len(set(hosts))}; write {name}/xring"
+                )
+
+
+def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:
+    """The reduction of float32 shares that an `--all_reduce_spec` describes.
 
     Args:
       text: in the grammar of `spec`.
       hosts: the CPU device beside each tower.
+      wire: how shares and sums travel.
 
     Raises:
       ValueError: the text is no spec; the sentence gives the position.
     """
-    ranges = spec.parse(text, REDUCTIONS)
+    ranges = parse(text)
 
     def reduce(shares, destinations):
         num_bytes = shares[0].shape.num_elements() * shares[0].dtype.size
         chosen = next(r for r in ranges if r.limit is None or num_bytes <= r.limit)
-        return _two_level(chosen, shares, destinations, hosts)
+        return _two_level(chosen, shares, destinations, hosts=hosts, wire=wire)
 
     return reduce
 
 
-def _two_level(chosen: spec.Range, shares, devices, hosts) -> list[tf.Tensor]:
-    """Inside each host first, then across the hosts, then down to every tower."""
-    within = functools.partial(
-        REDUCTIONS[chosen.within.name], num_shards=chosen.within.shards
-    )
+def _two_level(chosen: spec.Range, shares, devices, *, hosts, wire: Wire):
+    """What a range of a spec says, on one level or on two."""
+
+    def level(algorithm: spec.Algorithm):
+        def run(shares, devices, ks):
+            return REDUCTIONS[algorithm.name].run(
+                shares,
+                devices,
+                num_shards=algorithm.shards,
+                hosts=[hosts[k] for k in ks],
+                wire=wire,
+            )
+
+        return run
+
     if chosen.across is None:
-        return within(shares, devices, hosts=hosts)
+        return level(chosen.within)(shares, devices, range(len(shares)))
+    return _in_groups(
+        shares,
+        devices,
+        _by_host(hosts),
+        within=level(chosen.within),
+        across=level(chosen.across),
+        wire=wire,
+    )
+
+
+def _by_host(hosts: Sequence[str]) -> list[list[int]]:
+    """The towers of each host."""
     groups: dict[str, list[int]] = {}
     for k, host in enumerate(hosts):
         groups.setdefault(host, []).append(k)
+    return list(groups.values())
+
+
+def _in_groups(shares, devices, groups, *, within, across, wire: Wire):
+    """Inside each group first, then across their first towers, then down.
+
+    Whatever `within` and `across` are, one tensor per group goes either way.
+    """
+    if len(groups) == 1:
+        return within(shares, devices, groups[0])
     sums = [
-        within(
-            [shares[k] for k in ks], [devices[k] for k in ks], hosts=[host] * len(ks)
-        )[0]
-        for host, ks in groups.items()
+        within([shares[k] for k in ks], [devices[k] for k in ks], ks)[0]
+        for ks in groups
     ]
-    firsts = [devices[ks[0]] for ks in groups.values()]
-    totals = REDUCTIONS[chosen.across.name](
-        sums, firsts, num_shards=chosen.across.shards, hosts=list(groups)
-    )
+    first = [ks[0] for ks in groups]
+    totals = across(sums, [devices[k] for k in first], first)
     found: list[tf.Tensor] = [None] * len(shares)
-    for total, ks in zip(totals, groups.values()):
-        for k in ks:
-            with tf.device(devices[k]):
-                found[k] = tf.identity(total)
+    for total, ks in zip(totals, groups):
+        # Fetched to the group once, and from there by its other towers.
+        with tf.device(devices[ks[0]]):
+            found[ks[0]] = tf.identity(total)
+        for k in ks[1:]:
+            found[k] = wire.copy(found[ks[0]], devices[ks[0]], devices[k])
     return found
+
+
+def host_by_host(hosts: Sequence[str] = (), dtype: tf.DType | None = None) -> Reduce:
+    """Adds all shares, of any float dtype, on the first destination, in tower order.
+
+    Args:
+      hosts: the CPU device beside each tower.  Where there are several, shares are
+        added on each host first, so that one tensor per host crosses the network.
+      dtype: in which shares leave their tower, and sums their host; that of the shares
+        when None, and float32 for the sums.
+    """
+
+    def reduce(shares, destinations):
+        shares = [_leaving(share, dtype) for share in shares]
+        if len(groups := _by_host(hosts)) > 1:
+            sums = [_add([shares[k] for k in ks], hosts[ks[0]]) for ks in groups]
+            shares = [_leaving(part, dtype) for part in sums]
+        return [_add(shares, destinations[0])] * len(destinations)
+
+    return reduce
+
+
+def _leaving(share: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    """The share in the dtype in which it is to leave its device."""
+    with tf.device(share.device):
+        return share if dtype is None else tf.cast(share, dtype)
+
+
+def _add(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
+    """The sum in float32, of shares widened where they arrive."""
+    wide = precision.widen(shares, [device])
+    with tf.device(device):
+        return addition.in_order(wide)
+
+
+def in_float32(reduce_all: ReduceAll) -> ReduceAll:
+    """Widens 16-bit shares on their own devices before they are reduced."""
+
+    def run(shares, destinations):
+        wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]
+        return reduce_all(wide, destinations)
+
+    return run
 
 
 def each(reduce: Reduce) -> ReduceAll:
@@ -158,6 +297,7 @@ def mean(
     *,
     names: Sequence[str] = (),
     hosts: Sequence[str] = (),
+    dtype: tf.DType | None = None,
     reduce_all: ReduceAll | None = None,
 ) -> list[list[Gradient]]:
     """The mean gradient of every variable, on every device that wants it.
@@ -166,9 +306,8 @@ def mean(
       tower_gradients: [towers][variables], shares as `tower.Tower` has them.
       destinations: [variables][copies] devices.
       names: of the variables, for errors.
-      hosts: the CPU device beside each tower; gradients are added on each first,
-        those that are dense unless `reduce_all` says how.
-      reduce_all: for the dense gradients; added at each variable's first destination
+      hosts, dtype: as `host_by_host` and `sparse.mean` have them.
+      reduce_all: for the dense gradients, in any float dtype; `host_by_host` of each
         when None.
 
     Returns:
@@ -186,17 +325,12 @@ def mean(
     for index, (shares, devices) in enumerate(zip(by_variable, destinations)):
         means.append([None] * len(devices))
         if isinstance(shares[0], tf.IndexedSlices):
-            rows = sparse.mean(shares, devices[0], hosts=hosts)
+            rows = sparse.mean(shares, devices[0], hosts=hosts, dtype=dtype)
             means[index] = [rows] * len(devices)
         elif shares[0] is not None:
             dense.append(index)
-    apart = reduce_all is None and len(set(hosts)) > 1
-    found = (reduce_all or each(host_by_host(hosts)))(
-        [
-            precision.widen(by_variable[i], hosts if apart else destinations[i])
-            for i in dense
-        ],
-        [destinations[i] for i in dense],
+    found = (reduce_all or each(host_by_host(hosts, dtype)))(
+        [by_variable[i] for i in dense], [destinations[i] for i in dense]
     )
     for index, copies in zip(dense, found):
         means[index] = copies

@@ -5,14 +5,18 @@
     algorithm := name ["#" shards]           xring#2
     size  := integer ["k" | "K" | "M" | "G" | "T"]   bytes, k = 1024
 
+Shards are at most 64: each is a few operations per tower and gradient.
 A tensor takes the first range whose size, in bytes, it does not exceed; the last
 range has none.
 """
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection
 from typing import NamedTuple
+
+MAX_SHARDS = 64
 
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -32,12 +36,15 @@ class Range(NamedTuple):
     across: Algorithm | None = None
 
 
-def parse(text: str, names: Collection[str]) -> list[Range]:
+def parse(
+    text: str, names: Collection[str], *, inside_hosts: Collection[str] = ()
+) -> list[Range]:
     """Reads a spec.
 
     Args:
       text: the spec.
       names: the algorithms there are.
+      inside_hosts: those of them that do not go across hosts.
 
     Raises:
       ValueError: the text is no spec; the sentence says at which character.
@@ -55,12 +62,17 @@ def parse(text: str, names: Collection[str]) -> list[Range]:
             if limit <= last_limit:
                 raise _error(text, starts[index + 1], "sizes must grow")
             last_limit = limit
-        ranges.append(Range(limit, *_range(text, parts[index], starts[index], names)))
+        found = _range(text, parts[index], starts[index], names)
+        if len(found) > 1 and found[1].name in inside_hosts:
+            start = starts[index] + parts[index].index("/") + 1
+            reason = f"{found[1].name} works inside a host only, so not after the /"
+            raise _error(text, start, reason)
+        ranges.append(Range(limit, *found))
     return ranges
 
 
 def _size(text: str, part: str, start: int) -> int:
-    found = re.fullmatch(r"(\d+)([kKMGT]?)", part)
+    found = re.fullmatch(r"([0-9]{1,18})([kKMGT]?)", part)
     if not found:
         raise _error(text, start, f"{part!r} is no size; write bytes, as 32k or 4M")
     return int(found.group(1)) * _UNITS[found.group(2)]
@@ -80,14 +92,18 @@ def _range(text: str, part: str, start: int, names: Collection[str]):
 def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algorithm:
     name, sharp, shards = part.partition("#")
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=2) or sorted(names)
+        near = difflib.get_close_matches(name, names, n=2) or list(names)
         raise _error(
             text, start, f"{name!r} is no algorithm; there are {', '.join(near)}"
         )
-    if sharp and not re.fullmatch(r"[1-9]\d*", shards):
-        raise _error(text, start + len(name) + 1, f"{shards!r} is no number of shards")
+    if sharp and not (
+        re.fullmatch("[1-9][0-9]?", shards) and int(shards) <= MAX_SHARDS
+    ):
+        reason = f"{shards!r} is no number of shards from 1 to {MAX_SHARDS}"
+        raise _error(text, start + len(name) + 1, reason)
     return Algorithm(name, int(shards) if sharp else 1)
 
 
 def _error(text: str, start: int, reason: str) -> ValueError:
-    return ValueError(f"--all_reduce_spec={text}: at character {start + 1}, {reason}")
+    shown = shlex.quote(text) if text.isprintable() else repr(text)
+    return ValueError(f"--all_reduce_spec={shown}: at character {start + 1}, {reason}")

@@ -35,7 +35,7 @@ class Mode:
     """
 
     description = ""
-    reads: tuple[str, ...] = ("sparse_to_dense",)
+    reads: tuple[str, ...] = ("sparse_to_dense", "transfer")
     joined = True
     together = True
     exact = True
@@ -161,6 +161,7 @@ class ParameterServer(Mode):
                 [[self.variables[name].device] for name in names],
                 names=names,
                 hosts=[self.placement.hosts[tower.index] for tower in towers],
+                dtype=self.exchange.transfer,
             )
         return [[copies[0] for copies in means]]
 
@@ -215,6 +216,7 @@ class Replicated(Mode):
                 [self.placement.towers] * len(names),
                 names=names,
                 hosts=[self.placement.hosts[tower.index] for tower in towers],
+                dtype=self.exchange.transfer,
                 reduce_all=self.exchange.reduce_all(self.placement.hosts),
             )
         return [[copies[k] for copies in means] for k in range(len(towers))]
@@ -260,7 +262,7 @@ class Independent(Replicated):
     """
 
     description = "a replica per tower, no exchange: it does NOT train one model"
-    reads = Mode.reads
+    reads = ("sparse_to_dense",)
     joined = False
     exact = False
 

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 import models
 from flags import config, parse
-from towers import agreement, explain, inputs, plan, spec, verdict
+from towers import agreement, explain, inputs, plan, reduction, verdict
 from towers.optimizer import OPTIMIZERS
 from towers.progress import Console
-from towers.reduction import REDUCTIONS
 from towers.variable_update import VARIABLE_UPDATES
 
 # Flag -> the table that its values are names in.
@@ -62,9 +61,13 @@ def _read(
     verify = settings.verify
     num_towers = verify.num_towers or _default_num_towers(verify.device)
     parts = _plan(settings, max(num_towers))
-    specs = verify.all_reduce_spec or agreement.SPECS
+    where = parts.placement
+    specs = verify.all_reduce_spec or (
+        *agreement.SPECS,
+        *(name for name in reduction.usable(where.kind) if name not in agreement.SPECS),
+    )
     for text in specs:
-        spec.parse(text, REDUCTIONS)
+        reduction.check(text, kind=where.kind, hosts=where.hosts)
     for count in num_towers:
         if parts.examples_per_step % count:
             raise ValueError(
