@@ -120,6 +120,7 @@ _EVERY_RATE = ", which says every learning rate"
 _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers are not called step by step"
+_NOT_TIMED = ", whose modes are not timed; name one"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
 ROWS = (
@@ -170,6 +171,9 @@ ROWS = (
     never("controller_host", "local_cluster", _EVERY_TASK),
     never("gpu_indices", "local_cluster", _EVERY_TASK),
     # How variables and gradients meet.
+    needs("tune_again", "variable_update=auto"),
+    never("variable_update=auto", "local_cluster", _NOT_TIMED),
+    never("variable_update=auto", "job_name", _NOT_TIMED),
     needs("cross_replica_sync", "variable_update=parameter_server"),
     needs("staged_vars", "variable_update=parameter_server"),
     needs("variable_consistency", "variable_update=replicated"),

@@ -24,7 +24,8 @@ FLAGS = {
         allow_open_ports max_restarts stall_secs wait_secs
         """,
     "variables": """
-        variable_update cross_replica_sync max_staleness staleness_lr staged_vars
+        variable_update tune_again cross_replica_sync max_staleness staleness_lr
+        staged_vars
         variable_consistency local_parameter_device all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
         sparse_to_dense_grads

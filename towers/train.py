@@ -23,6 +23,7 @@ from towers import (
     plan,
     run,
     server,
+    tune,
     watch,
     xla,
 )
@@ -39,7 +40,7 @@ CHOICES = {
     "compute_dtype": COMPUTE_DTYPES,
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
-    "variable_update": VARIABLE_UPDATES,
+    "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
 
 
@@ -81,7 +82,17 @@ def _alone(order: Order, console: Console) -> int:
         return _explained(
             order, lambda: watch.evaluate_checkpoints(order.parts, console)
         )
-    return _explained(order, lambda: run.train(order.parts, console))
+    return _explained(order, lambda: run.train(_tuned(order, console), console))
+
+
+def _tuned(order: Order, console: Console) -> plan.Plan:
+    """The parts of the run, in the fastest mode if that was asked for."""
+    flags = order.config.variables
+    if flags.variable_update != tune.AUTO:
+        return order.parts
+    memory = tune.Memory(tune.default_path(), console)
+    choice = tune.choose(order.parts, memory, console, again=flags.tune_again)
+    return plan.make(tune.settled(order.config, choice), models.get)
 
 
 def _control(order: Order, console: Console) -> int:
@@ -179,7 +190,7 @@ def _read(argv: Sequence[str]) -> Order:
     try:
         if not spec or spec.role != cluster.SERVER:
             trains = spec if spec and spec.role != cluster.EVALUATOR else None
-            parts = plan.make(config, models.get, trains)
+            parts = plan.make(tune.settled(config), models.get, trains)
     except plan.PlanError as error:
         errors = errors + error.errors
     if errors:

@@ -1,0 +1,192 @@
+"""The fastest mode is found, remembered, and trains as if it had been written out."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from flags import config
+from tests import runs, trainer
+from towers import plan, train, tune
+from towers.reduction import REDUCTIONS
+from towers.synchronous import ParameterServer
+from towers.variable_update import VARIABLE_UPDATES
+
+_TREE = tune.Choice("replicated", "tree")
+
+
+def _seconds(fast: tune.Choice):
+    """A clock by which one way to train is twice as fast as all others."""
+    asked = []
+
+    def measured(parts, way):
+        asked.append(way)
+        return [0.5, 0.25, 0.125] if way == fast else [0.5, 0.5, 0.5]
+
+    return measured, asked
+
+
+class TuneTest(runs.Runs):
+    def setUp(self):
+        super().setUp()
+        self.path = pathlib.Path(self.create_tempdir(), "towers", "memory.json")
+        self.lines = []
+        self.memory = tune.Memory(str(self.path), self.lines.append)
+
+    def _parts(self, **settings) -> plan.Plan:
+        made = config.make(
+            data_name="synthetic", device="cpu", num_batches=3, **settings
+        )
+        return plan.make(tune.settled(made), lambda name: trainer.dense_model())
+
+    def _choose(self, fast=_TREE, *, again=False, **settings):
+        """The choice, and what was timed for it."""
+        measured, asked = _seconds(fast)
+        parts = self._parts(num_gpus=2, **settings)
+        options = dict(again=again, measured=measured)
+        found = tune.choose(parts, self.memory, self.lines.append, **options)
+        return found, asked
+
+    def test_what_competes(self):
+        found = tune.candidates(2)
+        self.assertEqual(found[0], tune.DEFAULT)
+        self.assertEqual(found[1:], [tune.Choice("replicated", s) for s in REDUCTIONS])
+        for way in found:
+            mode = VARIABLE_UPDATES[way.variable_update]
+            self.assertTrue(mode.exact and mode.joined and mode.together)
+        alone = [tune.DEFAULT, tune.Choice("replicated")]
+        self.assertEqual(tune.candidates(1), alone)
+
+    def test_the_fastest_is_taken_and_remembered(self):
+        found, asked = self._choose()
+        self.assertEqual(found, _TREE)
+        self.assertEqual(asked, tune.candidates(2))
+        row = next(
+            line
+            for line in self.lines
+            if line.startswith("replicated  ") and " tree " in line
+        )
+        self.assertEqual(row.split(), "replicated tree 32.0 [16.0, 64.0]".split())
+        self.assertIn(f"{_TREE}, remembered in {self.path}", self.lines[-1])
+        other = tune.Choice("replicated", "xring")
+        self.assertEqual(self._choose(other), (_TREE, []))
+        self.assertIn(str(_TREE), self.lines[-1])
+        # Another run has another key.
+        self.assertEqual(self._choose(other, batch_size=5)[0], other)
+        self.assertEqual(self._choose(tune.DEFAULT), (_TREE, []))
+        self.assertEqual(self._choose(other, again=True)[0], other)
+        self.assertEqual(self._choose(_TREE), (other, []))
+
+    @parameterized.parameters(
+        "", "{", "[1]", '{"key": 3}', b"\xff\xfe", '{"key": {"choice": {"a": 1}}}'
+    )
+    def test_a_file_that_cannot_be_used_is_ignored(self, content):
+        self.path.parent.mkdir()
+        key = tune.key(self._parts(num_gpus=2))
+        if isinstance(content, str):
+            content = content.replace("key", key).encode()
+        self.path.write_bytes(content)
+        self.assertEqual(self._choose()[0], _TREE)
+        ignored = [line for line in self.lines if line.startswith("Ignoring ")]
+        self.assertLen(
+            set(ignored), 0 if b"key" in content or key.encode() in content else 1
+        )
+        self.assertEqual(
+            json.loads(self.path.read_text())[key]["choice"], _TREE._asdict()
+        )
+
+    def test_a_folder_that_cannot_be_written_is_said(self):
+        self.path.parent.write_text("a file in the way")
+        self.assertEqual(self._choose()[0], _TREE)
+        self.assertTrue(any(s.startswith("Not remembered in ") for s in self.lines))
+
+    def test_a_way_that_does_not_work_here_is_left_out(self):
+        def measured(parts, way):
+            if way != tune.DEFAULT:
+                raise ValueError("no such link")
+            return [1.0]
+
+        parts = self._parts(num_gpus=2)
+        found = tune.choose(parts, self.memory, self.lines.append, measured=measured)
+        self.assertEqual(found, tune.DEFAULT)
+        self.assertTrue(any("no such link" in line for line in self.lines))
+
+        def broken(parts, way):
+            raise ValueError("no such link")
+
+        with self.assertRaisesRegex(ValueError, "^--variable_update=auto: .*no such"):
+            tune.choose(
+                parts, self.memory, self.lines.append, again=True, measured=broken
+            )
+
+    def test_steps_are_timed(self):
+        parts = self._parts(num_gpus=2)
+        for way in (tune.DEFAULT, _TREE):
+            found = tune.measure(parts, way)
+            self.assertLen(found, tune.STEPS)
+            self.assertGreater(min(found), 0)
+
+    def test_the_run_is_that_of_the_mode_written_out(self):
+        auto = config.make(variable_update="auto", num_gpus=2)
+        self.assertEqual(
+            tune.settled(auto, _TREE),
+            config.make(
+                variable_update="replicated", all_reduce_spec="tree", num_gpus=2
+            ),
+        )
+        written = config.make(variable_update="relaxed")
+        self.assertIs(tune.settled(written, _TREE), written)
+
+    def test_training_after_tuning_is_the_same_bit_for_bit(self):
+        values = []
+        for tuned in (False, True):
+            if tuned:
+                tune.measure(self._parts(num_gpus=2), _TREE)
+            self.directory = os.path.join(self.create_tempdir(), "train")
+            self.run_flags(
+                num_gpus=2,
+                num_batches=4,
+                train_dir=self.directory,
+                **_TREE._asdict(),
+            )
+            values.append(self.values())
+        trainer.assert_same_bits(*values)
+
+    def test_the_command(self):
+        flags = "--model=mlp --data_name=synthetic --device=cpu --num_gpus=2"
+        flags += " --batch_size=4 --num_warmup_batches=1 --num_batches=2"
+        found = []
+        folder = self.create_tempdir().full_path
+        for again in ("", " --tune_again", ""):
+            out = io.StringIO()
+            with (
+                mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder}),
+                contextlib.redirect_stdout(out),
+            ):
+                argv = f"train {flags} --variable_update=auto{again}".split()
+                self.assertEqual(train.main(argv), 0)
+            lines = out.getvalue().splitlines()
+            found.append([line for line in lines if "Timing" in line or "Fast" in line])
+        self.assertLen(found[0], 2)
+        self.assertLen(found[1], 2)
+        self.assertLen(found[2], 1)
+        self.assertTrue(os.path.exists(tune.default_path({"XDG_CACHE_HOME": folder})))
+
+    def test_caches_are_where_the_user_has_them(self):
+        home = os.path.expanduser("~/.cache/towers/variable_update.json")
+        self.assertEqual(tune.default_path({}), home)
+        self.assertEqual(tune.default_path({"XDG_CACHE_HOME": "relative"}), home)
+        found = tune.default_path({"XDG_CACHE_HOME": "/caches"})
+        self.assertEqual(found, "/caches/towers/variable_update.json")
+
+    def test_the_default_is_a_mode(self):
+        self.assertIs(VARIABLE_UPDATES[tune.DEFAULT.variable_update], ParameterServer)
+
+
+if __name__ == "__main__":
+    tf.test.main()
