@@ -260,8 +260,8 @@ def _outcome(
 ) -> Outcome:
     """Trains a case, with one reference for all towers or one for each."""
     largest, first = Difference(0, "", 0.0, 0.0), None
-    replicas = getattr(train.mode, "replicas", dict)()
-    variables = {(k, n): v for n, vs in replicas.items() for k, v in enumerate(vs)}
+    replicas = train.mode.replicas().items()
+    variables = {(k, n): v for n, vs in replicas for k, v in enumerate(vs)}
     shared = len(references) == 1
     if shared:
         variables = {(0, name): v for name, v in train.saved.items()} | variables

@@ -66,6 +66,7 @@ class TrainGraph(NamedTuple):
     mode: Any  # the VARIABLE_UPDATES object that holds the variables
     towers: list[Tower]
     template: Template
+    steps: list[Step]  # one of all towers, or one for each; below is the first
     train_op: tf.Operation  # one step and its update
     loop: Any  # what runs many steps in one call, as `device_loop.Loop`, or None
     step: tf.Tensor  # int64 scalar, the global step after `train_op`
@@ -141,6 +142,7 @@ def build(
             mode=mode,
             towers=towers,
             template=template,
+            steps=steps,
             **steps[0]._asdict(),
             loop=mode.loop([(step.train_op, step.loss) for step in steps]),
             penalty=penalty,

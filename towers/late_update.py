@@ -169,6 +169,7 @@ class Relaxed(Replicated):
         "steps of one tower"
     )
     exact = False
+    deferred = 1
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)

@@ -17,6 +17,7 @@ from towers import (
     graph,
     hooks,
     loop,
+    probe,
     report,
     summary,
 )
@@ -45,7 +46,8 @@ def train(
       the exit status: 0, or 130 after SIGINT.
 
     Raises:
-      ValueError: model and data, or model and checkpoint, do not fit.
+      ValueError: model and data, or model and checkpoint, do not fit, or the mode does
+        not take the mean of gradients.
       hooks.NanLossError, folders.OutputError: the run had to stop.
     """
     training = _Training(parts, console, sessions)
@@ -124,7 +126,9 @@ class _Training:
         """Initialises, trains and ends; may be called again after a failure."""
         self._console("Initializing graph")
         config = session_config(self._parts)
-        with self._sessions.open(self._built.graph, config) as session:
+        parts, sessions = self._parts, self._sessions
+        probe.check(parts.options, parts.placement, config, sessions)
+        with sessions.open(self._built.graph, config) as session:
             loop.start(self._built, session, self._restore)
             begin = int(session.run(self._built.global_step))
             last_step = self._last_step(session, begin)

@@ -30,6 +30,7 @@ class Mode:
         the mean over its own examples.
       together: whether one step holds all towers; otherwise each has steps of its own.
       exact: whether a step is that of one tower on the joined batch.
+      deferred: how many steps after its own a gradient is applied.
       placement: devices.
       variables: by name; of replicas, the first tower's.
     """
@@ -39,6 +40,7 @@ class Mode:
     joined = True
     together = True
     exact = True
+    deferred = 0
 
     def __init__(
         self, placement: Placement, *, seed: int = 0, exchange: Exchange = DEFAULT
@@ -119,6 +121,10 @@ class Mode:
         """
         del ends
         return None
+
+    def replicas(self) -> dict[str, list[tf.Variable]]:
+        """Name -> replicas, in tower order, of variables and optimizer slots."""
+        return {}
 
     def sync(self) -> tf.Operation:
         """What must run after initialisation or restore."""
@@ -232,8 +238,8 @@ class Replicated(Mode):
             self._slots[k] = made
         return changes
 
-    def replicas(self) -> dict[str, list[tf.Variable]]:
-        """Name -> replicas, in tower order, of variables and optimizer slots."""
+    def replicas(self):
+        """Of the trained variables and of their slots."""
         found = {}
         for name, first in self.variables.items():
             replicas = [copy.variables.get(name) for copy in self._copies]
@@ -267,9 +273,14 @@ class Independent(Replicated):
     exact = False
 
     def reduce(self, towers, names):
-        """Each tower's own gradients."""
-        del names
-        return self.exchange.gradients(towers)
+        """Each tower's own gradients, beside its own replicas."""
+        found = []
+        with tf.name_scope("reduction"):
+            for copy, own in zip(self._copies, self.exchange.gradients(towers)):
+                places = [[copy.variables[name].device] for name in names]
+                means = reduction.mean([own], places, names=names)
+                found.append([copies[0] for copies in means])
+        return found
 
 
 def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:

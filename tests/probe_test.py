@@ -1,0 +1,184 @@
+"""The probe lets every mode pass that takes the mean, and none that does not."""
+
+import time
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import runs
+from towers import graph, late_update, placement, probe, sessions, synchronous
+from towers.exchange import Exchange
+from towers.reduction import REDUCTIONS, usable
+from towers.variable_update import VARIABLE_UPDATES
+
+_ALL_REDUCE = [n for n, m in VARIABLE_UPDATES.items() if "all_reduce_spec" in m.reads]
+
+
+def _scaled(gradient, by):
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * by
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * by
+
+
+class _Sums(synchronous.Replicated):
+    """Adds the towers' gradients where it should take their mean."""
+
+    def reduce(self, towers, names):
+        """As if no tower had divided."""
+        found = super().reduce(towers, names)
+        return [[_scaled(g, float(len(towers))) for g in own] for own in found]
+
+
+class _SumsRows(synchronous.ParameterServer):
+    """The same, but of sparse gradients only."""
+
+    def reduce(self, towers, names):
+        """As if no tower had divided."""
+        [found] = super().reduce(towers, names)
+        rows = tf.IndexedSlices
+        return [[_scaled(g, 3.0) if isinstance(g, rows) else g for g in found]]
+
+
+class _Drops(synchronous.ParameterServer):
+    """Leaves the last tower out."""
+
+    def reduce(self, towers, names):
+        """Of the others."""
+        return super().reduce(towers[:-1], names)
+
+
+class _Averages(synchronous.Independent):
+    """Towers' own means, of which the weighted mean would have to be taken."""
+
+    def reduce(self, towers, names):
+        """The sum of the means."""
+        return synchronous.Replicated.reduce(self, towers, names)
+
+
+class _Stale(synchronous.Replicated):
+    """Leaves the last tower's replica as it is."""
+
+    def update(self, gradients, names, update, rate):
+        """All but the last."""
+        return super().update(gradients, names, update, rate)[:-1]
+
+
+class _Late(late_update.Relaxed):
+    """Is late without saying so."""
+
+    deferred = 0
+
+
+class _Twice(late_update.Asynchronous):
+    """Applies each tower's gradients twice."""
+
+    def reduce(self, towers, names):
+        """Of two towers."""
+        return super().reduce([*towers, *towers], names)
+
+
+def _check(name="planted", planted=None, *, towers=3, dtype=tf.float32, **exchange):
+    where = placement.local(towers, kind="cpu")
+    options = graph.Options(
+        batch_size=4,
+        dtype=dtype,
+        variable_update=name,
+        exchange=Exchange(**exchange),
+    )
+    modes = {**VARIABLE_UPDATES, "planted": planted}
+    config = placement.session_config(where)
+    probe.check(options, where, config, sessions.Local(), modes=modes)
+
+
+class ProbeTest(parameterized.TestCase):
+    @parameterized.product(
+        name=list(VARIABLE_UPDATES), dtype=(tf.float32, tf.bfloat16), towers=(1, 3)
+    )
+    def test_passes_every_mode(self, name, dtype, towers):
+        _check(name, dtype=dtype, towers=towers)
+
+    @parameterized.product(name=_ALL_REDUCE, spec=[*usable("cpu"), "pscpu:1k:xring#2"])
+    def test_passes_every_reduction(self, name, spec):
+        _check(name, all_reduce_spec=spec, towers=4)
+
+    @parameterized.parameters(
+        ("replicated", {"gradient_repacking": 2}),
+        ("replicated", {"small_bytes": 1024}),
+        ("replicated", {"transfer": tf.bfloat16}),
+        ("parameter_server", {"transfer": tf.float16}),
+        ("parameter_server", {"sparse_to_dense": True}),
+        ("asynchronous", {"staleness_lr": True}),
+        ("asynchronous", {"max_staleness": 0}),
+    )
+    def test_passes_with_every_setting(self, name, exchange):
+        _check(name, **exchange)
+
+    @parameterized.parameters(
+        (_Sums, "moved probe/vector_29 by -3 in step 1, not by -1: that is their sum"),
+        (_SumsRows, "moved probe/rows by -3 in step 1, not by -1: that is their sum"),
+        (_Drops, "by -0.75 in step 1, not by -1: that is not their mean"),
+        (_Averages, "probe/vector_29 by -3 in step 1, not by -1: that is their sum"),
+        (_Stale, "moved replica_2/probe/vector_29 by 0 in step 1, not by -1"),
+        (_Late, "moved probe/vector_29 by 0 in step 1, not by -1"),
+        (_Twice, "moved probe/vector_29 by -6 in step 1, not by -3"),
+    )
+    def test_finds(self, planted, sentence):
+        with self.assertRaises(probe.NotTheMeanError) as caught:
+            _check(planted=planted)
+        self.assertIn(sentence, str(caught.exception))
+        self.assertStartsWith(str(caught.exception), "--variable_update=planted")
+        self.assertNotIn("\n", str(caught.exception))
+
+    @parameterized.parameters(("pscpu:1k:xring", 257), ("xring:1k:pscpu", 29))
+    def test_every_range_of_a_spec_is_probed(self, spec, size):
+        """An algorithm that sums is found wherever it is used."""
+
+        def sums(shares, destinations, **options):
+            found = original.run(shares, destinations, **options)
+            return [total * float(len(shares)) for total in found]
+
+        original = REDUCTIONS["xring"]
+        with (
+            mock.patch.dict(REDUCTIONS, {"xring": original._replace(run=sums)}),
+            self.assertRaisesRegex(
+                probe.NotTheMeanError,
+                f"--all_reduce_spec={spec}: .* moved probe/vector_{size} by -3 ",
+            ),
+        ):
+            _check("replicated", all_reduce_spec=spec)
+
+    def test_is_cheap(self):
+        _check("replicated", towers=4)
+        costs = []
+        for _ in range(3):
+            before = time.process_time()
+            _check("replicated", towers=4)
+            costs.append(time.process_time() - before)
+        self.assertLess(min(costs), 0.2)
+
+
+class RunTest(runs.Runs):
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_a_run_of_every_mode_in_16_bits_passes(self, name):
+        lines = self.run_flags(
+            num_gpus=2,
+            num_batches=3,
+            num_warmup_batches=0,
+            variable_update=name,
+            compute_dtype="bfloat16",
+        )
+        self.assertTrue(any("total images/sec" in line for line in lines))
+
+    def test_a_run_stops_before_its_first_step(self):
+        with (
+            mock.patch.dict(VARIABLE_UPDATES, {"parameter_server": _Drops}),
+            self.assertRaisesRegex(ValueError, "^--variable_update=parameter_server: "),
+        ):
+            self.run_flags(num_gpus=2, num_batches=1, train_dir=self.directory)
+        self.assertEqual(self.steps(), [])
+
+
+if __name__ == "__main__":
+    tf.test.main()

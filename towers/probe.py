@@ -1,0 +1,187 @@
+"""Proof, before the first step of a run, that its mode takes the mean of gradients.
+
+    probe.check(options, placement, config, Local())
+
+A graph of its own, built with the run's placement, mode and reduction, has variables
+whose gradient is 1 in every example, whatever they hold.  So by the mean every copy of
+them moves by -1 with each update at rate 1: by -N it would be a sum, and by anything
+else a tower would be missing.
+"""
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers import graph, loop, reduction
+from towers.feed import Batch, Feed
+from towers.optimizer import Piecewise, Update
+from towers.placement import Placement
+from towers.sessions import Sessions
+from towers.variable_update import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+_LARGEST = 2**22  # bytes of a variable: larger ones would take their time
+_ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
+_ROWS = "probe/rows"  # the variable with sparse gradients
+
+
+class NotTheMeanError(ValueError):
+    """The mode does something else with gradients than to take their mean."""
+
+
+def check(
+    options: graph.Options,
+    placement: Placement,
+    config: v1.ConfigProto,
+    sessions: Sessions,
+    *,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+) -> None:
+    """Takes the steps of the probe.
+
+    Args:
+      options: of the run.
+      placement: of the run.
+      config: of the run's sessions.
+      sessions: where they come from.
+      modes: the table that `options.variable_update` is a row of.
+
+    Raises:
+      NotTheMeanError: a variable moved by something else than the mean gradient.
+    """
+    own = graph.Options(
+        batch_size=1,
+        dtype=options.dtype,
+        variable_update=options.variable_update,
+        exchange=options.exchange,
+    )
+    built = graph.build(
+        _Ones(_sizes(options.exchange.all_reduce_spec)),
+        _Source(),
+        Update("sgd", Piecewise((1.0,))),
+        placement=placement,
+        options=own,
+        modes=modes,
+    )
+    with built.graph.as_default(), sessions.open(built.graph, config) as session:
+        loop.start(built, session, lambda session: None)
+        copies = dict(_copies(built))
+        for number in range(1, 2 + built.mode.deferred):
+            for step in built.steps:
+                session.run(step.train_op)
+            due = len(built.steps) * max(0, number - built.mode.deferred)
+            for name, values in session.run(copies).items():
+                _compare(built, name, values, due=due, number=number)
+
+
+def _compare(
+    built: graph.TrainGraph, name: str, values: np.ndarray, *, due: int, number: int
+) -> None:
+    wanted = np.full_like(values, -due)
+    if name.endswith(_ROWS):
+        wanted[1:] = 0.0  # nothing reads them
+    if np.array_equal(values, wanted):
+        return
+    place = np.argmax(values != wanted)
+    found, right, towers = values.flat[place], wanted.flat[place], len(built.towers)
+    verdict = "that is not their mean"
+    if right and found == towers * right:
+        verdict = "that is their sum, not their mean"
+    spec_of = built.mode.all_reduce_spec
+    reduced = f" with --all_reduce_spec={spec_of}" if spec_of else ""
+    raise NotTheMeanError(
+        f"--variable_update={built.options.variable_update}{reduced}: nothing was "
+        f"trained, since gradients of 1 in all of {towers} towers moved {name} by "
+        f"{found:g} in step {number}, not by {right:g}: {verdict}"
+    )
+
+
+def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, tf.Variable]]:
+    """Every copy of the probe's variables."""
+    for name in built.template.trainable:
+        variable = built.mode.variables[name]
+        yield variable.op.name, variable
+        for replica in built.mode.replicas().get(name, ()):
+            yield replica.op.name, replica
+
+
+def _sizes(all_reduce_spec: str) -> list[int]:
+    """Elements of the variables: one for each range of sizes in the spec."""
+    ranges = reduction.parse(all_reduce_spec)
+    limits = [r.limit for r in ranges if r.limit is not None and r.limit <= _LARGEST]
+    return [_ELEMENTS, *(limit // 4 + 1 for limit in limits)]
+
+
+class _Ones:
+    """A model, as `tower.Task` has it, with gradients of 1 at every value.
+
+    The loss of an example is the sum of the variables; of one of them, of its first
+    row, looked up.
+    """
+
+    name = "probe"
+
+    def __init__(self, sizes: list[int]):
+        self.inputs = self
+        self._sizes = sizes
+
+    def layers(self, *, dtype: tf.DType, **others: Any) -> Any:
+        """The dtype, and no statistics."""
+        del others
+        return types.SimpleNamespace(dtype=dtype, statistics=[])
+
+    def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
+        """The rows to look up, as they are."""
+        del nn
+        return features
+
+    def run(self, x: tf.Tensor, nn: Any) -> tf.Tensor:
+        """Float32 [batch], the loss of each example."""
+
+        def variable(name, shape):
+            start = v1.zeros_initializer()
+            return v1.get_variable(name, shape, nn.dtype, initializer=start)
+
+        held = [variable(f"probe/vector_{size}", [size]) for size in self._sizes]
+        rows = tf.gather(variable(_ROWS, [2, 3]), x)
+        loss = tf.reduce_sum(tf.cast(rows, tf.float32), 1)
+        return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
+
+    def loss(self, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """The outputs."""
+        del labels
+        return outputs
+
+    def metrics(self, outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """None."""
+        del outputs, labels
+        return {}
+
+
+class _Source:
+    """One example per tower, which looks up row 0.
+
+    The examples' weights add up to a power of two, so that the towers' shares and all
+    their partial sums are exact, in 16 bits too for up to 256 towers.
+    """
+
+    num_classes = 1
+    num_examples = 1
+
+    def feed(self, groups, *, apart: bool, **others: Any) -> Feed:
+        """Constants on each tower's host."""
+        del others
+        hosts = [host for host, devices in groups for _ in devices]
+        batches = []
+        for host in hosts:
+            weight = 1.0
+            if not batches and not apart:
+                weight += 2 ** (len(hosts) - 1).bit_length() - len(hosts)
+            with tf.device(host):
+                row, first = tf.zeros([1], tf.int32), tf.zeros([], tf.int64)
+                batches.append(Batch(row, row, tf.constant([weight]), first))
+        return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches))
