@@ -19,6 +19,7 @@ from flags import (
     modes,
     pairs,
     sections,
+    stages,
     tasks,
     tf_cnn_benchmarks,
     update,
@@ -35,6 +36,7 @@ class Config:
     data: sections.Data
     devices: sections.Devices
     cluster: tasks.Cluster
+    stages: stages.Stages
     variables: modes.Variables
     training: sections.Training
     optimizer: update.Optimizer
@@ -231,6 +233,21 @@ def _verified_exchange(given: _Given) -> Iterator[str]:
             yield f"{_spell(given, name)}: needs replicated in --variable_update"
 
 
+def _stages(given: _Given) -> Iterator[str]:
+    """Devices make whole towers; what is about stages needs stages."""
+    stages = given.get("num_stages", 1)
+    gpus = given.get("num_gpus", sections.Devices.num_gpus)
+    if gpus % stages:
+        below, above = gpus // stages * stages, -(-gpus // stages) * stages
+        fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0]
+        yield (
+            f"{field.spell('num_gpus', gpus)}: is not a multiple of "
+            f"--num_stages={stages}; write --num_gpus={below or above}"
+            + (f" or {above}" if below else "")
+            + f", or --num_stages={' or '.join(fits)}"
+        )
+
+
 def _evaluation(given: _Given) -> Iterator[str]:
     evaluates = any(name in given for name in ("eval", *_EVAL_DURING_TRAINING))
     if given.get("eval_at_end") is False and not evaluates:
@@ -269,6 +286,6 @@ def _task(given: _Given) -> Iterator[str]:
 
 
 _RULES = {
-    Config: (_learning_rate, _gpus, _compact, _evaluation, _cluster),
+    Config: (_learning_rate, _gpus, _stages, _compact, _evaluation, _cluster),
     VerifyConfig: (_learning_rate, _verified_exchange),
 }

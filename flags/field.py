@@ -38,6 +38,7 @@ class Bound(NamedTuple):
 
 AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
 AT_LEAST_1 = Bound("at least 1", lambda number: number >= 1)
+AT_LEAST_2 = Bound("at least 2", lambda number: number >= 2)
 ABOVE_0 = Bound("above 0", lambda number: number > 0)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
 ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)

@@ -121,6 +121,8 @@ _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers are not called step by step"
 _NOT_TIMED = ", whose modes are not timed; name one"
+_STAGES = ("num_stages", "num_micro_batches", "recompute")
+_OWN_FUNCTIONS = ", whose passes are functions of their own"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
 ROWS = (
@@ -157,6 +159,13 @@ ROWS = (
     never("gpu_indices", "device=cpu"),
     never("allow_growth", "device=cpu"),
     never("gpu_memory_frac_for_testing", "device=cpu"),
+    # Stages.
+    needs("schedule", "num_stages", "num_micro_batches"),
+    needs("schedule=interleaved", "num_stages"),
+    needs("chunks_per_stage", "schedule=interleaved"),
+    needs("partition", "num_stages"),
+    *(never("xla", flag, _OWN_FUNCTIONS) for flag in _STAGES),
+    *(never("xla_compile", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     # Clusters.
     needs("allow_open_ports", "local_cluster"),
     needs("max_restarts", "local_cluster"),

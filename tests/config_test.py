@@ -255,6 +255,44 @@ class CheckTest(parameterized.TestCase):
             "LR0;E1;LR1;...;En;LRn, an odd number",
         ),
         (
+            "devices that make no towers",
+            {"num_gpus": 6, "num_stages": 4},
+            "--num_gpus=6: is not a multiple of --num_stages=4; write --num_gpus=4 or "
+            "8, or --num_stages=1 or 2 or 3 or 6",
+        ),
+        (
+            "fewer devices than stages",
+            {"num_stages": 4},
+            "--num_gpus=1: is not a multiple of --num_stages=4; write --num_gpus=4, or "
+            "--num_stages=1",
+        ),
+        (
+            "a cut of one stage",
+            {"partition": "flops"},
+            "--partition=flops: needs --num_stages",
+        ),
+        (
+            "a schedule of one pass",
+            {"schedule": "gpipe"},
+            "--schedule=gpipe: needs --num_stages or --num_micro_batches",
+        ),
+        (
+            "an order of one stage's chunks",
+            {"schedule": "interleaved", "num_micro_batches": 4},
+            "--schedule=interleaved: needs --num_stages",
+        ),
+        (
+            "chunks that are not interleaved",
+            {"chunks_per_stage": 3, "num_stages": 2, "num_gpus": 2},
+            "--chunks_per_stage=3: needs --schedule=interleaved",
+        ),
+        (
+            "compiled stages",
+            {"num_stages": 2, "num_gpus": 2, "xla_compile": True},
+            "--xla_compile: does not go with --num_stages=2, whose passes are functions "
+            "of their own",
+        ),
+        (
             "GPUs of too few towers",
             {"gpu_indices": (0, 1)},
             "--gpu_indices=0,1: names 2 GPUs for --num_gpus=1",

@@ -42,6 +42,29 @@ class DescribeTest(parameterized.TestCase):
         self.assertIn("mean over the towers", rows["Batch norm"])
         self.assertIn("0.0001", rows["Weight decay"])
 
+    def test_stages_say_their_blocks_and_their_order(self):
+        rows, facts = _described(
+            model="resnet20",
+            num_gpus=4,
+            num_stages=2,
+            num_micro_batches=2,
+            schedule="interleaved",
+            partition="stem,stage1_unit3,stage2_unit3",
+            recompute="block",
+        )
+        self.assertEqual(
+            rows["Stages"],
+            "0: stem, stage2_unit1 to stage2_unit3\n"
+            "1: stage1_unit1 to stage1_unit3, stage3_unit1 to logits",
+        )
+        self.assertIn("2 per tower, interleaved: one forward", rows["Micro-batches"])
+        self.assertIn("each block", rows["Recompute"])
+        self.assertIn("per micro-batch", rows["Batch norm"])
+        self.assertIn("mean over the micro-batches and towers", rows["Batch norm"])
+        self.assertIn("'/device:CPU:1'], ['/device:CPU:2'", rows["Devices"])
+        self.assertEqual(rows["Reduction"], "mean over the examples of 2 towers")
+        self.assertLen(facts["devices"], 4)
+
     def test_epochs_are_those_asked_for(self):
         rows, _ = _described(model="mlp", num_epochs=2.5, num_gpus=2)
         self.assertEqual(rows["Num epochs"], "2.50")

@@ -114,20 +114,21 @@ class _Run:
             inputs=Images(shape=(4, 4, 2), num_classes=3),
             recipe=Recipe(batch_size=_BATCH, schedule=Schedule(rates=(0.1,))),
         )
-        task = tower.Task(model=model, num_classes=3, training=training)
+        task = tower.Task(model=model, num_classes=3, training=training, pipeline=how)
         specs = tf.TensorSpec([_BATCH, 4, 4, 2]), tf.TensorSpec([_BATCH], tf.int32)
         with tf.Graph().as_default() as self.graph:
             store, inputs = _Store(), _inputs(seen)
-            if how is None:
-                how = Pipeline(cut=(len(blocks),))
-                self.template = tower.trace(task, *specs, create=store.create)
-                stamp = self._whole
-            else:
-                self.template = pipeline.trace(task, how, *specs, create=store.create)
-                stamp = self._stages
+            devices = _DEVICES[: how.stages if how else 1]
+            trace, stamp = (
+                (pipeline.trace, pipeline.stamp)
+                if how
+                else (tower.trace, stamping.stamp)
+            )
+            self.template = trace(task, *specs, create=store.create)
             self.stages = store.stages
             reads = {name: v.read_value() for name, v in store.variables.items()}
-            self.tower = stamp(how.stages, inputs, reads)
+            site = tower.Site("tower_0", devices, inputs, reads)
+            [self.tower] = stamp(self.template, [site])
             gradients = [
                 None if g is None else tf.convert_to_tensor(g)
                 for g in self.tower.gradients
@@ -141,21 +142,6 @@ class _Run:
             with v1.Session(config=_config()) as session:
                 session.run(v1.global_variables_initializer())
                 self.values = session.run(fetched)
-
-    def _whole(self, stages, inputs, reads):
-        del stages
-        site = stamping.Site("tower_0", _DEVICES[0], inputs, reads)
-        return stamping.stamp(self.template, [site])[0]
-
-    def _stages(self, stages, inputs, reads):
-        return pipeline.stamp(
-            self.template,
-            0,
-            scope="tower_0",
-            devices=_DEVICES[:stages],
-            inputs=inputs,
-            reads=reads,
-        )
 
 
 class EqualTest(tf.test.TestCase, parameterized.TestCase):

@@ -74,6 +74,30 @@ class PlacementTest(parameterized.TestCase):
         self.assertEqual(found.master, found.parameters[0])
         self.assertEqual(found.towers[1], "/job:worker/task:1/device:GPU:3")
 
+    def test_neighbours_are_the_stages_of_a_tower(self):
+        found = placement.local(6, kind="cpu", num_stages=3)
+        names = [f"/device:CPU:{i}" for i in range(6)]
+        self.assertEqual(found.stages, (tuple(names[:3]), tuple(names[3:])))
+        self.assertEqual(found.towers, (names[0], names[3]))
+        self.assertLen(found.hosts, 2)
+        self.assertEqual(found.devices, tuple(names))
+        self.assertEqual(placement.session_config(found).device_count["CPU"], 6)
+        # Variables that are on the host are there for all stages.
+        self.assertEqual(found.homes, [("/device:CPU:0",)] * 3)
+
+    def test_variables_on_the_stages_that_read_them(self):
+        where = placement.Placement("gpu", tuple("abcd"), ("x",) * 4, tuple("abcd"))
+        self.assertEqual(where.stages, (("a",), ("b",), ("c",), ("d",)))
+        self.assertEqual(where.homes, [tuple("abcd")])
+        found = placement.in_stages(where, 2)
+        self.assertEqual(found.homes, [("a", "c"), ("b", "d")])
+
+    def test_stages_in_the_notice(self):
+        if tf.config.list_physical_devices("GPU"):
+            self.skipTest("this machine has a GPU")
+        found = placement.local(4, num_stages=2)
+        self.assertIn("2 towers of 2 stages run on 4 logical", found.notice)
+
     def test_placement_is_hard(self):
         config = placement.session_config(placement.local(1, kind="cpu"))
         self.assertFalse(config.allow_soft_placement)

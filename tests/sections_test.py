@@ -23,6 +23,9 @@ FLAGS = {
         job_name task_index ps_hosts worker_hosts controller_host local_cluster
         allow_open_ports max_restarts stall_secs wait_secs
         """,
+    "stages": """
+        num_stages num_micro_batches schedule chunks_per_stage partition recompute
+        """,
     "variables": """
         variable_update tune_again cross_replica_sync max_staleness staleness_lr
         staged_vars

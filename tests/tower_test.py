@@ -66,7 +66,7 @@ def _inputs(batch=4, first=0, seed=0, total=4.0):
 def _stamp(template, store, index, **inputs):
     site = stamping.Site(
         scope=f"tower_{index}",
-        device="/device:CPU:0",
+        devices=["/device:CPU:0"],
         inputs=_inputs(**inputs),
         reads={k: v.read_value() for k, v in store.variables.items()},
     )

@@ -55,7 +55,10 @@ class Trainer:
         **options,
     ):
         exchange = Exchange(**options.pop("exchange", {}))
-        self.placement = placement.local(towers, kind="cpu")
+        how = options.get("pipeline")
+        stages = how.stages if how else 1
+        where = placement.local(towers * stages, kind="cpu", num_stages=stages)
+        self.placement = where
         self.train = graph.build(
             model,
             source,

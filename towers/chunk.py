@@ -23,6 +23,18 @@ v1 = tf.compat.v1
 Values = Mapping[str, tf.Tensor]
 
 
+def _config() -> bytes:
+    """How TensorFlow treats the functions' bodies: as the session treats the graph.
+
+    A plain call of a `tf.function` would place softly, and optimize each body anew on
+    every device.
+    """
+    config = v1.ConfigProto(allow_soft_placement=False)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return config.SerializeToString()
+
+
 class Function(NamedTuple):
     """A function of the graph from named values to named values."""
 
@@ -32,7 +44,19 @@ class Function(NamedTuple):
 
     def __call__(self, values: Values) -> dict[str, tf.Tensor]:
         """Adds one call to the current graph."""
-        found = self.concrete(*[values[name] for name in self.inputs])
+        body = self.concrete.graph
+        stateful = any(op.op_def.is_stateful for op in body.get_operations())
+        call = (
+            tf.raw_ops.StatefulPartitionedCall
+            if stateful
+            else tf.raw_ops.PartitionedCall
+        )
+        found = call(
+            args=[values[name] for name in self.inputs],
+            Tout=[tensor.dtype for tensor in body.outputs],
+            f=self.concrete,
+            config_proto=_config(),
+        )
         return dict(zip(self.outputs, found))
 
 

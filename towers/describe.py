@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from towers.graph import TrainGraph
 from towers.plan import Plan
+from towers.schedule import SCHEDULES
+from towers.stages import RECOMPUTE
 
 v1 = tf.compat.v1
 
@@ -31,7 +33,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ),
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
-        ("Devices", str(list(parts.placement.towers))),
+        ("Devices", _devices(parts.placement)),
         ("NUMA bind", "False"),
         *([("Data format", parts.options.data_format)] if images else []),
         ("Compute dtype", f"{parts.options.dtype.name}, variables float32"),
@@ -50,14 +52,48 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
                 f"{num_towers} updates take the place of one synchronous step",
             )
         )
+    rows += _pipeline(parts.options.pipeline, built.template)
     if built.template.statistics:
+        micro = parts.options.pipeline and parts.options.pipeline.micro_batches > 1
+        of = "micro-batch" if micro else "tower"
+        also = "micro-batches and " if micro else ""
         rows.append(
-            ("Batch norm", "statistics per tower; saved: the mean over the towers")
+            (
+                "Batch norm",
+                f"statistics per {of}; saved: the mean over the {also}towers",
+            )
         )
     if parts.update.weight_decay:
         decay, where = parts.update.weight_decay, parts.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _devices(placement) -> str:
+    """One device per tower, or a list of them for its stages."""
+    if len(placement.devices) == len(placement.towers):
+        return str(list(placement.towers))
+    return str([list(stages) for stages in placement.stages])
+
+
+def _pipeline(how, template) -> list[tuple[str, str]]:
+    """How towers are cut, if they are."""
+    if how is None:
+        return []
+    stages = [
+        f"{k}: {', '.join(_range(c.blocks) for c in template.chunks[k :: how.stages])}"
+        for k in range(how.stages)
+    ]
+    order = SCHEDULES[how.schedule].description
+    return [
+        ("Stages", "\n".join(stages)),
+        ("Micro-batches", f"{how.micro_batches} per tower, {how.schedule}: {order}"),
+        ("Recompute", RECOMPUTE[how.recompute]),
+    ]
+
+
+def _range(names) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _devices_of(built: TrainGraph) -> str:
@@ -80,7 +116,7 @@ def facts(parts: Plan, built: TrainGraph) -> dict[str, Any]:
         "model_name": parts.model.name,
         "dataset": {"name": parts.source.name},
         "test_id": parts.config.output.benchmark_test_id,
-        "devices": list(parts.placement.towers),
+        "devices": list(parts.placement.devices),
         "num_parameters": built.template.parameters,
         "run_parameters": settings,
     }

@@ -104,12 +104,13 @@ def measure_peak(
       seconds: how long each of the two kernels is measured.
     """
     gpu = placement.kind == "gpu"
+    per_tower = len(placement.devices) // len(placement.towers)
     with tf.Graph().as_default() as graph:
         kernels, counts = [], []
         for number, (_, devices) in enumerate(placement.groups):
             with tf.device(devices[0]), v1.variable_scope(f"host_{number}"):
                 kernels.append(_kernels(dtype, gpu=gpu))
-            counts.append(len(devices) if gpu else 1)
+            counts.append(len(devices) * per_tower if gpu else 1)
         with sessions.open(graph, session_config(placement)) as session:
             session.run(v1.local_variables_initializer())
             rates = []

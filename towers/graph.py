@@ -17,6 +17,7 @@ from towers.exchange import Exchange
 from towers.feed import Batch, Feed
 from towers.optimizer import Update
 from towers.placement import Placement
+from towers.stages import Pipeline
 from towers.stamping import join_shares, stamp_towers
 from towers.tower import Task, Template, Tower
 from towers.variable_update import VARIABLE_UPDATES
@@ -37,6 +38,7 @@ class Options:
       exchange: what the mode leaves to choose.
       limit: how many examples of the stream count; None for all.
       xla_compile: whether XLA compiles each tower as a whole.
+      pipeline: how towers are cut into stages and micro-batches; None: they are not.
     """
 
     batch_size: int
@@ -47,6 +49,7 @@ class Options:
     exchange: Exchange = Exchange()  # noqa: RUF009 - frozen
     limit: int | None = None
     xla_compile: bool = False
+    pipeline: Pipeline | None = None
 
 
 class Step(NamedTuple):
@@ -169,6 +172,7 @@ def _task(model, source, options: Options) -> Task:
         dtype=options.dtype,
         seed=options.seed,
         compiled=options.xla_compile,
+        pipeline=options.pipeline,
     )
 
 

@@ -96,16 +96,18 @@ class Staged(ParameterServer):
         self._staged_reads: dict[str, list[tf.Tensor]] = {}
         self._filled = _carried("filled", [], placement.master)
 
-    def create(self, name, shape, initializer, *, trainable):
+    def create(self, name, shape, initializer, *, trainable, stage=0):
         """Makes the one copy and, if it is trained, a staged one for each tower."""
         known = name in self.variables
-        super().create(name, shape, initializer, trainable=trainable)
+        super().create(name, shape, initializer, trainable=trainable, stage=stage)
         if known or not trainable:
             return
         with self._graph.as_default(), v1.name_scope(None):
             staged = [
                 _carried(f"staged{k or ''}/{name}", shape, device)
-                for k, device in enumerate(self.placement.towers)
+                for k, device in enumerate(
+                    stages[stage] for stages in self.placement.stages
+                )
             ]
             self._staged[name] = staged
             self._staged_reads[name] = []

@@ -13,7 +13,7 @@ statistics are the means over its micro-batches.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ from towers.chunk import Chunk
 from towers.partition import pieces_of
 from towers.schedule import Pass
 from towers.stages import Pipeline
-from towers.tower import Gradient, StatisticRule, Task, Tower
+from towers.tower import Gradient, Site, StatisticRule, Task, Tower
 
 v1 = tf.compat.v1
 
@@ -67,7 +67,6 @@ class PipelineTemplate:
 
 def trace(
     task: Task,
-    pipeline: Pipeline,
     features: tf.TensorSpec,
     labels: tf.TensorSpec,
     *,
@@ -76,8 +75,7 @@ def trace(
     """Runs the model's Python once, stage by stage.
 
     Args:
-      task: what a tower computes.
-      pipeline: how it is cut.
+      task: what a tower computes, and how it is cut.
       features: shape [batch, ...] and dtype of a tower's batch.
       labels: shape [batch, ...] and dtype.
       create: makes a variable, as `tower.trace` has it; also gets `stage`, the number
@@ -86,15 +84,14 @@ def trace(
     Raises:
       ValueError: as `tower.trace` has it; or the order of the passes cannot be kept.
     """
+    pipeline = task.pipeline
     passes = schedule_lib.sequence(pipeline.order(training=task.training))
     groups = _groups(task.model.blocks, pipeline)
     chunk_of = [c for c, blocks in enumerate(groups) for _ in blocks]
     segments = segment_lib.trace(
         task,
         [blocks for group in groups for blocks in group],
-        segment_lib.Batch(
-            _micro_batch(features, pipeline), _micro_batch(labels, pipeline)
-        ),
+        segment_lib.Batch(pipeline.micro_batch(features), pipeline.micro_batch(labels)),
         create=_by_stage(create, [c % pipeline.stages for c in chunk_of]),
         recomputed=pipeline.recompute != "none",
     )
@@ -137,13 +134,6 @@ def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
     return [[piece] for piece in pieces]
 
 
-def _micro_batch(spec: tf.TensorSpec, pipeline: Pipeline) -> tf.TensorSpec:
-    batch, *shape = spec.shape
-    size, rest = divmod(batch, pipeline.micro_batches)
-    assert not rest, (spec, pipeline)
-    return tf.TensorSpec([size, *shape], spec.dtype)
-
-
 def _by_stage(create: Callable[..., Any], stages: Sequence[int]) -> Callable[..., Any]:
     def create_at(name, shape, initializer, *, trainable, segment):
         stage = stages[segment]
@@ -152,42 +142,32 @@ def _by_stage(create: Callable[..., Any], stages: Sequence[int]) -> Callable[...
     return create_at
 
 
-def stamp(
-    template: PipelineTemplate,
-    index: int,
-    *,
-    scope: str,
-    devices: Sequence[str],
-    inputs: Mapping[str, tf.Tensor],
-    reads: Mapping[str, tf.Tensor],
-) -> Tower:
-    """Adds one tower to the current graph.
+def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
+    """Adds towers to the current graph.
 
     Args:
       template: from `trace`.
-      index: of the tower.
-      scope: prefix of its operations' names, `tower_0` or the like.
-      devices: of its stages.
-      inputs: `features`, `labels`, `weights`, `total_weight`, `first`.
-      reads: variable name -> its value as this tower reads it.
+      sites: of the towers, in order.
     """
-    # The scope is absolute: a caller's name scope or device does not move a tower.
-    with v1.name_scope(None), tf.device(None), tf.name_scope(scope):
-        return _Stamp(template, devices, inputs, reads).tower(index)
+    towers = []
+    for index, site in enumerate(sites):
+        # The scope is absolute: a caller's name scope or device does not move a tower.
+        with v1.name_scope(None), tf.device(None), tf.name_scope(site.scope):
+            towers.append(_Stamp(template, site).tower(index))
+    return towers
 
 
 class _Stamp:
     """One tower while it is added to the graph."""
 
-    def __init__(self, template: PipelineTemplate, devices, inputs, reads):
+    def __init__(self, template: PipelineTemplate, site: Site):
         self._template = template
-        self._devices = devices
+        self._devices = site.devices
         pipeline = template.pipeline
-        given = {f"read/{name}": tensor for name, tensor in reads.items()}
-        given["total_weight"] = inputs["total_weight"]
+        given = {f"read/{name}": tensor for name, tensor in site.reads.items()}
+        given["total_weight"] = site.inputs["total_weight"]
         self._values = [
-            given | micro_batch
-            for micro_batch in _split(inputs, pipeline.micro_batches, devices)
+            given | micro_batch for micro_batch in _split(site, pipeline.micro_batches)
         ]
         # The last call of each stage, and the sums that each chunk has so far.
         self._last: list[tf.Operation | None] = [None] * pipeline.stages
@@ -278,14 +258,13 @@ class _Stamp:
         ]
 
 
-def _split(
-    inputs: Mapping[str, tf.Tensor], count: int, devices: Sequence[str]
-) -> list[dict[str, tf.Tensor]]:
+def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:
     """A tower's batch in micro-batches, where the stages read it."""
-    with tf.device(devices[0]):
+    inputs = site.inputs
+    with tf.device(site.devices[0]):
         features = tf.split(inputs["features"], count)
         size = features[0].shape[0]
-    with tf.device(devices[-1]):
+    with tf.device(site.devices[-1]):
         labels = tf.split(inputs["labels"], count)
         weights = tf.split(inputs["weights"], count)
     with tf.device(inputs["first"].device):

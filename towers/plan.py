@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import folders, graph, inputs, placement, reduction
+from towers import cutting, folders, graph, inputs, placement, reduction
 from towers.cluster import Cluster
 from towers.exchange import Exchange
 from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
@@ -93,7 +93,7 @@ def make(
     """
     found = _Found()
     model = found.get(lambda: get_model(config.model.model))
-    where = found.get(lambda: _placement(config.devices, config.variables, cluster))
+    where = found.get(lambda: _placement(config, cluster))
     exchange = where and found.get(lambda: _exchange(config, where))
     sources = model and found.get(lambda: _sources(config, model))
     if model:
@@ -101,6 +101,7 @@ def make(
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = len(where.towers) if where else config.devices.num_gpus
         mode = mode_of(config.variables)
+        pipeline = found.get(lambda: cutting.plan(config.stages, model, batch_size))
         together = _towers_per_step(mode, num_towers)
         update = found.get(
             lambda: _update(config.optimizer, model, batch_size * together)
@@ -137,6 +138,7 @@ def make(
             exchange=exchange,
             limit=limit,
             xla_compile=config.devices.xla_compile,
+            pipeline=pipeline,
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
         num_warmup=warmup * steps_per_batch,
@@ -160,7 +162,8 @@ class _Found:
         return None
 
 
-def _placement(devices, variables, cluster) -> placement.Placement:
+def _placement(config, cluster) -> placement.Placement:
+    devices, stages = config.devices, config.stages.num_stages
     if cluster is not None:
         return placement.on_cluster(
             cluster,
@@ -171,10 +174,12 @@ def _placement(devices, variables, cluster) -> placement.Placement:
     where = placement.local(
         devices.num_gpus,
         kind=devices.device,
-        parameters=variables.local_parameter_device,
+        parameters=config.variables.local_parameter_device,
         gpu_indices=devices.gpu_indices,
+        # What is not a multiple is an error of its own.
+        num_stages=1 if devices.num_gpus % stages else stages,
     )
-    if devices.xla and where.kind == "cpu" and len(where.towers) > 1:
+    if devices.xla and where.kind == "cpu" and len(where.devices) > 1:
         raise ValueError(
             "--xla: TensorFlow's clusters cannot lie on more than one CPU device; "
             "write --xla_compile, which compiles each tower on its own"
@@ -190,6 +195,9 @@ def _check_works_on_cluster(config) -> None:
         (config.devices, "xla", False),
         (config.devices, "xla_compile", False),
         (config.evaluation, "eval", False),
+        (config.stages, "num_stages", 1),
+        (config.stages, "num_micro_batches", 1),
+        (config.stages, "recompute", "none"),
     ):
         if (value := getattr(section, name)) != default:
             raise ValueError(

@@ -257,7 +257,7 @@ class _Training:
         if self._built.loop is not None:
             for line in self._built.loop.report():
                 self._console(line)
-        work = flops.of_nodes(self._built.template.graph_def)
+        work = self._built.template.flops
         work /= self._parts.options.batch_size
         peak = flops.measure_peak(
             self._parts.placement, self._parts.options.dtype, self._sessions
@@ -324,6 +324,7 @@ def attach_evaluation(
 
 def eval_task(parts: Plan) -> Task:
     """What an evaluation tower computes."""
+    pipeline = parts.options.pipeline
     return Task(
         model=parts.model,
         num_classes=parts.source.num_classes,
@@ -332,6 +333,7 @@ def eval_task(parts: Plan) -> Task:
         dtype=parts.options.dtype,
         seed=parts.options.seed,
         compiled=parts.options.xla_compile,
+        pipeline=pipeline and pipeline.for_batch(parts.eval_batch_size),
     )
 
 

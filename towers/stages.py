@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+import tensorflow as tf
+
 from towers.partition import Cut
 from towers.schedule import SCHEDULES, Order, forward_only
 
@@ -23,7 +25,8 @@ class Pipeline:
       micro_batches: pieces of its batch.
       schedule: a row of `schedule.SCHEDULES`.
       chunks: of each stage; 1 unless the schedule interleaves.
-      cut: of the model's blocks into stages x chunks pieces.
+      cut: of the model's blocks into stages x chunks pieces; empty while it is open.
+      balance: what an open cut shall balance, a row of `costs.COSTS`.
       recompute: a row of `RECOMPUTE`.
     """
 
@@ -33,11 +36,19 @@ class Pipeline:
     chunks: int = 1
     cut: Cut = ()
     recompute: str = "none"
+    balance: str = "flops"
 
     def order(self, *, training: bool = True) -> Order:
         """What each stage does."""
         make = SCHEDULES[self.schedule].order if training else forward_only
         return make(self.stages, self.micro_batches, self.chunks)
+
+    def micro_batch(self, spec: tf.TensorSpec) -> tf.TensorSpec:
+        """A piece of a tensor [batch, ...]."""
+        batch, *shape = spec.shape
+        size, rest = divmod(batch, self.micro_batches)
+        assert not rest, (spec, self)
+        return tf.TensorSpec([size, *shape], spec.dtype)
 
     def for_batch(self, batch_size: int) -> "Pipeline":
         """The same with micro-batches that divide a batch, as many as can be.

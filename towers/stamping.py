@@ -4,26 +4,17 @@ The copies lie in the train graph under `tower_<i>/`, with the template's placeh
 replaced by the tower's batch and by the variables as this tower reads them.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from towers import precision, wire
+from towers import costs, pipeline, precision, wire
 from towers import tower as tower_lib
 from towers.feed import Batch
-from towers.tower import Gradient, Task, Template, Tower
+from towers.tower import Gradient, Site, Task, Template, Tower
 
 v1 = tf.compat.v1
-
-
-class Site(NamedTuple):
-    """Where a tower goes and what it gets."""
-
-    scope: str  # prefix of its operations' names, `tower_0` or the like
-    device: str
-    inputs: dict[str, tf.Tensor]  # `features`, `labels`, `weights`, ...
-    reads: dict[str, tf.Tensor]  # variable name -> its value as this tower reads it
 
 
 def stamp_towers(
@@ -44,29 +35,29 @@ def stamp_towers(
       total_weights: what each tower's shares are shares of; 1 makes them sums.
       scope: prefix of the towers' names.
     """
-    features, labels = batches[0].features, batches[0].labels
-    template = tower_lib.trace(
-        task,
-        tf.TensorSpec(features.shape, features.dtype),
-        tf.TensorSpec(labels.shape, labels.dtype),
-        create=variables.create,
-    )
+    trace, copy = _WAYS[task.pipeline is not None]
+    specs = [
+        tf.TensorSpec(tensor.shape, tensor.dtype)
+        for tensor in (batches[0].features, batches[0].labels)
+    ]
+    task = costs.with_cut(task, *specs, variables.placement)
+    template = trace(task, *specs, create=variables.create)
     cast, arrive = precision.Casts(), wire.Arrivals()
     sites = [
         Site(
             scope=f"{scope}_{index}",
-            device=device,
+            devices=devices,
             inputs={**batch._asdict(), "total_weight": total_weights[index]},
             reads={
                 name: arrive(cast(variables.read(name, index), dtype), host)
                 for name, dtype in template.reads.items()
             },
         )
-        for index, (device, host, batch) in enumerate(
-            zip(variables.placement.towers, variables.placement.hosts, batches)
+        for index, (devices, host, batch) in enumerate(
+            zip(variables.placement.stages, variables.placement.hosts, batches)
         )
     ]
-    return template, stamp(template, sites)
+    return template, copy(template, sites)
 
 
 def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
@@ -160,6 +151,13 @@ def _gradient(parts: list[tf.Tensor]) -> Gradient:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)
+
+
+# Whether the task has a pipeline -> how it is traced and how copied.
+_WAYS: dict[bool, tuple[Callable[..., Any], Callable[..., list[Tower]]]] = {
+    False: (tower_lib.trace, stamp),
+    True: (pipeline.trace, pipeline.stamp),
+}
 
 
 def join_shares(

@@ -67,8 +67,17 @@ class Mode:
         initializer: Callable | None,
         *,
         trainable: bool,
+        stage: int = 0,
     ) -> None:
-        """Makes a float32 variable unless there is one of this name."""
+        """Makes a float32 variable unless there is one of this name.
+
+        Args:
+          name: of the variable.
+          shape: of its value.
+          initializer: as `tf.compat.v1.get_variable` has it.
+          trainable: whether it is trained.
+          stage: of a tower, the first that reads it.
+        """
         raise NotImplementedError
 
     def read(self, name: str, tower: int) -> tf.Tensor:
@@ -147,12 +156,12 @@ class ParameterServer(Mode):
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
-        self._copy = Copy(placement.parameters, seed)
+        self._copy = Copy(placement.homes, seed)
         self.variables = self._copy.variables
 
-    def create(self, name, shape, initializer, *, trainable):
+    def create(self, name, shape, initializer, *, trainable, stage=0):
         """Makes the one copy."""
-        self._copy.create(name, shape, initializer, trainable=trainable)
+        self._copy.create(name, shape, initializer, trainable=trainable, stage=stage)
 
     def read(self, name, tower):
         """The one value: it is read once a step for all towers."""
@@ -195,19 +204,17 @@ class Replicated(Mode):
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
-        first, *others = placement.towers
-        self._copies = [Copy([first], seed)]
-        self._copies += [
-            Copy([device], seed, prefix=f"replica_{k}/")
-            for k, device in enumerate(others, start=1)
+        self._copies = [
+            Copy([[d] for d in stages], seed, prefix=f"replica_{k}/" if k else "")
+            for k, stages in enumerate(placement.stages)
         ]
         self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
         self.variables = self._copies[0].variables
 
-    def create(self, name, shape, initializer, *, trainable):
+    def create(self, name, shape, initializer, *, trainable, stage=0):
         """Makes the variable, and its replicas if it is trained."""
         for copy in self._copies if trainable else self._copies[:1]:
-            copy.create(name, shape, initializer, trainable=trainable)
+            copy.create(name, shape, initializer, trainable=trainable, stage=stage)
 
     def read(self, name, tower):
         """The value of the tower's own replica."""
@@ -219,7 +226,7 @@ class Replicated(Mode):
         with tf.name_scope("reduction"):
             means = reduction.mean(
                 self.exchange.gradients(towers),
-                [self.placement.towers] * len(names),
+                [[c.variables[name].device for c in self._copies] for name in names],
                 names=names,
                 hosts=[self.placement.hosts[tower.index] for tower in towers],
                 dtype=self.exchange.transfer,

@@ -15,12 +15,13 @@ fewer examples or none; and no gradient is ever divided.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import compact, xla
+from towers import compact, flops, xla
+from towers.stages import Pipeline
 
 v1 = tf.compat.v1
 
@@ -38,6 +39,20 @@ class Tower(NamedTuple):
     gradients: list[Gradient]  # of the share, one per trainable variable
     statistics: list[tf.Tensor]  # batch statistics, one per `Template.statistics`
     metrics: dict[str, tf.Tensor]  # float32 scalars, shares of the means
+
+
+class Site(NamedTuple):
+    """Where a tower goes and what it gets."""
+
+    scope: str  # prefix of its operations' names, `tower_0` or the like
+    devices: Sequence[str]  # of its stages; one, if it is not cut into stages
+    inputs: dict[str, tf.Tensor]  # `features`, `labels`, `weights`, ...
+    reads: dict[str, tf.Tensor]  # variable name -> its value as this tower reads it
+
+    @property
+    def device(self) -> str:
+        """Of the first stage: the tower's, as others see it."""
+        return self.devices[0]
 
 
 class StatisticRule(NamedTuple):
@@ -60,6 +75,7 @@ class Task:
       dtype: of activations.
       seed: of dropout.
       compiled: whether XLA compiles the tower as a whole.
+      pipeline: how the tower is cut into stages and micro-batches; None: it is not.
     """
 
     model: Any
@@ -69,6 +85,7 @@ class Task:
     dtype: tf.DType = tf.float32
     seed: int = 0
     compiled: bool = False
+    pipeline: Pipeline | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +113,12 @@ class Template:
     statistics: tuple[tuple[StatisticRule, str], ...]
     metrics: dict[str, str]
     parameters: int
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of one tower's step."""
+        return flops.of_nodes(self.graph_def)
+
     compiled: bool = False
 
     @property

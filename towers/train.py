@@ -33,6 +33,8 @@ from towers.hooks import NanLossError
 from towers.optimizer import OPTIMIZERS
 from towers.precision import COMPUTE_DTYPES
 from towers.progress import Console
+from towers.schedule import SCHEDULES
+from towers.stages import RECOMPUTE
 from towers.variable_update import VARIABLE_UPDATES
 
 # Flag -> the table that its values are names in.
@@ -40,6 +42,8 @@ CHOICES = {
     "compute_dtype": COMPUTE_DTYPES,
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
+    "recompute": RECOMPUTE,
+    "schedule": SCHEDULES,
     "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
 

@@ -14,8 +14,8 @@ class Copy:
     """Float32 variables by name, and the optimizer that moves them.
 
     Args:
-      devices: each variable goes to the one that holds the fewest bytes when it is
-        made.
+      devices: for each stage of a tower, where its variables may go: each goes to the
+        device that holds the fewest bytes when it is made.
       seed: of initial values.
       prefix: of the variables' names.
 
@@ -23,8 +23,9 @@ class Copy:
       variables: by the name the model gave them.
     """
 
-    def __init__(self, devices: Sequence[str], seed: int, prefix: str = ""):
-        self._load = dict.fromkeys(devices, 0)
+    def __init__(self, devices: Sequence[Sequence[str]], seed: int, prefix: str = ""):
+        self._devices = devices
+        self._load = {device: 0 for stage in devices for device in stage}
         self._seed = seed
         self._prefix = prefix
         self._graph = v1.get_default_graph()
@@ -40,11 +41,12 @@ class Copy:
         initializer: Callable | None,
         *,
         trainable: bool,
+        stage: int = 0,
     ) -> None:
         """Makes a variable unless there is one of this name."""
         if name in self.variables:
             return
-        where = min(self._load, key=self._load.__getitem__)
+        where = min(self._devices[stage], key=self._load.__getitem__)
         self._load[where] += 4 * shape.num_elements()
         with (
             self._graph.as_default(),

@@ -1,0 +1,41 @@
+"""The flags of towers on several devices; a section as those of `sections`."""
+
+import dataclasses
+
+from flags.field import AT_LEAST_1, AT_LEAST_2, field
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """How a tower is cut into stages and its batch into micro-batches."""
+
+    num_stages: int = field(
+        1, "devices of each tower, a piece of the model on each", must=AT_LEAST_1
+    )
+    num_micro_batches: int = field(
+        1,
+        "pieces of a tower's batch, which pass the stages one behind the other",
+        must=AT_LEAST_1,
+    )
+    schedule: str = field("1f1b", "order in which a stage runs its micro-batches")
+    chunks_per_stage: int = field(
+        2, "pieces of the model on each stage with interleaved", must=AT_LEAST_2
+    )
+    partition: str = field(
+        "auto",
+        "what the cut into stages balances: flops, params, time as measured on the "
+        "device (auto does that), or the names of the blocks to cut after: a,b,c",
+    )
+    recompute: str = field(
+        "none",
+        "what the backward pass computes again instead of keeping its activations",
+    )
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether a tower is anything but the whole model on the whole batch."""
+        return (self.num_stages, self.num_micro_batches, self.recompute) != (
+            1,
+            1,
+            "none",
+        )

@@ -1,0 +1,112 @@
+"""Costs of blocks, and cuts that follow them."""
+
+import json
+import os
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from towers import costs, placement
+from towers.stages import Pipeline
+from towers.tower import Task
+
+_FEATURES, _LABELS = tf.TensorSpec([8, 4, 4, 1]), tf.TensorSpec([8], tf.int32)
+
+
+def _dense(units):
+    return lambda x, nn: nn.dense(nn.flatten(x), units)
+
+
+def _task(*units, **how):
+    return Task(
+        model=Model(
+            name="test",
+            blocks=tuple((f"b{i}", _dense(n)) for i, n in enumerate(units)),
+            inputs=Images(shape=(4, 4, 1), num_classes=3),
+            recipe=Recipe(batch_size=8, schedule=Schedule(rates=(0.1,))),
+        ),
+        num_classes=3,
+        pipeline=Pipeline(**how) if how else None,
+    )
+
+
+def _work(*units):
+    where = placement.local(1, kind="cpu")
+    return costs.Work(_task(*units), _FEATURES, _LABELS, where)
+
+
+class CostsTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.cache = self.create_tempdir().full_path
+        patch = mock.patch.dict(os.environ, XDG_CACHE_HOME=self.cache)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_params(self):
+        found = costs.params(_work(5, 7, 3))
+        self.assertEqual(found, [16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3])
+
+    def test_flops_forward_and_backward(self):
+        # One product forward; backward one by the kernel and, but first, one by x.
+        found = costs.flops(_work(5, 7, 3))
+        self.assertEqual(found, [8 * 2 * n for n in (2 * 16 * 5, 3 * 5 * 7, 3 * 7 * 3)])
+
+    def test_time_is_that_of_the_work(self):
+        found = costs.measure(_work(4, 2048, 4))
+        self.assertLen(found, 3)
+        self.assertTrue(all(seconds > 0 for seconds in found))
+
+    def test_time_is_kept(self):
+        with mock.patch.object(costs, "measure", return_value=[1.0, 2.0]) as measure:
+            self.assertEqual(costs.time(_work(4, 3)), [1.0, 2.0])
+            self.assertEqual(costs.time(_work(4, 3)), [1.0, 2.0])
+            self.assertEqual(measure.call_count, 1)
+            costs.time(_work(5, 3))  # another model
+            self.assertEqual(measure.call_count, 2)
+        folder = os.path.join(self.cache, "towers", "block_times")
+        kept = [json.load(open(os.path.join(folder, n))) for n in os.listdir(folder)]
+        self.assertEqual(kept[0], {"blocks": ["b0", "b1"], "seconds": [1.0, 2.0]})
+
+    def test_a_file_that_cannot_be_read_is_measured_again(self):
+        with mock.patch.object(costs, "measure", return_value=[1.0, 2.0]) as measure:
+            costs.time(_work(4, 3))
+            folder = os.path.join(self.cache, "towers", "block_times")
+            [name] = os.listdir(folder)
+            with open(os.path.join(folder, name), "w") as file:
+                file.write("{")
+            self.assertEqual(costs.time(_work(4, 3)), [1.0, 2.0])
+        self.assertEqual(measure.call_count, 2)
+
+    @parameterized.parameters(
+        ("flops", (1, 4)),  # the first block has most of the work
+        ("params", (1, 4)),
+    )
+    def test_a_cut_follows_the_costs(self, balance, cut):
+        task = _task(64, 4, 4, 3, stages=2, balance=balance)
+        where = placement.local(2, kind="cpu", num_stages=2)
+        found = costs.with_cut(task, _FEATURES, _LABELS, where)
+        self.assertEqual(found.pipeline.cut, cut)
+
+    def test_a_cut_that_is_given_stays(self):
+        task = _task(4, 4, 3, stages=2, cut=(2, 3))
+        where = placement.local(2, kind="cpu", num_stages=2)
+        self.assertIs(costs.with_cut(task, _FEATURES, _LABELS, where), task)
+        whole = _task(4, 3)
+        self.assertIs(costs.with_cut(whole, _FEATURES, _LABELS, where), whole)
+
+    def test_every_block_a_stage_needs_no_costs(self):
+        task = _task(4, 4, 3, stages=3, balance="time")
+        where = placement.local(3, kind="cpu", num_stages=3)
+        found = costs.with_cut(task, _FEATURES, _LABELS, where)
+        self.assertEqual(found.pipeline.cut, (1, 2, 3))
+
+    def test_every_cost_is_tested(self):
+        self.assertEqual(list(costs.COSTS), ["flops", "params", "time"])
+        self.assertIn(costs.AUTO, costs.COSTS)
+
+
+if __name__ == "__main__":
+    tf.test.main()

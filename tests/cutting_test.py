@@ -1,0 +1,79 @@
+"""Flags of stages to a pipeline, and the sentences for what cannot be cut."""
+
+from absl.testing import absltest, parameterized
+
+import models
+from flags import stages
+from towers import cutting
+from towers.costs import COSTS
+from towers.stages import Pipeline
+
+
+def _plan(batch_size=32, **flags):
+    return cutting.plan(stages.Stages(**flags), models.get("lenet"), batch_size)
+
+
+class CuttingTest(parameterized.TestCase):
+    def test_whole_towers_have_no_pipeline(self):
+        self.assertIsNone(_plan())
+
+    @parameterized.parameters(
+        dict(num_stages=2), dict(num_micro_batches=2), dict(recompute="block")
+    )
+    def test_each_of_the_settings_makes_a_pipeline(self, **flags):
+        self.assertIsInstance(_plan(**flags), Pipeline)
+
+    def test_settings_arrive(self):
+        found = _plan(
+            num_stages=2,
+            num_micro_batches=4,
+            schedule="interleaved",
+            recompute="stage",
+            partition="params",
+        )
+        self.assertEqual(found, Pipeline(2, 4, "interleaved", 2, (), "stage", "params"))
+
+    def test_chunks_are_for_the_schedule_that_interleaves(self):
+        self.assertEqual(_plan(num_stages=2, schedule="gpipe").chunks, 1)
+
+    def test_auto_is_what_is_measured(self):
+        self.assertEqual(_plan(num_stages=2).balance, "time")
+        for name in COSTS:
+            self.assertEqual(_plan(num_stages=2, partition=name).balance, name)
+
+    def test_a_cut_by_names(self):
+        found = _plan(num_stages=3, partition="conv1, dense")
+        self.assertEqual(found.cut, (1, 3, 4))
+
+    @parameterized.parameters(
+        (dict(num_stages=5), "chain of 4 blocks, too few for 5 .*--num_stages=4 or"),
+        (
+            dict(num_stages=3, schedule="interleaved"),
+            "too few for 3 stages of 2 chunks each; write --num_stages=2 or fewer",
+        ),
+        (
+            dict(num_stages=2, schedule="interleaved", chunks_per_stage=5),
+            "of 5 chunks each; write --schedule=1f1b",
+        ),
+        (
+            dict(num_micro_batches=5),
+            "--num_micro_batches=5: does not divide a tower's batch of 32; write 1, 2, "
+            "4, 8, 16 or 32",
+        ),
+        (
+            dict(num_stages=2, partition="conv3"),
+            "--partition=conv3: cannot cut after 'conv3'; cut after some of conv1, "
+            "conv2, dense; or write auto, flops, params, time",
+        ),
+        (
+            dict(num_stages=3, partition="conv1"),
+            "3 pieces need 2 of conv1, conv2, dense",
+        ),
+    )
+    def test_what_cannot_be_cut(self, flags, sentence):
+        with self.assertRaisesRegex(ValueError, sentence):
+            _plan(**flags)
+
+
+if __name__ == "__main__":
+    absltest.main()

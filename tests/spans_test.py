@@ -1,0 +1,42 @@
+"""Passes are found in the trace of a step."""
+
+import itertools
+
+import tensorflow as tf
+
+from tests import trainer
+from towers import spans
+from towers.stages import Pipeline
+
+
+class SpansTest(tf.test.TestCase):
+    def test_every_pass_of_every_tower_in_its_order(self):
+        how = Pipeline(stages=2, micro_batches=2, cut=(1, 2))
+        made = trainer.Trainer(
+            trainer.dense_model(),
+            trainer.random_source(),
+            towers=2,
+            batch_size=4,
+            pipeline=how,
+        ).start()
+        metadata = tf.compat.v1.RunMetadata()
+        made.session.run(
+            made.train.train_op, options=spans.traced(), run_metadata=metadata
+        )
+        found = spans.of_step(metadata)
+        self.assertEqual({span.scope for span in found}, {"tower_0", "tower_1"})
+        for scope in ("tower_0", "tower_1"):
+            for stage, passes in enumerate(how.order()):
+                own = [s for s in found if (s.scope, s.stage) == (scope, stage)]
+                self.assertEqual([span.what for span in own], list(passes))
+                for before, span in itertools.pairwise(own):
+                    self.assertLessEqual(before.end, span.begin)
+        self.assertEqual(found[0].begin, 0.0)
+        self.assertTrue(all(span.end > span.begin for span in found))
+
+    def test_a_step_without_stages_has_none(self):
+        self.assertEqual(spans.of_step(tf.compat.v1.RunMetadata()), [])
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,152 @@
+"""N towers of K stages and M micro-batches take the steps of one whole tower."""
+
+import dataclasses
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
+from towers.optimizer import Piecewise
+from towers.stages import Pipeline
+
+BOUND = 1e-5
+GLOBAL_BATCH = 16
+STEPS = 6
+_UPDATE = dataclasses.replace(
+    # The rate changes at every step, so it must be that of the step.
+    trainer.MOMENTUM,
+    learning_rate=Piecewise((0.05,), (), warmup_epochs=2.0),
+)
+
+
+def _model(normal: bool = False) -> Model:
+    """Four blocks with dropout, and batch norm if asked for."""
+
+    def features(x, nn):
+        x = nn.conv(x, 4, 3, activation=tf.nn.tanh)
+        return nn.batch_norm(x) if normal else x
+
+    def hidden(x, nn):
+        return nn.dropout(nn.dense(nn.flatten(x), 12, activation=tf.nn.tanh), 0.5)
+
+    def logits(x, nn):
+        return nn.dense(x, nn.num_classes)
+
+    return Model(
+        name="chain",
+        blocks=(
+            ("features", features),
+            ("hidden", hidden),
+            ("more", hidden),
+            ("logits", logits),
+        ),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _made(towers=1, how=None, *, normal=False, **options):
+    return trainer.Trainer(
+        _model(normal),
+        trainer.random_source(),
+        towers=towers,
+        batch_size=GLOBAL_BATCH // towers,
+        update=_UPDATE,
+        pipeline=how,
+        **options,
+    )
+
+
+class EqualTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (1, Pipeline(1, 4, cut=(4,), recompute="block")),
+        (1, Pipeline(4, 8, "gpipe", cut=(1, 2, 3, 4))),
+        (2, Pipeline(2, 4, "gpipe", cut=(1, 4), recompute="stage")),
+        (2, Pipeline(2, 4, "1f1b", cut=(2, 4))),
+        (2, Pipeline(2, 2, "interleaved", 2, cut=(1, 2, 3, 4), recompute="block")),
+        (4, Pipeline(2, 4, "1f1b", cut=(3, 4))),
+    )
+    def test_any_number_of_towers_and_stages(self, towers, how):
+        one = _made().start().steps(STEPS)
+        found = _made(towers, how).start().steps(STEPS)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.parameters(
+        dict(variable_update="replicated"),
+        dict(variable_update="replicated", exchange=dict(all_reduce_spec="xring")),
+        dict(
+            variable_update="replicated",
+            exchange=dict(all_reduce_spec="tree", gradient_repacking=2),
+        ),
+    )
+    def test_replicas_are_on_the_stages(self, **options):
+        one = _made().start().steps(STEPS)
+        how = Pipeline(2, 2, cut=(2, 4))
+        made = _made(2, how, **options)
+        places = {
+            copy.device
+            for copies in made.train.mode.replicas().values()
+            for copy in copies
+        }
+        self.assertEqual(places, set(made.placement.devices))
+        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+
+    @parameterized.parameters(33, 40)
+    def test_a_short_last_batch_with_empty_micro_batches(self, limit):
+        one = _made(limit=limit).start().to_the_end()
+        how = Pipeline(2, 4, cut=(2, 4))
+        found = _made(2, how, limit=limit).start().to_the_end()
+        self.assertEqual(found["position"], limit)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.parameters("none", "stage", "block")
+    def test_batch_norm_of_whole_batches(self, recompute):
+        one = _made(normal=True).start().steps(STEPS)
+        how = Pipeline(2, 1, cut=(1, 4), recompute=recompute)
+        found = _made(1, how, normal=True).start().steps(STEPS)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    def test_batch_norm_of_micro_batches_does_not_depend_on_the_cut(self):
+        one = Pipeline(1, 4, cut=(4,))
+        two = Pipeline(2, 4, "gpipe", cut=(1, 4), recompute="block")
+        first = _made(1, one, normal=True).start().steps(STEPS)
+        found = _made(1, two, normal=True).start().steps(STEPS)
+        self.assertLess(trainer.difference(first, found), BOUND)
+
+    def test_schedules_are_equal_bit_for_bit(self):
+        gpipe, alternating = (
+            _made(2, Pipeline(2, 4, name, cut=(2, 4))).start().steps(STEPS)
+            for name in ("gpipe", "1f1b")
+        )
+        trainer.assert_same_bits(gpipe, alternating)
+
+
+class ResumeTest(tf.test.TestCase, parameterized.TestCase):
+    def test_checkpoints_do_not_know_the_cut(self):
+        directory = self.create_tempdir()
+        begun = _made(2, Pipeline(2, 4, cut=(2, 4))).start()
+        begun.steps(2)
+        begun.save(directory)
+        wanted = begun.steps(STEPS)
+        for towers, how in (
+            (1, None),
+            (1, Pipeline(3, 2, "gpipe", cut=(1, 3, 4))),
+            (4, Pipeline(1, 2, cut=(4,), recompute="stage")),
+        ):
+            other = _made(towers, how).start(directory)
+            self.assertLess(trainer.difference(wanted, other.steps(STEPS)), BOUND)
+
+    def test_a_resumed_run_equals_the_run_never_stopped(self):
+        directory = self.create_tempdir()
+        how = Pipeline(2, 2, "interleaved", 2, cut=(1, 2, 3, 4))
+        straight = _made(2, how).start().steps(STEPS)
+        first = _made(2, how).start()
+        first.steps(3)
+        first.save(directory)
+        resumed = _made(2, how).start(directory).steps(STEPS)
+        trainer.assert_same_bits(straight, resumed)
+
+
+if __name__ == "__main__":
+    tf.test.main()
