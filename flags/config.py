@@ -19,7 +19,7 @@ from flags import (
     modes,
     pairs,
     sections,
-    stages,
+    staged,
     tasks,
     tf_cnn_benchmarks,
     update,
@@ -36,7 +36,7 @@ class Config:
     data: sections.Data
     devices: sections.Devices
     cluster: tasks.Cluster
-    stages: stages.Stages
+    stages: staged.Stages
     variables: modes.Variables
     training: sections.Training
     optimizer: update.Optimizer

@@ -289,8 +289,8 @@ class CheckTest(parameterized.TestCase):
         (
             "compiled stages",
             {"num_stages": 2, "num_gpus": 2, "xla_compile": True},
-            "--xla_compile: does not go with --num_stages=2, whose passes are functions "
-            "of their own",
+            "--xla_compile: does not go with --num_stages=2, whose passes are "
+            "functions of their own",
         ),
         (
             "GPUs of too few towers",

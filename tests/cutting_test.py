@@ -3,14 +3,14 @@
 from absl.testing import absltest, parameterized
 
 import models
-from flags import stages
+from flags import staged
 from towers import cutting
 from towers.costs import COSTS
 from towers.stages import Pipeline
 
 
 def _plan(batch_size=32, **flags):
-    return cutting.plan(stages.Stages(**flags), models.get("lenet"), batch_size)
+    return cutting.plan(staged.Stages(**flags), models.get("lenet"), batch_size)
 
 
 class CuttingTest(parameterized.TestCase):

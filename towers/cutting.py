@@ -11,7 +11,7 @@ def plan(flags: Any, model: Any, batch_size: int) -> Pipeline | None:
     """The pipeline that settings ask for; None for whole towers.
 
     Args:
-      flags: a `flags.stages.Stages`.
+      flags: a `flags.staged.Stages`.
       model: a `models.Model`.
       batch_size: examples per tower.
 
