@@ -3,6 +3,7 @@
 python -m benchmarks.compare        this project and its peers, images/s
 python -m benchmarks.step_overhead  the loop and its hooks, against a bare loop
 python -m benchmarks.startup        from the command to the first step; many towers
+python -m benchmarks.scaling        1 to 64 towers that wait: what each mode adds
 
 On a shared machine one number says little: neighbours come and go.  So whatever is to
 be compared runs in turn, each run in a process of its own, for several rounds; a ratio

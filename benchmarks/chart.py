@@ -1,5 +1,7 @@
 """The ratios as a picture, for which there must be matplotlib."""
 
+from collections.abc import Mapping
+
 from benchmarks.results import Results
 
 try:
@@ -55,6 +57,40 @@ def write(results: Results, path: str) -> str | None:
         range(len(results.cases)), [str(case) for case in results.cases], rotation=30
     )
     axes.set_ylabel(f"{results.systems[0]} / peer, images per second")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+    return None
+
+
+def curves(
+    lines: Mapping[str, Mapping[str, float]], path: str, labels: tuple[str, str]
+) -> str | None:
+    """Draws lines over powers of two, both axes logarithmic.
+
+    Args:
+      lines: name -> {x as text: y}.
+      path: of the PNG file.
+      labels: of the axes.
+
+    Returns:
+      why there is none, in a line; None if there is one.
+    """
+    if Figure is None:
+        return MISSING
+    figure = Figure(figsize=(6.5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for name, points in lines.items():
+        found = sorted((float(x), y) for x, y in points.items())
+        axes.plot([x for x, _ in found], [y for _, y in found], marker="o", label=name)
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    for axis, set_scale in (
+        (axes.xaxis, axes.set_xscale),
+        (axes.yaxis, axes.set_yscale),
+    ):
+        set_scale("log", base=2)
+        axis.set_major_formatter("{x:g}")
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=120)
     return None

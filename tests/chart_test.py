@@ -38,6 +38,14 @@ class ChartTest(absltest.TestCase):
             said = chart.write(_results(ours=3.0, theirs=2.0), "/no/such/folder/a.png")
         self.assertEqual(said, chart.MISSING)
 
+    @unittest.skipIf(chart.Figure is None, "needs matplotlib")
+    def test_draws_curves(self):
+        path = os.path.join(self.create_tempdir().full_path, "a.png")
+        lines = {"tree": {"1": 1.0, "16": 1.5, "2": 1.25}, "none": {}}
+        self.assertIsNone(chart.curves(lines, path, ("towers", "step / wait")))
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(4), b"\x89PNG")
+
 
 if __name__ == "__main__":
     absltest.main()

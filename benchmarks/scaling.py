@@ -1,0 +1,209 @@
+"""How the modes and the client scale, by simulation: towers that wait.
+
+    python -m benchmarks.scaling --out=/tmp/scaling
+
+Every tower waits instead of computing (`benchmarks.waiting_towers`), so that 64 of them
+run side by side on any machine; gradients, reduction and update are real.  The ideal
+step takes as long as the wait.  For every mode and number of towers, each in a process
+of its own, in rounds:
+
+    step / wait   1 is ideal; what is beyond it is the price of reduction and update,
+                  of all towers on this machine's cores
+    client        CPU time of the client's thread per step
+    build, first  CPU time until the graph is built; of the first step
+
+Under each table stands how the last three grow: the exponent p of cost ~ towers^p over
+the larger half of the numbers of towers; 1 is linear.
+
+With --out=PREFIX, PREFIX.json gets all numbers, PREFIX.png a picture.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+
+from benchmarks import chart, machine, process, ratios, table
+from benchmarks.systems import ENVIRONMENT
+
+MODES = (
+    "parameter_server",
+    "replicated:pscpu",
+    "replicated:psgpu",
+    "replicated:tree",
+    "replicated:xring",
+    "replicated:rechd",
+)
+COSTS = ("client", "build", "first")
+
+Found = dict[str, dict[int, list[dict[str, float]]]]  # mode -> towers -> rounds
+
+
+def measure(options: argparse.Namespace) -> tuple[Found, list[str]]:
+    """All rounds; the numbers, and a line for each measurement that failed."""
+    found: Found = {mode: {n: [] for n in options.towers} for mode in options.modes}
+    failures = []
+    for number in range(1, options.rounds + 1):
+        for mode in options.modes:
+            for towers in options.towers:
+                finished = process.run(
+                    command(options, mode, towers), timeout=options.timeout
+                )
+                name = f"[{number}/{options.rounds}] {mode}, {towers} towers"
+                if finished.status:
+                    failures.append(f"{name}: {finished.complaint}")
+                    print(failures[-1], flush=True)
+                    continue
+                numbers = json.loads(finished.lines[-1][1])
+                found[mode][towers].append(numbers)
+                ratio = ratios.number(numbers["step"] / options.wait)
+                print(f"{name}: step / wait {ratio}", flush=True)
+    return found, failures
+
+
+def command(options: argparse.Namespace, mode: str, towers: int) -> process.Command:
+    """One measurement."""
+    return process.Command(
+        [
+            options.python,
+            "-m",
+            "benchmarks.waiting_towers",
+            f"--mode={mode}",
+            f"--num_towers={towers}",
+            f"--wait={options.wait}",
+            f"--variables={options.variables}",
+            f"--floats={options.floats}",
+            f"--num_batches={options.num_batches}",
+        ],
+        ENVIRONMENT,
+    )
+
+
+def median(rounds: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """Of a number over the rounds."""
+    return statistics.median(r[name] for r in rounds) if rounds else None
+
+
+def growth(costs: Mapping[int, float]) -> float | None:
+    """The exponent p of cost ~ towers^p, by least squares over the larger half.
+
+    Args:
+      costs: number of towers -> cost; the smaller half is mostly what every run costs.
+    """
+    points = [(math.log(n), math.log(c)) for n, c in sorted(costs.items()) if c > 0]
+    points = points[len(points) // 2 :]
+    if len(points) < 2:
+        return None
+    return statistics.linear_regression(*zip(*points)).slope
+
+
+def report(found: Found, wait: float) -> list[str]:
+    """A table per mode, with the growth of the client's costs under it."""
+    lines = []
+    for mode, by_towers in found.items():
+        rows, costs = [], {name: {} for name in COSTS}
+        for towers, rounds in by_towers.items():
+            if not rounds:
+                rows.append([str(towers), *["failed"] * 5])
+                continue
+            steps = ratios.spread(r["step"] / wait for r in rounds)
+            for name in COSTS:
+                costs[name][towers] = median(rounds, name)
+            rows.append(
+                [
+                    str(towers),
+                    str(steps),
+                    ratios.number(1e3 * costs["client"][towers]),
+                    ratios.number(costs["build"][towers]),
+                    ratios.number(costs["first"][towers]),
+                    f"{median(rounds, 'operations'):.0f}",
+                ]
+            )
+        title = [
+            mode,
+            "step / wait",
+            "client, ms",
+            "build, s",
+            "first, s",
+            "operations",
+        ]
+        lines += ["", *table.lines(title, rows)]
+        grown = {name: growth(costs[name]) for name in COSTS}
+        told = [f"{name} {p:.2f}" for name, p in grown.items() if p is not None]
+        if told:
+            lines.append(f"grows as towers ^ {', '.join(told)}")
+    return lines
+
+
+def summary(found: Found, wait: float) -> dict[str, dict]:
+    """The medians and the growth, for the JSON file."""
+    return {
+        mode: {
+            "step_over_wait": {
+                str(n): median(rounds, "step") / wait
+                for n, rounds in by_towers.items()
+                if rounds
+            },
+            "growth": {
+                name: growth({n: median(r, name) for n, r in by_towers.items() if r})
+                for name in COSTS
+            },
+        }
+        for mode, by_towers in found.items()
+    }
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with status 2 when something is wrong with it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scaling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--modes", nargs="+", default=list(MODES), metavar="MODE[:SPEC]"
+    )
+    parser.add_argument(
+        "--towers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64]
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--wait", type=float, default=0.2, help="seconds (%(default)s)")
+    parser.add_argument("--variables", type=int, default=4)
+    parser.add_argument("--floats", type=int, default=25_000, help="per variable")
+    parser.add_argument("--num_batches", type=int, default=20, help="timed steps")
+    parser.add_argument("--timeout", type=float, default=600, help="of a process, in s")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    options = parse(argv)
+    found, failures = measure(options)
+    print("\n".join([*report(found, options.wait), *failures]))
+    if options.out:
+        machine.write_json(
+            options.out + ".json",
+            {
+                "arguments": vars(options),
+                "versions": machine.versions(options.python),
+                "runs": found,
+                "summary": summary(found, options.wait),
+            },
+        )
+        curves = {
+            mode: numbers["step_over_wait"]
+            for mode, numbers in summary(found, options.wait).items()
+        }
+        print(
+            chart.curves(curves, options.out + ".png", ("towers", "step / wait"))
+            or f"Wrote {options.out}.json, {options.out}.png"
+        )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
