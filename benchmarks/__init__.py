@@ -2,6 +2,7 @@
 
 python -m benchmarks.compare        this project and its peers, images/s
 python -m benchmarks.step_overhead  the loop and its hooks, against a bare loop
+python -m benchmarks.reduce         the reductions alone, against a copy of memory
 python -m benchmarks.startup        from the command to the first step; many towers
 python -m benchmarks.scaling        1 to 64 towers that wait: what each mode adds
 

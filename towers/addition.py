@@ -11,15 +11,16 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     One `AddN`: it runs at memory speed, and chains, trees and stacks of the same
     tensors were measured slower.  Alone it adds into the first input whose memory
     nobody else holds, and begins with that one: with three inputs or more, the order
-    would then depend on who was faster, the sum or another reader of an input.  So all
-    inputs are held until the sum is done.
+    would then depend on who was faster, the sum or another reader of an input.  So the
+    third and all after it are held until the sum is done; which of the first two it
+    begins with does not matter, as a + b is b + a.
     """
     if len(tensors) == 1:
         return tf.identity(tensors[0])
     total = tf.add_n(list(tensors))
-    if len(tensors) == 2:  # a + b is b + a
+    if len(tensors) == 2:
         return total
     with tf.control_dependencies([total]):
-        held = tf.raw_ops.IdentityN(input=list(tensors))
+        held = tf.raw_ops.IdentityN(input=list(tensors[2:]))
     with tf.control_dependencies([held[0].op]):
         return tf.identity(total)
