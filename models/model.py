@@ -188,5 +188,16 @@ class Model:
             )
 
     def run(self, x: Any, nn: Layers) -> Any:
-        """The outputs of the whole chain; see `run_blocks`."""
-        return run_blocks(self.blocks, x, nn)
+        """The outputs of the whole chain; see `run_blocks`.
+
+        Raises:
+          ValueError: the softmax is over fewer classes than the data set has.
+        """
+        outputs = run_blocks(self.blocks, x, nn)
+        if self.loss is softmax_cross_entropy and outputs.shape[-1] < nn.num_classes:
+            raise ValueError(
+                f"the data set has {nn.num_classes} classes, and model {self.name!r} "
+                f"tells {outputs.shape[-1]} apart: give its last layer nn.num_classes "
+                "outputs, or name a data set with fewer classes"
+            )
+        return outputs

@@ -132,6 +132,16 @@ class MisfitTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, r"block 'wide' on \(2, 4, 4, 4\): "):
             _variables(chain.run)
 
+    def test_more_classes_than_the_softmax_is_over(self):
+        def two(x, nn):
+            return nn.dense(nn.flatten(x), 2)
+
+        chain = _tiny((("features", _features), ("two", two)))
+        with self.assertRaisesRegex(ValueError, r"3 classes, and model 'tiny' .* 2 "):
+            _variables(chain.run)
+        one_number = dataclasses.replace(chain, loss=lambda outputs, labels: labels)
+        self.assertNotEmpty(_variables(one_number.run))
+
 
 if __name__ == "__main__":
     absltest.main()

@@ -145,6 +145,22 @@ class OwnDataTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, sentence):
                 records.from_dataset(make, num_examples=3, num_classes=2)
 
+    def test_a_label_out_of_range_is_an_error_of_reading(self):
+        for label in (-1, 2):
+            examples = records.from_dataset(
+                lambda label=label: tf.data.Dataset.from_tensors(
+                    (tf.zeros([4, 4, 1]), label)
+                ),
+                num_examples=1,
+                num_classes=2,
+            )
+            with self.assertRaises(tf.errors.InvalidArgumentError) as raised:
+                _read(examples)
+            self.assertIn(
+                f"label {label} is not in [0, 2)",
+                records.explain(raised.exception, paths=["/data/a"]),
+            )
+
 
 class PermutationTest(tf.test.TestCase):
     def test_is_one_and_depends_on_the_seed(self):

@@ -30,6 +30,7 @@ _DAMAGE = re.compile(
     r"(truncated|corrupted) record at \d+|\S+; No such file or directory"
     r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
+    r"|label -?\d+ is not in \[0, \d+\)"
 )
 # The operations that read: others have errors, of checkpoints say, in the same words.
 _READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
@@ -85,7 +86,7 @@ def from_tfds(
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = features.deserialize_example(record)
-        return example[keys[0]], tf.cast(example[keys[1]], tf.int32)
+        return example[keys[0]], _checked(example[keys[1]], label.num_classes)
 
     return Records(
         name=builder.info.full_name,
@@ -131,7 +132,7 @@ def from_dataset(
         shape=tuple(image.shape),
         dtype=image.dtype,
         open=lambda seed: make(),
-        decode=lambda record: (record[0], tf.cast(record[1], tf.int32)),
+        decode=lambda record: (record[0], _checked(record[1], num_classes)),
     )
 
 
@@ -161,6 +162,15 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
         num_classes=num_classes,
     )
     return records._replace(name="arrays")
+
+
+def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """The label as int32; reading one out of range fails, which no GPU's loss would."""
+    label = tf.cast(label, tf.int64)
+    fits = (label >= 0) & (label < num_classes)
+    complaint = tf.strings.format(f"label {{}} is not in [0, {num_classes})", label)
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=fits, data=[complaint])]):
+        return tf.cast(label, tf.int32)
 
 
 def explain(error: Exception, *, paths: Sequence[str]) -> str | None:
