@@ -1,0 +1,169 @@
+"""Peak memory of every mode, beside tf_cnn_benchmarks on the same model and batch.
+
+    python -m benchmarks.memory --cases=lenet:4x8 --tf_cnn_benchmarks=PATH
+
+Each measurement is a process of its own, and its number the most memory that it had in
+use at a time (maximum resident set size), with all that TensorFlow itself takes, which
+`import tensorflow` shows.  On CPUs TensorFlow's allocator keeps no peak of its own.
+Prints MiB of both and ours / theirs, the median of the rounds; 1 or less is the target.
+"""
+
+import argparse
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from benchmarks import cases, machine, process, ratios, table
+from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
+
+OURS, THEIRS = "towers", "tf_cnn_benchmarks"
+
+# Mode -> what each is told, beside the case.
+MODES: dict[str, dict[str, list[str]]] = {
+    "parameter_server": {OURS: [], THEIRS: []},
+    "replicated": {OURS: [], THEIRS: ["--all_reduce_spec=pscpu"]},
+    "independent": {OURS: [], THEIRS: []},
+}
+IMPORT = "import tensorflow"
+
+# Runs a command and says how much memory it took, and what ended with it.
+_MEASURED = """
+import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:])
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(f"peak memory: {peak} KiB", flush=True)
+sys.exit(status)
+"""
+_PEAK = re.compile(r"peak memory: (\d+) KiB")
+
+Runs = dict[tuple[str, str, str], list[float]]  # (case, mode, system) -> MiB by round
+
+
+def measured(command: process.Command) -> process.Command:
+    """The command, in a process that says at its end how much memory it took."""
+    argv = [sys.executable, "-c", _MEASURED, *command.argv]
+    return dataclasses.replace(command, argv=argv)
+
+
+def peak(finished: process.Finished) -> float | None:
+    """MiB that a `measured` command took; None if it failed."""
+    found = [match[1] for _, text in finished.lines if (match := _PEAK.match(text))]
+    return int(found[-1]) / 1024 if found and finished.status == 0 else None
+
+
+def commands(
+    wanted: Sequence[cases.Case], systems: Sequence[str], places: Places
+) -> dict[tuple[str, str, str], process.Command]:
+    """What is run in a round."""
+    alone = [places.python, "-c", IMPORT]
+    found = {("-", IMPORT, OURS): process.Command(alone, ENVIRONMENT)}
+    for case in wanted:
+        for mode, flags in MODES.items():
+            for system in systems:
+                command = SYSTEMS[system].command(case, cases.of_steps(5), places)
+                if command:
+                    own = [f"--variable_update={mode}", *flags[system]]
+                    command = dataclasses.replace(command, argv=[*command.argv, *own])
+                    found[str(case), mode, system] = command
+    return found
+
+
+def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
+    """All rounds: the numbers, and a line for each run that failed."""
+    places = Places(
+        python=options.python,
+        torch_python="",
+        tf_cnn_benchmarks=options.tf_cnn_benchmarks,
+        tf_cnn_python=options.tf_cnn_python,
+    )
+    systems, failures = [OURS], []
+    reason = missing(THEIRS, places, machine.versions(options.tf_cnn_python))
+    if reason:
+        print(f"{THEIRS} is left out: {reason}", flush=True)
+    else:
+        systems.append(THEIRS)
+    wanted = commands(options.cases, systems, places)
+    found: Runs = {key: [] for key in wanted}
+    for number in range(1, options.rounds + 1):
+        for key, command in wanted.items():
+            finished = process.run(measured(command), timeout=options.timeout)
+            mebibytes, name = peak(finished), f"[{number}] {' '.join(key)}"
+            if mebibytes is None:
+                lines = [text for _, text in finished.lines if not _PEAK.match(text)]
+                failures.append(f"{name} failed: {lines[-1] if lines else 'no output'}")
+                print(failures[-1], flush=True)
+                continue
+            found[key].append(mebibytes)
+            print(f"{name}: {mebibytes:.0f} MiB", flush=True)
+    return found, failures
+
+
+def report(found: Runs) -> list[str]:
+    """A table: MiB of each, and ours over theirs."""
+    rows = []
+    for case, mode, system in found:
+        if system != OURS:
+            continue
+        ours, theirs = found[case, mode, OURS], found.get((case, mode, THEIRS), [])
+        cells = [ratios.spread(runs) for runs in (ours, theirs)]
+        cells.append(ratios.spread(ratios.paired(ours, theirs)))
+        rows.append([f"{case} {mode}", *(str(c) if c else "-" for c in cells)])
+    return table.lines(["peak MiB", OURS, THEIRS, "ours / theirs"], rows)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with status 2 when something is wrong with it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.memory",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--cases", default="lenet:4x8,resnet20:4x32,alexnet:4x8")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="of a run, in seconds"
+    )
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument(
+        "--tf_cnn_benchmarks",
+        default="",
+        metavar="PATH",
+        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
+    )
+    parser.add_argument(
+        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    options = parser.parse_args(argv)
+    try:
+        options.cases = cases.parse_list(options.cases)
+    except ValueError as error:
+        parser.error(f"--cases: {error}")
+    if options.tf_cnn_benchmarks:
+        options.tf_cnn_benchmarks = os.path.abspath(options.tf_cnn_benchmarks)
+    options.tf_cnn_python = options.tf_cnn_python or options.python
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    options = parse(argv)
+    found, failures = measure(options)
+    print("\n".join(["", *report(found), *failures]))
+    if options.json:
+        arguments = {**vars(options), "cases": [str(case) for case in options.cases]}
+        machine.write_json(
+            options.json,
+            {
+                "arguments": arguments,
+                "versions": machine.versions(options.python),
+                "peak_mebibytes": {" ".join(key): runs for key, runs in found.items()},
+            },
+        )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
