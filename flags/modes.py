@@ -74,3 +74,15 @@ class Variables:
     sparse_to_dense_grads: bool = field(
         False, "make the sparse gradients of embeddings dense before they leave a tower"
     )
+    accumulate_steps: int = field(
+        1,
+        "batches that a tower takes one after the other in each step; their gradients "
+        "add up to those of one larger batch",
+        must=AT_LEAST_1,
+    )
+    batch_norm: str = field(
+        "tower",
+        "whether batch norm normalises by each tower's own batch, or by the batches "
+        "of all towers as one",
+        choices=("tower", "sync"),
+    )

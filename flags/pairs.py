@@ -116,6 +116,19 @@ _EVAL_DURING_TRAINING = (
 # Modes whose replicas exchange their gradients; ways to say that towers do not wait.
 _ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
 _ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
+_LATE = (
+    *_ASYNCHRONOUS,
+    "staged_vars",
+    "variable_update=staged",
+    "variable_consistency=relaxed",
+    "variable_update=relaxed",
+)
+_ADDS_UP = "; micro-batches add up the same way"
+_PIECES = ", which takes each tower's batch in pieces"
+_UNSCALED = ", whose gradients cannot be scaled yet; write --compute_dtype=bfloat16"
+_FLOAT16 = ("use_fp16", "compute_dtype=float16")
+_NOT_TOGETHER = ", whose towers do not step together"
+_NO_SKIP = ", which cannot leave out an update"
 _EVERY_RATE = ", which says every learning rate"
 _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
@@ -202,6 +215,18 @@ ROWS = (
     ),
     never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
+    never("batch_norm=sync", "variable_update=independent", _NO_EXCHANGE),
+    *(never("batch_norm=sync", mode, _NOT_TOGETHER) for mode in _ASYNCHRONOUS),
+    never("batch_norm=sync", "xla_compile", ", which compiles each tower by itself"),
+    *(never("accumulate_steps", flag, _ADDS_UP) for flag in _STAGES),
+    *(never("batch_norm=sync", flag, _PIECES) for flag in _STAGES),
+    # Precision.
+    *(never(flag, stages, _UNSCALED) for flag in _FLOAT16 for stages in _STAGES),
+    never("use_fp16", "compute_dtype=bfloat16"),
+    needs("fp16_loss_scale", *_FLOAT16),
+    needs("fp16_enable_auto_loss_scale", *_FLOAT16),
+    needs("fp16_inc_loss_scale_every_n", "fp16_enable_auto_loss_scale"),
+    *(never("fp16_enable_auto_loss_scale", mode, _NO_SKIP) for mode in _LATE),
 )
 
 

@@ -34,6 +34,21 @@ class Model:
         "dtype of activations and of weights as layers read them; variables stay "
         "float32",
     )
+    use_fp16: bool = field(False, "compute in float16, as --compute_dtype=float16")
+    fp16_loss_scale: float | None = field(
+        None,
+        "what the loss is multiplied by before it is differentiated in float16",
+        unset="128",
+        must=ABOVE_0,
+    )
+    fp16_enable_auto_loss_scale: bool = field(
+        False,
+        "halve the loss scale and skip the step when a gradient is not finite, and "
+        "double it after enough good steps",
+    )
+    fp16_inc_loss_scale_every_n: int = field(
+        1000, "good steps that double the loss scale", must=AT_LEAST_1
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,9 +59,7 @@ SWITCHES: Mapping[str, str] = {
     "enable_optimizations": "TensorFlow's graph optimizers are set as measurements "
     "say; leave it out",
     # Precision.
-    "use_fp16": "comes with 16-bit compute, beside --compute_dtype",
     "fp16_vars": "variables stay float32 at every compute precision; leave it out",
-    "fp16_enable_auto_loss_scale": "comes with 16-bit compute",
     # Output.
     "use_chrome_trace_format": "--trace_file is always a Chrome trace; leave it out",
     "ml_perf_compliance_logging": "use --benchmark_log_dir, which logs JSON lines",
@@ -110,9 +108,6 @@ SETTINGS: Mapping[str, str] = {
     # Graph, compilation, variables.
     "rewriter_config": "TensorFlow's graph optimizers are set as measurements say; "
     "leave it out",
-    # Precision.
-    "fp16_loss_scale": "comes with 16-bit compute",
-    "fp16_inc_loss_scale_every_n": "comes with 16-bit compute",
     # Gradient aggregation and distribution.
     "allreduce_merge_scope": "is for the ScopedAllocator, one of TensorFlow's graph "
     "optimizers, which are off; join gradients by --agg_small_grads_max_bytes and "

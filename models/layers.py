@@ -76,6 +76,12 @@ class Layers:
       dtype: of activations and of the weights as the layers see them.
       data_format: `NHWC` or `NCHW`, of four-dimensional activations.
       statistics: what the moving averages are to follow, filled by `batch_norm`.
+      joined: number of batches, and tensor -> its mean over them, where `batch_norm` is
+        to take several towers' batches as one; None where not.
+
+    Args:
+      seed: of dropout.
+      first_example: int64 scalar, index in the stream of the batch's first example.
     """
 
     def __init__(
@@ -95,6 +101,7 @@ class Layers:
         self.statistics: list[Statistic] = []
         self._seed = seed
         self._first_example = first_example
+        self.joined: tuple[int, Callable[[tf.Tensor], tf.Tensor]] | None = None
 
     @property
     def channel_axis(self) -> int:
@@ -219,7 +226,8 @@ class Layers:
 
         Statistics and parameters are float32 whatever `dtype` is; x keeps its dtype.
         In training the batch's mean and variance are used and recorded in
-        `statistics`; otherwise the moving averages are read.
+        `statistics`; otherwise the moving averages are read.  The batch is the tower's
+        own, or with `joined` that of all towers, gradients included.
         """
         shape = [self.channels(x)]
         with v1.variable_scope(None, default_name="batch_norm"):
@@ -238,19 +246,41 @@ class Layers:
                 )
             ]
             moving = {} if self.training else dict(zip(("mean", "variance"), averages))
-            x, mean, variance = v1.nn.fused_batch_norm(
-                x,
-                gamma,
-                beta,
-                **moving,
-                epsilon=epsilon,
-                data_format=self.data_format,
-                is_training=self.training,
-            )
+            if self.training and self.joined:
+                x, mean, variance = self._normalise_joined(x, gamma, beta, epsilon)
+            else:
+                x, mean, variance = v1.nn.fused_batch_norm(
+                    x,
+                    gamma,
+                    beta,
+                    **moving,
+                    epsilon=epsilon,
+                    data_format=self.data_format,
+                    is_training=self.training,
+                )
             if self.training:
                 for average, value in zip(averages, (mean, variance)):
                     self.statistics.append(Statistic(average, value, momentum))
             return activation(x) if activation else x
+
+    def _normalise_joined(self, x, gamma, beta, epsilon: float):
+        """As `fused_batch_norm`, over the batches of all towers.
+
+        The mean goes around before the deviations from it: sums of squares, which could
+        go around together with it, lose the digits that the two have in common.
+        """
+        towers, mean_of = self.joined
+        axes = [0, 2, 3] if self.data_format == "NCHW" else [0, 1, 2]
+        shape = [1] * 4
+        shape[self.channel_axis] = -1
+        wide = tf.cast(x, tf.float32)
+        mean = mean_of(tf.reduce_mean(wide, axes))
+        centred = wide - tf.reshape(mean, shape)
+        variance = mean_of(tf.reduce_mean(centred**2, axes))
+        factor = gamma * tf.math.rsqrt(variance + epsilon)
+        y = centred * tf.reshape(factor, shape) + tf.reshape(beta, shape)
+        count = towers * x.shape.num_elements() // self.channels(x)
+        return tf.cast(y, x.dtype), mean, variance * (count / max(count - 1, 1))
 
     def max_pool(
         self, x: tf.Tensor, size: int, strides: int, padding: str = "SAME"

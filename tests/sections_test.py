@@ -9,7 +9,8 @@ from flags import config, sections
 # A flag is a promise.  Whoever adds one adds it here too, on purpose.
 FLAGS = {
     "model": """
-        model data_format compute_dtype
+        model data_format compute_dtype use_fp16 fp16_loss_scale
+        fp16_enable_auto_loss_scale fp16_inc_loss_scale_every_n
         """,
     "data": """
         data_name data_dir train_split batch_size distortions
@@ -31,7 +32,7 @@ FLAGS = {
         staged_vars
         variable_consistency local_parameter_device all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
-        sparse_to_dense_grads
+        sparse_to_dense_grads accumulate_steps batch_norm
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tests import trainer
-from towers import placement, stamping
+from towers import assembly, placement, stamping
 from towers.feed import Batch
 from towers.synchronous import ParameterServer
 from towers.tower import Task
@@ -20,11 +20,11 @@ def _batch(seed: int, first: int) -> Batch:
 def _stamp(model, count: int, batches=None):
     """(template, towers) on so many logical CPU devices."""
     batches = batches or [_batch(0, 0) for _ in range(count)]
-    return stamping.stamp_towers(
+    return assembly.stamp_towers(
         Task(model=model, num_classes=5),
         batches,
         ParameterServer(placement.local(count, kind="cpu")),
-        total_weights=[tf.constant(4.0 * count)] * count,
+        beside=[{"total_weight": tf.constant(4.0 * count)}] * count,
     )
 
 
@@ -113,11 +113,11 @@ def _stamp_second_alone(batch: Batch):
             del shape, initializer, trainable
             self.variables[name] = made[name]
 
-    template, [tower] = stamping.stamp_towers(
+    template, [tower] = assembly.stamp_towers(
         Task(model=trainer.dense_model(), num_classes=5),
         [batch],
         Same(placed),
-        total_weights=[tf.constant(8.0)],
+        beside=[{"total_weight": tf.constant(8.0)}],
         scope="alone",
     )
     return template, tower

@@ -57,6 +57,8 @@ TAKEN_SWITCHES = (
     "xla_compile",
     "cross_replica_sync",
     "staged_vars",
+    "use_fp16",
+    "fp16_enable_auto_loss_scale",
 )
 
 # Their --variable_update, but for those that are taken.

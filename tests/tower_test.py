@@ -64,7 +64,7 @@ def _inputs(batch=4, first=0, seed=0, total=4.0):
 
 
 def _stamp(template, store, index, **inputs):
-    site = stamping.Site(
+    site = tower.Site(
         scope=f"tower_{index}",
         devices=["/device:CPU:0"],
         inputs=_inputs(**inputs),

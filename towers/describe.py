@@ -28,8 +28,8 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("SingleSess", "True"),
         (
             "Batch size",
-            f"{parts.options.batch_size * num_towers} global\n"
-            f"{parts.options.batch_size} per device",
+            f"{parts.options.tower_batch * num_towers} global\n"
+            + _per_device(parts.options),
         ),
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
@@ -48,21 +48,17 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         rows.append(
             (
                 "Learning rate",
-                f"for an update by {parts.options.batch_size} examples; "
+                f"for an update by {parts.options.tower_batch} examples; "
                 f"{num_towers} updates take the place of one synchronous step",
             )
         )
     rows += _pipeline(parts.options.pipeline, built.template)
     if built.template.statistics:
-        micro = parts.options.pipeline and parts.options.pipeline.micro_batches > 1
-        of = "micro-batch" if micro else "tower"
-        also = "micro-batches and " if micro else ""
-        rows.append(
-            (
-                "Batch norm",
-                f"statistics per {of}; saved: the mean over the {also}towers",
-            )
-        )
+        rows.append(("Batch norm", _batch_norm(parts.options)))
+    if scaling := parts.options.loss_scaling:
+        how = f"doubled every {scaling.grow_every} good steps, halved at a bad one"
+        how = how if scaling.grow_every else "fixed"
+        rows.append(("Loss scale", f"{scaling.initial:g}, {how}"))
     if parts.update.weight_decay:
         decay, where = parts.update.weight_decay, parts.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
@@ -94,6 +90,30 @@ def _pipeline(how, template) -> list[tuple[str, str]]:
 
 def _range(names) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _batch_norm(options) -> str:
+    """Which statistics it normalises by, and which are saved."""
+    if options.batch_norm == "sync":
+        return "statistics of all towers' batches as one; these are saved"
+    pieces = [
+        (options.pipeline and options.pipeline.micro_batches > 1, "micro-batch", "es"),
+        (options.accumulate_steps > 1, "round", "s"),
+    ]
+    for several, name, plural in pieces:
+        if several:
+            both = f"the {name}{plural} and towers"
+            return f"statistics per {name}; saved: the mean over {both}"
+    return "statistics per tower; saved: the mean over the towers"
+
+
+def _per_device(options) -> str:
+    if options.accumulate_steps == 1:
+        return f"{options.batch_size} per device"
+    return (
+        f"{options.tower_batch} per device, "
+        f"in {options.accumulate_steps} rounds of {options.batch_size}"
+    )
 
 
 def _devices_of(built: TrainGraph) -> str:

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.assembly import stamp_towers
 from towers.feed import Feed
 from towers.inputs import Source
 from towers.placement import Placement
-from towers.stamping import stamp_towers
 from towers.tower import Task
 
 v1 = tf.compat.v1
@@ -88,7 +88,7 @@ def attach(
         task,
         feed.batches,
         mode,
-        total_weights=[tf.constant(1.0)] * len(feed.batches),
+        beside=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
         scope="eval_tower",
     )
     per_step = batch_size * len(towers)

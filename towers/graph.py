@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers import reduction
+from towers.assembly import stamp_towers
 from towers.exchange import Exchange
 from towers.feed import Batch, Feed
+from towers.loss_scale import LossScale, LossScaling
 from towers.optimizer import Update
 from towers.placement import Placement
 from towers.stages import Pipeline
-from towers.stamping import join_shares, stamp_towers
+from towers.stamping import join_shares
 from towers.tower import Task, Template, Tower
 from towers.variable_update import VARIABLE_UPDATES
 
@@ -39,6 +41,11 @@ class Options:
       limit: how many examples of the stream count; None for all.
       xla_compile: whether XLA compiles each tower as a whole.
       pipeline: how towers are cut into stages and micro-batches; None: they are not.
+      accumulate_steps: batches of `batch_size` that a tower takes one after the other
+        in each step.
+      batch_norm: `tower`, each normalises by its own batch; or `sync`, by all towers'.
+      loss_scaling: what the loss is multiplied by before it is differentiated; None
+        for nothing.
     """
 
     batch_size: int
@@ -50,6 +57,14 @@ class Options:
     limit: int | None = None
     xla_compile: bool = False
     pipeline: Pipeline | None = None
+    accumulate_steps: int = 1
+    batch_norm: str = "tower"
+    loss_scaling: LossScaling | None = None
+
+    @property
+    def tower_batch(self) -> int:
+        """Examples per tower and step."""
+        return self.batch_size * self.accumulate_steps
 
 
 class Step(NamedTuple):
@@ -83,6 +98,7 @@ class TrainGraph(NamedTuple):
     averages: dict[str, tf.Variable]  # variable -> its moving average, or {}
     saved: dict[str, tf.Variable]  # checkpoint name -> variable
     initializer: tf.Operation  # of every variable
+    loss_scale: LossScale | None
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after that
     options: Options
@@ -121,24 +137,23 @@ def build(
             position = _counter("position")
             now = position.read_value()
             rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
+        scale = None
+        if options.loss_scaling:
+            scale = LossScale(options.loss_scaling, placement.master)
         mode = make(placement, seed=options.seed, exchange=options.exchange)
-        feed = source.feed(
-            placement.groups,
-            batch_size=options.batch_size,
-            position=now,
-            limit=options.limit,
-            apart=not mode.together,
-        )
-        seen = _examples_seen(feed.batches, placement.master, joined=mode.joined)
+        feed = _feed(source, mode, options, now)
         template, towers = stamp_towers(
-            _task(model, source, options), feed.batches, mode, total_weights=seen
+            _task(model, source, mode, options),
+            feed.batches,
+            mode,
+            beside=_beside(feed.batches, mode, scale),
+            rounds=options.accumulate_steps,
         )
-        makes = _Steps(mode, template, update, rate, feed, position, now, options)
-        groups = [towers] if mode.together else [[tower] for tower in towers]
-        steps = [makes.step(group) for group in groups]
-        with tf.device(placement.master):
-            penalty = update.penalty([mode.variables[n] for n in template.trainable])
-            total_loss = steps[0].loss + penalty
+        makes = _Steps(
+            mode, template, update, rate, feed, position, now, options, scale
+        )
+        steps = makes.steps(towers)
+        penalty, total_loss = makes.penalty(steps[0].loss)
         return TrainGraph(
             graph=graph,
             placement=placement,
@@ -154,17 +169,33 @@ def build(
             global_step=global_step,
             position=position,
             averages=makes.averages,
+            loss_scale=scale,
             saved=mode.saved(v1.global_variables()),
             initializer=v1.global_variables_initializer(),
             feed=feed,
             sync=mode.sync(),
             options=options,
             num_examples=source.num_examples,
-            examples_per_step=options.batch_size * (len(towers) // len(steps)),
+            examples_per_step=options.tower_batch * (len(towers) // len(steps)),
         )
 
 
-def _task(model, source, options: Options) -> Task:
+def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
+    return source.feed(
+        mode.placement.groups,
+        batch_size=options.tower_batch,
+        position=position,
+        limit=options.limit,
+        apart=not mode.together,
+    )
+
+
+def _task(model, source, mode, options: Options) -> Task:
+    if options.batch_norm == "sync" and not (mode.joined and not options.xla_compile):
+        raise ValueError(
+            "batch_norm=sync: the towers must step together on one model, and not be "
+            "compiled; write batch_norm=tower"
+        )
     return Task(
         model=model,
         num_classes=source.num_classes,
@@ -173,22 +204,24 @@ def _task(model, source, options: Options) -> Task:
         seed=options.seed,
         compiled=options.xla_compile,
         pipeline=options.pipeline,
+        joined=len(mode.placement.towers) if options.batch_norm == "sync" else 0,
+        loss_scaled=options.loss_scaling is not None,
     )
 
 
-def _examples_seen(
-    batches: Sequence[Batch], device: str, *, joined: bool
-) -> list[tf.Tensor]:
-    """What each tower's shares are shares of: all examples of the step, or its own."""
+def _beside(batches: Sequence[Batch], mode, scale) -> list[dict[str, tf.Tensor]]:
+    """What each tower gets beside its batch: what its shares are shares of, all
+    examples of the step or its own, and the loss scale if there is one."""
     weights = []
     for batch in batches:
         with tf.device(batch.weights.device):
             weights.append(tf.reduce_sum(batch.weights))
-    with tf.device(device):
-        if joined:
+    with tf.device(mode.placement.master):
+        if mode.joined:
             weights = [tf.add_n(weights)] * len(weights)
         # A step may lie beyond the last example as a whole: then nothing is learnt.
-        return [tf.maximum(weight, 1.0) for weight in weights]
+        found = [{"total_weight": tf.maximum(weight, 1.0)} for weight in weights]
+    return [{**own, "loss_scale": scale.value} for own in found] if scale else found
 
 
 def _counter(name: str) -> tf.Variable:
@@ -209,6 +242,7 @@ class _Steps:
     position: tf.Variable
     now: tf.Tensor  # int64 scalar, the position before the step
     options: Options
+    scale: LossScale | None
 
     def __post_init__(self):
         names = self.template.trainable
@@ -219,6 +253,17 @@ class _Steps:
             self._average = tf.train.ExponentialMovingAverage(
                 self.update.ema_decay, self._global_step
             )
+
+    def steps(self, towers: Sequence[Tower]) -> list[Step]:
+        """One step of all towers, or one of each."""
+        groups = [towers] if self.mode.together else [[tower] for tower in towers]
+        return [self.step(group) for group in groups]
+
+    def penalty(self, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """What the weight decay adds to a step's loss, and their sum."""
+        with tf.device(self.mode.placement.master):
+            penalty = self.update.penalty(self._variables)
+            return penalty, loss + penalty
 
     def step(self, group: Sequence[Tower]) -> Step:
         """The towers' update, and what counts it."""
@@ -234,32 +279,47 @@ class _Steps:
         return Step(train_op, step, loss, metrics)
 
     def _changes(self, group: Sequence[Tower]) -> list[tf.Operation]:
+        gradients = self.mode.reduce(group, self.template.trainable)
+        statistics = self._mean_statistics(group)
+        if self.scale is None:
+            return self._apply(gradients, statistics)
+        gradients = self.scale.unscale(gradients)
+        gate = self.scale.gate(gradients)
+        if gate is None:
+            return self._apply(gradients, statistics)
+        passed = [gate.through(value) for value in statistics]
+        changes = self._apply(gate.gradients(gradients), passed)
+        return [gate.end(changes), *self.scale.follow(gate.open)]
+
+    def _apply(self, gradients, statistics) -> list[tf.Operation]:
+        """The changes of variables, batch norm's averages and moving averages."""
         names = self.template.trainable
-        gradients = self.mode.reduce(group, names)
         changes = self.mode.update(gradients, names, self.update, self.rate)
-        changes += self._follow_statistics(group)
+        for (rule, _), value in zip(self.template.statistics, statistics):
+            variable = self.mode.variables[rule.variable]
+            with tf.name_scope("statistics"), tf.device(variable.device):
+                change = (variable.read_value() - value) * (1.0 - rule.momentum)
+                changes.append(variable.assign_sub(change, read_value=False))
         if self._average is None:
             return changes
         with tf.control_dependencies(changes):
             return [*changes, self._average.apply(self._variables)]
 
-    def _follow_statistics(self, group: Sequence[Tower]) -> list[tf.Operation]:
-        """Moves the moving averages of batch norm towards the mean of the towers'."""
-        changes, hosts = [], self.mode.placement.hosts
+    def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
+        """The mean of the towers' batch statistics, beside what follows them."""
+        found, hosts = [], self.mode.placement.hosts
         add = reduction.host_by_host([hosts[tower.index] for tower in group])
         for index, (rule, _) in enumerate(self.template.statistics):
-            variable = self.mode.variables[rule.variable]
-            with tf.name_scope("statistics"), tf.device(variable.device):
+            device = self.mode.variables[rule.variable].device
+            with tf.name_scope("statistics"), tf.device(device):
                 values = [tower.statistics[index] for tower in group]
-                (total,) = add(values, [variable.device])
-                value = total / len(values) if len(values) > 1 else total
-                change = (variable.read_value() - value) * (1.0 - rule.momentum)
-                changes.append(variable.assign_sub(change, read_value=False))
-        return changes
+                (total,) = add(values, [device])
+                found.append(total / len(values) if len(values) > 1 else total)
+        return found
 
     def _advance(self, num_towers: int) -> tf.Operation:
         """Moves the position: never beyond the last example that counts."""
-        more = tf.constant(self.options.batch_size * num_towers, tf.int64)
+        more = tf.constant(self.options.tower_batch * num_towers, tf.int64)
         if self.options.limit is not None:
             more = tf.minimum(more, tf.maximum(self.options.limit - self.now, 0))
         # The learning rate is that of the position before the step.

@@ -51,6 +51,50 @@ class StopOnNan(Hook):
             )
 
 
+class ReportSkips(Hook):
+    """Says when steps were skipped because a float16 gradient was not finite.
+
+    Args:
+      train: the graph, with a loss scale that moves.
+      log: takes lines for the user.
+    """
+
+    def __init__(self, train: TrainGraph, log: Callable[[str], None]):
+        self._skipped = train.loss_scale.skipped
+        self._value = train.loss_scale.value
+        self._log = log
+        self._session: v1.Session | None = None
+        self._known = 0
+
+    def after_create_session(self, session, coord):
+        """Notes how many there were before."""
+        self._session = session
+        self._known = int(session.run(self._skipped))
+
+    def next_due(self, step: int) -> int:
+        """Steps inside the graph are looked at together."""
+        return NEVER
+
+    def after_run(self, run_context, run_values):
+        """Looks at the step."""
+        self._look()
+
+    def after_steps(self, step, losses, seconds):
+        """Looks at them together."""
+        self._look()
+
+    def _look(self) -> None:
+        skipped, value = self._session.run((self._skipped, self._value))
+        if skipped > self._known:
+            steps = skipped - self._known
+            count = "A step was" if steps == 1 else f"{steps} steps were"
+            self._log(
+                f"{count} skipped: a gradient is not finite in float16; the loss scale "
+                f"is now {value:g} ({skipped} skipped in all)"
+            )
+        self._known = skipped
+
+
 class StopOnSignal(Hook):
     """SIGTERM and SIGINT end the loop after the step under way.
 

@@ -11,24 +11,15 @@ import tensorflow as tf
 from towers import cutting, folders, graph, inputs, placement, reduction
 from towers.cluster import Cluster
 from towers.exchange import Exchange
-from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Staircase, Update
+from towers.findings import Found, PlanError
+from towers.learning import update_of
+from towers.loss_scale import DEFAULT_SCALE, LossScaling
+from towers.optimizer import Update
 from towers.precision import COMPUTE_DTYPES
 from towers.variable_update import VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
-
-
-class PlanError(ValueError):
-    """Settings that cannot be run on this machine or data.
-
-    Attributes:
-      errors: all that was found, one sentence each.
-    """
-
-    def __init__(self, errors: list[str]):
-        super().__init__("\n".join(errors))
-        self.errors = errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Plan:
     @property
     def examples_per_step(self) -> int:
         """Of the towers that step together."""
-        return self.options.batch_size * _towers_per_step(
+        return self.options.tower_batch * _towers_per_step(
             self.options.variable_update, len(self.placement.towers)
         )
 
@@ -91,7 +82,7 @@ def make(
     Raises:
       PlanError: with everything that cannot be had.
     """
-    found = _Found()
+    found = Found()
     model = found.get(lambda: get_model(config.model.model))
     where = found.get(lambda: _placement(config, cluster))
     exchange = where and found.get(lambda: _exchange(config, where))
@@ -103,9 +94,8 @@ def make(
         mode = mode_of(config.variables)
         pipeline = found.get(lambda: cutting.plan(config.stages, model, batch_size))
         together = _towers_per_step(mode, num_towers)
-        update = found.get(
-            lambda: _update(config.optimizer, model, batch_size * together)
-        )
+        per_step = batch_size * config.variables.accumulate_steps * together
+        update = found.get(lambda: update_of(config.optimizer, model, per_step))
     for check in _outputs(config, model):
         found.get(check)
     if cluster is not None:
@@ -120,6 +110,7 @@ def make(
         limit = max(1, round(num_epochs * source.num_examples))
     warmup = config.training.num_warmup_batches
     warmup = DEFAULT_WARMUP if warmup is None else warmup
+    dtype = _dtype(config.model)
     # Where towers step apart, each makes as many steps as it would with the others.
     steps_per_batch = num_towers // together
     return Plan(
@@ -132,13 +123,16 @@ def make(
         options=graph.Options(
             batch_size=batch_size,
             data_format=_data_format(config.model.data_format, where.kind),
-            dtype=COMPUTE_DTYPES[config.model.compute_dtype],
+            dtype=dtype,
             seed=config.training.tf_random_seed,
             variable_update=mode,
             exchange=exchange,
             limit=limit,
             xla_compile=config.devices.xla_compile,
             pipeline=pipeline,
+            accumulate_steps=config.variables.accumulate_steps,
+            batch_norm=config.variables.batch_norm,
+            loss_scaling=_loss_scaling(config.model) if dtype == tf.float16 else None,
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
         num_warmup=warmup * steps_per_batch,
@@ -146,20 +140,19 @@ def make(
     )
 
 
-class _Found:
-    """Runs the parts one by one and keeps what each complains of."""
+def _dtype(flags) -> tf.DType:
+    return tf.float16 if flags.use_fp16 else COMPUTE_DTYPES[flags.compute_dtype]
 
-    def __init__(self):
-        self.errors: list[str] = []
 
-    def get(self, part: Callable[[], Any]) -> Any:
-        try:
-            return part()
-        except PlanError as error:
-            self.errors += error.errors
-        except ValueError as error:
-            self.errors.append(str(error))
-        return None
+def _loss_scaling(flags) -> LossScaling:
+    return LossScaling(
+        initial=flags.fp16_loss_scale or DEFAULT_SCALE,
+        grow_every=(
+            flags.fp16_inc_loss_scale_every_n
+            if flags.fp16_enable_auto_loss_scale
+            else 0
+        ),
+    )
 
 
 def _placement(config, cluster) -> placement.Placement:
@@ -329,69 +322,3 @@ def _length(training, recipe, source, real_data: bool):
         return None, training.num_epochs
     # On real data a run without a stated length is the recipe's whole training.
     return (None, recipe.num_epochs) if real_data else (DEFAULT_NUM_BATCHES, None)
-
-
-def _update(flags, model, global_batch: int) -> Update:
-    """The recipe's update, with what the flags put in its place.
-
-    Raises:
-      PlanError: flags would have no effect.
-    """
-    recipe = model.recipe
-    name = flags.optimizer or recipe.optimizer
-    reads, default = OPTIMIZERS[name].reads, Settings()
-    numbers = [f.name for f in dataclasses.fields(Settings) if hasattr(flags, f.name)]
-    settings = Settings(**{number: getattr(flags, number) for number in numbers})
-    found = _Found()
-    for number in numbers:
-        value = getattr(settings, number)
-        if number not in reads and value != getattr(default, number):
-            found.errors.append(
-                f"--{number}={value}: --optimizer={name} does not read it"
-            )
-    rate = found.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
-    if found.errors:
-        raise PlanError(found.errors)
-    decay, ema, norm = flags.weight_decay, flags.ema_decay, flags.gradient_clip_norm
-    return Update(
-        optimizer=name,
-        learning_rate=rate,
-        settings=settings,
-        weight_decay=recipe.weight_decay if decay is None else decay,
-        decayed=recipe.decayed,
-        ema_decay=recipe.ema_decay if ema is None else ema,
-        clip_value=flags.gradient_clip,
-        clip_norm=(recipe.clip_norm if norm is None else norm) or None,
-    )
-
-
-def _learning_rate(
-    flags, schedule, global_batch: int
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    warmup = flags.num_learning_rate_warmup_epochs
-    if flags.init_learning_rate is not None:
-        if flags.num_epochs_per_decay:
-            return Staircase(
-                flags.init_learning_rate,
-                flags.learning_rate_decay_factor,
-                flags.num_epochs_per_decay,
-                warmup or 0.0,
-                flags.minimum_learning_rate,
-            )
-        return Piecewise((flags.init_learning_rate,), (), warmup or 0.0)
-    if flags.piecewise:
-        rates, epochs = flags.piecewise
-        return Piecewise(rates, epochs, warmup or 0.0)
-    scale = global_batch / schedule.per_examples if schedule.per_examples else 1.0
-    if flags.resnet_base_lr is not None:
-        if not schedule.per_examples:
-            raise ValueError(
-                f"--resnet_base_lr={flags.resnet_base_lr}: the model's learning rate "
-                "does not grow with the batch; use --init_learning_rate"
-            )
-        scale = flags.resnet_base_lr / schedule.rates[0] * global_batch / 256
-    return Piecewise(
-        tuple(rate * scale for rate in schedule.rates),
-        schedule.epochs,
-        schedule.warmup_epochs if warmup is None else warmup,
-    )

@@ -10,7 +10,8 @@ which dtype:
 | gradients, until they leave the tower   | mean over towers, weight decay, clipping|
 |                                         | the update, moving averages             |
 
-bfloat16 has float32's range, so its gradients need no loss scaling.
+bfloat16 has float32's range, so its gradients need no loss scaling; those of float16
+do (`loss_scale`).
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ import tensorflow as tf
 COMPUTE_DTYPES: dict[str, tf.DType] = {
     "float32": tf.float32,
     "bfloat16": tf.bfloat16,
+    "float16": tf.float16,
 }
 
 

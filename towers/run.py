@@ -189,6 +189,8 @@ class _Training:
         """What the flags ask for around the steps, in the order of their acts."""
         built, output, flags = self._built, self._flags.output, self._flags.evaluation
         found: list[Any] = [hooks.StopOnNan(built)]
+        if built.loss_scale is not None and built.loss_scale.skipped is not None:
+            found.append(hooks.ReportSkips(built, self._console))
         if output.trace_file:
             # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past
             # the second of this process: the first makes the kernels.

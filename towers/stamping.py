@@ -1,63 +1,17 @@
 """Stamping: the template of a tower, copied onto every tower's device.
 
 The copies lie in the train graph under `tower_<i>/`, with the template's placeholders
-replaced by the tower's batch and by the variables as this tower reads them.
+replaced by the tower's batch, by the variables as this tower reads them, and by what
+the towers exchange.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from towers import costs, pipeline, precision, wire
-from towers import tower as tower_lib
-from towers.feed import Batch
-from towers.tower import Gradient, Site, Task, Template, Tower
+from towers.tower import Gradient, Site, Template, Tower
 
 v1 = tf.compat.v1
-
-
-def stamp_towers(
-    task: Task,
-    batches: Sequence[Batch],
-    variables: Any,
-    *,
-    total_weights: Sequence[tf.Tensor],
-    scope: str = "tower",
-) -> tuple[Template, list[Tower]]:
-    """Traces the task once and stamps it on the device of every tower.
-
-    Args:
-      task: what a tower computes.
-      batches: one per tower.
-      variables: makes them and says how each tower reads them: a row of
-        `VARIABLE_UPDATES`, or one like it.
-      total_weights: what each tower's shares are shares of; 1 makes them sums.
-      scope: prefix of the towers' names.
-    """
-    trace, copy = _WAYS[task.pipeline is not None]
-    specs = [
-        tf.TensorSpec(tensor.shape, tensor.dtype)
-        for tensor in (batches[0].features, batches[0].labels)
-    ]
-    task = costs.with_cut(task, *specs, variables.placement)
-    template = trace(task, *specs, create=variables.create)
-    cast, arrive = precision.Casts(), wire.Arrivals()
-    sites = [
-        Site(
-            scope=f"{scope}_{index}",
-            devices=devices,
-            inputs={**batch._asdict(), "total_weight": total_weights[index]},
-            reads={
-                name: arrive(cast(variables.read(name, index), dtype), host)
-                for name, dtype in template.reads.items()
-            },
-        )
-        for index, (devices, host, batch) in enumerate(
-            zip(variables.placement.stages, variables.placement.hosts, batches)
-        )
-    ]
-    return template, copy(template, sites)
 
 
 def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
@@ -76,14 +30,23 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
     wanted: list[str] = []
     for site in sites:
         given = _given(template, site)
-        used = _copy_nodes(graph_def, template, site, given)
+        used = _copy_nodes(graph_def, template, site, given, first=sites[0].scope)
         fed |= {f"{site.scope}/{name}:0": given[name] for name in used}
         wanted += [f"{site.scope}/{name}" for name in template.outputs]
+    _add_exchanges(graph_def, template, sites)
     # The scopes are absolute: a caller's name scope or device does not move a tower.
     with v1.name_scope(None), tf.device(None):
         found = tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
-    of = dict(zip(wanted, found))
-    return [_tower(template, index, site, of) for index, site in enumerate(sites)]
+    size = len(template.outputs)
+    return [
+        tower(
+            template,
+            index,
+            site.device,
+            dict(zip(template.outputs, found[index * size : (index + 1) * size])),
+        )
+        for index, site in enumerate(sites)
+    ]
 
 
 def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
@@ -96,31 +59,66 @@ def _call(template: Template, index: int, site: Site) -> Tower:
     with v1.name_scope(None), tf.device(None), tf.device(site.device):
         with v1.name_scope(site.scope):
             found = template.function(_given(template, site))
-    names = [f"{site.scope}/{name}" for name in template.outputs]
-    return _tower(template, index, site, dict(zip(names, found)))
+    return tower(template, index, site.device, dict(zip(template.outputs, found)))
 
 
 def _copy_nodes(
-    graph_def: v1.GraphDef, template: Template, site: Site, given: dict[str, Any]
+    graph_def: v1.GraphDef, template: Template, site: Site, given: dict, *, first: str
 ) -> set[str]:
-    """Adds a tower's nodes; returns which of the given placeholders they use."""
+    """Adds a tower's nodes; returns which of the given placeholders they use.
+
+    What the towers exchange has its name under the scope of the first.
+    """
     used: set[str] = set()
+    exchanges = {name for name, _ in template.exchanges}
+
+    def renamed(name: str) -> str:
+        if name in exchanges:
+            return f"{first}/{name}"
+        return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
+
     for node in template.graph_def.node:
         if node.name in given:
             used.add(node.name)
-            continue
-        copy = graph_def.node.add()
-        copy.CopyFrom(node)
-        copy.name = f"{site.scope}/{node.name}"
-        copy.device = _merge(site.device, node.device)
-        # Colocation would name nodes of the template; the devices say the same.
-        copy.attr.pop("_class", None)
-        del copy.input[:]
-        copy.input.extend(
-            f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
-            for name in node.input
-        )
+        elif node.name not in exchanges:
+            copy = graph_def.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"{site.scope}/{node.name}"
+            copy.device = _merge(site.device, node.device)
+            # Colocation would name nodes of the template; the devices say the same.
+            copy.attr.pop("_class", None)
+            del copy.input[:]
+            copy.input.extend(map(renamed, node.input))
     return used
+
+
+def _add_exchanges(
+    graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
+) -> None:
+    """Adds the mean of what the towers send, on the first one's device."""
+    if not template.exchanges:
+        return
+    scope = sites[0].scope
+    with tf.Graph().as_default() as graph, tf.device(sites[0].device):
+        part = tf.constant(1.0 / len(sites), name=f"{scope}/exchange/part")
+        for index, (name, _) in enumerate(template.exchanges):
+            sent = [
+                v1.placeholder(tf.float32, name=f"{index}/{s.scope}") for s in sites
+            ]
+            tf.multiply(tf.add_n(sent, name=f"{scope}/{name}/sum"), part, name)
+    own = {
+        f"{index}/{site.scope}": f"{site.scope}/{name}"
+        for index, (_, name) in enumerate(template.exchanges)
+        for site in sites
+    }
+    for node in graph.as_graph_def().node:
+        if node.op != "Placeholder":
+            names = [own.get(name, name) for name in node.input]
+            del node.input[:]
+            node.input.extend(names)
+            if node.name in {name for name, _ in template.exchanges}:
+                node.name = f"{scope}/{node.name}"
+            graph_def.node.append(node)
 
 
 def _merge(device: str, own: str) -> str:
@@ -131,19 +129,17 @@ def _merge(device: str, own: str) -> str:
     return spec.make_merged_spec(tf.DeviceSpec.from_string(own)).to_string()
 
 
-def _tower(
-    template: Template, index: int, site: Site, of: dict[str, tf.Tensor]
+def tower(
+    template: Template, index: int, device: str, of: Mapping[str, tf.Tensor]
 ) -> Tower:
-    def get(name: str) -> tf.Tensor:
-        return of[f"{site.scope}/{name}"]
-
+    """A tower from its tensors, `of` the template's outputs by name."""
     return Tower(
         index=index,
-        device=site.device,
-        loss=get(template.loss),
-        gradients=[_gradient(list(map(get, names))) for names in template.gradients],
-        statistics=[get(name) for _, name in template.statistics],
-        metrics={name: get(tensor) for name, tensor in template.metrics.items()},
+        device=device,
+        loss=of[template.loss],
+        gradients=[_gradient([of[n] for n in names]) for names in template.gradients],
+        statistics=[of[name] for _, name in template.statistics],
+        metrics={name: of[tensor] for name, tensor in template.metrics.items()},
     )
 
 
@@ -151,13 +147,6 @@ def _gradient(parts: list[tf.Tensor]) -> Gradient:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)
-
-
-# Whether the task has a pipeline -> how it is traced and how copied.
-_WAYS: dict[bool, tuple[Callable[..., Any], Callable[..., list[Tower]]]] = {
-    False: (tower_lib.trace, stamp),
-    True: (pipeline.trace, pipeline.stamp),
-}
 
 
 def join_shares(

@@ -76,6 +76,9 @@ class Task:
       seed: of dropout.
       compiled: whether XLA compiles the tower as a whole.
       pipeline: how the tower is cut into stages and micro-batches; None: it is not.
+      joined: number of towers whose batches batch norm takes as one; 0 for each tower
+        by its own batch.
+      loss_scaled: whether gradients are those of the loss times a given scale.
     """
 
     model: Any
@@ -86,6 +89,8 @@ class Task:
     seed: int = 0
     compiled: bool = False
     pipeline: Pipeline | None = None
+    joined: int = 0
+    loss_scaled: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +108,8 @@ class Template:
       metrics: metric -> name of the tensor.
       parameters: number of trainable parameters.
       compiled: whether XLA compiles it as a whole.
+      exchanges: (placeholder, the tensor whose mean over all towers it stands for).
+      specs: shape and dtype of each of `outputs`.
     """
 
     graph_def: v1.GraphDef
@@ -113,13 +120,14 @@ class Template:
     statistics: tuple[tuple[StatisticRule, str], ...]
     metrics: dict[str, str]
     parameters: int
+    compiled: bool = False
+    exchanges: tuple[tuple[str, str], ...] = ()
+    specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
 
     @property
     def flops(self) -> int:
-        """Floating point operations of one tower's step."""
+        """Floating point operations of one run."""
         return flops.of_nodes(self.graph_def)
-
-    compiled: bool = False
 
     @property
     def outputs(self) -> list[str]:
@@ -165,7 +173,7 @@ def trace(
         operation, a variable made without `get_variable`, a regularizer.
     """
     graph = tf.Graph()
-    variables = Variables(create)
+    variables, exchange = Variables(create), _Exchange()
     with graph.as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
@@ -174,6 +182,7 @@ def trace(
             "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
             "first": v1.placeholder(tf.int64, [], "first"),
         }
+        scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn = task.model.layers(
             training=task.training,
             num_classes=task.num_classes,
@@ -182,20 +191,47 @@ def trace(
             seed=task.seed,
             first_example=batch["first"],
         )
+        nn.joined = (task.joined, exchange.mean) if task.joined else None
         x = task.model.inputs.prepare(batch["features"], nn)
         with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
             outputs = task.model.run(x, nn)
         shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
-        gradients = (
-            tf.gradients(loss, list(trainable.values())) if task.training else ()
-        )
+        gradients = ()
+        if task.training:
+            start = scale if task.loss_scaled else None
+            gradients = tf.gradients(loss, list(trainable.values()), start)
         check_repeatable(graph)
-    template = _template(
-        graph, variables, loss, gradients, statistics=nn.statistics, metrics=shares
-    )
+    ends = _Ends(loss, gradients, nn.statistics, shares)
+    template = _template(graph, variables, exchange, ends)
     return dataclasses.replace(template, compiled=task.compiled)
+
+
+class _Exchange:
+    """Placeholders for what all towers make together.
+
+    Attributes:
+      sent: placeholder's name -> the tensor whose mean it stands for.
+    """
+
+    def __init__(self):
+        self.sent: dict[str, tf.Tensor] = {}
+
+    def mean(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The mean over all towers of a float tensor that each has.
+
+        A tower's tensor is in the mean that every tower gets, and the towers' shares of
+        the loss add up: so its gradient is the mean of what the towers send back.
+        """
+
+        @tf.custom_gradient
+        def exchanged(tensor):
+            received = v1.placeholder(tensor.dtype, tensor.shape, "exchange")
+            self.sent[received.op.name] = tf.identity(tensor)
+            return received, self.mean
+
+        return exchanged(tensor)
 
 
 def shares_of(
@@ -280,7 +316,16 @@ def check_repeatable(graph: tf.Graph) -> None:
             )
 
 
-def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Template:
+class _Ends(NamedTuple):
+    """What a traced tower delivers."""
+
+    loss: tf.Tensor
+    gradients: Sequence[Gradient]
+    statistics: Sequence[Any]
+    metrics: Mapping[str, tf.Tensor]
+
+
+def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
     def names(gradient: Gradient) -> tuple[str, ...]:
         if gradient is None:
             return ()
@@ -289,32 +334,50 @@ def _template(graph, variables, loss, gradients, *, statistics, metrics) -> Temp
             return tuple(part.name for part in parts)
         return (gradient.name,)
 
-    gradient_names = tuple(names(gradient) for gradient in gradients)
+    gradient_names = tuple(names(gradient) for gradient in ends.gradients)
     statistic_names = tuple(
         (
             StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum),
             s.value.name,
         )
-        for s in statistics
+        for s in ends.statistics
     )
-    metric_names = {name: value.name for name, value in metrics.items()}
-    outputs = [loss.name, *metric_names.values()]
+    metric_names = {name: value.name for name, value in ends.metrics.items()}
+    outputs = [ends.loss.name, *metric_names.values()]
     outputs += [name for names_ in gradient_names for name in names_]
     outputs += [name for _, name in statistic_names]
-    kept = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
+    needed = [graph.get_tensor_by_name(name).op for name in outputs]
+    kept = ancestors(list(needed))
+    while missing := [
+        sent.op
+        for name, sent in exchange.sent.items()
+        if name in kept and sent.op.name not in kept
+    ]:
+        needed += missing
+        kept = ancestors(list(needed))
+    exchanges = tuple(
+        (name, sent.name) for name, sent in exchange.sent.items() if name in kept
+    )
     return Template(
-        graph_def=compact.compact(graph, kept, outputs),
+        graph_def=compact.compact(
+            graph, kept, [*outputs, *(sent for _, sent in exchanges)]
+        ),
         trainable=tuple(variables.trainable),
         reads={
             name: read.dtype
             for name, read in variables.reads.items()
             if f"read/{name}" in kept
         },
-        loss=loss.name,
+        loss=ends.loss.name,
         gradients=gradient_names,
         statistics=statistic_names,
         metrics=metric_names,
         parameters=sum(v.shape.num_elements() for v in variables.trainable.values()),
+        specs={
+            name: tf.TensorSpec.from_tensor(graph.get_tensor_by_name(name))
+            for name in outputs
+        },
+        exchanges=exchanges,
     )
 
 

@@ -1,0 +1,150 @@
+"""A tower that takes its batch in pieces takes the step of the whole batch."""
+
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.examples import Images
+from models.model import Model, Recipe, Schedule
+from tests import trainer
+from towers import device_loop, loop
+
+_ROWS = 24  # of a step, in every test
+
+
+def _embedding() -> Model:
+    """Sparse gradients, with rows that several examples share."""
+
+    def block(x, nn):
+        table = nn.variable("table", [8, 5])
+        index = tf.cast(nn.flatten(x)[:, :6] * 3.9, tf.int32)
+        return tf.reduce_sum(tf.gather(table, tf.math.floormod(index, 8)), 1)
+
+    return Model(
+        name="embedding",
+        blocks=(("embedding", block),),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _normed() -> Model:
+    def block(x, nn):
+        x = nn.batch_norm(nn.conv(x, 4, 3, use_bias=False), activation=tf.nn.relu)
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return Model(
+        name="normed",
+        blocks=(("block", block),),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _made(towers: int, rounds: int, model: Model | None = None, **options):
+    return trainer.Trainer(
+        model or trainer.dense_model(),
+        trainer.random_source(),
+        towers=towers,
+        batch_size=_ROWS // towers // rounds,
+        accumulate_steps=rounds,
+        **options,
+    )
+
+
+def _trained(*args, steps: int = 6, **options):
+    return _made(*args, **options).start().steps(steps)
+
+
+class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (1, 3, "parameter_server"),
+        (4, 3, "parameter_server"),
+        (2, 4, "replicated"),
+    )
+    def test_rounds_are_one_larger_batch(self, towers, rounds, mode):
+        """Dropout, weight decay and momentum are on."""
+        one = _trained(1, 1)
+        other = _trained(towers, rounds, variable_update=mode)
+        self.assertLess(trainer.difference(one, other), 1e-5)
+
+    def test_an_epoch_that_ends_within_a_round(self):
+        """70 examples: the third step has 22, its last rounds few or none."""
+        ends = [_made(t, r, limit=70).start().to_the_end() for t, r in ((1, 1), (2, 6))]
+        self.assertEqual(ends[1]["position"], 70)
+        self.assertEqual(ends[1]["global_step"], 3)
+        self.assertLess(trainer.difference(*ends), 1e-5)
+
+    def test_sparse_gradients(self):
+        update = trainer.Update("momentum", trainer.Piecewise((0.05,)))
+        ends = [
+            _trained(t, r, _embedding(), update=update) for t, r in ((1, 1), (2, 3))
+        ]
+        self.assertLess(trainer.difference(*ends), 1e-5)
+
+    def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
+        one = _trained(2, 3)
+        made = _made(2, 3)
+        with made.train.graph.as_default():
+            train = made.train
+            inner = device_loop.build(train.train_op, train.step, train.loss)
+        made.train = train._replace(loop=inner)
+        made.start()
+        loop.run(made.train, made.session, [], last_step=6, steps_per_loop=4)
+        trainer.assert_same_bits(one, made.values())
+
+    def test_a_checkpoint_does_not_know_the_rounds(self):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        made = _made(2, 3).start()
+        made.steps(3)
+        made.save(directory)
+        other = _made(1, 2).start(directory).steps(6)
+        self.assertLess(trainer.difference(_trained(1, 1), other), 1e-5)
+
+    def test_the_statistics_are_the_mean_of_the_rounds(self):
+        """Without a rate nothing but the moving averages moves."""
+        update = trainer.Update("sgd", trainer.Piecewise((0.0,)))
+        by_tower = _trained(4, 1, _normed(), update=update)
+        by_round = _trained(1, 4, _normed(), update=update)
+        self.assertLess(trainer.difference(by_tower, by_round), 1e-5)
+        whole = _trained(1, 1, _normed(), update=update)
+        self.assertGreater(trainer.difference(whole, by_round), 1e-4)
+
+    def test_towers_that_normalise_together_do_so_round_by_round(self):
+        """Two towers of which each has half of a round are one with whole rounds."""
+        source = trainer.random_source()
+
+        class Interleaved:
+            num_classes, num_examples = source.num_classes, source.num_examples
+
+            def feed(self, groups, **options):
+                """Hands tower k the k-th half of each round."""
+                feed = source.feed(groups, **options)
+                found = []
+                for k in range(2):
+                    parts = zip(*(batch[:3] for batch in feed.batches))
+                    joined = [tf.concat(part, 0) for part in parts]
+                    rows = np.concatenate(
+                        [np.arange(6) + 6 * k, np.arange(6) + 12 + 6 * k]
+                    )
+                    batch = [tf.gather(part, rows) for part in joined]
+                    found.append(type(feed.batches[0])(*batch, feed.batches[k].first))
+                return feed._replace(batches=found)
+
+        together = trainer.Trainer(
+            _normed(),
+            Interleaved(),
+            towers=2,
+            batch_size=6,
+            accumulate_steps=2,
+            batch_norm="sync",
+        )
+        one = _trained(1, 2, _normed())
+        other = together.start().steps(6)
+        self.assertLess(trainer.difference(one, other), 1e-5)
+
+
+if __name__ == "__main__":
+    tf.test.main()

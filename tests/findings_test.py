@@ -1,0 +1,29 @@
+"""Errors are collected, one sentence each."""
+
+from absl.testing import absltest
+
+from towers import findings
+
+
+class FoundTest(absltest.TestCase):
+    def test_every_part_runs_and_every_complaint_is_kept(self):
+        def bad(sentence):
+            raise ValueError(sentence)
+
+        def worse():
+            raise findings.PlanError(["two", "three"])
+
+        found = findings.Found()
+        self.assertIsNone(found.get(lambda: bad("one")))
+        self.assertIsNone(found.get(worse))
+        self.assertEqual(found.get(lambda: 4), 4)
+        self.assertEqual(found.errors, ["one", "two", "three"])
+        self.assertEqual(str(findings.PlanError(found.errors)), "one\ntwo\nthree")
+
+    def test_faults_of_the_program_are_not_caught(self):
+        with self.assertRaises(ZeroDivisionError):
+            findings.Found().get(lambda: 1 // 0)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,202 @@
+"""Loss scaling: grow, shrink, skip; and nothing else changes."""
+
+import dataclasses
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.examples import Images
+from models.model import Model, Recipe, Schedule
+from tests import trainer
+from towers import device_loop, loop
+from towers.loss_scale import LossScaling
+
+v1 = tf.compat.v1
+
+_UPDATE = trainer.Update("momentum", trainer.Piecewise((0.05,)), ema_decay=0.9)
+
+
+def _normed() -> Model:
+    def block(x, nn):
+        x = nn.batch_norm(nn.conv(x, 4, 3, use_bias=False), activation=tf.nn.relu)
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return Model(
+        name="normed",
+        blocks=(("block", block),),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _steep() -> Model:
+    """Gradients of some millions: float32 overflows with a factor of 1e33 or so."""
+    model = _normed()
+    return dataclasses.replace(
+        model, loss=lambda outputs, labels: 1e8 * model.loss(outputs, labels)
+    )
+
+
+_STEEP = {
+    "model": _steep(),
+    "update": trainer.Update("momentum", trainer.Piecewise((5e-10,)), ema_decay=0.9),
+}
+_LARGE = 2.0**120
+
+
+def _made(initial: float, grow_every: int = 0, **options):
+    options = {"towers": 2, "batch_size": 4, "update": _UPDATE, **options}
+    return trainer.Trainer(
+        options.pop("model", None) or _normed(),
+        trainer.random_source(),
+        loss_scaling=LossScaling(initial, grow_every) if initial else None,
+        **options,
+    )
+
+
+def _state(values):
+    """(factor, good steps, skipped steps)."""
+    names = ("value", "good_steps", "skipped")
+    return tuple(float(values[f"carried/loss_scale/{name}"]) for name in names)
+
+
+def _model_of(values):
+    counted = ("global_step", "position")
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in counted and not name.startswith("carried/")
+    }
+
+
+class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("parameter_server", "replicated", "independent")
+    def test_a_power_of_two_changes_nothing_in_float32(self, mode):
+        plain = _made(0.0, variable_update=mode).start().steps(4)
+        scaled = _made(1024.0, variable_update=mode).start().steps(4)
+        self.assertLess(trainer.difference(plain, scaled), 1e-6)
+
+    def test_it_grows_after_so_many_good_steps(self):
+        made = _made(4.0, 3).start()
+        found = [_state(made.steps(step)) for step in range(1, 8)]
+        self.assertEqual(
+            found,
+            [(4, 1, 0), (4, 2, 0), (8, 0, 0), (8, 1, 0), (8, 2, 0), (16, 0, 0)]
+            + [(16, 1, 0)],
+        )
+
+    @parameterized.parameters("parameter_server", "replicated")
+    def test_a_step_that_overflows_changes_nothing_but_the_factor(self, mode):
+        made = _made(_LARGE, 1000, variable_update=mode, **_STEEP).start()
+        before = made.values()
+        step = 0
+        while _state(made.values())[2] == step and step < 60:
+            step += 1
+            after = made.steps(step)
+            if _state(after)[2] == step:  # skipped
+                trainer.assert_same_bits(_model_of(before), _model_of(after))
+                self.assertAllClose(_state(after)[0], _LARGE / 2**step)
+        self.assertGreater(step, 1)
+        self.assertLess(step, 60)
+        # From the first good step on it trains as from that position without a scale.
+        self.assertEqual(_state(made.values())[1], 1)
+        self.assertNotAllClose(
+            made.values()["block/dense/kernel"], before["block/dense/kernel"]
+        )
+        self.assertEqual(made.values()["global_step"], step)
+
+    def test_it_never_falls_below_one(self):
+        class Poisoned:
+            """A source with a value that no factor helps."""
+
+            def __init__(self):
+                self._source = trainer.random_source()
+                self.num_classes = self._source.num_classes
+                self.num_examples = self._source.num_examples
+
+            def feed(self, groups, **options):
+                feed = self._source.feed(groups, **options)
+                first, *others = feed.batches
+                broken = first._replace(features=first.features * np.nan)
+                return feed._replace(batches=[broken, *others])
+
+        made = trainer.Trainer(
+            trainer.dense_model(),
+            Poisoned(),
+            towers=2,
+            loss_scaling=LossScaling(4.0, 10),
+        ).start()
+        before = made.values()
+        after = made.steps(5)
+        self.assertEqual(_state(after), (1, 0, 5))
+        trainer.assert_same_bits(_model_of(before), _model_of(after))
+
+    def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
+        one = _made(_LARGE, 2, **_STEEP).start().steps(40)
+        made = _made(_LARGE, 2, **_STEEP)
+        with made.train.graph.as_default():
+            train = made.train
+            inner = device_loop.build(train.train_op, train.step, train.loss)
+        made.train = train._replace(loop=inner)
+        made.start()
+        loop.run(made.train, made.session, [], last_step=40, steps_per_loop=16)
+        trainer.assert_same_bits(one, made.values())
+        self.assertGreater(_state(one)[2], 1)
+
+    def test_a_resumed_run_has_the_factor(self):
+        whole = _made(_LARGE, 2, **_STEEP).start().steps(40)
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        made = _made(_LARGE, 2, **_STEEP).start()
+        made.steps(17)
+        made.save(directory)
+        trainer.assert_same_bits(
+            whole, _made(_LARGE, 2, **_STEEP).start(directory).steps(40)
+        )
+        plain = _made(0.0, **_STEEP).start(
+            directory
+        )  # and a run without one goes on from it
+        self.assertEqual(plain.steps(18)["global_step"], 18)
+
+    @parameterized.parameters(1, 2)
+    def test_float16_follows_float32(self, towers):
+        options = {"towers": towers, "batch_size": 8 // towers}
+        model = trainer.dense_model()
+        wide = _made(0.0, model=model, **options).start().steps(5)
+        narrow = _made(128.0, model=model, dtype=tf.float16, **options).start()
+        gradients = {g.dtype for t in narrow.train.towers for g in t.gradients}
+        self.assertEqual(gradients, {tf.float16})
+        self.assertLess(trainer.difference(wide, narrow.steps(5)), 3e-2)
+
+    def test_small_gradients_survive_in_float16_only_if_scaled(self):
+        """A gradient of 2^-26 is zero in float16, whose smallest number is 2^-24."""
+
+        def block(x, nn):
+            zeros = v1.zeros_initializer()
+            return nn.flatten(x)[:, :5] * nn.variable("w", [5], zeros)
+
+        def loss(outputs, labels):
+            del labels
+            return tf.reduce_sum(tf.cast(outputs, tf.float32), 1) * 2.0**-26
+
+        model = Model(
+            name="small",
+            blocks=(("small", block),),
+            inputs=Images(shape=(4, 4, 1), num_classes=5),
+            recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+            loss=loss,
+            metrics=lambda outputs, labels: {},
+        )
+        update = trainer.Update("sgd", trainer.Piecewise((1.0,)))
+        moved = []
+        for scale in (1.0, 2.0**14):
+            made = _made(scale, model=model, dtype=tf.float16, update=update).start()
+            before = made.values()["small/w"]
+            moved.append(np.max(np.abs(made.steps(1)["small/w"] - before)))
+        self.assertEqual(moved[0], 0.0)
+        self.assertGreater(moved[1], 2.0**-30)
+
+
+if __name__ == "__main__":
+    tf.test.main()

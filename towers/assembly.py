@@ -1,0 +1,78 @@
+"""The towers of a graph: traced once, then stamped on every device, looped there, or
+cut into stages."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers import accumulation, costs, pipeline, precision, stamping, wire
+from towers import tower as tower_lib
+from towers.feed import Batch
+from towers.tower import Site, Task, Template, Tower
+
+
+def stamp_towers(
+    task: Task,
+    batches: Sequence[Batch],
+    variables: Any,
+    *,
+    beside: Sequence[Mapping[str, tf.Tensor]],
+    rounds: int = 1,
+    scope: str = "tower",
+) -> tuple[Template, list[Tower]]:
+    """Traces the task once and stamps it on the device of every tower.
+
+    Args:
+      task: what a tower computes.
+      batches: one per tower.
+      variables: makes them and says how each tower reads them: a row of
+        `VARIABLE_UPDATES`, or one like it.
+      beside: what each tower gets beside its batch: `total_weight`, float32 scalar, is
+        what its shares are shares of, and 1 makes them sums; and `loss_scale`, if the
+        task is scaled.
+      rounds: pieces of equal size that each batch is taken in.
+      scope: prefix of the towers' names.
+    """
+    trace, copy = _WAYS[task.pipeline is not None]
+    specs = [_piece(part, rounds) for part in (batches[0].features, batches[0].labels)]
+    task = costs.with_cut(task, *specs, variables.placement)
+    template = trace(task, *specs, create=variables.create)
+    cast, arrive = precision.Casts(), wire.Arrivals()
+    sites = [
+        Site(
+            scope=f"{scope}_{index}",
+            devices=devices,
+            inputs={**batch._asdict(), **beside[index]},
+            reads={
+                name: arrive(cast(variables.read(name, index), dtype), host)
+                for name, dtype in template.reads.items()
+            },
+        )
+        for index, (devices, host, batch) in enumerate(
+            zip(variables.placement.stages, variables.placement.hosts, batches)
+        )
+    ]
+    if rounds == 1:
+        return template, copy(template, sites)
+    # A loop on each tower's device keeps what it adds up there; towers that exchange
+    # go through their rounds together.
+    groups = [sites] if template.exchanges else [[site] for site in sites]
+    towers = [
+        tower
+        for group in groups
+        for tower in accumulation.loop(template, group, rounds)
+    ]
+    return template, [t._replace(index=index) for index, t in enumerate(towers)]
+
+
+def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:
+    size, *rest = batch.shape
+    return tf.TensorSpec([size // rounds, *rest], batch.dtype)
+
+
+# Whether the task has a pipeline -> how it is traced and how copied.
+_WAYS: dict[bool, tuple[Callable[..., Any], Callable[..., list[Tower]]]] = {
+    False: (tower_lib.trace, stamping.stamp),
+    True: (pipeline.trace, pipeline.stamp),
+}
