@@ -13,7 +13,7 @@ from absl.testing import parameterized
 from flags import config
 from tests import runs, trainer
 from towers import plan, train, tune
-from towers.reduction import REDUCTIONS
+from towers.reduction import REDUCTIONS, usable
 from towers.synchronous import ParameterServer
 from towers.variable_update import VARIABLE_UPDATES
 
@@ -53,19 +53,23 @@ class TuneTest(runs.Runs):
         return found, asked
 
     def test_what_competes(self):
-        found = tune.candidates(2)
+        found = tune.candidates(2, kind="cpu")
         self.assertEqual(found[0], tune.DEFAULT)
-        self.assertEqual(found[1:], [tune.Choice("replicated", s) for s in REDUCTIONS])
+        self.assertEqual(
+            found[1:], [tune.Choice("replicated", s) for s in usable("cpu")]
+        )
+        on_gpus = {way.all_reduce_spec for way in tune.candidates(2, kind="gpu")}
+        self.assertEqual(on_gpus, {None, *REDUCTIONS})
         for way in found:
             mode = VARIABLE_UPDATES[way.variable_update]
             self.assertTrue(mode.exact and mode.joined and mode.together)
         alone = [tune.DEFAULT, tune.Choice("replicated")]
-        self.assertEqual(tune.candidates(1), alone)
+        self.assertEqual(tune.candidates(1, kind="cpu"), alone)
 
     def test_the_fastest_is_taken_and_remembered(self):
         found, asked = self._choose()
         self.assertEqual(found, _TREE)
-        self.assertEqual(asked, tune.candidates(2))
+        self.assertEqual(asked, tune.candidates(2, kind="cpu"))
         row = next(
             line
             for line in self.lines

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import graph, loop, run
+from towers import graph, loop, reduction, run
 from towers.plan import Plan
 from towers.progress import Console
-from towers.reduction import REDUCTIONS
 from towers.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -54,23 +53,21 @@ Measure = Callable[[Plan, Choice], list[float]]
 
 
 def candidates(
-    num_towers: int,
-    modes: Mapping[str, Any] = VARIABLE_UPDATES,
-    reductions: Mapping[str, Any] = REDUCTIONS,
+    num_towers: int, *, kind: str, modes: Mapping[str, Any] = VARIABLE_UPDATES
 ) -> list[Choice]:
     """The ways to train that take the steps of one tower.
 
     Args:
       num_towers: alone, a tower has nothing to reduce.
+      kind: of their devices, cpu or gpu, which decides on the reductions there are.
       modes: the table of modes.
-      reductions: the table of algorithms.
     """
     found = []
     for name, mode in modes.items():
         if not (mode.exact and mode.joined):
             continue
         if "all_reduce_spec" in mode.reads and num_towers > 1:
-            found += [Choice(name, spec) for spec in reductions]
+            found += [Choice(name, spec) for spec in reduction.usable(kind)]
         else:
             found.append(Choice(name))
     return found
@@ -92,8 +89,10 @@ def measure(parts: Plan, choice: Choice) -> list[float]:
       ValueError: the mode or the reduction does not work here.
     """
     exchange = parts.options.exchange
-    if choice.all_reduce_spec:
-        exchange = dataclasses.replace(exchange, all_reduce_spec=choice.all_reduce_spec)
+    if spec := choice.all_reduce_spec:
+        where = parts.placement
+        reduction.check(spec, kind=where.kind, hosts=where.hosts)
+        exchange = dataclasses.replace(exchange, all_reduce_spec=spec)
     built = graph.build(
         parts.model,
         parts.source,
@@ -237,7 +236,8 @@ def choose(
     Raises:
       ValueError: none of them works here.
     """
-    ways, name = candidates(len(parts.placement.towers)), key(parts)
+    where, name = parts.placement, key(parts)
+    ways = candidates(len(where.towers), kind=where.kind)
     found = None if again else memory.recall(name)
     if found:
         choice = Choice(**found["choice"]) if _is_one(found["choice"], ways) else None
