@@ -186,6 +186,7 @@ class ControllerTest(parameterized.TestCase):
         with self.assertRaisesRegex(stall.StallError, "^ps 0 at p:1: frozen$"):
             with self.sessions.open(graph, v1.ConfigProto()) as session:
                 session.run(get)
+        self.assertEqual(self.lines[-1], "No step for 0 s: ps 0 at p:1: frozen.")
 
 
 if __name__ == "__main__":

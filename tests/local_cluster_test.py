@@ -8,7 +8,8 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from tests import launched, runs, trainer
+from benchmarks import launched
+from tests import runs, trainer
 from towers import local_cluster
 
 _LAST_STEP = 12

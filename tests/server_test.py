@@ -12,7 +12,7 @@ import sys
 from absl.testing import absltest
 
 import towers
-from tests import launched
+from benchmarks import launched
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 

@@ -1,5 +1,7 @@
 """A watched session is a session, until a call hangs and somebody is silent."""
 
+import threading
+
 import tensorflow as tf
 
 from towers import stall
@@ -28,6 +30,18 @@ class WatchedSessionTest(tf.test.TestCase):
         self.assertNotEmpty(metadata.step_stats.dev_stats)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "below"):
             session.run(wrong, {x: -1.0})
+
+    def test_several_threads_call_at_the_same_time(self):
+        with tf.Graph().as_default() as graph:
+            mail = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
+            put, get = mail.enqueue(5), mail.dequeue()
+        session = self._session(graph)
+        found = []
+        waiting = threading.Thread(target=lambda: found.append(session.run(get)))
+        waiting.start()
+        session.run(put)
+        waiting.join(60)
+        self.assertEqual(found, [5])
 
     def test_a_saver_takes_it(self):
         with tf.Graph().as_default() as graph:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 import towers
-from tests import launched
+from benchmarks import launched
 from towers import wire
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))

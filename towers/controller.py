@@ -78,7 +78,7 @@ class Controller:
             graph,
             config,
             stall_secs=self._stall_secs,
-            silent=lambda: [str(reason) for reason in self._ask_all()[1].values()],
+            silent=self._silent,
         )
         try:
             yield session
@@ -163,6 +163,14 @@ class Controller:
 
         _in_parallel(ask, self._spec.servers)
         return hellos, {task: silent[task] for task in sorted(silent)}
+
+    def _silent(self) -> list[str]:
+        """Who does not answer while a call takes long; said at once."""
+        reasons = list(self._ask_all()[1].values())
+        if reasons:
+            waited = f"No step for {self._stall_secs:.0f} s"
+            self._console(f"{waited}: {'; '.join(reasons)}.")
+        return reasons
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from towers import private_network
 
-_GRACE = 20.0  # seconds that tasks have to leave by themselves
+_GRACE = 10.0  # seconds that tasks have to leave by themselves
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 _CONTROLLER = ("controller", 0)
 

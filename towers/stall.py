@@ -1,8 +1,8 @@
 """A session whose calls cannot hang unnoticed.
 
 A task that is frozen, or whose network is, makes `Session.run` wait for ever, and
-closing the session as well.  Here a thread makes the calls, and who waits for it looks
-up from time to time.
+closing the session as well.  Here a thread makes the calls, one for each thread that
+asks for them, and who waits for it looks up from time to time.
 """
 
 import functools
@@ -44,11 +44,8 @@ class WatchedSession(v1.Session):
         super().__init__(target, graph=graph, config=config)
         self._stall_secs = stall_secs
         self._silent = silent
-        self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=_make_calls, args=(self._calls,), daemon=True
-        )
-        self._thread.start()
+        # Of each thread that asks, the thread that makes its calls.
+        self._callers: dict[int, _Caller] = {}
 
     def run(self, *args, **options):
         """As `Session.run`; raises StallError."""
@@ -61,16 +58,21 @@ class WatchedSession(v1.Session):
 
     def leave(self) -> None:
         """Closes the session, or leaves that to a thread if it takes long."""
-        self._calls.put(None)
+        for caller in list(self._callers.values()):
+            caller.calls.put(None)
         closing = threading.Thread(target=self.close, daemon=True)
         closing.start()
         closing.join(_LEAVE_SECONDS)
 
     def _wait(self, call: Callable[[], Any]) -> Any:
-        if threading.current_thread() is self._thread:  # a callable may call `run`
+        me = threading.current_thread()
+        if isinstance(me, _Caller):  # a callable may call `run`
             return call()
+        caller = self._callers.get(me.ident)
+        if caller is None:
+            caller = self._callers[me.ident] = _Caller()
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._calls.put((call, answer))
+        caller.calls.put((call, answer))
         asked = time.monotonic()
         while True:
             try:
@@ -86,10 +88,19 @@ class WatchedSession(v1.Session):
             return found
 
 
-def _make_calls(calls: "queue.SimpleQueue[Any]") -> None:
-    while (order := calls.get()) is not None:
-        call, answer = order
-        try:
-            answer.put((call(), None))
-        except BaseException as error:
-            answer.put((None, error))
+class _Caller(threading.Thread):
+    """Makes one call after the other; left behind when one hangs."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        """Answers with (result, error), until there is None to call."""
+        while (order := self.calls.get()) is not None:
+            call, answer = order
+            try:
+                answer.put((call(), None))
+            except BaseException as error:
+                answer.put((None, error))

@@ -19,7 +19,13 @@ PATIENCE = 240.0  # seconds, on a busy machine
 class Launched:
     """`python -m towers.train --local_cluster=...`.
 
+    Args:
+      flags: of the command line.
+      data_dir: where TFDS keeps its data sets; its own default when empty.
+      tasks: `--local_cluster`.
+
     Attributes:
+      process: the launcher.
       lines: what it printed so far, both streams.
     """
 

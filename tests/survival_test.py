@@ -1,0 +1,89 @@
+"""Real processes, really killed or frozen: what is lost is nothing.
+
+Many more kills, at any moment, are in `benchmarks/chaos.py`.
+"""
+
+import os
+import re
+import signal
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest
+
+from benchmarks import launched
+from tests import runs
+from towers import checkpoint
+
+_FLAGS = ("--model=tests.runs:small_model", "--num_warmup_batches=0")
+
+
+class SurvivalTest(runs.Runs):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not launched.have_private_networks():
+            raise absltest.SkipTest("this system has no private networks")
+
+    def _launch(self, name: str, *flags: str, tasks: str) -> launched.Launched:
+        directory = os.path.join(self.directory, name)
+        cluster = launched.Launched(
+            *_FLAGS,
+            f"--train_dir={directory}",
+            *flags,
+            tasks=tasks,
+            data_dir=runs.data_dir(),
+        )
+        self.addCleanup(cluster.kill)
+        return cluster
+
+    def _values(self, name: str) -> dict[str, np.ndarray]:
+        path = checkpoint.latest(os.path.join(self.directory, name))
+        reader = tf.train.load_checkpoint(path)
+        return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+    def test_every_kind_of_task_is_killed_and_nothing_is_lost(self):
+        flags = ("--num_batches=600", "--save_model_steps=40", "--num_gpus=2")
+        killed, whole = (
+            self._launch(name, *flags, tasks="ps:2,worker:2")
+            for name in ("killed", "whole")
+        )
+        killed.line(r"^60\t")
+        for job, index in (("worker", 1), ("ps", 1), ("controller", 0)):
+            os.kill(killed.pid(job, index), signal.SIGKILL)
+            killed.line(f"^{job} {index} was killed by SIGKILL; it is started again")
+            killed.line("Resuming from ")
+        for cluster in (whole, killed):
+            self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
+            self.assertEmpty(cluster.left())
+        wanted, found = self._values("whole"), self._values("killed")
+        self.assertEqual(int(wanted["global_step"]), 600)
+        self.assertSetEqual(set(found), set(wanted))
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(value, found[name], err_msg=name)
+
+    def test_a_frozen_task_is_named_and_the_run_goes_on_when_it_wakes(self):
+        cluster = self._launch(
+            "frozen",
+            "--num_batches=1000000",
+            "--save_model_steps=20",
+            "--stall_secs=2",
+            tasks="worker:1",
+        )
+        cluster.line(r"^30\t")
+        pid = cluster.pid("worker")
+        os.kill(pid, signal.SIGSTOP)
+        cluster.line(r"^No step for 2 s: worker 0 at 127.0.0.1:\d+: .*it is frozen")
+        os.kill(pid, signal.SIGCONT)
+        cluster.line("Resuming from ")
+        step = int(re.match(r"\d+", cluster.line(r"^\d+\timages/sec"))[0])
+        cluster.process.send_signal(signal.SIGTERM)
+        stopped = cluster.line("^Stopped by SIGTERM after step")
+        self.assertGreaterEqual(int(re.search(r"step (\d+)", stopped)[1]), step)
+        self.assertIn("saved to", stopped)
+        self.assertEqual(cluster.end(), 0)
+        self.assertEmpty(cluster.left())
+
+
+if __name__ == "__main__":
+    absltest.main()
