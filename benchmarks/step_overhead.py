@@ -26,14 +26,20 @@ from benchmarks import machine, process, ratios, table
 from flags import config
 from towers import graph, loop, plan, run
 from towers.progress import Console
+from towers.sessions import session_config
 
 v1 = tf.compat.v1
+
+
+def _session(parts: plan.Plan, train: graph.TrainGraph) -> v1.Session:
+    config = session_config(parts.placement, parts.config.devices)
+    return v1.Session(graph=train.graph, config=config)
 
 
 def bare(parts: plan.Plan) -> float:
     """Seconds per step of a callable, called over and over."""
     train = _build(parts)
-    with v1.Session(graph=train.graph, config=run.session_config(parts)) as session:
+    with _session(parts, train) as session:
         loop.start(train, session, lambda session: None)
         step = session.make_callable(train.train_op)
         for _ in range(parts.num_warmup):
@@ -47,7 +53,7 @@ def bare(parts: plan.Plan) -> float:
 def looped(parts: plan.Plan) -> float:
     """Seconds per step of the session loop."""
     train = _build(parts)
-    with v1.Session(graph=train.graph, config=run.session_config(parts)) as session:
+    with _session(parts, train) as session:
         loop.start(train, session, lambda session: None)
         loop.run(train, session, [], last_step=parts.num_warmup)
         begun = time.perf_counter()

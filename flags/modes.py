@@ -14,6 +14,12 @@ class Variables:
         "where variables live and how gradients reach them; auto times what takes the "
         "steps of one tower, and remembers the fastest",
     )
+    check_replicas_every: int = field(
+        0,
+        "steps between checks that replicas and their optimizer slots are bit-equal; 0 "
+        "checks none",
+        must=AT_LEAST_0,
+    )
     tune_again: bool = field(False, "time all modes though the fastest is remembered")
     cross_replica_sync: bool = field(
         True,

@@ -196,6 +196,7 @@ ROWS = (
     needs("tune_again", "variable_update=auto"),
     never("variable_update=auto", "local_cluster", _NOT_TIMED),
     never("variable_update=auto", "job_name", _NOT_TIMED),
+    needs("check_replicas_every", *_ALL_REDUCE),
     needs("cross_replica_sync", "variable_update=parameter_server"),
     needs("staged_vars", "variable_update=parameter_server"),
     needs("variable_consistency", "variable_update=replicated"),

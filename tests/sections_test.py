@@ -28,9 +28,9 @@ FLAGS = {
         num_stages num_micro_batches schedule chunks_per_stage partition recompute
         """,
     "variables": """
-        variable_update tune_again cross_replica_sync max_staleness staleness_lr
-        staged_vars
-        variable_consistency local_parameter_device all_reduce_spec gradient_repacking
+        variable_update check_replicas_every tune_again cross_replica_sync
+        max_staleness staleness_lr staged_vars variable_consistency
+        local_parameter_device all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
         sparse_to_dense_grads accumulate_steps batch_norm
         """,

@@ -4,7 +4,8 @@ import types
 
 import tensorflow as tf
 
-from towers import sessions
+from flags import config
+from towers import placement, sessions
 
 v1 = tf.compat.v1
 
@@ -26,6 +27,17 @@ class LocalTest(tf.test.TestCase):
         self.assertEqual(keep(lambda: 7, stop, resumes=True), 7)
         with self.assertRaises(ZeroDivisionError):
             keep(lambda: 1 // 0, stop, resumes=True)
+
+    def test_the_config_is_that_of_the_settings(self):
+        settings = {"num_intra_threads": 2, "num_inter_threads": 3, "xla": True}
+        found = sessions.session_config(
+            placement.local(4, kind="cpu"), config.make(**settings).devices
+        )
+        self.assertEqual(found.intra_op_parallelism_threads, 2)
+        self.assertEqual(found.inter_op_parallelism_threads, 3)
+        self.assertEqual(found.device_count["CPU"], 4)
+        options = found.graph_options.optimizer_options
+        self.assertEqual(options.global_jit_level, options.ON_1)
 
 
 if __name__ == "__main__":

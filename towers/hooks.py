@@ -16,7 +16,11 @@ from towers.loop import NEVER, Hook
 v1 = tf.compat.v1
 
 
-class NanLossError(RuntimeError):
+class TrainingError(RuntimeError):
+    """Training found something that no step can follow."""
+
+
+class NanLossError(TrainingError):
     """The loss of a step was not a number."""
 
 

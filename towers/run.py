@@ -18,13 +18,13 @@ from towers import (
     hooks,
     loop,
     probe,
+    replicas,
     report,
     summary,
 )
-from towers import placement as placement_lib
 from towers.plan import Plan
 from towers.progress import Console, Display, Progress
-from towers.sessions import Local, Sessions
+from towers.sessions import Local, Sessions, session_config
 from towers.tower import Task
 
 v1 = tf.compat.v1
@@ -48,7 +48,7 @@ def train(
     Raises:
       ValueError: model and data, or model and checkpoint, do not fit, or the mode does
         not take the mean of gradients.
-      hooks.NanLossError, folders.OutputError: the run had to stop.
+      hooks.TrainingError, folders.OutputError: the run had to stop.
     """
     training = _Training(parts, console, sessions)
     with hooks.StopOnSignal() as stop:
@@ -103,6 +103,8 @@ class _Training:
         parts, built, output = self._parts, self._built, self._flags.output
         self._evaluation = attach_evaluation(parts, built)
         self._summary = summary.build(built, output.summary_verbosity)
+        if self._flags.variables.check_replicas_every:
+            self._same = replicas.same(built.mode)
         if self._flags.training.steps_per_loop > 1:
             inner = device_loop.build(built.train_op, built.step, built.loss)
             self._built = built = built._replace(loop=inner)
@@ -125,8 +127,8 @@ class _Training:
     def run(self, stop: hooks.StopOnSignal) -> int:
         """Initialises, trains and ends; may be called again after a failure."""
         self._console("Initializing graph")
-        config = session_config(self._parts)
         parts, sessions = self._parts, self._sessions
+        config = session_config(parts.placement, parts.config.devices)
         probe.check(parts.options, parts.placement, config, sessions)
         with sessions.open(self._built.graph, config) as session:
             loop.start(self._built, session, self._restore)
@@ -156,11 +158,11 @@ class _Training:
                 last_step=last_step,
                 steps_per_loop=self._flags.training.steps_per_loop,
             )
-        except hooks.NanLossError as error:
+        except hooks.TrainingError as error:
             directory = self._flags.output.train_dir
             kept = directory and checkpoint.latest(directory)
             where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
-            raise hooks.NanLossError(f"{error}; {where}") from error
+            raise type(error)(f"{error}; {where}") from error
         finally:
             self._console.close()
 
@@ -191,6 +193,8 @@ class _Training:
         found: list[Any] = [hooks.StopOnNan(built)]
         if built.loss_scale is not None and built.loss_scale.skipped is not None:
             found.append(hooks.ReportSkips(built, self._console))
+        if every := self._flags.variables.check_replicas_every:
+            found.append(replicas.CheckReplicas(built, self._same, steps=every))
         if output.trace_file:
             # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past
             # the second of this process: the first makes the kernels.
@@ -287,23 +291,6 @@ class _Training:
 def _status_of(received: int) -> int:
     """The exit status of a run that a signal ended."""
     return 130 if received == signal.SIGINT else 0
-
-
-def session_config(parts: Plan) -> v1.ConfigProto:
-    """The session's options that the flags ask for."""
-    return session_config_for(parts.placement, parts.config.devices)
-
-
-def session_config_for(where: placement_lib.Placement, devices: Any) -> v1.ConfigProto:
-    """The same, from the section of the settings."""
-    return placement_lib.session_config(
-        where,
-        intra_threads=devices.num_intra_threads,
-        inter_threads=devices.num_inter_threads,
-        allow_growth=devices.allow_growth,
-        gpu_memory_fraction=devices.gpu_memory_frac_for_testing,
-        auto_jit=devices.xla,
-    )
 
 
 def attach_evaluation(

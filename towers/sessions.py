@@ -9,9 +9,11 @@ so that on a cluster (`controller.Controller`) the attempt can be made again.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
+
+from towers import placement
 
 v1 = tf.compat.v1
 
@@ -55,3 +57,20 @@ class Local:
         """Makes the attempt once."""
         del stop, resumes
         return attempt()
+
+
+def session_config(where: placement.Placement, devices: Any) -> v1.ConfigProto:
+    """The session's options that settings ask for.
+
+    Args:
+      where: the graph lies.
+      devices: the section of the settings.
+    """
+    return placement.session_config(
+        where,
+        intra_threads=devices.num_intra_threads,
+        inter_threads=devices.num_inter_threads,
+        allow_growth=devices.allow_growth,
+        gpu_memory_fraction=devices.gpu_memory_frac_for_testing,
+        auto_jit=devices.xla,
+    )

@@ -29,11 +29,12 @@ from towers import (
 )
 from towers.controller import Controller
 from towers.folders import OutputError
-from towers.hooks import NanLossError
+from towers.hooks import TrainingError
 from towers.optimizer import OPTIMIZERS
 from towers.precision import COMPUTE_DTYPES
 from towers.progress import Console
 from towers.schedule import SCHEDULES
+from towers.sessions import session_config
 from towers.stages import RECOMPUTE
 from towers.variable_update import VARIABLE_UPDATES
 
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error.errors, status=2)
     except ValueError as error:
         return _refuse([str(error)], status=2)
-    except (NanLossError, OutputError, server.ClusterError) as error:
+    except (TrainingError, OutputError, server.ClusterError) as error:
         return _refuse([str(error)], status=1)
     except BrokenPipeError:  # whoever read the lines is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -104,7 +105,9 @@ def _control(order: Order, console: Console) -> int:
     where, flags = order.parts.placement, order.config.cluster
     with Controller(
         order.spec,
-        placement.server_config(where, order.spec.me, run.session_config(order.parts)),
+        placement.server_config(
+            where, order.spec.me, session_config(where, order.config.devices)
+        ),
         needs=(where.kind, len(where.groups[0][1])),
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
@@ -126,9 +129,7 @@ def _serve(order: Order, console: Console) -> int:
     )
     return server.serve(
         order.spec,
-        placement.server_config(
-            where, order.spec.me, run.session_config_for(where, devices)
-        ),
+        placement.server_config(where, order.spec.me, session_config(where, devices)),
         wait_secs=order.config.cluster.wait_secs,
         console=console,
     )

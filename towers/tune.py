@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import graph, loop, reduction, run
+from towers import graph, loop, reduction
 from towers.plan import Plan
 from towers.progress import Console
+from towers.sessions import session_config
 from towers.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -106,7 +107,7 @@ def measure(parts: Plan, choice: Choice) -> list[float]:
         ),
     )
     seconds = []
-    config = run.session_config(parts)
+    config = session_config(parts.placement, parts.config.devices)
     with v1.Session(graph=built.graph, config=config) as session:
         loop.start(built, session, lambda session: None)
         step = session.make_callable(built.train_op)

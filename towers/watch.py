@@ -8,6 +8,7 @@ import tensorflow as tf
 from towers import checkpoint, evaluate, hooks, report, run
 from towers.plan import Plan
 from towers.progress import Console
+from towers.sessions import session_config
 from towers.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -53,7 +54,9 @@ def evaluate_checkpoints(parts: Plan, console: Console) -> int:
         )
     done = None
     with (
-        v1.Session(graph=graph, config=run.session_config(parts)) as session,
+        v1.Session(
+            graph=graph, config=session_config(parts.placement, parts.config.devices)
+        ) as session,
         hooks.StopOnSignal() as stop,
     ):
         while stop.received is None:
