@@ -6,6 +6,7 @@ those of `models.layers`.  Sequences are [batch, length, units], of static shape
 
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from models.layers import Layers
@@ -81,7 +82,13 @@ class SequenceLayers(Layers):
         """
         batch, length, units = x.shape
         with v1.variable_scope(None, default_name="attention"):
-            joined = self.dense(x, 3 * units, initializer=initializer)
+            joined = self.dense(x, 3 * units, use_bias=False, initializer=initializer)
+            bias = self.variable("bias", [3 * units], v1.zeros_initializer())
+            # A bias of the keys adds as much to all scores of a query, so the softmax
+            # does not see it.  Its gradient would be rounding alone, of which Adam
+            # makes steps as large as any.
+            seen = tf.constant(np.repeat([1, 0, 1], units), bias.dtype)
+            joined = tf.nn.bias_add(joined, bias * seen)
             joined = tf.reshape(joined, [batch, length, 3, heads, units // heads])
             query, key, value = tf.unstack(tf.transpose(joined, [2, 0, 3, 1, 4]))
             scores = tf.matmul(query, key, transpose_b=True)

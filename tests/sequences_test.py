@@ -28,7 +28,7 @@ def _sigmoid(x):
 
 def _attention(x, weights, heads):
     """By definition, head by head and token by token, in float64."""
-    joined = x @ weights["attention/dense/kernel"] + weights["attention/dense/bias"]
+    joined = x @ weights["attention/dense/kernel"] + weights["attention/bias"]
     query, key, value = np.split(joined, 3, axis=-1)
     y = np.zeros(x.shape)
     size = x.shape[-1] // heads
@@ -105,6 +105,14 @@ class AttentionTest(SequencesTestCase):
             x, heads, initializer=normal, output_initializer=normal
         )
         self.compare_with(lambda x, w: _attention(x, w, heads), y, x)
+
+    def test_the_gradient_of_the_keys_bias_is_zero_and_not_rounding(self):
+        x = tf.constant(_random(2, 5, 6))
+        y = _layers().causal_attention(x, 2) * _random(2, 5, 6, seed=1)
+        [bias] = [v for v in v1.trainable_variables() if v.op.name == "attention/bias"]
+        query, key, value = np.split(self.evaluate(tf.gradients(y, [bias]))[0], 3)
+        np.testing.assert_array_equal(key, np.zeros(6))
+        self.assertGreater(np.abs(query).min() * np.abs(value).min(), 0)
 
     def test_no_token_sees_a_later_one(self):
         x = tf.constant(_random(1, 6, 4))

@@ -5,9 +5,10 @@ which dtype:
 
 | in the compute dtype                    | in float32, whatever it is              |
 |-----------------------------------------|-----------------------------------------|
-| activations, convolutions, products     | batch norm's statistics and parameters  |
-| weights, as the layers read them        | softmax, loss, metrics                  |
-| gradients, until they leave the tower   | mean over towers, weight decay, clipping|
+| activations, convolutions, products     | statistics, parameters of normalisation |
+| weights, as the layers read them        | gates and state of LSTM cells           |
+| gradients, until they leave the tower   | softmax, loss, metrics                  |
+|                                         | mean over towers, weight decay, clipping|
 |                                         | the update, moving averages             |
 
 bfloat16 has float32's range, so its gradients need no loss scaling; those of float16
