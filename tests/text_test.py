@@ -22,9 +22,12 @@ class Notes(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self):
-        features = {"note": tfds.features.Text(), "stars": np.int64}
+        text = tfds.features.Text()
+        features = {"id": text, "note": text, "stars": np.int64}
         return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            supervised_keys=("note", "stars"),
         )
 
     def _split_generators(self, dl_manager):
@@ -32,7 +35,7 @@ class Notes(tfds.core.GeneratorBasedBuilder):
 
     def _generate_examples(self):
         for index in range(3):
-            yield index, {"note": f"note {index}", "stars": index}
+            yield index, {"id": "", "note": f"note {index}", "stars": index}
 
 
 def _request(length, tokens="bytes", **options):
@@ -47,6 +50,18 @@ def _windows(records):
     features, labels, _, _ = feeding.read(source, -(-records.num_examples // 12))
     count = records.num_examples
     return features[:count], labels[:count]
+
+
+class Pictures(Notes):
+    """One whose examples are known by a text, which is none to be learnt."""
+
+    def _info(self):
+        text = tfds.features.Text()
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict({"id": text, "stars": np.int64}),
+            supervised_keys=("stars", "stars"),
+        )
 
 
 class TextTestCase(parameterized.TestCase, tf.test.TestCase):
@@ -172,6 +187,7 @@ class FindTest(TextTestCase):
         ("/no/such/file.txt", "No such file or directory"),
         ("./no_such.txt", "No such file or directory"),
         ("notez", "no such data set; did you mean notes"),
+        ("pictures", "not a text data set; an example has id, stars"),
     )
     def test_names_of_nothing(self, name, sentence):
         request = _request(4, data_dir=os.fspath(self.folder))

@@ -146,18 +146,17 @@ def _tfds(name: str, data_dir: str) -> tuple[str, Splits, list[str]]:
 
 
 def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
-    """The key of the text among the features of an example."""
-    keys = [
-        key
-        for key, feature in info.features.items()
-        if isinstance(feature, tfds.features.Text)
-    ]
-    if "text" not in keys and len(keys) != 1:
-        raise ValueError(
-            f"--data_name={name}: not a text data set; an example has "
-            f"{', '.join(info.features)}"
-        )
-    return "text" if "text" in keys else keys[0]
+    """The key of the text among the features of an example.
+
+    It is `text`, or else the first of what a model is to be trained on.
+    """
+    for key in ("text", *(info.supervised_keys or ())[:1]):
+        if key in info.features and isinstance(info.features[key], tfds.features.Text):
+            return key
+    raise ValueError(
+        f"--data_name={name}: not a text data set; an example has "
+        f"{', '.join(info.features)}"
+    )
 
 
 def _write(
