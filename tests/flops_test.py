@@ -1,5 +1,7 @@
 """Counted operations against the formulas; a peak that a machine can have."""
 
+from unittest import mock
+
 import tensorflow as tf
 
 from towers import flops, placement
@@ -42,6 +44,13 @@ class FlopsTest(tf.test.TestCase):
         with tf.Graph().as_default() as graph:
             tf.matmul(tf.zeros([3, 5]), tf.zeros([5, 7]), name="other")
             self.assertEqual(flops.of_graph(graph, "t/"), 0)
+
+    def test_a_peak_below_what_was_reached_is_measured_again(self):
+        where = placement.local(1, kind="cpu")
+        for at_least, calls in ((0.0, 2), (1e30, 20)):
+            with mock.patch.object(flops, "_fastest", return_value=1e-3) as fastest:
+                flops.measure_peak(where, at_least=at_least)
+            self.assertEqual(fastest.call_count, calls)
 
     def test_peak_is_more_than_one_gigaflop_per_second(self):
         where = placement.local(2, kind="cpu")

@@ -38,6 +38,16 @@ class ReportTest(tf.test.TestCase):
             line, "Accuracy @ 1 = 0.7601 Accuracy @ 5 = 0.9301 [50000 examples]"
         )
 
+    def test_utilization_is_a_share_or_unknown(self):
+        line = report.utilization_line(2000.0, 6e6, 48e9)
+        self.assertEqual(
+            line, "MFU: 25.0 % (12.0 of 48 GFLOP/s measured; 6.0 MFLOP per image)"
+        )
+        line = report.utilization_line(2000.0, 6e6, 10e9)
+        self.assertRegex(line, r"^MFU: unknown, .* \(12.0 of 10 GFLOP/s measured; ")
+        line = report.utilization_line(1.0, 6e6, 6e6, unit=report.Unit("tokens", 2))
+        self.assertRegex(line, r"^MFU: 100.0 % .*; 3.0 MFLOP per token\)$")
+
     def test_lines_of_models_that_read_no_images(self):
         unit = report.Unit("tokens", 64)
         self.assertEqual(

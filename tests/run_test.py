@@ -81,7 +81,7 @@ class OutputTest(runs.Runs):
             "-" * 64,
             r"total images/sec: \d+\.\d\d",
             "-" * 64,
-            rf"MFU: {number} % \({number} of 5 GFLOP/s measured; "
+            rf"MFU: {number} % \({number} of 5000 GFLOP/s measured; "
             r"0\.\d MFLOP per image\)",
             rf"Checkpoints are in {self.directory}, summaries too\.",
         ]

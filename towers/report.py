@@ -117,6 +117,29 @@ def total_lines(per_second: float, *, unit: Unit = IMAGES) -> list[str]:
     return [RULE, f"total {unit.name}/sec: {per_second:.2f}", RULE]
 
 
+def utilization_line(
+    rate: float, work: float, peak: float, *, unit: Unit = IMAGES
+) -> str:
+    """`MFU: 74.4 % (69.8 of 94 GFLOP/s measured; 5.9 MFLOP per image)`.
+
+    No device does more than its peak: where the run did more than the peak measured,
+    the measurement was disturbed, and the line says so instead of a share.
+
+    Args:
+      rate: examples per second.
+      work: FLOP per example.
+      peak: FLOP/s.
+      unit: of the line.
+    """
+    share = f"{100 * rate * work / peak:.1f} %"
+    if rate * work > peak:
+        share = "unknown, the device was busy when its peak was measured"
+    return (
+        f"MFU: {share} ({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
+        f"{work / unit.per_example / 1e6:.1f} MFLOP per {unit.name[:-1]})"
+    )
+
+
 def evaluation_line(means: Mapping[str, float], num_examples: int) -> str:
     """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`.
 
@@ -139,10 +162,10 @@ class BenchmarkLog:
     `metric.log` gets one JSON object per line: `name`, `value` (float), `unit` (or
     null), `global_step`, `timestamp` (ISO 8601, UTC), `extras` (object).  Names:
     `current_examples_per_sec`, `average_examples_per_sec`, `loss`, `learning_rate`,
-    `mfu`, `flops_per_sec`, and the model's metrics: `top_1_accuracy`, `top_5_accuracy`,
-    or others.  Of an evaluation `eval_loss`, `eval_average_examples_per_sec` and those
-    metrics, with what is derived from them: `eval_top_1_accuracy`,
-    `eval_top_5_accuracy`, or others.
+    `mfu` (none where it is unknown), `flops_per_sec`, and the model's metrics:
+    `top_1_accuracy`, `top_5_accuracy`, or others.  Of an evaluation `eval_loss`,
+    `eval_average_examples_per_sec` and those metrics, with what is derived from them:
+    `eval_top_1_accuracy`, `eval_top_5_accuracy`, or others.
 
     Args:
       directory: made if there is none; None writes nothing.

@@ -266,16 +266,16 @@ class _Training:
         work = self._built.template.flops
         work /= self._parts.options.batch_size
         peak = flops.measure_peak(
-            self._parts.placement, self._parts.options.dtype, self._sessions
+            self._parts.placement,
+            self._parts.options.dtype,
+            self._sessions,
+            at_least=rate * work,
         )
-        self._console(
-            f"MFU: {100 * rate * work / peak:.1f} % "
-            f"({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
-            f"{work / unit.per_example / 1e6:.1f} MFLOP per {unit.name[:-1]})"
-        )
+        self._console(report.utilization_line(rate, work, peak, unit=unit))
         self._log.metric("average_examples_per_sec", rate, step)
         self._log.metric("flops_per_sec", rate * work, step, unit="FLOP/s")
-        self._log.metric("mfu", rate * work / peak, step, peak_flops_per_sec=peak)
+        if rate * work <= peak:
+            self._log.metric("mfu", rate * work / peak, step, peak_flops_per_sec=peak)
 
     def _report_stop(self, received: int, step: int, saved: str | None) -> int:
         name = signal.Signals(received).name
