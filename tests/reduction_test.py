@@ -100,6 +100,32 @@ class ReductionTest(parameterized.TestCase):
         self.assertEqual(received, dict.fromkeys(received, times * 4 * size))
         self.assertNotEmpty(received)
 
+    @parameterized.parameters((2, 0), (3, 0), (4, 2), (5, 2), (8, 4))
+    def test_hierarchical_on_one_host_makes_two_groups_of_its_halves(self, count, half):
+        """One tensor goes each way between them; with fewer than four, one group."""
+        size = 60
+        towers = [f"/device:CPU:{k}" for k in range(count)]
+        with tf.Graph().as_default() as graph:
+            shares = []
+            for tower in towers:
+                with tf.device(tower):
+                    shares.append(tf.ones([size]))
+            reduce = reduction.from_spec("hierarchical", ["/device:CPU:0"] * count)
+            sums = reduce(shares, towers)
+            between = set()
+            for op in graph.get_operations():
+                for tensor in op.inputs:
+                    sides = [towers.index(x.device) >= half for x in (op, tensor)]
+                    if half and sides[0] != sides[1]:
+                        between.add((tensor.name, op.device))
+            sizes = [
+                graph.get_tensor_by_name(name).shape.num_elements()
+                for name, _ in between
+            ]
+            for copy in _run(sums):
+                np.testing.assert_array_equal(copy, np.full([size], count))
+        self.assertEqual(sum(sizes), 2 * size if half else 0)
+
     @parameterized.parameters((None, 4), (tf.bfloat16, 2))
     def test_a_servers_gradient_is_added_on_each_host_first(self, dtype, num_bytes):
         ps = "/job:ps/task:0/device:CPU:0"
