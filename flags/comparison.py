@@ -38,6 +38,17 @@ class Verify:
         "none",
         must=AT_LEAST_0,
     )
+    accumulate_steps: tuple[int, ...] = field(
+        (1, 2),
+        "rounds that towers take their batches in, besides the packings",
+        must=AT_LEAST_1,
+    )
+    batch_norm: str = field(
+        "tower",
+        "whether batch norm normalises by each tower's own batch, which then may "
+        "differ, or by the batches of all towers as one, which may not",
+        choices=("tower", "sync"),
+    )
     num_steps: int = field(5, "steps to compare", must=AT_LEAST_1)
     bound: float = field(
         1e-5,

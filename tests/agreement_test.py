@@ -112,7 +112,7 @@ def _batch_norm_model() -> Model:
 
 class CompareTest(parameterized.TestCase):
     def test_every_mode_and_reduction_agrees(self):
-        wanted = agreement.cases((2,), agreement.exchanges(packs=(0,)))
+        wanted = agreement.cases((2,), agreement.exchanges(packs=(0,)), rounds=(1, 2))
         outcomes = list(agreement.compare(_subject(), wanted))
         self.assertEqual([outcome.case for outcome in outcomes], wanted)
         self.assertEqual(
@@ -171,6 +171,12 @@ class CompareTest(parameterized.TestCase):
             "by design: batch norm per tower",
         )
 
+    def test_batch_norm_over_all_towers_is_that_of_one(self):
+        options = agreement.graph.Options(batch_size=1, batch_norm="sync")
+        for name in ("parameter_server", "replicated"):
+            outcome = _compare(name=name, model=_batch_norm_model(), options=options)
+            self.assertEqual(outcome.verdict, "agrees")
+
     def test_a_fault_before_the_first_step_is_not_batch_norm(self):
         outcome = _compare(_OtherStart, model=_batch_norm_model())
         self.assertTrue(outcome.failed)
@@ -197,6 +203,23 @@ class CasesTest(parameterized.TestCase):
                 ("relaxed", 1, "pscpu"),
                 ("relaxed", 2, "pscpu"),
                 ("relaxed", 2, "xring"),
+            ],
+        )
+        several = agreement.cases(
+            (1, 2),
+            agreement.exchanges(["tree", "xring"], (2,), ()),
+            rounds=(1, 3),
+            names=["replicated"],
+        )
+        self.assertEqual(
+            [(c.num_towers, c.reduction) for c in several],
+            [
+                (1, "tree, 2 packs"),
+                (1, "tree, 2 packs, 3 rounds"),
+                (2, "tree, 2 packs"),
+                (2, "xring, 2 packs"),
+                (2, "tree, 2 packs, 3 rounds"),
+                (2, "xring, 2 packs, 3 rounds"),
             ],
         )
         one = agreement.cases((2,), choices, names=["independent"])

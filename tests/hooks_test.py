@@ -12,6 +12,7 @@ from absl.testing import parameterized
 
 from tests import trainer
 from towers import checkpoint, device_loop, folders, hooks, inputs, loop, summary
+from towers.loss_scale import LossScaling
 
 v1 = tf.compat.v1
 
@@ -68,6 +69,23 @@ class _Do(loop.Hook):
         self._seen = step
         if self._at is None:
             self._act()
+
+
+class SkipsTest(parameterized.TestCase):
+    @parameterized.parameters(1, 50)
+    def test_says_how_many_and_the_factor(self, steps_per_loop):
+        made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**24, 1000))
+        lines = []
+        _run(made, [hooks.ReportSkips(made.train, lines.append)], 20, steps_per_loop)
+        scale = made.train.loss_scale
+        value, skipped = made.session.run((scale.value, scale.skipped))
+        self.assertGreater(skipped, 0)
+        self.assertLess(skipped, 20)
+        self.assertEqual(value, 2.0**24 / 2**skipped)
+        self.assertRegex(
+            lines[-1],
+            f"skipped: .* the loss scale is now {value:g} .{skipped} skipped in all.",
+        )
 
 
 class StopOnNanTest(parameterized.TestCase):

@@ -13,7 +13,13 @@ from tests import trainer
 from towers import synchronous, variable_update, verify
 
 _OWN = "--model=tests.verify_test:own"
-_SMALL = ("--device=cpu", "--num_towers=1,2", "--batch_size=4", "--num_steps=2")
+_SMALL = (
+    "--accumulate_steps=1",
+    "--device=cpu",
+    "--num_towers=1,2",
+    "--batch_size=4",
+    "--num_steps=2",
+)
 
 
 def own() -> Model:
@@ -52,6 +58,16 @@ class VerifyTest(parameterized.TestCase):
         self.assertLen(rows, 3)
         self.assertRegex(rows[1], r"^replicated +xring, 3 packs +2 .* agrees$")
         self.assertEqual(last, "3 of 3 agree with one tower to 1e-05")
+
+    def test_batch_norm_over_all_towers(self):
+        flags = ["--variable_update=independent", "--batch_norm=sync"]
+        status, _, errors = _run(_OWN, *_SMALL, *flags)
+        self.assertEqual(status, 2)
+        self.assertStartsWith(errors[0], "error: --batch_norm=sync: the towers of ind")
+        flags = ["--variable_update=parameter_server,staged", "--batch_norm=sync"]
+        status, lines, errors = _run(_OWN, *_SMALL, *flags, "--accumulate_steps=1,2")
+        self.assertEqual((status, errors), (0, []))
+        self.assertEqual(lines[-1], "8 of 8 agree with one tower to 1e-05")
 
     def test_a_users_own_model_and_a_mode_that_sums(self):
         flags = [_OWN, *_SMALL, "--all_reduce_spec=tree", "--gradient_repacking=0"]

@@ -86,25 +86,29 @@ def cases(
     num_towers: Sequence[int],
     choices: Sequence[Exchange],
     *,
+    rounds: Sequence[int] = (1,),
     names: Sequence[str] = (),
     modes: Modes = VARIABLE_UPDATES,
 ) -> list[Case]:
-    """The cases to compare.
+    """The cases to compare: every choice, and every reduction in several rounds.
 
     Args:
       num_towers: numbers of towers.
       choices: for the modes whose replicas exchange gradients.
+      rounds: that each tower takes its batch in.
       names: of modes; all when empty.
       modes: the table of modes.
     """
+    plain = [e for e in choices if not e.gradient_repacking and not e.small_bytes]
     found = []
     for name in names or modes:
         for count in num_towers:
-            if "all_reduce_spec" in modes[name].reads:
-                own = choices if count > 1 else choices[:1]  # alone, none has a say
-                found += [Case(name, count, exchange) for exchange in own]
-            else:
-                found.append(Case(name, count))
+            for number in rounds:
+                own: Sequence[Exchange | None] = [None]
+                if "all_reduce_spec" in modes[name].reads:
+                    own = choices if number == 1 else plain or choices
+                    own = own if count > 1 else own[:1]  # alone, none has a say
+                found += [Case(name, count, exchange, number) for exchange in own]
     return found
 
 
@@ -135,6 +139,8 @@ def _run_alone(
     subject: Subject, mode: str = "parameter_server", updates: int = 1
 ) -> Iterator[Values]:
     """One tower's saved variables before the first step and after each."""
+    options = dataclasses.replace(subject.options, batch_norm="tower")
+    subject = dataclasses.replace(subject, options=options)
     train = _build(subject, Case(mode, 1), VARIABLE_UPDATES)
     return _steps(train, train.saved, subject.num_steps, updates)
 
@@ -210,7 +216,8 @@ def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
         placement=placement_lib.local(case.num_towers, kind=subject.device),
         options=dataclasses.replace(
             subject.options,
-            batch_size=subject.global_batch // case.num_towers,
+            batch_size=subject.global_batch // case.num_towers // case.rounds,
+            accumulate_steps=case.rounds,
             variable_update=case.variable_update,
             exchange=case.exchange or _exchange(modes[case.variable_update]),
             limit=None,
@@ -278,6 +285,11 @@ def _outcome(
             if first is None and difference.relative > subject.bound:
                 first = difference
     excused = ""
-    if train.template.statistics and train.mode.joined and case.num_towers > 1:
+    own_batch = case.rounds > 1 or (
+        train.mode.joined
+        and case.num_towers > 1
+        and subject.options.batch_norm == "tower"
+    )
+    if train.template.statistics and own_batch:
         excused = PER_TOWER if first and first.step else ""
     return Outcome(case, largest, first, excused)

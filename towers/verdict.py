@@ -11,7 +11,7 @@ from towers.exchange import Exchange
 _COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
 HEADING = _COLUMNS.format(
     "variable_update",
-    "all_reduce_spec, packing",
+    "all_reduce_spec, packing, rounds",
     "towers",
     "ulps",
     "relative",
@@ -24,23 +24,37 @@ PER_TOWER = "by design: batch norm per tower"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to train; `exchange` is None where there is nothing to choose."""
+    """One way to train.
+
+    Attributes:
+      variable_update: a mode.
+      num_towers: that share the batch.
+      exchange: of the mode; None where there is nothing to choose.
+      rounds: that each tower takes its batch in.
+    """
 
     variable_update: str
     num_towers: int
     exchange: Exchange | None = None
+    rounds: int = 1
 
     @property
     def reduction(self) -> str:
-        """The reduction and its packing, in words; "-" where there is no choice."""
+        """Reduction, packing and rounds in words; "-" where there is no choice."""
+        words = self._exchange()
+        if self.rounds > 1:
+            words.append(f"{self.rounds} rounds")
+        return ", ".join(words) or "-"
+
+    def _exchange(self) -> list[str]:
         if self.exchange is None:
-            return "-"
+            return []
         words = [self.exchange.all_reduce_spec]
         if packs := self.exchange.gradient_repacking:
             words.append(f"{packs} pack" + ("s" if packs > 1 else ""))
         if self.exchange.small_bytes:
             words.append(f"joined to {self.exchange.small_bytes} bytes")
-        return ", ".join(words)
+        return words
 
 
 class Difference(NamedTuple):

@@ -6,6 +6,8 @@ Exit status 0: all agree; 1: one does not; 2: the flags, the model or the data a
 fault.
 """
 
+import dataclasses
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -68,12 +70,13 @@ def _read(
     )
     for text in specs:
         reduction.check(text, kind=where.kind, hosts=where.hosts)
-    for count in num_towers:
-        if parts.examples_per_step % count:
+    for count, rounds in itertools.product(num_towers, verify.accumulate_steps):
+        if parts.examples_per_step % (count * rounds):
+            of = f" in {rounds} rounds" if rounds > 1 else ""
             raise ValueError(
                 f"--num_towers={','.join(map(str, num_towers))}: {count} towers cannot "
                 f"share a batch of {parts.examples_per_step}, {max(num_towers)} times "
-                f"{parts.options.batch_size}; choose --batch_size so that they can"
+                f"{parts.options.batch_size}{of}; choose --batch_size so that they can"
             )
     subject = agreement.Subject(
         model=parts.model,
@@ -83,11 +86,22 @@ def _read(
         num_steps=verify.num_steps,
         bound=verify.bound,
         device=verify.device,
-        options=parts.options,
+        options=dataclasses.replace(parts.options, batch_norm=verify.batch_norm),
     )
     packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
     choices = agreement.exchanges(specs, *packings)
-    return subject, agreement.cases(num_towers, choices, names=verify.variable_update)
+    names = verify.variable_update
+    if verify.batch_norm == "sync":
+        joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
+        names = names or joined
+        if apart := sorted(set(names) - set(joined)):
+            raise ValueError(
+                f"--batch_norm=sync: the towers of {', '.join(apart)} do not step "
+                "together on one model; leave it out of --variable_update"
+            )
+    return subject, agreement.cases(
+        num_towers, choices, rounds=verify.accumulate_steps, names=names
+    )
 
 
 def _default_num_towers(device: str) -> tuple[int, ...]:
