@@ -116,6 +116,10 @@ class FindTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "unset TF_CONFIG"):
             cluster.find(given, {"TF_CONFIG": tf_config("ps")})
 
+    def test_an_evaluator_needs_no_hosts(self):
+        given = flags(job_name="evaluator", task_index=0, ps_hosts=(), worker_hosts=())
+        self.assertEqual(cluster.find(given, {}).role, cluster.EVALUATOR)
+
     def test_by_environment(self):
         found = cluster.find(flags(), {"TF_CONFIG": tf_config("ps")})
         self.assertEqual(found.role, cluster.SERVER)

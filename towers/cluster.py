@@ -60,7 +60,7 @@ class Cluster:
     launches: bool = False
 
     def __post_init__(self):
-        if not self.jobs.get("worker"):
+        if not self.jobs.get("worker") and self.me.job != EVALUATOR:
             raise ValueError("a cluster needs a worker")
         if len(self.jobs.get("chief", ())) > 1:
             raise ValueError("a cluster has one chief")
