@@ -5,6 +5,7 @@ import types
 
 from absl.testing import absltest, parameterized
 
+from flags import config
 from towers import cluster
 from towers.cluster import Task
 
@@ -119,6 +120,13 @@ class FindTest(absltest.TestCase):
     def test_an_evaluator_needs_no_hosts(self):
         given = flags(job_name="evaluator", task_index=0, ps_hosts=(), worker_hosts=())
         self.assertEqual(cluster.find(given, {}).role, cluster.EVALUATOR)
+
+    def test_settings_about_tasks_need_some(self):
+        made = config.make(stall_secs=5).cluster
+        with self.assertRaisesRegex(ValueError, "^--stall_secs=5: needs --job_name"):
+            cluster.find(made, {})
+        self.assertIsNotNone(cluster.find(made, {"TF_CONFIG": tf_config("ps")}))
+        self.assertIsNone(cluster.find(config.make().cluster, {}))
 
     def test_by_environment(self):
         found = cluster.find(flags(), {"TF_CONFIG": tf_config("ps")})

@@ -3,6 +3,7 @@
 The words, and the module where each lives:
 
 * tower: one copy of the model's operations on one device (`tower`);
+* task, cluster: a process with a server, and all that train together (`cluster`);
 * placement: which device holds what (`placement`);
 * reduction: the towers' gradients become their mean (`reduction`);
 * variable update: where variables live and how gradients reach them

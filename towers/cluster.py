@@ -135,7 +135,19 @@ def find(flags: Any, environment: Mapping[str, str]) -> Cluster | None:
             workers=flags.worker_hosts,
             controller=flags.controller_host,
         )
+    if found is None:
+        _check_unused(flags)
     return found
+
+
+def _check_unused(flags: Any) -> None:
+    """Settings about other tasks need some."""
+    for name, default in vars(type(flags)()).items():
+        if name in ("stall_secs", "wait_secs") and getattr(flags, name) != default:
+            raise ValueError(
+                f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster or "
+                "TF_CONFIG"
+            )
 
 
 def local(tasks: Mapping[str, int]) -> Cluster:
