@@ -145,8 +145,8 @@ def _check_unused(flags: Any) -> None:
     for name, default in vars(type(flags)()).items():
         if name in ("stall_secs", "wait_secs") and getattr(flags, name) != default:
             raise ValueError(
-                f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster or "
-                "TF_CONFIG"
+                f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster "
+                "or TF_CONFIG"
             )
 
 
