@@ -26,32 +26,36 @@ LEAST_WARMUP = 3  # the first steps make kernels, threads and memory
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model on towers; written `lenet:4x8`.
+    """A model on towers; written `lenet:4x8`, or `lenet:4x8/bfloat16`.
 
     Attributes:
       model: as `--model` takes it.
       towers: how many.
       batch_size: examples per tower and step.
+      dtype: that is computed in.
     """
 
     model: str
     towers: int
     batch_size: int
+    dtype: str = "float32"
 
     @classmethod
     def parse(cls, text: str) -> "Case":
-        """The case that is written `MODEL:TOWERSxBATCH`.
+        """The case that is written `MODEL:TOWERSxBATCH` or `...BATCH/bfloat16`.
 
         Raises:
           ValueError: it is written otherwise.
         """
-        match = re.fullmatch(r"(.+):([1-9]\d*)x([1-9]\d*)", text.strip())
+        written = r"(.+):([1-9]\d*)x([1-9]\d*)(?:/(float32|bfloat16))?"
+        match = re.fullmatch(written, text.strip())
         if not match:
             raise ValueError(f"{text!r}: a case is MODEL:TOWERSxBATCH, as lenet:4x8")
-        return cls(match[1], int(match[2]), int(match[3]))
+        return cls(match[1], int(match[2]), int(match[3]), match[4] or "float32")
 
     def __str__(self) -> str:
-        return f"{self.model}:{self.towers}x{self.batch_size}"
+        dtype = "" if self.dtype == "float32" else f"/{self.dtype}"
+        return f"{self.model}:{self.towers}x{self.batch_size}{dtype}"
 
     @property
     def examples(self) -> int:
@@ -61,7 +65,7 @@ class Case:
     @property
     def joined(self) -> "Case":
         """One tower on as many examples."""
-        return Case(self.model, 1, self.examples)
+        return dataclasses.replace(self, towers=1, batch_size=self.examples)
 
 
 class Length(NamedTuple):

@@ -1,8 +1,8 @@
 """This project and its peers: how each is told to train a case.
 
-All of them: float32, plain SGD at one small rate without weight decay, synthetic data,
-on the CPU, in NHWC where the user can choose; N towers are whatever the system itself
-has for N devices.  A new peer is one function and one row.
+All of them: float32 (or bfloat16, where one has it), plain SGD at one small rate
+without weight decay, synthetic data, on the CPU, in NHWC where the user can choose; N
+towers are whatever the system itself has for N devices.  A new peer is one function and one row.
 """
 
 import dataclasses
@@ -22,6 +22,9 @@ ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
 # What keras_peer.py and torch_peer.py have; neither is imported here, for the sake of
 # interpreters that lack TensorFlow or PyTorch.
 PEER_MODELS = ("alexnet", "lenet", "mlp", "resnet20", "resnet50")
+
+# What bare_peer.py has.
+BARE_MODELS = ("lenet", "resnet50")
 
 # Our name -> model and data set of tf_cnn_benchmarks, where the layers are the same
 # (its resnet20 lacks one rectifier, its CIFAR-10 has an eleventh class).
@@ -81,6 +84,7 @@ def towers(case: Case, length: Length, places: Places) -> Command:
             f"--num_batches={length.steps}",
             f"--num_warmup_batches={length.warmup}",
             f"--display_every={_display_every(length)}",
+            f"--compute_dtype={case.dtype}",
             "--data_name=synthetic",
             "--device=cpu",
             "--optimizer=sgd",
@@ -91,9 +95,18 @@ def towers(case: Case, length: Length, places: Places) -> Command:
     )
 
 
+def bare(case: Case, length: Length, places: Places) -> Command | None:
+    """A bare graph of the same operations: what this project's own weight is."""
+    if case.model not in BARE_MODELS:
+        return None
+    command = _peer("bare_peer", places.python, case, length)
+    dtype = f"--compute_dtype={case.dtype}"
+    return dataclasses.replace(command, argv=[*command.argv, dtype])
+
+
 def keras(case: Case, length: Length, places: Places) -> Command | None:
     """Keras `fit` on one device as it comes, which is compiled by XLA."""
-    if case.towers > 1 or case.model not in PEER_MODELS:
+    if case.towers > 1 or not _has(case):
         return None
     return _peer("keras_peer", places.python, case, length)
 
@@ -106,7 +119,7 @@ def keras_no_xla(case: Case, length: Length, places: Places) -> Command | None:
 
 def keras_mirrored(case: Case, length: Length, places: Places) -> Command | None:
     """Keras `fit` under `MirroredStrategy` on as many logical CPU devices."""
-    if case.towers == 1 or case.model not in PEER_MODELS:
+    if case.towers == 1 or not _has(case):
         return None
     return _peer("keras_peer", places.python, case, length)
 
@@ -115,12 +128,14 @@ def torch(case: Case, length: Length, places: Places) -> Command | None:
     """PyTorch: one process, or as many under `DistributedDataParallel` over gloo."""
     if case.model not in PEER_MODELS:
         return None
-    return _peer("torch_peer", places.torch_python, case, length)
+    command = _peer("torch_peer", places.torch_python, case, length)
+    narrow = ["--autocast"] if case.dtype == "bfloat16" else []
+    return dataclasses.replace(command, argv=[*command.argv, *narrow])
 
 
 def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command | None:
     """Google's benchmarks of 2017, with what they need to run on a CPU and today."""
-    if case.model not in TF_CNN_MODELS:
+    if case.model not in TF_CNN_MODELS or case.dtype != "float32":
         return None
     model, data_name = TF_CNN_MODELS[case.model]
     return Command(
@@ -150,6 +165,7 @@ def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command | N
 # name -> system, ours first: it is what the others are compared with.
 SYSTEMS: dict[str, Row] = {
     "towers": Row(towers, "python", ("tensorflow",)),
+    "bare": Row(bare, "python", ("tensorflow",)),
     "keras": Row(keras, "python", ("tensorflow", "keras")),
     "keras_no_xla": Row(keras_no_xla, "python", ("tensorflow", "keras")),
     "keras_mirrored": Row(keras_mirrored, "python", ("tensorflow", "keras"), 0.25),
@@ -176,6 +192,11 @@ def missing(name: str, places: Places, versions: dict[str, str]) -> str:
         if not os.path.isfile(f"{places.tf_cnn_benchmarks}/tf_cnn_benchmarks.py"):
             return f"no tf_cnn_benchmarks.py in {places.tf_cnn_benchmarks}"
     return f"{python} has no {' or '.join(lacking)}" if lacking else ""
+
+
+def _has(case: Case) -> bool:
+    """Whether keras_peer.py has the case."""
+    return case.model in PEER_MODELS and case.dtype == "float32"
 
 
 def _peer(module: str, python: str, case: Case, length: Length) -> Command:

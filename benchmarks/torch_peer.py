@@ -186,7 +186,9 @@ def train(rank: int, options: argparse.Namespace, meeting: str) -> None:
                 distributed.barrier()
             begun = time.perf_counter()
         optimizer.zero_grad()
-        functional.cross_entropy(network(images), labels).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.autocast):
+            loss = functional.cross_entropy(network(images), labels)
+        loss.backward()
         optimizer.step()
     if count > 1:
         distributed.barrier()
@@ -205,6 +207,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="channels last in memory, which PyTorch advises for CPUs",
+    )
+    flags.add_argument(
+        "--autocast",
+        action="store_true",
+        help="compute in bfloat16 where PyTorch would",
     )
     options = flags.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:

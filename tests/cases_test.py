@@ -14,6 +14,14 @@ class CasesTest(parameterized.TestCase):
         self.assertEqual(case.examples, 32)
         self.assertEqual(str(case.joined), "lenet:1x32")
 
+    def test_sixteen_bits(self):
+        case = Case.parse("resnet50:4x4/bfloat16")
+        self.assertEqual(case, Case("resnet50", 4, 4, "bfloat16"))
+        self.assertEqual(str(case), "resnet50:4x4/bfloat16")
+        self.assertEqual(str(case.joined), "resnet50:1x16/bfloat16")
+        with self.assertRaisesRegex(ValueError, "as lenet:4x8"):
+            Case.parse("lenet:4x8/int8")
+
     def test_a_users_own_model(self):
         self.assertEqual(Case.parse("mine.net:tiny:2x8"), Case("mine.net:tiny", 2, 8))
 

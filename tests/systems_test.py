@@ -44,12 +44,26 @@ class SystemsTest(parameterized.TestCase):
         self.assertEqual((options.num_batches, options.num_warmup_batches), (200, 20))
         self.assertEqual(rest, ["--no-xla"] if name == "keras_no_xla" else [])
 
+    def test_sixteen_bits_where_a_system_has_them(self):
+        case = "resnet50:1x8/bfloat16"
+        for name, flag in (
+            ("towers", "--compute_dtype=bfloat16"),
+            ("bare", "--compute_dtype=bfloat16"),
+            ("torch", "--autocast"),
+        ):
+            self.assertIn(flag, _command(name, case).argv)
+        for name in ("keras", "keras_no_xla", "tf_cnn_benchmarks"):
+            self.assertIsNone(_command(name, case))
+        self.assertNotIn("--autocast", _command("torch", "resnet50:1x8").argv)
+
     def test_keras_is_mirrored_on_several_devices_and_only_there(self):
         self.assertIsNone(_command("keras_mirrored", "lenet:1x8"))
         self.assertIsNone(_command("keras", "lenet:4x8"))
         self.assertIsNone(_command("keras_no_xla", "lenet:4x8"))
 
-    @parameterized.parameters("keras", "keras_no_xla", "torch", "tf_cnn_benchmarks")
+    @parameterized.parameters(
+        "bare", "keras", "keras_no_xla", "torch", "tf_cnn_benchmarks"
+    )
     def test_no_command_for_a_model_that_a_peer_lacks(self, name):
         self.assertIsNone(_command(name, "mine:net:1x8"))
 
