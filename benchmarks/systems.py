@@ -2,7 +2,8 @@
 
 All of them: float32 (or bfloat16, where one has it), plain SGD at one small rate
 without weight decay, synthetic data, on the CPU, in NHWC where the user can choose; N
-towers are whatever the system itself has for N devices.  A new peer is one function and one row.
+towers are whatever the system itself has for N devices.  A new peer is one function
+and one row.
 """
 
 import dataclasses
