@@ -177,6 +177,7 @@ ROWS = (
     needs("schedule=interleaved", "num_stages"),
     needs("chunks_per_stage", "schedule=interleaved"),
     needs("partition", "num_stages"),
+    needs("pipeline_report", *_STAGES),
     *(never("xla", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     *(never("xla_compile", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     # Clusters.

@@ -31,6 +31,13 @@ class Stages:
         "what the backward pass computes again instead of keeping its activations",
     )
 
+    pipeline_report: str | None = field(
+        None,
+        "folder for a report of one step of the stages: bubble, busy times and memory, "
+        "a chart (gantt.svg) and a Chrome trace",
+        unset="none",
+    )
+
     @property
     def pipelined(self) -> bool:
         """Whether a tower is anything but the whole model on the whole batch."""

@@ -292,11 +292,16 @@ class TraceStep(Hook):
         return v1.train.SessionRunArgs((), options=options)
 
     def after_run(self, run_context, run_values):
-        """Writes the file."""
+        """Writes what was recorded."""
         self._step += 1
         if self._step == self._wanted:
-            with folders.writing("events of the trace", self._path):
-                trace.write(self._path, run_values.run_metadata)
+            self.write(run_values.run_metadata, self._step)
+
+    def write(self, metadata: v1.RunMetadata, step: int) -> None:
+        """Writes the file."""
+        del step
+        with folders.writing("events of the trace", self._path):
+            trace.write(self._path, metadata)
 
     def after_steps(self, step, losses, seconds):
         """Notes where the loop is."""

@@ -307,6 +307,7 @@ def _outputs(config, model) -> list[Callable[[], None]]:
         ("trace_file", output.trace_file, folders.check_file),
         ("graph_file", output.graph_file, folders.check_file),
         ("benchmark_log_dir", output.benchmark_log_dir, folders.check),
+        ("pipeline_report", config.stages.pipeline_report, folders.check),
         ("eval_dir", config.evaluation.eval_dir, folders.check),
     ):
         if path:

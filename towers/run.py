@@ -22,6 +22,7 @@ from towers import (
     report,
     summary,
 )
+from towers.pipeline_report import ReportPipeline
 from towers.plan import Plan
 from towers.progress import Console, Display, Progress
 from towers.sessions import Local, Sessions, session_config
@@ -195,11 +196,13 @@ class _Training:
             found.append(hooks.ReportSkips(built, self._console))
         if every := self._flags.variables.check_replicas_every:
             found.append(replicas.CheckReplicas(built, self._same, steps=every))
+        # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past the
+        # second of this process: the first makes the kernels.
+        step = min(max(self._parts.num_warmup - 1, begin + 2), last_step)
         if output.trace_file:
-            # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past
-            # the second of this process: the first makes the kernels.
-            step = min(max(self._parts.num_warmup - 1, begin + 2), last_step)
             found.append(hooks.TraceStep(built, output.trace_file, step=step))
+        if folder := self._flags.stages.pipeline_report:
+            found.append(ReportPipeline(built, folder, step=step, say=self._console))
         if self._summary is not None:
             found.append(
                 hooks.WriteSummaries(

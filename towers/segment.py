@@ -184,8 +184,7 @@ class _Open:
             )
             x = self._x(task, before)
             with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
-                model = dataclasses.replace(task.model, blocks=tuple(blocks))
-                self.outputs = model.run(x, self._nn)
+                self.outputs = _part(task.model, tuple(blocks)).run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
             check_repeatable(self.graph)
 
@@ -283,6 +282,13 @@ class _Open:
                 _ancestors([*outputs.values(), *gradients.values()])
             ),
         )
+
+
+def _part(model: Any, blocks: tuple) -> Any:
+    """Some of a model's blocks as a model: only with the last it has the loss."""
+    ends = blocks[-1][0] == model.blocks[-1][0]
+    loss = model.loss if ends else None
+    return dataclasses.replace(model, blocks=blocks, loss=loss)
 
 
 def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:

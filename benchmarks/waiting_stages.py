@@ -1,0 +1,162 @@
+"""What the schedules alone make of K stages: blocks that wait and compute nothing.
+
+    python -m benchmarks.waiting_stages
+
+Eight equal blocks each wait so long for a micro-batch forward, and twice as long
+backward, without a core of the machine; so the stages run side by side however few
+cores there are, and what is lost is lost to the schedule.  Speed-up is the sum of all
+waits over the measured step, beside the K M V / (M V + K - 1) of equal stages; the best
+of a few steps counts, as other work on the machine only ever adds to a step.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import machine
+from models.model import Images, Model, Recipe, Schedule
+from towers import graph, inputs, loop, placement, schedule
+from towers.optimizer import Piecewise, Update
+from towers.schedule import SCHEDULES
+from towers.stages import Pipeline
+
+v1 = tf.compat.v1
+
+BLOCKS = 8
+CLASSES = 3
+_CHUNKS = 2  # of each stage, where the schedule interleaves
+
+
+def waiting_model(seconds: float, blocks: int = BLOCKS) -> Model:
+    """A chain of blocks that wait.
+
+    Args:
+      seconds: of a block for a micro-batch, forward; backward it waits twice as long.
+      blocks: how many.
+    """
+
+    def wait(x: tf.Tensor, seconds: float) -> tf.Tensor:
+        def act(value):
+            time.sleep(seconds)
+            return value
+
+        after = tf.numpy_function(act, [x], x.dtype)
+        after.set_shape(x.shape)
+        return after
+
+    @tf.custom_gradient
+    def both_ways(x):
+        return wait(x, seconds), lambda dy: wait(dy, 2 * seconds)
+
+    def block(x, nn):
+        # What the first block waits for, backward, is the gradient of its variable.
+        return both_ways(x * nn.variable("scale", [], v1.ones_initializer()))
+
+    def last(x, nn):
+        return tf.reshape(block(x, nn), [x.shape[0], -1])[:, :CLASSES]
+
+    names = [f"wait_{i}" for i in range(blocks)]
+    return Model(
+        name="waiting",
+        blocks=(*((name, block) for name in names[:-1]), (names[-1], last)),
+        inputs=Images(shape=(2, 2, 1), num_classes=CLASSES),
+        recipe=Recipe(batch_size=1, schedule=Schedule(rates=(0.0,))),
+    )
+
+
+def speed_up(how: Pipeline, *, seconds: float, steps: int) -> float:
+    """Sum of the waits over the fastest of some steps.
+
+    Args:
+      how: stages, micro-batches, schedule; its cut is made here.
+      seconds: as `waiting_model` has it.
+      steps: to be measured, after one that is not.
+    """
+    examples = np.zeros((how.micro_batches, 2, 2, 1), np.uint8)
+    labels = np.zeros(how.micro_batches, np.int64)
+    where = placement.local(how.stages, kind="cpu", num_stages=how.stages)
+    train = graph.build(
+        waiting_model(seconds),
+        inputs.from_arrays(examples, labels, num_classes=CLASSES, training=False),
+        Update("sgd", Piecewise((0.0,))),
+        placement=where,
+        options=graph.Options(batch_size=how.micro_batches, pipeline=how),
+    )
+    # A wait holds a thread, and the pool is the process's: its first session's.
+    config = placement.session_config(where, inter_threads=how.stages + 4)
+    config.use_per_session_threads = True
+    with v1.Session(graph=train.graph, config=config) as session:
+        loop.start(train, session, lambda session: None)
+        step = session.make_callable(train.train_op)
+        step()
+        best = float("inf")
+        for _ in range(steps):
+            begun = time.perf_counter()
+            step()
+            best = min(best, time.perf_counter() - begun)
+    return 3 * seconds * BLOCKS * how.micro_batches / best
+
+
+def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipeline]:
+    """All that can be made of the blocks.
+
+    Args:
+      stages: numbers of them.
+      micro_batches: numbers of them.
+    """
+    found = []
+    for name, row in SCHEDULES.items():
+        chunks = _CHUNKS if row.interleaves else 1
+        for k in stages:
+            for m in micro_batches if k * chunks <= BLOCKS else ():
+                size = BLOCKS // (k * chunks)
+                cut = tuple(range(size, BLOCKS + 1, size))
+                found.append(Pipeline(k, m, name, chunks, cut))
+    return found
+
+
+def row(how: Pipeline, found: float) -> str:
+    """A line of the table.
+
+    Args:
+      how: the pipeline.
+      found: its speed-up.
+    """
+    share = schedule.busy_share(how.stages, how.micro_batches, how.chunks)
+    ideal = how.stages * share
+    return (
+        f"{how.schedule:<12} {how.stages:>2} {how.micro_batches:>3} {ideal:7.2f} "
+        f"{found:9.2f} {found / ideal:7.3f}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures every pipeline and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stages", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument(
+        "--micro_batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32]
+    )
+    parser.add_argument("--wait_ms", type=float, default=5.0)
+    parser.add_argument("--steps", type=int, default=3)
+    options = parser.parse_args(argv)
+    print(json.dumps(machine.facts()))
+    print("schedule      K   M   ideal  speed-up  share")
+    worst = float("inf")
+    for how in pipelines(options.stages, options.micro_batches):
+        seconds = options.wait_ms / 1e3
+        found = speed_up(how, seconds=seconds, steps=options.steps)
+        text = row(how, found)
+        print(text, flush=True)
+        worst = min(worst, float(text.split()[-1]))
+    print(f"smallest share of the ideal: {worst:.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""The report of a step of the stages, by hand and out of real steps."""
+
+import json
+import os
+import xml.etree.ElementTree
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
+from towers import pipeline_report, spans
+from towers.pipeline_report import Report, ReportPipeline, StageUse
+from towers.schedule import Pass
+from towers.spans import TowerSpan
+from towers.stages import Pipeline
+
+v1 = tf.compat.v1
+
+
+def _wide_model():
+    """Two equal stages whose activations are the memory that counts."""
+
+    def wide(x, nn):
+        return tf.reshape(tf.tanh(nn.dense(nn.flatten(x), 64)), [x.shape[0], 64])
+
+    def spread(x, nn):
+        return tf.tanh(wide(x, nn)[:, :, None] * tf.ones([1, 1, 256]))
+
+    def join(x, nn):
+        return nn.dense(tf.reduce_mean(tf.tanh(x * 2.0), 2), nn.num_classes)
+
+    return Model(
+        name="wide",
+        blocks=(("spread", spread), ("join", join)),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _made(how, towers=1, batch_size=16):
+    return trainer.Trainer(
+        _wide_model(),
+        trainer.random_source(),
+        towers=towers,
+        batch_size=batch_size,
+        pipeline=how,
+    ).start()
+
+
+def _traced(made):
+    made.steps(2)
+    metadata = v1.RunMetadata()
+    fetched = [made.train.train_op, made.train.loss]
+    made.session.run(fetched, options=spans.traced(), run_metadata=metadata)
+    return metadata
+
+
+class NumbersTest(parameterized.TestCase):
+    def _report(self, *busy, seconds=10.0, stages=2, micro_batches=4, chunks=1):
+        uses = [
+            StageUse("tower_0", k, f"d{k}", ("a",), one, 2_000_000)
+            for k, one in enumerate(busy)
+        ]
+        return Report(uses, seconds, stages, micro_batches, chunks)
+
+    def test_bubble_beside_that_of_equal_stages(self):
+        report = self._report(8.0, 4.0)
+        self.assertAlmostEqual(report.bubble, 0.4)
+        self.assertAlmostEqual(report.ideal_bubble, 1 / 5)
+        self.assertAlmostEqual(report.imbalance, 8 / 6)
+        self.assertEqual(report.enough, 19)
+        interleaved = self._report(8.0, 4.0, chunks=2)
+        self.assertAlmostEqual(interleaved.ideal_bubble, 1 / 9)
+
+    def test_lines(self):
+        first, stage, *_, last = pipeline_report.lines(self._report(8.0, 4.0), 7)
+        self.assertEqual(
+            first,
+            "Pipeline in step 7: bubble 40.0 %; equal stages would have 20.0 % (K = 2, "
+            "M = 4)",
+        )
+        self.assertEqual(
+            stage,
+            "  tower_0 stage 0 on d0: busy 8000.00 ms (80.0 %), peak 2.00 MB: a",
+        )
+        self.assertIn("imbalance 1.33", last)
+        self.assertIn("--num_micro_batches=19", last)
+
+    def test_peak_is_the_most_at_a_time(self):
+        metadata = v1.RunMetadata()
+        device = metadata.step_stats.dev_stats.add(device="/device:CPU:0")
+        for at, size in ((1, 100), (2, 50), (3, -100), (3, 70), (5, -120)):
+            memory = device.node_stats.add().memory.add()
+            memory.allocation_records.add(alloc_micros=at, alloc_bytes=size)
+        self.assertEqual(pipeline_report.peak_bytes(metadata), {"/device:CPU:0": 150})
+
+    def test_chart_has_a_bar_for_each_pass(self):
+        found = [
+            TowerSpan("tower_0", 0, Pass(0, 0), 0.0, 1.0),
+            TowerSpan("tower_0", 1, Pass(1, 0), 1.0, 2.0),
+            TowerSpan("tower_0", 1, Pass(1, 0, True), 2.0, 4.0),
+        ]
+        root = xml.etree.ElementTree.fromstring(pipeline_report.gantt(found, "a < b"))
+        bars = root.findall("{http://www.w3.org/2000/svg}rect")
+        self.assertEqual(
+            [(float(b.get("x")), float(b.get("width"))) for b in bars],
+            [(130.0, 250.0), (380.0, 250.0), (630.0, 500.0)],
+        )
+        self.assertLen({bar.get("fill") for bar in bars}, 2)
+        events = pipeline_report.chrome_events(found)
+        self.assertEqual(
+            [(e["tid"], e["dur"]) for e in events if e["ph"] == "X"],
+            [(0, 1e6), (1, 1e6), (1, 2e6)],
+        )
+
+
+class StepTest(tf.test.TestCase, parameterized.TestCase):
+    def _peaks(self, how):
+        report, _ = pipeline_report.analyse(*self._step(how))
+        return [use.peak_bytes for use in report.stages]
+
+    def _step(self, how, **options):
+        made = _made(how, **options)
+        return made.train, _traced(made)
+
+    def test_a_real_step(self):
+        how = Pipeline(2, 4, "1f1b", cut=(1, 2))
+        report, found = pipeline_report.analyse(*self._step(how, towers=2))
+        self.assertLen(found, 2 * 2 * 2 * 4)
+        self.assertEqual(
+            [(use.scope, use.stage, use.blocks) for use in report.stages],
+            [
+                (scope, stage, blocks)
+                for scope in ("tower_0", "tower_1")
+                for stage, blocks in enumerate([("spread",), ("join",)])
+            ],
+        )
+        for use in report.stages:
+            self.assertBetween(use.busy, 1e-9, report.seconds)
+        self.assertBetween(report.bubble, 0.0, 1.0)
+
+    def test_memory_is_what_the_schedule_and_recomputation_make_it(self):
+        """The first stage keeps a micro-batch's 2 x 64 x 256 floats till it is back."""
+        one = 2 * 64 * 256 * 4
+        gpipe = self._peaks(Pipeline(2, 8, "gpipe", cut=(1, 2)))
+        alternating = self._peaks(Pipeline(2, 8, "1f1b", cut=(1, 2)))
+        again = self._peaks(Pipeline(2, 8, "gpipe", cut=(1, 2), recompute="stage"))
+        self.assertGreater(gpipe[0], 8 * one)
+        self.assertLess(alternating[0], 6 * one)
+        self.assertLess(alternating[0], 0.7 * gpipe[0])
+        self.assertLess(again[0] + again[1], gpipe[0] + gpipe[1])
+
+    def test_files(self):
+        folder = os.path.join(self.create_tempdir(), "new")
+        made = _made(Pipeline(2, 2, "gpipe", cut=(1, 2)))
+        said = []
+        hook = ReportPipeline(made.train, folder, step=2, say=said.append)
+        made.steps(3, [hook])
+        self.assertIn("Pipeline in step 2", said[0])
+        self.assertLen(said, 4)
+        with open(os.path.join(folder, "report.json")) as file:
+            facts = json.load(file)
+        self.assertEqual((facts["step"], facts["num_micro_batches"]), (2, 2))
+        self.assertLen(facts["stages"], 2)
+        with open(os.path.join(folder, "passes.json")) as file:
+            events = json.load(file)["traceEvents"]
+        self.assertLen([e for e in events if e["ph"] == "X"], 8)
+        xml.etree.ElementTree.parse(os.path.join(folder, "gantt.svg"))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,50 @@
+"""The benchmark of schedules that only wait."""
+
+import contextlib
+import io
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from benchmarks import waiting_stages
+from towers.stages import Pipeline
+
+
+class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):
+    def test_stages_wait_side_by_side(self):
+        cut = (2, 4, 6, 8)
+        one = Pipeline(1, 4, "1f1b", 1, (8,))
+        four = Pipeline(4, 4, "1f1b", 1, cut)
+        alone = waiting_stages.speed_up(one, seconds=0.01, steps=2)
+        found = waiting_stages.speed_up(four, seconds=0.01, steps=2)
+        # 4 x 4 / 7 = 2.29 at best; this machine may be busy with other things.
+        self.assertBetween(alone, 0.2, 1.0)
+        self.assertBetween(found, 1.05, 2.29)
+
+    def test_every_pipeline_that_the_blocks_can_make(self):
+        found = waiting_stages.pipelines([2, 8], [1, 4])
+        self.assertLen(found, 2 * 4 + 2)
+        for how in found:
+            self.assertLen(how.cut, how.stages * how.chunks)
+            self.assertEqual(how.cut[-1], waiting_stages.BLOCKS)
+
+    def test_rows_are_beside_the_ideal(self):
+        how = Pipeline(4, 8, "gpipe", 1, (2, 4, 6, 8))
+        self.assertEqual(
+            waiting_stages.row(how, 2.5).split(),
+            ["gpipe", "4", "8", "2.91", "2.50", "0.859"],
+        )
+
+    def test_the_command_prints_a_table(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            waiting_stages.main(
+                ["--stages=2", "--micro_batches=2", "--wait_ms=1", "--steps=1"]
+            )
+        lines = output.getvalue().splitlines()
+        self.assertLen([line for line in lines if line.startswith("1f1b")], 1)
+        self.assertIn("smallest share", lines[-1])
+
+
+if __name__ == "__main__":
+    tf.test.main()
