@@ -184,9 +184,10 @@ class CheckpointTest(tf.test.TestCase):
             made.restore(session)
             variables["b"].load(np.array([[1, np.nan], [0, 0]], "f4"), session)
             with self.assertRaisesRegex(
-                checkpoint.CheckpointError, "b is not finite after step 2.*model.ckpt-1"
-            ):
+                checkpoint.NotFiniteError, "b is not finite after step 2.*model.ckpt-1"
+            ) as caught:
                 made.save(session, 2)
+            self.assertEqual(caught.exception.step, 2)
         self.assertEqual(self._restore()[1], 1)
 
 

@@ -266,7 +266,7 @@ class WriteSummariesTest(tf.test.TestCase):
             merged = summary.build(made.train, 1)
 
         def fail():
-            raise hooks.NanLossError("the loss of step 5 is nan")
+            raise hooks.NanLossError("the loss of step 5 is nan", 5)
 
         around = [
             hooks.WriteSummaries(made.train, merged, directory, steps=2),

@@ -35,6 +35,18 @@ class CheckpointError(OutputError):
     """A checkpoint was not written; the ones before it are whole."""
 
 
+class NotFiniteError(CheckpointError):
+    """A variable holds what no training can go on from.
+
+    Attributes:
+      step: after which it does.
+    """
+
+    def __init__(self, text: str, step: int):
+        super().__init__(text)
+        self.step = step
+
+
 class Checkpoints:
     """The checkpoints of one directory.
 
@@ -72,17 +84,19 @@ class Checkpoints:
         """Writes the checkpoint of this global step, unless it was the last one.
 
         Raises:
-          CheckpointError: the disk is full or the directory is gone, or a variable
-            holds what no training can go on from.
+          CheckpointError: the disk is full or the directory is gone.
+          NotFiniteError: a variable holds what is no number.
         """
         path = os.path.join(self._directory, _NAME)
         if step == self._saved_step:
             return f"{path}-{step}"
         broken = [name for name, fine in session.run(self._finite).items() if not fine]
         if broken:
-            raise CheckpointError(
+            raise NotFiniteError(
                 f"variable {broken[0]} is not finite after step {step}, so no "
-                f"checkpoint was written; lower the learning rate; {self._last_whole()}"
+                f"checkpoint was written; lower the learning rate; "
+                f"{self._last_whole()}",
+                step,
             )
         try:
             os.makedirs(self._directory, exist_ok=True)

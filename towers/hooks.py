@@ -21,7 +21,15 @@ class TrainingError(RuntimeError):
 
 
 class NanLossError(TrainingError):
-    """The loss of a step was not a number."""
+    """The loss of a step was not a number.
+
+    Attributes:
+      step: which.
+    """
+
+    def __init__(self, text: str, step: int):
+        super().__init__(text)
+        self.step = step
 
 
 class StopOnNan(Hook):
@@ -51,7 +59,8 @@ class StopOnNan(Hook):
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
             raise NanLossError(
-                f"the loss of step {step} is {loss}; lower --init_learning_rate"
+                f"the loss of step {step} is {loss}; lower --init_learning_rate",
+                int(step),
             )
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from towers import (
     checkpoint,
     describe,
     device_loop,
+    diagnose,
     evaluate,
     flops,
     folders,
@@ -127,6 +129,22 @@ class _Training:
 
     def run(self, stop: hooks.StopOnSignal) -> int:
         """Initialises, trains and ends; may be called again after a failure."""
+        begun = time.monotonic()
+        try:
+            return self._attempt(stop)
+        except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
+            found = diagnose.explain(
+                self._parts,
+                self._sessions,
+                self._console,
+                last_step=error.step,
+                seconds=time.monotonic() - begun,
+                stop=stop,
+            )
+            error.args = (f"{found}; {error}",)
+            raise
+
+    def _attempt(self, stop: hooks.StopOnSignal) -> int:
         self._console("Initializing graph")
         parts, sessions = self._parts, self._sessions
         config = session_config(parts.placement, parts.config.devices)
@@ -139,7 +157,7 @@ class _Training:
             progress.begin_at(begin, last_step)
             around = [progress, *self._hooks(progress, begin, last_step), stop]
             step = self._loop(session, around, last_step)
-            saved = self._save(session, step)
+            saved = self._checkpoints and self._checkpoints.save(session, step)
             fresh = step != self._evaluated_step
             if stop.received is None and fresh and self._evaluate_at_end():
                 self._evaluate(session, step)
@@ -163,7 +181,8 @@ class _Training:
             directory = self._flags.output.train_dir
             kept = directory and checkpoint.latest(directory)
             where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
-            raise type(error)(f"{error}; {where}") from error
+            error.args = (f"{error}; {where}",)
+            raise
         finally:
             self._console.close()
 
@@ -233,9 +252,6 @@ class _Training:
                 hooks.Evaluate(built, act, stop_at=stop_at, steps=every, at=at)
             )
         return found
-
-    def _save(self, session: v1.Session, step: int) -> str | None:
-        return self._checkpoints and self._checkpoints.save(session, step)
 
     def _evaluate_at_end(self) -> bool:
         if self._evaluation is None:
