@@ -133,13 +133,9 @@ class _Training:
         try:
             return self._attempt(stop)
         except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
+            run, lasted = (self._parts, self._sessions), time.monotonic() - begun
             found = diagnose.explain(
-                self._parts,
-                self._sessions,
-                self._console,
-                last_step=error.step,
-                seconds=time.monotonic() - begun,
-                stop=stop,
+                *run, self._console, last_step=error.step, seconds=lasted, stop=stop
             )
             error.args = (f"{found}; {error}",)
             raise
