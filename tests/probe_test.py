@@ -1,5 +1,6 @@
 """The probe lets every mode pass that takes the mean, and none that does not."""
 
+import dataclasses
 import time
 from unittest import mock
 
@@ -9,6 +10,7 @@ from absl.testing import parameterized
 from tests import runs
 from towers import graph, late_update, placement, probe, sessions, synchronous
 from towers.exchange import Exchange
+from towers.loss_scale import LossScaling
 from towers.reduction import REDUCTIONS, usable
 from towers.variable_update import VARIABLE_UPDATES
 
@@ -79,13 +81,18 @@ class _Twice(late_update.Asynchronous):
         return super().reduce([*towers, *towers], names)
 
 
-def _check(name="planted", planted=None, *, towers=3, dtype=tf.float32, **exchange):
+_FIELDS = {field.name for field in dataclasses.fields(graph.Options)}
+
+
+def _check(name="planted", planted=None, *, towers=3, **settings):
+    """Probes a mode with settings of `Options` and `Exchange`."""
     where = placement.local(towers, kind="cpu")
+    options = {n: settings.pop(n) for n in list(settings) if n in _FIELDS}
     options = graph.Options(
         batch_size=4,
-        dtype=dtype,
         variable_update=name,
-        exchange=Exchange(**exchange),
+        exchange=Exchange(**settings),
+        **options,
     )
     modes = {**VARIABLE_UPDATES, "planted": planted}
     config = placement.session_config(where)
@@ -102,6 +109,17 @@ class ProbeTest(parameterized.TestCase):
     @parameterized.product(name=_ALL_REDUCE, spec=[*usable("cpu"), "pscpu:1k:xring#2"])
     def test_passes_every_reduction(self, name, spec):
         _check(name, all_reduce_spec=spec, towers=4)
+
+    @parameterized.product(name=list(VARIABLE_UPDATES), towers=(1, 3))
+    def test_passes_with_accumulation(self, name, towers):
+        _check(name, towers=towers, dtype=tf.bfloat16, accumulate_steps=3)
+
+    @parameterized.product(
+        name=("parameter_server", "replicated", "independent"),
+        scaling=(LossScaling(2.0**40), LossScaling(2.0**40, grow_every=5)),
+    )
+    def test_passes_with_a_loss_scale(self, name, scaling):
+        _check(name, dtype=tf.float16, loss_scaling=scaling)
 
     @parameterized.parameters(
         ("replicated", {"gradient_repacking": 2}),

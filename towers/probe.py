@@ -8,6 +8,7 @@ them moves by -1 with each update at rate 1: by -N it would be a sum, and by any
 else a tower would be missing.
 """
 
+import dataclasses
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ import tensorflow as tf
 
 from towers import graph, loop, reduction
 from towers.feed import Batch, Feed
+from towers.loss_scale import DEFAULT_SCALE
 from towers.optimizer import Piecewise, Update
 from towers.placement import Placement
 from towers.sessions import Sessions
@@ -25,6 +27,7 @@ from towers.variable_update import VARIABLE_UPDATES
 v1 = tf.compat.v1
 
 _LARGEST = 2**22  # bytes of a variable: larger ones would take their time
+_EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
 _ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
 _ROWS = "probe/rows"  # the variable with sparse gradients
 
@@ -53,15 +56,22 @@ def check(
     Raises:
       NotTheMeanError: a variable moved by something else than the mean gradient.
     """
+    scaling = options.loss_scaling
     own = graph.Options(
         batch_size=1,
         dtype=options.dtype,
         variable_update=options.variable_update,
         exchange=options.exchange,
+        # What is beyond would take its time, and not be exact.
+        accumulate_steps=min(
+            options.accumulate_steps, max(1, _EXAMPLES // len(placement.towers))
+        ),
+        # Gradients of 1 would overflow at scales that suit a model's.
+        loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
     )
     built = graph.build(
         _Ones(_sizes(options.exchange.all_reduce_spec)),
-        _Source(),
+        _Source(joined=modes[options.variable_update].joined),
         Update("sgd", Piecewise((1.0,))),
         placement=placement,
         options=own,
@@ -163,25 +173,30 @@ class _Ones:
 
 
 class _Source:
-    """One example per tower, which looks up row 0.
+    """Examples that all look up row 0.
 
-    The examples' weights add up to a power of two, so that the towers' shares and all
-    their partial sums are exact, in 16 bits too for up to 256 towers.
+    The weights of those that one mean is of add up to a power of two, so that the
+    towers' shares and all their partial sums are exact, in 16 bits too for as many as
+    `_EXAMPLES`.
     """
 
     num_classes = 1
     num_examples = 1
 
-    def feed(self, groups, *, apart: bool, **others: Any) -> Feed:
+    def __init__(self, *, joined: bool):
+        self._joined = joined
+
+    def feed(self, groups, *, batch_size: int, **others: Any) -> Feed:
         """Constants on each tower's host."""
         del others
         hosts = [host for host, devices in groups for _ in devices]
+        total = batch_size * (len(hosts) if self._joined else 1)
+        more = 2 ** (total - 1).bit_length() - total
         batches = []
         for host in hosts:
-            weight = 1.0
-            if not batches and not apart:
-                weight += 2 ** (len(hosts) - 1).bit_length() - len(hosts)
+            weights = np.ones([batch_size], np.float32)
+            weights[0] += 0 if self._joined and batches else more
             with tf.device(host):
-                row, first = tf.zeros([1], tf.int32), tf.zeros([], tf.int64)
-                batches.append(Batch(row, row, tf.constant([weight]), first))
+                rows, first = tf.zeros([batch_size], tf.int32), tf.zeros([], tf.int64)
+                batches.append(Batch(rows, rows, tf.constant(weights), first))
         return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches))
