@@ -141,6 +141,10 @@ class AdamW(_Adam):
     The rate stands for the paper's schedule and step size together, as in PyTorch and
     Keras, so that the decay follows the schedule.  Epsilon is the paper's; that of
     TensorFlow's `AdamOptimizer` is it times sqrt(1 - beta2^t).
+
+    Where a gradient is as small as epsilon, its first step is nearly its sign times the
+    rate, and rounding decides about it: with 1e-8, towers and one tower may then differ
+    by more than float32 rounds, as they do in `adam`; 1e-6 is enough for them not to.
     """
 
     def __init__(
