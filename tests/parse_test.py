@@ -30,7 +30,8 @@ def sample(flag):
     if flag.choices:
         (name, *_) = [name for name in flag.choices if name != flag.default]
         return name.swapcase(), name
-    value = {int: 2, float: 0.25, str: "some/text"}[flag.kind]
+    number = 3 if flag.default == 2 else 2
+    value = {int: number, float: 0.25, str: "some/text"}[flag.kind]
     if flag.many:
         return f"{value},{value}", (value, value)
     return str(value), value
@@ -118,18 +119,15 @@ class ParseTest(parameterized.TestCase):
             "--variable_update=parameter_server".split()
         )
         self.assertEqual(made, config.make(batch_size=32, model="resnet50"))
-        self.assertEqual(
-            self.errors(
-                *"--data_format=NCHW --batch_size=256 --model=resnet50 "
-                "--optimizer=momentum --variable_update=replicated --nodistortions "
-                "--gradient_repacking=8 --num_gpus=8 --num_epochs=90 "
-                "--weight_decay=1e-4 --data_dir=/data --use_fp16 --train_dir=/ckpt"
-                "".split()
-            ),
-            [
-                "--use_fp16: comes with 16-bit compute, beside --compute_dtype",
-            ],
+        made = parsed(
+            *"--data_format=NCHW --batch_size=256 --model=resnet50 "
+            "--optimizer=momentum --variable_update=replicated --nodistortions "
+            "--gradient_repacking=8 --num_gpus=8 --num_epochs=90 "
+            "--weight_decay=1e-4 --data_dir=/data --use_fp16 --train_dir=/ckpt"
+            "".split()
         )
+        self.assertTrue(made.model.use_fp16)
+        self.assertEqual(made.variables.gradient_repacking, 8)
 
     @parameterized.named_parameters(
         ("no number", ["--num_gpus=x"], "--num_gpus=x: must be a whole number"),
@@ -158,7 +156,7 @@ class ParseTest(parameterized.TestCase):
             "unknown",
             ["--batch_sise=3"],
             "--batch_sise=3: no such flag; did you mean --batch_size, "
-            "--eval_batch_size?",
+            "--eval_batch_size, --batch_norm?",
         ),
         (
             "unknown, with its value apart",
@@ -302,7 +300,7 @@ class HelpTest(parameterized.TestCase):
             found = [line for line in lines if line.startswith(f"{name} ")]
             self.assertLen(found, 1, flag.name)
         paragraphs = text.split("\n\n")
-        self.assertLen(paragraphs, 11)
+        self.assertLen(paragraphs, 12)
         self.assertStartsWith(paragraphs[3], "Devices. Where the towers run.\n")
         self.assertIn("--num_gpus", paragraphs[3])
 
