@@ -51,5 +51,22 @@ class InOrderTest(parameterized.TestCase):
             self.assertLen({run()[0].tobytes() for _ in range(500)}, 1)
 
 
+class DifferentiateTest(tf.test.TestCase):
+    def test_what_comes_back_from_many_places_is_added_in_pairs(self):
+        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+            x = tf.constant([1.0, 2.0])
+            y = tf.add_n([x * x, 3.0 * x, tf.sin(x), tf.exp(x)])
+            [found] = addition.differentiate(tf.reduce_sum(y), [x])
+            [wanted] = tf.gradients(tf.reduce_sum(y), [x])
+            sums = [
+                op
+                for op in graph.get_operations()
+                if op.type == "AddN" and op.name.startswith("gradients/")
+            ]
+            self.assertNotEmpty(sums)
+            self.assertEqual({len(op.inputs) for op in sums}, {2})
+            self.assertAllClose(*session.run([found, wanted]))
+
+
 if __name__ == "__main__":
     tf.test.main()

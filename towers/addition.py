@@ -1,6 +1,7 @@
 """Sums that are the same in every run, bit for bit."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,3 +25,14 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         held = tf.raw_ops.IdentityN(input=list(tensors[2:]))
     with tf.control_dependencies([held[0].op]):
         return tf.identity(total)
+
+
+def differentiate(ys: Any, xs: Sequence[tf.Tensor], grad_ys: Any = None) -> list[Any]:
+    """`tf.gradients`, the same in every run, bit for bit.
+
+    Where a tensor is read in three places or more, TensorFlow would add what comes back
+    from there by one `AddN`, in an order that depends on who is faster; in pairs the
+    order is fixed.
+    """
+    pairs = tf.AggregationMethod.EXPERIMENTAL_TREE
+    return tf.gradients(ys, xs, grad_ys, aggregation_method=pairs)

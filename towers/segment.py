@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import flops
+from towers import addition, flops
 from towers.tower import (
     StatisticRule,
     Task,
@@ -233,7 +233,7 @@ class _Open:
                 for name, read in self.variables.trainable.items()
             }
             found = (
-                tf.gradients(targets, list(by.values()), upstream)
+                addition.differentiate(targets, list(by.values()), upstream)
                 if targets and by
                 else []
             )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import compact, flops, xla
+from towers import addition, compact, flops, xla
 from towers.stages import Pipeline
 
 v1 = tf.compat.v1
@@ -201,7 +201,8 @@ def trace(
         gradients = ()
         if task.training:
             start = scale if task.loss_scaled else None
-            gradients = tf.gradients(loss, list(trainable.values()), start)
+            variables_read = list(trainable.values())
+            gradients = addition.differentiate(loss, variables_read, start)
         check_repeatable(graph)
     ends = _Ends(loss, gradients, nn.statistics, shares)
     template = _template(graph, variables, exchange, ends)
