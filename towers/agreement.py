@@ -90,7 +90,8 @@ def cases(
     names: Sequence[str] = (),
     modes: Modes = VARIABLE_UPDATES,
 ) -> list[Case]:
-    """The cases to compare: every choice, and every reduction in several rounds.
+    """The cases to compare: every choice, and every reduction once more in several
+    rounds and in the modes that do not take the steps of one tower.
 
     Args:
       num_towers: numbers of towers.
@@ -106,7 +107,8 @@ def cases(
             for number in rounds:
                 own: Sequence[Exchange | None] = [None]
                 if "all_reduce_spec" in modes[name].reads:
-                    own = choices if number == 1 else plain or choices
+                    all_of_them = number == 1 and modes[name].exact
+                    own = choices if all_of_them else plain or choices
                     own = own if count > 1 else own[:1]  # alone, none has a say
                 found += [Case(name, count, exchange, number) for exchange in own]
     return found
