@@ -268,7 +268,8 @@ class TrainTest(absltest.TestCase):
         self.assertLen(errors, 1)
         self.assertRegex(
             errors[0],
-            r"^error: the loss of step 130\d is (nan|inf); lower --init_learning_rate; "
+            r"^error: the gradient of .* not finite at step 130\d, .*; "
+            r"the loss of step 130\d is (nan|inf); lower --init_learning_rate; "
             rf"the last checkpoint is nan/model.ckpt-{_LAST_STEP}$",
         )
         self._assert_same_end(os.path.join(self.folder, "nan"))
