@@ -115,6 +115,7 @@ _EVAL_DURING_TRAINING = (
 )
 # Modes whose replicas exchange their gradients; ways to say that towers do not wait.
 _ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
+_SHADOWED = "variable_update=distributed_replicated"
 _ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
 _LATE = (
     *_ASYNCHRONOUS,
@@ -197,7 +198,7 @@ ROWS = (
     needs("tune_again", "variable_update=auto"),
     never("variable_update=auto", "local_cluster", _NOT_TIMED),
     never("variable_update=auto", "job_name", _NOT_TIMED),
-    needs("check_replicas_every", *_ALL_REDUCE),
+    needs("check_replicas_every", *_ALL_REDUCE, _SHADOWED),
     needs("cross_replica_sync", "variable_update=parameter_server"),
     needs("staged_vars", "variable_update=parameter_server"),
     needs("variable_consistency", "variable_update=replicated"),

@@ -128,8 +128,6 @@ SETTINGS: Mapping[str, str] = {
 VALUES: Mapping[str, Mapping[str, str]] = {
     "data_name": {"imagenet": "its TFDS name is imagenet2012"},
     "variable_update": {
-        "distributed_replicated": "comes with between-graph training; use "
-        "--variable_update=parameter_server with --job_name or --local_cluster",
         "distributed_all_reduce": "use --variable_update=replicated with "
         "--job_name or --local_cluster",
         "collective_all_reduce": "use --variable_update=replicated with "

@@ -124,11 +124,10 @@ class CheckTest(parameterized.TestCase):
             "--data_format=NHCW: no such data_format; did you mean NHWC, NCHW?",
         ),
         (
-            "mode still to come",
-            {"variable_update": "distributed_replicated"},
-            "--variable_update=distributed_replicated: comes with between-graph "
-            "training; use --variable_update=parameter_server with --job_name or "
-            "--local_cluster",
+            "mode of another name",
+            {"variable_update": "collective_all_reduce"},
+            "--variable_update=collective_all_reduce: use "
+            "--variable_update=replicated with --job_name or --local_cluster",
         ),
         (
             "the old name of a data set",

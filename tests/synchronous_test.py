@@ -12,12 +12,12 @@ from towers.variable_update import VARIABLE_UPDATES
 v1 = tf.compat.v1
 
 
-def _trained(mode: str, *, steps: int = 6, towers: int = 4, **options):
+def _trained(mode: str, *, steps: int = 6, towers: int = 4, batch_size=3, **options):
     made = trainer.Trainer(
         trainer.dense_model(),
         trainer.random_source(),
         towers=towers,
-        batch_size=3,
+        batch_size=batch_size,
         variable_update=mode,
         **options,
     ).start()
@@ -58,6 +58,20 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         for copies in made.train.mode.replicas().values():
             self.assertEqual([v.device for v in copies], list(made.placement.towers))
 
+    def test_shadowed_replicas_hold_what_the_shadow_copy_holds(self):
+        made = _trained("distributed_replicated")
+        values, replicas = made.session.run(
+            [made.train.saved, made.train.mode.replicas()]
+        )
+        self.assertLen(replicas, 4)
+        for name, copies in replicas.items():
+            for copy in copies:
+                np.testing.assert_array_equal(copy, values[name], err_msg=name)
+        one = _trained("parameter_server", towers=1, batch_size=12).values()
+        self.assertLess(trainer.difference(one, values), 1e-5)
+        for copies in made.train.mode.replicas().values():
+            self.assertEqual([v.device for v in copies], list(made.placement.towers))
+
     @parameterized.parameters("sgd", "momentum", "rmsprop", "adam")
     def test_replicated_equals_parameter_server_with_every_optimizer(self, optimizer):
         update = trainer.Update(optimizer, trainer.Piecewise((0.01,)))
@@ -76,19 +90,22 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             replicas["logits/dense/kernel"][0], alone["logits/dense/kernel"], rtol=1e-5
         )
 
-    def test_a_restored_checkpoint_reaches_all_replicas(self):
+    @parameterized.parameters("replicated", "distributed_replicated")
+    def test_a_restored_checkpoint_reaches_all_replicas(self, mode):
         directory = self.create_tempdir()
-        _trained("parameter_server").save(directory)
+        saved = _trained("parameter_server")
+        saved.save(directory)
         made = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             towers=4,
             batch_size=3,
-            variable_update="replicated",
+            variable_update=mode,
         ).start(directory)
-        for copies in made.session.run(made.train.mode.replicas()).values():
-            for copy in copies[1:]:
-                np.testing.assert_array_equal(copy, copies[0])
+        values = saved.values()
+        for name, copies in made.session.run(made.train.mode.replicas()).items():
+            for copy in copies:
+                np.testing.assert_array_equal(copy, values[name])
 
     def test_variables_go_to_the_device_with_the_fewest_bytes(self):
         devices = [placement.device("GPU", i) for i in range(3)]

@@ -63,7 +63,6 @@ TAKEN_SWITCHES = (
 
 # Their --variable_update, but for those that are taken.
 OTHER_MODES = (
-    "distributed_replicated",
     "distributed_all_reduce",
     "collective_all_reduce",
     "horovod",

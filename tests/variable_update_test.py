@@ -11,6 +11,7 @@ from towers.variable_update import VARIABLE_UPDATES
 _EXACT = {
     "parameter_server": True,
     "replicated": True,
+    "distributed_replicated": True,
     "independent": False,
     "asynchronous": False,
     "staged": False,

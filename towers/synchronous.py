@@ -16,6 +16,7 @@ from towers.optimizer import Update
 from towers.placement import Placement
 from towers.tower import Gradient, Tower
 from towers.variables import Copy
+from towers.wire import Arrivals
 
 v1 = tf.compat.v1
 
@@ -263,6 +264,79 @@ class Replicated(Mode):
     def saved(self, variables):
         """Of the replicas, the first tower's."""
         later = {v.ref() for copies in self.replicas().values() for v in copies[1:]}
+        return {v.op.name: v for v in variables if v.ref() not in later}
+
+
+class DistributedReplicated(ParameterServer):
+    """A shadow copy, updated with the mean, and a replica of it on each tower's device.
+
+    The mean gradient is formed and applied beside the shadow copy, as in the mode with
+    one copy; then every tower's replica gets the new value, which travels to a task of
+    a cluster once.  So a step reads variables from its own device.  The shadow copy
+    carries the plain names and the optimizer's slots, and is the one saved; moving
+    averages of batch norm exist there only.
+    """
+
+    description = (
+        "a shadow copy, to which the mean gradient is applied, and a replica of it per "
+        "tower"
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._replicas = [
+            Copy([[d] for d in stages], seed, prefix=f"replica_{k}/")
+            for k, stages in enumerate(placement.stages)
+        ]
+
+    def create(self, name, shape, initializer, *, trainable, stage=0):
+        """Makes the shadow copy and, if it is trained, its replicas."""
+        super().create(name, shape, initializer, trainable=trainable, stage=stage)
+        for copy in self._replicas if trainable else ():
+            # Whatever is put into it, the shadow copy's value is what it begins with.
+            start = v1.zeros_initializer()
+            copy.create(name, shape, start, trainable=False, stage=stage)
+
+    def read(self, name, tower):
+        """The value of the tower's own replica, if it is trained."""
+        own = self._replicas[tower]
+        return own.read(name) if name in own.variables else super().read(name, tower)
+
+    def update(self, gradients, names, update, rate):
+        """One update of the shadow copy, which the replicas then get."""
+        changes = super().update(gradients, names, update, rate)
+        return [*changes, *self.refresh(changes)]
+
+    def refresh(self, after=()):
+        """Copies the shadow copy to this graph's replicas once nothing reads them."""
+        arrive, copies = Arrivals(), []
+        for name, replicas in self.replicas().items():
+            shadow = self.variables[name]
+            with tf.device(shadow.device), tf.control_dependencies(after):
+                value = shadow.read_value()
+            for copy, host, replica in zip(
+                self._replicas, self.placement.hosts, replicas
+            ):
+                read = [copy.read(name)]
+                value_here = arrive(value, host)
+                with tf.device(replica.device), tf.control_dependencies(read):
+                    copies.append(replica.assign(value_here, read_value=False))
+        return copies
+
+    def replicas(self):
+        """Of the trained variables."""
+        return {
+            name: [copy.variables[name] for copy in self._replicas]
+            for name in self._replicas[0].variables
+        }
+
+    def sync(self):
+        """Copies the shadow copy to all replicas."""
+        return tf.group(*self.refresh())
+
+    def saved(self, variables):
+        """All but the replicas."""
+        later = {v.ref() for copies in self.replicas().values() for v in copies}
         return {v.op.name: v for v in variables if v.ref() not in later}
 
 

@@ -7,11 +7,18 @@
 from collections.abc import Callable
 
 from towers.late_update import Asynchronous, Relaxed, Staged
-from towers.synchronous import Independent, Mode, ParameterServer, Replicated
+from towers.synchronous import (
+    DistributedReplicated,
+    Independent,
+    Mode,
+    ParameterServer,
+    Replicated,
+)
 
 VARIABLE_UPDATES: dict[str, Callable[..., Mode]] = {
     "parameter_server": ParameterServer,
     "replicated": Replicated,
+    "distributed_replicated": DistributedReplicated,
     "independent": Independent,
     "asynchronous": Asynchronous,
     "staged": Staged,
