@@ -1,14 +1,20 @@
 """Kills tasks of a local cluster at random moments, and says what was lost.
 
-    python -m benchmarks.chaos --kills=100 --seeds=5
+    python -m benchmarks.chaos --kills=100 --seeds=20 --out=/tmp/chaos.json
 
 For each seed a cluster trains while one task after the other, drawn from all of them,
-is killed by SIGKILL after a random time.  At the end its variables must be those of
-the run that nobody disturbed, bit for bit; the exit status is 1 if they are not.
+is killed by SIGKILL: a random time after a step, or after the kill before, while the
+cluster still recovers from that.  At the end its variables must be those of the run
+that nobody disturbed, bit for bit; the exit status is 1 if they are not.
+
+With --out the same command goes on where it was stopped, and with --minutes it stops by
+itself: 100 kills take about half an hour of two cores.
 """
 
 import argparse
 import dataclasses
+import hashlib
+import json
 import os
 import random
 import signal
@@ -16,14 +22,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from benchmarks import launched
+from benchmarks import launched, machine, ratios
 from towers import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
+# Of all kills, those that come while the cluster recovers from the one before.
+_HASTY = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +39,14 @@ class Kill:
     """One kill.
 
     Attributes:
-      task: `worker 1` and the like.
-      after: seconds from the step before, or from the start.
+      task: `("worker", 1)` and the like.
+      after: seconds from the step or the kill before.
+      hasty: whether from the kill before.
     """
 
     task: tuple[str, int]
     after: float
+    hasty: bool = False
 
 
 def schedule(seed: int, kills: int, pause: float) -> list[Kill]:
@@ -45,12 +55,19 @@ def schedule(seed: int, kills: int, pause: float) -> list[Kill]:
     Args:
       seed: of the draws.
       kills: how many.
-      pause: the longest time between a step and the next kill, in seconds.
+      pause: the longest time from what comes before to a kill, in seconds.
     """
     draw = random.Random(seed)
     jobs = {**_TASKS, "controller": 1}
     tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
-    return [Kill(draw.choice(tasks), draw.uniform(0.0, pause)) for _ in range(kills)]
+    return [
+        Kill(
+            draw.choice(tasks),
+            draw.uniform(0.0, pause),
+            hasty=number > 0 and draw.random() < _HASTY,
+        )
+        for number in range(kills)
+    ]
 
 
 def disturbed(
@@ -59,20 +76,21 @@ def disturbed(
     """Trains while tasks are killed.
 
     Returns:
-      Seconds from each kill to the next step.
+      Seconds to the next step from each kill that none followed before that.
     """
     cluster = _launch(directory, flags, max_restarts=len(kills))
     found = []
     try:
         cluster.line("images/sec")
-        for kill in kills:
+        for kill, following in zip(kills, [*kills[1:], None]):
             time.sleep(kill.after)
             os.kill(cluster.pid(*kill.task), signal.SIGKILL)
             begun = time.monotonic()
             cluster.line(f"^{kill.task[0]} {kill.task[1]} was killed")
-            cluster.line("^Initializing graph")
-            cluster.line("images/sec")
-            found.append(time.monotonic() - begun)
+            if following is None or not following.hasty:
+                cluster.line("^Initializing graph")
+                cluster.line("images/sec")
+                found.append(time.monotonic() - begun)
         _end(cluster)
     finally:
         cluster.kill()
@@ -88,15 +106,19 @@ def undisturbed(directory: str, flags: Sequence[str]) -> None:
         cluster.kill()
 
 
-def lost(wanted: str, found: str) -> list[str]:
-    """Names of the variables in which two runs' last checkpoints differ."""
-    readers = [tf.train.load_checkpoint(checkpoint.latest(d)) for d in (wanted, found)]
-    shapes = [reader.get_variable_to_shape_map() for reader in readers]
-    differ = set(shapes[0]) ^ set(shapes[1])
-    for name in set(shapes[0]) & set(shapes[1]):
-        if not np.array_equal(*(reader.get_tensor(name) for reader in readers)):
-            differ.add(name)
-    return sorted(differ)
+def saved(directory: str) -> dict[str, str]:
+    """Variable -> SHA-256 of its bytes, of the last checkpoint."""
+    reader = tf.train.load_checkpoint(checkpoint.latest(directory))
+    return {
+        name: hashlib.sha256(reader.get_tensor(name).tobytes()).hexdigest()
+        for name in reader.get_variable_to_shape_map()
+    }
+
+
+def lost(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
+    """Names of the variables in which two runs differ, as `saved` has them."""
+    names = wanted.keys() | found.keys()
+    return sorted(name for name in names if wanted.get(name) != found.get(name))
 
 
 def _launch(
@@ -115,41 +137,110 @@ def _end(cluster: launched.Launched) -> None:
         raise RuntimeError(f"processes were left behind: {left}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs all seeds; returns the exit status."""
+class Record:
+    """What was found so far, in a file if there is to be one.
+
+    Args:
+      path: of the file, or None.
+      settings: what must be as it was for the file to be gone on with.
+
+    Attributes:
+      wanted: variable -> digest of the run that nobody disturbed; empty before it.
+      seeds: of each seed `seed`, `kills`, `seconds` and `lost`.
+
+    Raises:
+      ValueError: the file is of other settings.
+    """
+
+    def __init__(self, path: str | None, settings: dict[str, Any]):
+        self._path, self._settings = path, settings
+        self.wanted: dict[str, str] = {}
+        self.seeds: list[dict[str, Any]] = []
+        if path and os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                before = json.load(file)
+            if before["settings"] != settings:
+                raise ValueError(f"{path} is of other settings; name another file")
+            self.wanted, self.seeds = before["undisturbed"], before["seeds"]
+
+    def save(self) -> None:
+        """Writes the file."""
+        if self._path:
+            found = {"undisturbed": self.wanted, "seeds": self.seeds}
+            machine.write_json(self._path, {"settings": self._settings, **found})
+
+    def total(self) -> str:
+        """All seeds in a line."""
+        kills = sum(seed["kills"] for seed in self.seeds)
+        differ = sorted({name for seed in self.seeds for name in seed["lost"]})
+        return (
+            f"{kills} kills in {len(self.seeds)} runs, "
+            f"{_told([s for seed in self.seeds for s in seed['seconds']], differ)}"
+        )
+
+
+def _told(seconds: Sequence[float], differ: Sequence[str]) -> str:
+    found = ratios.spread(seconds)
+    return (
+        f"{found} s from a kill to the next step (median, least, most), "
+        f"lost: {', '.join(differ) or 'nothing'}"
+    )
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with status 2 when something is wrong with it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kills", type=int, default=100, help="over all seeds")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--pause", type=float, default=3.0, help="longest, in seconds")
     parser.add_argument("--model", default="lenet")
-    parser.add_argument("--num_batches", type=int, default=5000)
+    parser.add_argument("--num_batches", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, help="no seed begins after so many")
+    parser.add_argument("--out", metavar="FILE", help="of JSON, to go on with")
     options = parser.parse_args(argv)
+    if not 0 < options.seeds <= options.kills:
+        parser.error("--seeds must be at least 1, and --kills as many")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the seeds that are left; returns the exit status."""
+    options = parse(argv)
+    until = time.monotonic() + 60.0 * (options.minutes or float("inf"))
     flags = (
         f"--model={options.model}",
         f"--num_batches={options.num_batches}",
         "--num_warmup_batches=0",
         "--num_gpus=2",
         "--batch_size=8",
-        "--save_model_steps=100",
+        "--save_model_steps=50",
     )
     each = options.kills // options.seeds
-    worst: list[str] = []
+    settings = {"flags": list(flags), "kills": each, "pause": options.pause}
+    try:
+        record = Record(options.out, settings)
+    except ValueError as error:
+        print(f"error: --out: {error}", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as folder:
-        peace = os.path.join(folder, "undisturbed")
-        undisturbed(peace, flags)
-        for seed in range(options.seeds):
-            directory = os.path.join(folder, str(seed))
-            kills = schedule(seed, each, options.pause)
-            seconds = disturbed(kills, directory, flags)
-            differ = lost(peace, directory)
-            worst += differ
-            print(
-                f"seed {seed}: {each} kills, {np.median(seconds):.1f} s from a kill to "
-                f"the next step (median; {max(seconds):.1f} at most), lost: "
-                f"{', '.join(differ) or 'nothing'}",
-                flush=True,
-            )
-    return 1 if worst else 0
+        if not record.wanted:
+            undisturbed(folder, flags)
+            record.wanted = saved(folder)
+            record.save()
+    for seed in range(len(record.seeds), options.seeds):
+        if time.monotonic() > until:
+            print("the time is up; the same command goes on")
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = disturbed(schedule(seed, each, options.pause), folder, flags)
+            differ = lost(record.wanted, saved(folder))
+        record.seeds.append(
+            {"seed": seed, "kills": each, "seconds": seconds, "lost": differ}
+        )
+        record.save()
+        print(f"seed {seed}: {each} kills, {_told(seconds, differ)}", flush=True)
+    print(record.total())
+    return 1 if any(seed["lost"] for seed in record.seeds) else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The schedule repeats; what two runs differ in is found.
+"""The schedule repeats; what two runs differ in is found; a record is gone on with.
 
 Kills themselves are tested in `survival_test`.
 """
@@ -20,6 +20,8 @@ class ChaosTest(absltest.TestCase):
         self.assertNotEqual(kills, chaos.schedule(4, 40, pause=2.0))
         self.assertLen({kill.task for kill in kills}, 5)  # every task
         self.assertBetween(max(kill.after for kill in kills), 1.0, 2.0)
+        self.assertBetween(sum(kill.hasty for kill in kills), 4, 20)
+        self.assertFalse(kills[0].hasty)  # there is no kill before
 
     def _saved(self, **values: float) -> str:
         folder = self.create_tempdir().full_path
@@ -30,13 +32,33 @@ class ChaosTest(absltest.TestCase):
             saver = v1.train.Saver()
             saver.save(session, os.path.join(folder, "model.ckpt"), global_step=5)
             del graph
-        return folder
+        return chaos.saved(folder)
 
     def test_finds_what_was_lost(self):
         one = self._saved(a=1.0, b=2.0)
         self.assertEmpty(chaos.lost(one, self._saved(a=1.0, b=2.0)))
         self.assertEqual(chaos.lost(one, self._saved(a=1.0, b=2.0 + 1e-6)), ["b"])
         self.assertEqual(chaos.lost(one, self._saved(a=1.0)), ["b"])
+
+    def test_a_record_is_gone_on_with(self):
+        path = os.path.join(self.create_tempdir(), "chaos.json")
+        record = chaos.Record(path, {"kills": 2})
+        self.assertEqual((record.wanted, record.seeds), ({}, []))
+        record.wanted = {"a": "digest"}
+        record.seeds = [
+            {"seed": 0, "kills": 2, "seconds": [3.0], "lost": []},
+            {"seed": 1, "kills": 2, "seconds": [1.0, 2.0], "lost": ["a"]},
+        ]
+        record.save()
+        again = chaos.Record(path, {"kills": 2})
+        self.assertEqual((again.wanted, again.seeds), (record.wanted, record.seeds))
+        self.assertEqual(
+            again.total(),
+            "4 kills in 2 runs, 2.00 [1.00, 3.00] s from a kill to the next step "
+            "(median, least, most), lost: a",
+        )
+        with self.assertRaisesRegex(ValueError, "is of other settings"):
+            chaos.Record(path, {"kills": 3})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from unittest import mock
 
 from absl.testing import absltest
@@ -65,16 +67,37 @@ class LocalClusterTest(runs.Runs):
 
 
 class RefusalTest(absltest.TestCase):
+    def _check(self, status: int, text: str) -> None:
+        self.assertEqual(status, 2, text)
+        self.assertRegex(text, "^error: --local_cluster: .*--allow_open_ports")
+        self.assertNotIn("Traceback", text)
+
     def test_without_a_private_network_it_takes_a_flag(self):
         def enter():
             raise PermissionError(1, "Operation not permitted")
 
-        order = '{"private": true}'
         with mock.patch.object(local_cluster.private_network, "enter", enter):
             with mock.patch("sys.stderr") as stderr:
-                self.assertEqual(local_cluster.main(["", order]), 2)
+                status = local_cluster.main(["", '{"private": true}'])
         text = "".join(call.args[0] for call in stderr.write.call_args_list)
-        self.assertRegex(text, "not permitted.*--allow_open_ports")
+        self._check(status, text)
+        self.assertIn("not permitted", text)
+
+    def test_where_the_kernel_gives_no_more_networks(self):
+        limit = "echo 0 > /proc/sys/user/max_net_namespaces"
+        inside = ["unshare", "--user", "--map-root-user", "sh", "-c"]
+        try:
+            subprocess.run([*inside, limit], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.skipTest(f"this system does not let us forbid networks: {error}")
+        found = subprocess.run(
+            [*inside, f'{limit}; exec "$0" "$@"']
+            + [sys.executable, "-m", "towers.local_cluster", '{"private": true}'],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+        )
+        self._check(found.returncode, found.stderr)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A port inside is out of reach, and one outside too; the user stays who they are."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from absl.testing import absltest
 
 import towers
+from towers import private_network
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
@@ -21,7 +23,13 @@ except OSError as error:
     sys.exit(f"not allowed: {error}")
 server = socket.create_server(("0.0.0.0", 0))
 socket.create_connection(("127.0.0.1", server.getsockname()[1])).close()
-print(server.getsockname()[1], private_network.is_private(), os.getuid(), flush=True)
+print(
+    server.getsockname()[1],
+    private_network.is_private(),
+    os.getuid(),
+    *private_network.interfaces()["lo"],
+    flush=True,
+)
 outside = socket.socket()
 print(outside.connect_ex(("127.0.0.1", int(sys.argv[1]))), flush=True)
 sys.stdin.read()
@@ -48,12 +56,24 @@ class PrivateNetworkTest(absltest.TestCase):
             words = process.stdout.readline().split()
             if not words:
                 self.skipTest(process.stderr.read())
-            port, private, user = words
+            port, private, user, *own = words
             self.assertEqual((private, int(user)), ("True", os.getuid()))
+            self.assertEqual(own[0], "127.0.0.1")
             self.assertNotEqual(int(process.stdout.readline()), 0)  # refused
             for address in ("127.0.0.1", socket.gethostname()):
                 with self.assertRaises(OSError):
                     socket.create_connection((address, int(port)), 5)
+
+    def test_names_every_interface(self):
+        found = private_network.interfaces()
+        self.assertCountEqual(found, [name for _, name in socket.if_nameindex()])
+        self.assertEqual(found["lo"][0], "127.0.0.1")
+        for address in itertools.chain(*found.values()):
+            kind = socket.AF_INET6 if ":" in address else socket.AF_INET
+            if address.startswith("fe80"):  # no address without its interface
+                continue
+            with socket.socket(kind, socket.SOCK_STREAM) as own:
+                own.bind((address, 0))
 
 
 if __name__ == "__main__":

@@ -6,13 +6,16 @@ network, by a program of their own.
 
 import json
 import os
+import re
 import subprocess
 import sys
+from unittest import mock
 
 from absl.testing import absltest
 
 import towers
 from benchmarks import launched
+from towers import cluster, server
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
@@ -24,11 +27,15 @@ private_network.enter()
 import tensorflow as tf
 from towers import cluster, server
 
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-chief, serving, closed, other = (f"127.0.0.1:{s.getsockname()[1]}" for s in held)
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
+chief, serving, closed, *others = (f"127.0.0.1:{s.getsockname()[1]}" for s in held)
 for each in held[:3]:
     each.close()
-workers = [serving, closed, other]
+workers = [serving, closed, *others]
+def hang_up():  # as a tunnel to a task that is not there
+    while True:
+        held[4].accept()[0].close()
+threading.Thread(target=hang_up, daemon=True).start()
 def spec(job):
     return cluster.from_hosts(job, 0, ps=[], workers=workers, controller=chief)
 
@@ -50,18 +57,19 @@ while "hello" not in facts:
         facts["differ"] = server.differences(spec("chief"), task, hello)
     except server.SilentError:
         pass
-for index in (1, 2):
+for index in (1, 2, 3):
     try:
         server.ask(target, spec("chief"), cluster.Task("worker", index), seconds=2)
     except server.SilentError as reason:
         facts["reasons"][index] = str(reason)
 try:
-    server.start(
-        cluster.from_hosts("chief", 0, ps=[], workers=[chief], controller=other), config
+    taken = cluster.from_hosts(
+        "chief", 0, ps=[], workers=[chief], controller=others[0]
     )
+    server.start(taken, config)
 except server.ClusterError as error:
     facts["taken"] = str(error)
-for index in range(3):
+for index in range(4):
     task = cluster.Task("worker", index)
     server.dismiss(target, spec("chief"), task, status=3, seconds=2)
 thread.join(60)
@@ -90,10 +98,39 @@ class ServerTest(absltest.TestCase):
         self.assertEmpty(facts["differ"])
         self.assertRegex(facts["reasons"]["1"], r"^nothing answers there \(.*refused")
         self.assertRegex(facts["reasons"]["2"], "^its port is open, but nothing was")
+        self.assertRegex(
+            facts["reasons"]["3"],
+            r"^nothing answers there \(the connection was closed at once\)",
+        )
         self.assertRegex(facts["taken"], "^chief 0 cannot listen at .*another one$")
         self.assertEqual(facts["left"], [3])
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")
         self.assertLen(facts["lines"], 1)  # in a private network nothing is exposed
+
+    def _exposed(self, **interfaces: list[str]) -> str:
+        spec = cluster.from_hosts(
+            "worker", 1, ps=[], workers=["a:2222", "b:2223"], controller=None
+        )
+        with mock.patch.object(
+            server.private_network, "interfaces", return_value=interfaces
+        ):
+            return server.exposure(spec)
+
+    def test_what_is_exposed_and_to_whom(self):
+        local = {"lo": ["127.0.0.1", "::1"], "down0": []}
+        self.assertEqual(self._exposed(**local), "")
+        found = self._exposed(**local, eth0=["10.0.0.2", "fe80::1"])
+        self.assertRegex(
+            found,
+            r"^worker 1 listens on port 2223 of every interface \(lo 127.0.0.1 ::1, "
+            r"eth0 10.0.0.2 fe80::1\), unencrypted .*: whoever reaches one of these "
+            r"addresses can run anything as the user ",
+        )
+        for file in re.findall(r"deploy/\w+\.\w+", found):
+            self.assertTrue(os.path.exists(os.path.join(_ROOT, file)), file)
+        self.assertLen(re.findall(r"deploy/\w+\.\w+", found), 3)
+        found = self._exposed(**local, eth0=["10.0.0.2"], eth1=["8.8.8.8"])
+        self.assertIn("whoever on the Internet reaches 8.8.8.8 can", found)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import struct
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # of <linux/sched.h>
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40  # of <linux/if.h>
+_SIOCGIFADDR = 0x8915  # of <linux/sockios.h>
 
 
 def enter() -> None:
@@ -41,9 +42,35 @@ def enter() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
+def interfaces() -> dict[str, list[str]]:
+    """Interface -> addresses, IPv4 before IPv6, as this process sees them."""
+    found: dict[str, list[str]] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+                found[name] = [socket.inet_ntoa(answer[20:24])]
+            except OSError:  # it has none
+                found[name] = []
+    for line in _lines("/proc/net/if_inet6"):
+        address, *_, name = line.split()
+        packed = bytes.fromhex(address)
+        found.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, packed))
+    return found
+
+
 def is_private() -> bool:
     """Whether this process sees no interface but the loopback one."""
     return {name for _, name in socket.if_nameindex()} <= {"lo"}
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().splitlines()
+    except OSError:  # a system without it
+        return []
 
 
 def _unshare(what: int) -> None:

@@ -7,13 +7,15 @@ string variable that holds its `Hello`, and a queue for the status to leave with
 
 import collections
 import dataclasses
+import getpass
+import ipaddress
 import json
 import os
 import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -78,15 +80,41 @@ def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
 
 
 def exposure(spec: Cluster) -> str:
-    """What the server lays open, in a line for the user; empty if nothing."""
-    if private_network.is_private():
+    """What the server lays open and to whom, for the user; empty if nothing."""
+    found = private_network.interfaces().items()
+    interfaces = {name: addresses for name, addresses in found if addresses}
+    if interfaces.keys() <= {"lo"}:
         return ""
     port = spec.address(spec.me).rpartition(":")[2]
+    told = (f"{name} {' '.join(own)}" for name, own in interfaces.items())
     return (
-        f"{spec.me} listens on port {port} of every interface, unencrypted and without "
-        "authentication: whoever reaches it can run anything as this user. Let only "
-        "the cluster's own machines reach it."
+        f"{spec.me} listens on port {port} of every interface ({', '.join(told)}), "
+        f"unencrypted and without authentication: {_reach(interfaces)} can run "
+        f"anything as {_user()}. Let only the cluster's own machines reach it: "
+        "deploy/networkpolicy.yaml does that on Kubernetes, and deploy/tunnel.sh by a "
+        "firewall and TLS on other machines (see deploy/README.md)."
     )
+
+
+def _reach(interfaces: Mapping[str, Sequence[str]]) -> str:
+    """Who reaches a port that is open on all interfaces."""
+    found = [
+        ipaddress.ip_address(address)
+        for name, addresses in interfaces.items()
+        for address in addresses
+        if name != "lo"
+    ]
+    public = [str(address) for address in found if address.is_global]
+    if public:
+        return f"whoever on the Internet reaches {' or '.join(public)}"
+    return "whoever reaches one of these addresses"
+
+
+def _user() -> str:
+    try:
+        return f"the user {getpass.getuser()}"
+    except (KeyError, OSError):  # as in a container whose user has no name
+        return "this task's user"
 
 
 def serve(
@@ -268,12 +296,21 @@ def _call(
 
 
 def _listens(address: str) -> str | None:
-    """None if something accepts connections there, else why not."""
+    """None if a task may be there, else why not."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection(
+        connection = socket.create_connection(
             (host.strip("[]"), int(port)), _CONNECT_SECONDS
-        ).close()
+        )
     except OSError as error:
         return error.strerror or str(error)
-    return None
+    with connection:
+        try:
+            # TensorFlow's server speaks first.  A tunnel accepts whoever comes, and
+            # closes the connection when there is no task behind it.
+            spoken = connection.recv(1)
+        except TimeoutError:  # a frozen task, or something else
+            return None
+        except OSError:
+            spoken = b""
+    return None if spoken else "the connection was closed at once"
