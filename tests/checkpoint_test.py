@@ -28,6 +28,7 @@ class CheckpointTest(tf.test.TestCase):
                 self.directory,
                 variables,
                 max_to_keep=self.max_to_keep,
+                finite=checkpoint.Finite(variables),
                 log=self.lines.append,
             )
         return graph, variables, made

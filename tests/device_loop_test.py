@@ -105,7 +105,8 @@ class DeviceLoopTest(parameterized.TestCase):
             scalars = summary.build(train, 1)
             inner = device_loop.build(train.train_op, train.step, train.loss)
             train = train._replace(loop=inner)
-            saver = checkpoint.Checkpoints(directory, train.saved)
+            finite = checkpoint.Finite(train.saved)
+            saver = checkpoint.Checkpoints(directory, train.saved, finite=finite)
         train.graph.finalize()
 
         def act(session, step):
@@ -120,7 +121,7 @@ class DeviceLoopTest(parameterized.TestCase):
             made.session,
             [
                 counts,
-                hooks.StopOnNan(train),
+                hooks.StopOnNan(train, finite),
                 hooks.WriteSummaries(train, scalars, directory, steps=20),
                 hooks.SaveCheckpoints(train, saver, steps=10),
                 hooks.Evaluate(train, act, stop_at=None, steps=9),

@@ -113,10 +113,20 @@ class DiagnoseTest(runs.Runs):
         self._check_replayed(4, 6)
         self.assertEqual(self.steps(), [3])
 
-    def test_of_variables_that_were_to_be_saved_at_the_end(self):
-        sentence = _FINITE + "variable marked/v is not finite after step 6, .*"
+    @parameterized.parameters(
+        dict(),
+        dict(steps_per_loop=50),
+        dict(train_dir=True),
+    )
+    def test_of_variables_that_no_step_follows(self, train_dir=False, **settings):
+        if train_dir:
+            settings["train_dir"] = self.directory
+        sentence = _FINITE + (
+            "variable marked/v is not finite after step 6; "
+            "lower --init_learning_rate; nothing was saved"
+        )
         with mock.patch.object(plan.Plan, "num_steps", 6):
-            self._fails(sentence, checkpoint.NotFiniteError, train_dir=self.directory)
+            self.assertEqual(self._fails(sentence, **settings).step, 6)
         self.assertEqual(self.steps(), [])
 
     @parameterized.product(mode=_TOGETHER, dtype=("float32", "bfloat16"))
@@ -182,7 +192,8 @@ class DiagnoseTest(runs.Runs):
         explain.assert_not_called()
         with open(path, "rb") as file:
             nodes = v1.GraphDef.FromString(file.read()).node
-        self.assertNotIn("IsFinite", {node.op for node in nodes})
+        looks = [node.name for node in nodes if node.op == "IsFinite"]
+        self.assertEqual(looks, ["finite/IsFinite"])  # of marked/v, after the last step
 
 
 if __name__ == "__main__":

@@ -89,6 +89,10 @@ class SkipsTest(parameterized.TestCase):
 
 
 class StopOnNanTest(parameterized.TestCase):
+    def _stop(self, made):
+        with made.train.graph.as_default():
+            return hooks.StopOnNan(made.train, checkpoint.Finite(made.train.saved))
+
     def _source(self, poison, example):
         images = np.random.default_rng(1).normal(size=(64, 4, 4, 1)).astype(np.float32)
         images[example] = poison
@@ -105,7 +109,7 @@ class StopOnNanTest(parameterized.TestCase):
         with made.train.graph.as_default():
             saver = checkpoint.Checkpoints(directory, made.train.saved)
         around = [
-            hooks.StopOnNan(made.train),
+            self._stop(made),
             hooks.SaveCheckpoints(made.train, saver, steps=2),
         ]
         with self.assertRaisesRegex(
@@ -116,7 +120,7 @@ class StopOnNanTest(parameterized.TestCase):
 
     def test_finite_losses_pass(self):
         made = _trainer()
-        self.assertEqual(_run(made, [hooks.StopOnNan(made.train)], 6, 4), 6)
+        self.assertEqual(_run(made, [self._stop(made)], 6, 4), 6)
 
 
 class StopOnSignalTest(parameterized.TestCase):

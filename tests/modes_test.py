@@ -3,16 +3,16 @@
 from absl.testing import absltest
 
 from flags import config, modes
-from towers import plan
+from towers import plan, variable_update
 from towers.exchange import Exchange
-from towers.variable_update import VARIABLE_UPDATES
 
-_TABLES = {"variable_update": VARIABLE_UPDATES}
+_TABLES = {"variable_update": variable_update.VARIABLE_UPDATES}
 
 
 class ModesTest(absltest.TestCase):
     def test_the_defaults_are_those_of_the_python_api(self):
         flags = modes.Variables()
+        self.assertEqual(flags.variable_update, variable_update.DEFAULT)
         self.assertEqual(flags.local_parameter_device, "cpu")
         self.assertEqual(flags.agg_small_grads_max_bytes, Exchange.small_bytes)
         self.assertEqual(flags.agg_small_grads_max_group, Exchange.small_group)

@@ -29,7 +29,7 @@ from towers.exchange import Exchange
 from towers.feed import Feed
 from towers.optimizer import Update
 from towers.reduction import usable
-from towers.variable_update import VARIABLE_UPDATES
+from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 from towers.verdict import PER_TOWER, Case, Difference, Outcome, distance
 
 v1 = tf.compat.v1
@@ -138,7 +138,7 @@ def compare(
 
 
 def _run_alone(
-    subject: Subject, mode: str = "parameter_server", updates: int = 1
+    subject: Subject, mode: str = DEFAULT, updates: int = 1
 ) -> Iterator[Values]:
     """One tower's saved variables before the first step and after each."""
     options = dataclasses.replace(subject.options, batch_norm="tower")

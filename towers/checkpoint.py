@@ -47,6 +47,27 @@ class NotFiniteError(CheckpointError):
         self.step = step
 
 
+class Finite:
+    """Whether variables hold numbers only, found where they lie.
+
+    Args:
+      variables: name -> variable, of the current graph.
+    """
+
+    def __init__(self, variables: Mapping[str, tf.Variable]):
+        self._fine = {}
+        for name, variable in variables.items():
+            if variable.dtype.is_floating:
+                with tf.device(variable.device), tf.name_scope("finite"):
+                    fine = tf.math.is_finite(variable.read_value())
+                    self._fine[name] = tf.reduce_all(fine)
+
+    def broken(self, session: v1.Session) -> str | None:
+        """The name of the first that does not, or None."""
+        found = session.run(self._fine)
+        return next((name for name, fine in found.items() if not fine), None)
+
+
 class Checkpoints:
     """The checkpoints of one directory.
 
@@ -55,6 +76,7 @@ class Checkpoints:
       variables: checkpoint name -> variable.
       max_to_keep: older checkpoints are deleted; 0 keeps all.
       partial: whether a checkpoint may hold more than `variables`.
+      finite: of the variables: no checkpoint is written while one is broken.
       log: takes lines for the user.
     """
 
@@ -65,6 +87,7 @@ class Checkpoints:
         *,
         max_to_keep: int = 5,
         partial: bool = False,
+        finite: Finite | None = None,
         log: Callable[[str], None] = print,
     ):
         self._directory = os.fspath(directory)
@@ -77,7 +100,7 @@ class Checkpoints:
         self._loaders = [
             (set(group), v1.train.Saver(group)) for group in _groups(self._variables)
         ]
-        self._finite = {} if partial else _finite(self._variables)
+        self._finite = finite
         self._saved_step = -1
 
     def save(self, session: v1.Session, step: int) -> str:
@@ -90,10 +113,9 @@ class Checkpoints:
         path = os.path.join(self._directory, _NAME)
         if step == self._saved_step:
             return f"{path}-{step}"
-        broken = [name for name, fine in session.run(self._finite).items() if not fine]
-        if broken:
+        if self._finite and (broken := self._finite.broken(session)):
             raise NotFiniteError(
-                f"variable {broken[0]} is not finite after step {step}, so no "
+                f"variable {broken} is not finite after step {step}, so no "
                 f"checkpoint was written; lower the learning rate; "
                 f"{self._last_whole()}",
                 step,
@@ -171,17 +193,6 @@ def _groups(variables: Mapping[str, tf.Variable]) -> list[dict[str, tf.Variable]
         kind = name.split("/")[1] if _carried(name) else ""
         groups.setdefault(kind, {})[name] = variable
     return list(groups.values())
-
-
-def _finite(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Whether each float variable holds numbers only, found where it lies."""
-    found = {}
-    for name, variable in variables.items():
-        if variable.dtype.is_floating:
-            with tf.device(variable.device), tf.name_scope("finite"):
-                fine = tf.math.is_finite(variable.read_value())
-                found[name] = tf.reduce_all(fine)
-    return found
 
 
 def check_same(

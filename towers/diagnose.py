@@ -104,8 +104,7 @@ class _Search:
     def __init__(self, train, session, fine: Sequence[tf.Tensor], console: Console):
         self._names = train.template.trainable
         # A loss scale that moves skips steps whose gradients are not finite.
-        scale = train.loss_scale
-        self._skips = scale is not None and scale.skipped is not None
+        self._skips = train.skipped is not None
         self._first = int(session.run(train.global_step))
         self._run = session.make_callable([train.step, fine])
         self._console = console

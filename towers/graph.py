@@ -22,7 +22,7 @@ from towers.placement import Placement
 from towers.stages import Pipeline
 from towers.stamping import join_shares
 from towers.tower import Task, Template, Tower
-from towers.variable_update import VARIABLE_UPDATES
+from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -52,7 +52,7 @@ class Options:
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
     seed: int = 1234
-    variable_update: str = "parameter_server"
+    variable_update: str = DEFAULT
     exchange: Exchange = Exchange()  # noqa: RUF009 - frozen
     limit: int | None = None
     xla_compile: bool = False
@@ -99,6 +99,7 @@ class TrainGraph(NamedTuple):
     saved: dict[str, tf.Variable]  # checkpoint name -> variable
     initializer: tf.Operation  # of every variable
     loss_scale: LossScale | None
+    skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after that
     options: Options
@@ -170,6 +171,7 @@ def build(
             position=position,
             averages=makes.averages,
             loss_scale=scale,
+            skipped=scale and scale.skipped,
             saved=mode.saved(v1.global_variables()),
             initializer=v1.global_variables_initializer(),
             feed=feed,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from towers import folders, summary, trace
-from towers.checkpoint import Checkpoints
+from towers.checkpoint import Checkpoints, Finite
 from towers.graph import TrainGraph
 from towers.loop import NEVER, Hook
 
@@ -21,7 +21,7 @@ class TrainingError(RuntimeError):
 
 
 class NanLossError(TrainingError):
-    """The loss of a step was not a number.
+    """The loss of a step, or a variable after it, was not a number.
 
     Attributes:
       step: which.
@@ -33,10 +33,20 @@ class NanLossError(TrainingError):
 
 
 class StopOnNan(Hook):
-    """Stops the run at the first step whose loss is not finite."""
+    """Stops the run at the first step whose loss is not finite.
 
-    def __init__(self, train: TrainGraph):
+    The loss of a step is that of the variables before it.  After the last step the
+    variables themselves are looked at.
+
+    Args:
+      train: the graph.
+      finite: of its variables.
+    """
+
+    def __init__(self, train: TrainGraph, finite: Finite):
         self._fetches = (train.loss, train.step)
+        self._global_step = train.global_step
+        self._finite = finite
 
     def next_due(self, step: int) -> int:
         """Losses of steps inside the graph arrive by `after_steps`."""
@@ -56,6 +66,16 @@ class StopOnNan(Hook):
         for index, loss in enumerate(losses):
             self._check(loss, step - len(losses) + 1 + index)
 
+    def end(self, session):
+        """Raises NanLossError, with the variable."""
+        if broken := self._finite.broken(session):
+            step = int(session.run(self._global_step))
+            raise NanLossError(
+                f"variable {broken} is not finite after step {step}; "
+                "lower --init_learning_rate",
+                step,
+            )
+
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
             raise NanLossError(
@@ -68,12 +88,12 @@ class ReportSkips(Hook):
     """Says when steps were skipped because a float16 gradient was not finite.
 
     Args:
-      train: the graph, with a loss scale that moves.
+      train: the graph, with `skipped`.
       log: takes lines for the user.
     """
 
     def __init__(self, train: TrainGraph, log: Callable[[str], None]):
-        self._skipped = train.loss_scale.skipped
+        self._skipped = train.skipped
         self._value = train.loss_scale.value
         self._log = log
         self._session: v1.Session | None = None

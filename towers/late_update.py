@@ -38,6 +38,7 @@ class Asynchronous(ParameterServer):
     joined = False
     together = False
     exact = False
+    switch = ("cross_replica_sync", False)
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
@@ -88,6 +89,7 @@ class Staged(ParameterServer):
 
     description = "one copy; towers read it one step late: NOT the steps of one tower"
     exact = False
+    switch = ("staged_vars", True)
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
@@ -172,6 +174,7 @@ class Relaxed(Replicated):
     )
     exact = False
     deferred = 1
+    switch = ("variable_consistency", "relaxed")
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)

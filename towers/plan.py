@@ -200,13 +200,10 @@ def _check_works_on_cluster(config) -> None:
 
 def mode_of(flags: Any) -> str:
     """The row of `VARIABLE_UPDATES` that tf_cnn_benchmarks' switches add up to."""
-    if not flags.cross_replica_sync:
-        return "asynchronous"
-    if flags.staged_vars:
-        return "staged"
-    return (
-        "relaxed" if flags.variable_consistency == "relaxed" else flags.variable_update
-    )
+    for name, mode in VARIABLE_UPDATES.items():
+        if mode.switch and getattr(flags, mode.switch[0]) == mode.switch[1]:
+            return name
+    return flags.variable_update
 
 
 def _towers_per_step(variable_update: str, num_towers: int) -> int:

@@ -111,13 +111,14 @@ class _Training:
         if self._flags.training.steps_per_loop > 1:
             inner = device_loop.build(built.train_op, built.step, built.loss)
             self._built = built = built._replace(loop=inner)
-        self._checkpoints = None
+        self._finite, self._checkpoints = checkpoint.Finite(built.saved), None
         if output.train_dir:
             with tf.device(parts.placement.master):  # whose disk holds the files
                 self._checkpoints = checkpoint.Checkpoints(
                     output.train_dir,
                     built.saved,
                     max_to_keep=output.max_ckpts_to_keep,
+                    finite=self._finite,
                     log=self._console,
                 )
         if output.graph_file:
@@ -206,8 +207,8 @@ class _Training:
     def _hooks(self, progress: Progress, begin: int, last_step: int) -> list:
         """What the flags ask for around the steps, in the order of their acts."""
         built, output, flags = self._built, self._flags.output, self._flags.evaluation
-        found: list[Any] = [hooks.StopOnNan(built)]
-        if built.loss_scale is not None and built.loss_scale.skipped is not None:
+        found: list[Any] = [hooks.StopOnNan(built, self._finite)]
+        if built.skipped is not None:
             found.append(hooks.ReportSkips(built, self._console))
         if every := self._flags.variables.check_replicas_every:
             found.append(replicas.CheckReplicas(built, self._same, steps=every))

@@ -32,6 +32,8 @@ class Mode:
       together: whether one step holds all towers; otherwise each has steps of its own.
       exact: whether a step is that of one tower on the joined batch.
       deferred: how many steps after its own a gradient is applied.
+      switch: the flag and its value that choose the mode in tf_cnn_benchmarks, beside
+        `--variable_update`; None if that alone does.
       placement: devices.
       variables: by name; of replicas, the first tower's.
     """
@@ -42,6 +44,7 @@ class Mode:
     together = True
     exact = True
     deferred = 0
+    switch: tuple[str, object] | None = None
 
     def __init__(
         self, placement: Placement, *, seed: int = 0, exchange: Exchange = DEFAULT

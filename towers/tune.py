@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import graph, loop, reduction
+from towers import graph, loop, reduction, variable_update
 from towers.plan import Plan
 from towers.progress import Console
 from towers.sessions import session_config
@@ -47,7 +47,7 @@ class Choice(NamedTuple):
         return f"{flags} --all_reduce_spec={spec}" if spec else flags
 
 
-DEFAULT = Choice("parameter_server")
+DEFAULT = Choice(variable_update.DEFAULT)
 
 # Seconds of each timed step of a way to train.
 Measure = Callable[[Plan, Choice], list[float]]

@@ -24,3 +24,6 @@ VARIABLE_UPDATES: dict[str, Callable[..., Mode]] = {
     "staged": Staged,
     "relaxed": Relaxed,
 }
+
+# The row of a run that names none.
+DEFAULT = "parameter_server"

@@ -9,7 +9,7 @@ from towers import checkpoint, evaluate, hooks, report, run
 from towers.plan import Plan
 from towers.progress import Console
 from towers.sessions import session_config
-from towers.variable_update import VARIABLE_UPDATES
+from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -34,7 +34,7 @@ def evaluate_checkpoints(parts: Plan, console: Console) -> int:
     if parts.placement.notice:
         console(parts.placement.notice)
     with tf.Graph().as_default() as graph:
-        mode = VARIABLE_UPDATES["parameter_server"](parts.placement)
+        mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
         evaluation = evaluate.attach(
             run.eval_task(parts),
             parts.eval_source,
