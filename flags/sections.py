@@ -104,7 +104,10 @@ class Devices:
         choices=("cpu", "gpu", "auto"),
     )
     num_intra_threads: int = field(
-        0, "CPU threads within an operation; 0 lets TensorFlow decide", must=AT_LEAST_0
+        0,
+        "CPU threads within an operation; 0 is one where there are as many CPU towers "
+        "as cores, and else one per core",
+        must=AT_LEAST_0,
     )
     num_inter_threads: int = field(
         0, "operations at a time on the CPU; 0 lets TensorFlow decide", must=AT_LEAST_0

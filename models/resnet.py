@@ -47,7 +47,12 @@ _IMAGENET_PUBLISHED = {
 
 
 def _conv(x, nn, filters, kernel, **options):
-    return nn.conv(x, filters, kernel, padding="FIXED", use_bias=False, **options)
+    return nn.conv(x, filters, kernel, use_bias=False, **options)
+
+
+def _fixed_conv(x, nn, filters, kernel, **options):
+    """Zeros on all sides alike, whatever the stride, as the ImageNet networks have."""
+    return _conv(x, nn, filters, kernel, padding="FIXED", **options)
 
 
 def cifar_stem(x, nn):
@@ -57,7 +62,7 @@ def cifar_stem(x, nn):
 
 def imagenet_stem(x, nn):
     """224 -> 112 -> 56."""
-    x = nn.batch_norm(_conv(x, nn, 64, 7, strides=2), activation=tf.nn.relu)
+    x = nn.batch_norm(_fixed_conv(x, nn, 64, 7, strides=2), activation=tf.nn.relu)
     return nn.max_pool(x, 3, 2)
 
 
@@ -103,7 +108,7 @@ def bottleneck_unit(x, nn, *, filters: int, strides: int, version: float):
     gamma = tf.compat.v1.zeros_initializer() if version == 1.5 else None
     y = _conv(x, nn, filters, 1, strides=strides_1)
     y = nn.batch_norm(y, activation=tf.nn.relu)
-    y = _conv(y, nn, filters, 3, strides=strides_3)
+    y = _fixed_conv(y, nn, filters, 3, strides=strides_3)
     y = nn.batch_norm(y, activation=tf.nn.relu)
     y = nn.batch_norm(_conv(y, nn, 4 * filters, 1), gamma_initializer=gamma)
     if nn.channels(x) != 4 * filters:

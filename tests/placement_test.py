@@ -1,5 +1,7 @@
 """Device strings, groups and errors of placements."""
 
+from unittest import mock
+
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -64,6 +66,22 @@ class PlacementTest(parameterized.TestCase):
         for task, number in (("worker", 2), ("ps", 1), ("chief", 1)):
             of = placement.server_config(found, cluster.Task(task, 0), config)
             self.assertEqual(of.device_count["CPU"], number)
+
+    def test_a_core_for_each_tower_where_there_are_enough_towers(self):
+        cases = ((1, 1, 0), (1, 2, 0), (2, 2, 1), (3, 2, 1), (4, 16, 0))
+        for towers, cores, threads in cases:
+            where = placement.local(towers, kind="cpu")
+            with mock.patch.object(placement, "cores", return_value=cores):
+                config = placement.session_config(where)
+                asked = placement.session_config(where, intra_threads=3)
+            self.assertEqual(config.intra_op_parallelism_threads, threads)
+            self.assertEqual(asked.intra_op_parallelism_threads, 3)
+
+    def test_towers_of_other_processes_do_not_share_a_core(self):
+        spec = cluster.local({"ps": 1, "worker": 2})
+        where = placement.on_cluster(spec, 1, kind="cpu")
+        with mock.patch.object(placement, "cores", return_value=2):
+            self.assertEqual(placement.threads_in_operation(where), 0)
 
     def test_without_ps_the_controller_holds_the_variables(self):
         spec = cluster.from_hosts(

@@ -12,7 +12,12 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from towers.placement import Placement, session_config
+from towers.placement import (
+    Placement,
+    cores,
+    session_config,
+    threads_in_operation,
+)
 from towers.sessions import Local, Sessions
 
 v1 = tf.compat.v1
@@ -95,8 +100,9 @@ def measure_peak(
 ) -> float:
     """FLOP/s that the placement's devices reach together.
 
-    The logical CPU devices of a host share its cores, so one of them stands for all; of
-    several GPUs, the first stands for each.  All hosts compute at the same time.
+    The logical CPU devices of a host share its cores, so what keeps these busy on one
+    stands for all; of several GPUs, the first stands for each.  All hosts compute at
+    the same time.
 
     Args:
       placement: of the towers.
@@ -108,12 +114,16 @@ def measure_peak(
     """
     gpu = placement.kind == "gpu"
     per_tower = len(placement.devices) // len(placement.towers)
+    # Kernels of one thread each have to be as many as the cores.
+    copies = cores() if threads_in_operation(placement) == 1 else 1
     with tf.Graph().as_default() as graph:
         kernels, counts = [], []
         for number, (_, devices) in enumerate(placement.groups):
-            with tf.device(devices[0]), v1.variable_scope(f"host_{number}"):
-                kernels.append(_kernels(dtype, gpu=gpu))
-            counts.append(len(devices) * per_tower if gpu else 1)
+            for copy in range(copies):
+                scope = v1.variable_scope(f"host_{number}_{copy}")
+                with tf.device(devices[0]), scope:
+                    kernels.append(_kernels(dtype, gpu=gpu))
+                counts.append(len(devices) * per_tower if gpu else 1)
         with sessions.open(graph, session_config(placement)) as session:
             session.run(v1.local_variables_initializer())
             measured = []
@@ -132,9 +142,9 @@ def measure_peak(
 
 def _kernels(dtype: tf.DType, *, gpu: bool) -> list[tf.Tensor]:
     """What a device is measured by: a matrix product and a convolution."""
-    size, image = (8192, 64) if gpu else (1536, 28)
+    size, batch, image = (8192, 32, 64) if gpu else (1536, 8, 28)
     a = _numbers("a", [size, size], dtype)
-    x = _numbers("x", [32, image, image, 256], dtype)
+    x = _numbers("x", [batch, image, image, 256], dtype)
     w = _numbers("w", [3, 3, 256, 256], dtype)
     return [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
 
