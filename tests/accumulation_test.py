@@ -1,5 +1,6 @@
 """A tower that takes its batch in pieces takes the step of the whole batch."""
 
+import functools
 import tempfile
 
 import numpy as np
@@ -58,6 +59,12 @@ def _trained(*args, steps: int = 6, **options):
     return _made(*args, **options).start().steps(steps)
 
 
+@functools.cache
+def _whole():
+    """What one tower that takes its batch whole comes to."""
+    return _trained(1, 1)
+
+
 class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (1, 3, "parameter_server"),
@@ -66,7 +73,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_rounds_are_one_larger_batch(self, towers, rounds, mode):
         """Dropout, weight decay and momentum are on."""
-        one = _trained(1, 1)
+        one = _whole()
         other = _trained(towers, rounds, variable_update=mode)
         self.assertLess(trainer.difference(one, other), 1e-5)
 
@@ -101,7 +108,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
         made.steps(3)
         made.save(directory)
         other = _made(1, 2).start(directory).steps(6)
-        self.assertLess(trainer.difference(_trained(1, 1), other), 1e-5)
+        self.assertLess(trainer.difference(_whole(), other), 1e-5)
 
     def test_the_statistics_are_the_mean_of_the_rounds(self):
         """Without a rate nothing but the moving averages moves."""

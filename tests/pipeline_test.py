@@ -1,5 +1,6 @@
 """A pipelined tower is the tower of the whole model on the whole batch."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -144,6 +145,10 @@ class _Run:
                 self.values = session.run(fetched)
 
 
+# The whole tower, which several cuts are held against, is run once.
+_whole = functools.cache(_Run)
+
+
 class EqualTest(tf.test.TestCase, parameterized.TestCase):
     def assert_equal(self, one, other):
         self.assertEqual(one.template.trainable, other.template.trainable)
@@ -166,7 +171,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         found = _Run(
             _DENSE, Pipeline(stages, micro_batches, name, chunks, cut, recompute)
         )
-        self.assert_equal(_Run(_DENSE), found)
+        self.assert_equal(_whole(_DENSE), found)
         self.assertEqual(
             found.stages["logits/dense/kernel"],
             (len(cut) - 1) % stages,
@@ -178,18 +183,18 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(1, 3, 5)
     def test_short_and_empty_micro_batches(self, seen):
         found = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4)), seen=seen)
-        self.assert_equal(_Run(_DENSE, seen=seen), found)
+        self.assert_equal(_whole(_DENSE, seen=seen), found)
 
     @parameterized.parameters(*RECOMPUTE)
     def test_batch_norm_of_one_micro_batch(self, recompute):
         found = _Run(_NORMAL, Pipeline(2, 1, "1f1b", 1, (2, 4), recompute))
         self.assertLen(found.values[2], 2)
-        self.assert_equal(_Run(_NORMAL), found)
+        self.assert_equal(_whole(_NORMAL), found)
 
     def test_statistics_are_the_mean_over_the_micro_batches(self):
         found = _Run(_NORMAL, Pipeline(2, 4, "gpipe", 1, (2, 4)))
         _, _, (mean, variance), _ = found.values
-        _, _, (whole_mean, whole_variance), _ = _Run(_NORMAL).values
+        _, _, (whole_mean, whole_variance), _ = _whole(_NORMAL).values
         self.assertAllClose(mean, whole_mean, rtol=1e-5)
         # The mean of the variances within micro-batches is not the whole one.
         self.assertNotAllClose(variance, whole_variance, rtol=1e-3)
@@ -197,19 +202,19 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(micro_batches=(1, 2), cut=((1, 3), (2, 3)))
     def test_tied_blocks_on_different_stages(self, micro_batches, cut):
         found = _Run(_TIED, Pipeline(2, micro_batches, "1f1b", 1, cut))
-        self.assert_equal(_Run(_TIED), found)
+        self.assert_equal(_whole(_TIED), found)
         self.assertIsInstance(found.tower.gradients[0], tf.Tensor)
         self.assertEqual(found.stages["table"], 0)
 
     @parameterized.parameters("none", "block")
     def test_tied_blocks_on_one_stage(self, recompute):
         found = _Run(_TIED, Pipeline(1, 2, "1f1b", 1, (3,), recompute))
-        self.assert_equal(_Run(_TIED), found)
+        self.assert_equal(_whole(_TIED), found)
 
     @parameterized.parameters(1, 4)
     def test_sparse_gradients_stay_sparse(self, micro_batches):
         found = _Run(_SPARSE, Pipeline(2, micro_batches, "1f1b", 1, (1, 3)))
-        self.assert_equal(_Run(_SPARSE), found)
+        self.assert_equal(_whole(_SPARSE), found)
         self.assertIsInstance(found.tower.gradients[0], tf.IndexedSlices)
         self.assertEqual(found.tower.gradients[0].values.device[-5:], "CPU:0")
 
@@ -218,7 +223,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         found = _Run(
             _NORMAL, Pipeline(2, micro_batches, "1f1b", 1, (2, 4)), training=False
         )
-        whole = _Run(_NORMAL, training=False)
+        whole = _whole(_NORMAL, training=False)
         self.assertEqual(found.tower.gradients, [])
         self.assert_equal(whole, found)
 
@@ -267,7 +272,7 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertTrue(op.device, op.name)
 
     def test_work_is_that_of_the_whole_tower(self):
-        whole = flops.of_graph(_Run(_DENSE).graph, "tower_0/")
+        whole = flops.of_graph(_whole(_DENSE).graph, "tower_0/")
         self.assertGreater(whole, 0)
         for recompute in RECOMPUTE:
             found = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4), recompute))

@@ -56,8 +56,8 @@ class CheckReplicasTest(parameterized.TestCase):
         self.assertLen(compared, 2 * len(names))
         self._check(made, compared, last_step=6, steps=1)
 
-    @parameterized.product(
-        name=(_KERNEL, _KERNEL + "/Momentum", "logits/dense/bias"), tower=(1, 2)
+    @parameterized.parameters(
+        (_KERNEL, 1), (_KERNEL + "/Momentum", 2), ("logits/dense/bias", 2)
     )
     def test_one_bit_is_found_and_named(self, name, tower):
         made, compared = _trainer()

@@ -1,6 +1,7 @@
 """N towers of K stages and M micro-batches take the steps of one whole tower."""
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -58,6 +59,12 @@ def _made(towers=1, how=None, *, normal=False, **options):
     )
 
 
+@functools.cache
+def _whole(normal=False):
+    """What one whole tower comes to."""
+    return _made(normal=normal).start().steps(STEPS)
+
+
 class EqualTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (1, Pipeline(1, 4, cut=(4,), recompute="block")),
@@ -68,7 +75,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         (4, Pipeline(2, 4, "1f1b", cut=(3, 4))),
     )
     def test_any_number_of_towers_and_stages(self, towers, how):
-        one = _made().start().steps(STEPS)
+        one = _whole()
         found = _made(towers, how).start().steps(STEPS)
         self.assertLess(trainer.difference(one, found), BOUND)
 
@@ -81,7 +88,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_replicas_are_on_the_stages(self, **options):
-        one = _made().start().steps(STEPS)
+        one = _whole()
         how = Pipeline(2, 2, cut=(2, 4))
         made = _made(2, how, **options)
         places = {
@@ -102,7 +109,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("none", "stage", "block")
     def test_batch_norm_of_whole_batches(self, recompute):
-        one = _made(normal=True).start().steps(STEPS)
+        one = _whole(normal=True)
         how = Pipeline(2, 1, cut=(1, 4), recompute=recompute)
         found = _made(1, how, normal=True).start().steps(STEPS)
         self.assertLess(trainer.difference(one, found), BOUND)
@@ -140,10 +147,10 @@ class ResumeTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_resumed_run_equals_the_run_never_stopped(self):
         directory = self.create_tempdir()
         how = Pipeline(2, 2, "interleaved", 2, cut=(1, 2, 3, 4))
-        straight = _made(2, how).start().steps(STEPS)
         first = _made(2, how).start()
         first.steps(3)
         first.save(directory)
+        straight = first.steps(STEPS)
         resumed = _made(2, how).start(directory).steps(STEPS)
         trainer.assert_same_bits(straight, resumed)
 

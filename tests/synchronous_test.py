@@ -1,5 +1,7 @@
 """Modes in which towers step together: where variables are, what is read and saved."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -25,6 +27,12 @@ def _trained(mode: str, *, steps: int = 6, towers: int = 4, batch_size=3, **opti
     return made
 
 
+@functools.cache
+def _one_copy():
+    """The variables of the one copy, which replicas are held against."""
+    return _trained("parameter_server").values()
+
+
 class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("pscpu", None),
@@ -42,7 +50,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     def test_replicas_stay_bit_equal_slots_too(self, spec, transfer):
         exchange = dict(all_reduce_spec=spec, transfer=transfer)
         made = _trained("replicated", exchange=exchange)
-        one = _trained("parameter_server").values()
+        one = _one_copy()
         off = trainer.difference(one, made.values())
         self.assertLess(off, 1e-5 if transfer is None else 0.02)
         self.assertEqual(off > 1e-5, transfer is not None)  # it was rounded

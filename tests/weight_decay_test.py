@@ -215,9 +215,9 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_OWN)
     def test_a_checkpoint_goes_on_bit_for_bit(self, name):
         directory = self.create_tempdir()
-        _, straight = self._trained(name, 2, "replicated")
         made, _ = self._trained(name, 2, "replicated", steps=3)
         made.save(directory)
+        straight = made.steps(8)
         _, resumed = self._trained(name, 2, "replicated", directory=directory)
         trainer.assert_same_bits(straight, resumed)
 
