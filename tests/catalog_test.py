@@ -43,7 +43,10 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         return catalog.find(name, splits=splits or ("train",), data_dir=self.root)
 
     def test_the_digits_are_prepared_in_silence_and_once(self):
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as said,
+            self.assertNoLogs("absl", "WARNING"),
+        ):
             examples = self._find("digits")
         self.assertEqual(said.getvalue(), "")
         self.assertEqual(examples.path, os.path.join(self.root, "digits/1.0.0"))

@@ -8,10 +8,20 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import runs
-from towers import graph, late_update, placement, probe, sessions, synchronous
+from towers import (
+    graph,
+    late_update,
+    pipeline,
+    placement,
+    probe,
+    sessions,
+    stamping,
+    synchronous,
+)
 from towers.exchange import Exchange
 from towers.loss_scale import LossScaling
 from towers.reduction import REDUCTIONS, usable
+from towers.stages import Pipeline
 from towers.variable_update import VARIABLE_UPDATES
 
 _ALL_REDUCE = [n for n, m in VARIABLE_UPDATES.items() if "all_reduce_spec" in m.reads]
@@ -86,7 +96,8 @@ _FIELDS = {field.name for field in dataclasses.fields(graph.Options)}
 
 def _check(name="planted", planted=None, *, towers=3, **settings):
     """Probes a mode with settings of `Options` and `Exchange`."""
-    where = placement.local(towers, kind="cpu")
+    stages = settings["pipeline"].stages if "pipeline" in settings else 1
+    where = placement.local(towers * stages, kind="cpu", num_stages=stages)
     options = {n: settings.pop(n) for n in list(settings) if n in _FIELDS}
     options = graph.Options(
         batch_size=4,
@@ -113,6 +124,55 @@ class ProbeTest(parameterized.TestCase):
     @parameterized.product(name=list(VARIABLE_UPDATES), towers=(1, 3))
     def test_passes_with_accumulation(self, name, towers):
         _check(name, towers=towers, dtype=tf.bfloat16, accumulate_steps=3)
+
+    @parameterized.product(
+        name=("parameter_server", "replicated"),
+        cut=(
+            Pipeline(2, 8, "gpipe"),
+            Pipeline(2, 4, "interleaved", 2, recompute="block"),
+            Pipeline(1, 3, recompute="stage"),
+        ),
+    )
+    def test_passes_with_stages(self, name, cut):
+        _check(name, pipeline=cut)
+
+    @parameterized.parameters("parameter_server", "independent")
+    def test_passes_compiled_towers(self, name):
+        _check(name, xla_compile=True)
+
+    @parameterized.parameters(
+        {}, {"accumulate_steps": 2}, {"dtype": tf.bfloat16}, {"towers": 1}
+    )
+    def test_passes_batch_norm_over_all_towers(self, **settings):
+        _check("replicated", batch_norm="sync", **settings)
+
+    def test_finds_towers_that_add_up_what_batch_norm_averages(self):
+        exchanged = stamping._add_exchanges
+
+        def sums(graph_def, template, sites):
+            exchanged(graph_def, template, sites)
+            for node in graph_def.node:
+                if node.name.endswith("exchange/part"):
+                    node.attr["value"].tensor.float_val[:] = [1.0]
+
+        with (
+            mock.patch.object(stamping, "_add_exchanges", sums),
+            self.assertRaisesRegex(probe.NotTheMeanError, "probe/rows by -3 in step 1"),
+        ):
+            _check("replicated", batch_norm="sync")
+
+    def test_finds_a_pipeline_that_leaves_out_a_micro_batch(self):
+        def first_rows(stamp, number, variable):
+            first = stamp._values[0]
+            return [first[f"sparse{number}/{variable}/{i}"] for i in (0, 1)]
+
+        with (
+            mock.patch.object(pipeline._Stamp, "_joined", first_rows),
+            self.assertRaisesRegex(
+                probe.NotTheMeanError, "moved probe/rows by -0.625 .* not their mean"
+            ),
+        ):
+            _check("replicated", pipeline=Pipeline(2, 2))
 
     @parameterized.product(
         name=("parameter_server", "replicated", "independent"),
@@ -178,14 +238,15 @@ class ProbeTest(parameterized.TestCase):
 
 
 class RunTest(runs.Runs):
-    @parameterized.parameters(*VARIABLE_UPDATES)
-    def test_a_run_of_every_mode_in_16_bits_passes(self, name):
+    @parameterized.parameters(
+        {"variable_update": "asynchronous", "compute_dtype": "bfloat16"},
+        {"num_stages": 2, "num_micro_batches": 4, "num_gpus": 4},
+        {"xla_compile": True},
+        {"batch_norm": "sync", "variable_update": "replicated"},
+    )
+    def test_a_sound_run_passes(self, **settings):
         lines = self.run_flags(
-            num_gpus=2,
-            num_batches=3,
-            num_warmup_batches=0,
-            variable_update=name,
-            compute_dtype="bfloat16",
+            num_batches=3, num_warmup_batches=0, **{"num_gpus": 2, **settings}
         )
         self.assertTrue(any("total images/sec" in line for line in lines))
 

@@ -73,7 +73,7 @@ def prepared(
     """
     builder = _builder(name, data_dir)
     found = check(name, builder.info)
-    if not builder.is_prepared():
+    if not _is_prepared(builder):
         builder = _prepare(name, builder, chosen=bool(data_dir))
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
         raise ValueError(
@@ -167,7 +167,7 @@ def _prepare(
             )
         unwritable, root = root, temporary_root()
         builder = tfds.builder(name, data_dir=root)
-        if builder.is_prepared():
+        if _is_prepared(builder):
             return builder
         logging.getLogger(__name__).warning(
             "%s cannot be written: %s goes to %s", unwritable, name, root
@@ -186,6 +186,11 @@ def _prepare(
                 f"--data_name={name}: cannot be prepared: {_in_short(error)}"
             ) from error
     return tfds.builder(name, data_dir=root)
+
+
+def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+    """As TFDS says; it warns of a folder that is not there yet."""
+    return builder.data_path.exists() and builder.is_prepared()
 
 
 def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:

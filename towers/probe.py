@@ -2,15 +2,16 @@
 
     probe.check(options, placement, config, Local())
 
-A graph of its own, built with the run's placement, mode and reduction, has variables
-whose gradient is 1 in every example, whatever they hold.  So by the mean every copy of
-them moves by -1 with each update at rate 1: by -N it would be a sum, and by anything
-else a tower would be missing.
+A graph of its own, built with the run's placement, mode, reduction, stages and
+compiler, has variables whose gradient is 1 in every example, whatever they hold.  So by
+the mean every copy of them moves by -1 with each update at rate 1: by -N it would be a
+sum, and by anything else a tower, or a micro-batch, would be missing.  Where batch norm
+takes all towers' batches as one, a mean over the towers is a factor of the loss, too.
 """
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from towers.loss_scale import DEFAULT_SCALE
 from towers.optimizer import Piecewise, Update
 from towers.placement import Placement
 from towers.sessions import Sessions
+from towers.stages import Pipeline
 from towers.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -30,6 +32,7 @@ _LARGEST = 2**22  # bytes of a variable: larger ones would take their time
 _EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
 _ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
 _ROWS = "probe/rows"  # the variable with sparse gradients
+_GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not add up
 
 
 class NotTheMeanError(ValueError):
@@ -56,9 +59,9 @@ def check(
     Raises:
       NotTheMeanError: a variable moved by something else than the mean gradient.
     """
-    scaling = options.loss_scaling
+    scaling, pipeline = options.loss_scaling, _small(options.pipeline)
     own = graph.Options(
-        batch_size=1,
+        batch_size=pipeline.micro_batches if pipeline else 1,
         dtype=options.dtype,
         variable_update=options.variable_update,
         exchange=options.exchange,
@@ -68,9 +71,13 @@ def check(
         ),
         # Gradients of 1 would overflow at scales that suit a model's.
         loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
+        pipeline=pipeline,
+        xla_compile=options.xla_compile,
+        batch_norm=options.batch_norm,
     )
+    pieces = len(pipeline.cut) if pipeline else 1
     built = graph.build(
-        _Ones(_sizes(options.exchange.all_reduce_spec)),
+        _ones(_sizes(options.exchange.all_reduce_spec), pieces),
         _Source(joined=modes[options.variable_update].joined),
         Update("sgd", Piecewise((1.0,))),
         placement=placement,
@@ -126,23 +133,48 @@ def _sizes(all_reduce_spec: str) -> list[int]:
     return [_ELEMENTS, *(limit // 4 + 1 for limit in limits)]
 
 
+def _small(pipeline: Pipeline | None) -> Pipeline | None:
+    """The same stages, each of the one block, and few micro-batches."""
+    if pipeline is None:
+        return None
+    return dataclasses.replace(
+        pipeline,
+        micro_batches=min(pipeline.micro_batches, max(2, pipeline.stages)),
+        cut=tuple(range(1, pipeline.stages * pipeline.chunks + 1)),
+    )
+
+
+def _first(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The outputs are the losses."""
+    del labels
+    return outputs
+
+
+@dataclasses.dataclass(frozen=True)
 class _Ones:
     """A model, as `tower.Task` has it, with gradients of 1 at every value.
 
     The loss of an example is the sum of the variables; of one of them, of its first
     row, looked up.
+
+    Attributes:
+      blocks: named functions (x, nn) -> x: the first looks up, and each adds variables.
+      loss: (outputs, labels) -> float32 [batch].
     """
 
+    blocks: tuple[tuple[str, Any], ...]
+    loss: Callable[..., tf.Tensor] | None = _first
     name = "probe"
 
-    def __init__(self, sizes: list[int]):
-        self.inputs = self
-        self._sizes = sizes
+    @property
+    def inputs(self) -> "_Ones":
+        """Itself: it has `prepare`."""
+        return self
 
     def layers(self, *, dtype: tf.DType, **others: Any) -> Any:
         """The dtype, and no statistics."""
         del others
-        return types.SimpleNamespace(dtype=dtype, statistics=[])
+        return types.SimpleNamespace(dtype=dtype, statistics=[], joined=None)
 
     def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
         """The rows to look up, as they are."""
@@ -151,25 +183,49 @@ class _Ones:
 
     def run(self, x: tf.Tensor, nn: Any) -> tf.Tensor:
         """Float32 [batch], the loss of each example."""
-
-        def variable(name, shape):
-            start = v1.zeros_initializer()
-            return v1.get_variable(name, shape, nn.dtype, initializer=start)
-
-        held = [variable(f"probe/vector_{size}", [size]) for size in self._sizes]
-        rows = tf.gather(variable(_ROWS, [2, 3]), x)
-        loss = tf.reduce_sum(tf.cast(rows, tf.float32), 1)
-        return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
-
-    def loss(self, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """The outputs."""
-        del labels
-        return outputs
+        for _, block in self.blocks:
+            x = block(x, nn)
+        return x
 
     def metrics(self, outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """None."""
         del outputs, labels
         return {}
+
+
+def _ones(sizes: Sequence[int], count: int) -> _Ones:
+    """The model in so many blocks; the first has variables of these sizes."""
+    later = [(f"block_{k}", _adds(f"block_{k}", [_ELEMENTS])) for k in range(1, count)]
+    return _Ones((("block_0", _looks_up(_adds("vector", sizes))), *later))
+
+
+def _looks_up(then: Any) -> Any:
+    """A block: rows to look up -> the loss of each example."""
+
+    def block(rows, nn):
+        table = _variable(_ROWS, [2, 3], nn)
+        loss = tf.reduce_sum(tf.cast(tf.gather(table, rows), tf.float32), 1)
+        if nn.joined:
+            _, mean = nn.joined
+            loss *= tf.round(_GRID * mean(tf.ones([]))) / _GRID
+        return then(loss, nn)
+
+    return block
+
+
+def _adds(name: str, sizes: Sequence[int]) -> Any:
+    """A block: the loss of each example -> what it is with a variable of each size."""
+
+    def block(loss, nn):
+        held = [_variable(f"probe/{name}_{size}", [size], nn) for size in sizes]
+        return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
+
+    return block
+
+
+def _variable(name: str, shape: Sequence[int], nn: Any) -> tf.Tensor:
+    start = v1.zeros_initializer()
+    return v1.get_variable(name, shape, nn.dtype, initializer=start)
 
 
 class _Source:

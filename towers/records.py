@@ -93,7 +93,7 @@ def from_tfds(
         num_classes=label.num_classes,
         num_examples=split.num_examples,
         shape=tuple(image.shape),
-        dtype=tf.as_dtype(image.dtype),
+        dtype=tf.as_dtype(image.np_dtype),
         open=lambda seed: read_tfds(split.file_instructions, seed),
         decode=decode,
         path=os.fspath(builder.data_path),
