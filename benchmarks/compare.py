@@ -15,15 +15,15 @@ PREFIX.png a picture at the end.
 import argparse
 import dataclasses
 import math
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import cases, chart, machine, process
+from benchmarks.options import add_places, list_of_cases, places_of, positive
 from benchmarks.results import Results, Run
-from benchmarks.systems import SYSTEMS, Places, missing
+from benchmarks.systems import SYSTEMS, missing
 
 ATTEMPTS = 3  # at a run, with --max_others
 
@@ -36,23 +36,26 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--cases", default=cases.DEFAULT, help="MODEL:TOWERSxBATCH,... (%(default)s)"
+        "--cases",
+        type=list_of_cases,
+        default=cases.DEFAULT,
+        help="MODEL:TOWERSxBATCH,... (%(default)s)",
     )
     parser.add_argument(
         "--systems", default=",".join(SYSTEMS), help="which of %(default)s"
     )
-    parser.add_argument("--rounds", type=_positive, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=positive,
         default=20,
         help="the timed steps fill about so many, on 2 cores (%(default)s)",
     )
     parser.add_argument(
-        "--num_batches", type=_positive, help="timed steps of every run, instead"
+        "--num_batches", type=positive, help="timed steps of every run, instead"
     )
     parser.add_argument(
-        "--timeout", type=_positive, default=900, help="seconds that a run may take"
+        "--timeout", type=positive, default=900, help="seconds that a run may take"
     )
     parser.add_argument(
         "--max_others",
@@ -61,40 +64,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="CPUS",
         help="a run while others kept more CPUs busy is made again, twice at most",
     )
-    parser.add_argument("--python", default=sys.executable, help="for us and Keras")
+    add_places(parser)
     parser.add_argument("--torch_python", help="with PyTorch (--python's)")
-    parser.add_argument(
-        "--tf_cnn_benchmarks",
-        default="",
-        metavar="PATH",
-        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
-    )
-    parser.add_argument(
-        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
-    )
     parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
     options = parser.parse_args(argv)
-    try:
-        options.cases = cases.parse_list(options.cases)
-    except ValueError as error:
-        parser.error(f"--cases: {error}")
     options.systems = options.systems.split(",")
     for name in options.systems:
         if name not in SYSTEMS:
             parser.error(f"--systems: {name!r} is none of {', '.join(SYSTEMS)}")
-    if options.tf_cnn_benchmarks:
-        options.tf_cnn_benchmarks = os.path.abspath(options.tf_cnn_benchmarks)
-    options.torch_python = options.torch_python or options.python
-    options.tf_cnn_python = options.tf_cnn_python or options.python
     return options
-
-
-def _positive(text: str) -> int:
-    """An int of at least 1; argparse turns the error into a sentence."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
 
 
 class Comparison:
@@ -106,12 +84,7 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace):
         self._options = options
-        self._places = Places(
-            python=options.python,
-            torch_python=options.torch_python,
-            tf_cnn_benchmarks=options.tf_cnn_benchmarks,
-            tf_cnn_python=options.tf_cnn_python,
-        )
+        self._places = places_of(options, options.torch_python)
         self._versions = self._find_systems()
         self.results = Results(options.cases, list(self._versions), [])
         self._facts: dict[str, Any] = {

@@ -10,12 +10,12 @@ Prints MiB of both and ours / theirs, the median of the rounds; 1 or less is the
 
 import argparse
 import dataclasses
-import os
 import re
 import sys
 from collections.abc import Sequence
 
 from benchmarks import cases, machine, process, ratios, table
+from benchmarks.options import add_places, list_of_cases, places_of, positive
 from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
 
 OURS, THEIRS = "towers", "tf_cnn_benchmarks"
@@ -72,19 +72,14 @@ def commands(
 
 def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
     """All rounds: the numbers, and a line for each run that failed."""
-    places = Places(
-        python=options.python,
-        torch_python="",
-        tf_cnn_benchmarks=options.tf_cnn_benchmarks,
-        tf_cnn_python=options.tf_cnn_python,
-    )
+    where = places_of(options)
     systems, failures = [OURS], []
-    reason = missing(THEIRS, places, machine.versions(options.tf_cnn_python))
+    reason = missing(THEIRS, where, machine.versions(where.tf_cnn_python))
     if reason:
         print(f"{THEIRS} is left out: {reason}", flush=True)
     else:
         systems.append(THEIRS)
-    wanted = commands(options.cases, systems, places)
+    wanted = commands(options.cases, systems, where)
     found: Runs = {key: [] for key in wanted}
     for number in range(1, options.rounds + 1):
         for key, command in wanted.items():
@@ -120,31 +115,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cases", default="lenet:4x8,resnet20:4x32,alexnet:4x8")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--cases",
+        type=list_of_cases,
+        default="lenet:4x8,resnet20:4x32,alexnet:4x8",
+        help="MODEL:TOWERSxBATCH,... (%(default)s)",
+    )
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
         "--timeout", type=float, default=600, help="of a run, in seconds"
     )
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument(
-        "--tf_cnn_benchmarks",
-        default="",
-        metavar="PATH",
-        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
-    )
-    parser.add_argument(
-        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
-    )
+    add_places(parser)
     parser.add_argument("--json", metavar="FILE", help="for all numbers")
-    options = parser.parse_args(argv)
-    try:
-        options.cases = cases.parse_list(options.cases)
-    except ValueError as error:
-        parser.error(f"--cases: {error}")
-    if options.tf_cnn_benchmarks:
-        options.tf_cnn_benchmarks = os.path.abspath(options.tf_cnn_benchmarks)
-    options.tf_cnn_python = options.tf_cnn_python or options.python
-    return options
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.examples import Images
-from models.model import Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 from towers import device_loop, loop
 
@@ -18,30 +17,12 @@ _ROWS = 24  # of a step, in every test
 def _embedding() -> Model:
     """Sparse gradients, with rows that several examples share."""
 
-    def block(x, nn):
+    def embedding(x, nn):
         table = nn.variable("table", [8, 5])
         index = tf.cast(nn.flatten(x)[:, :6] * 3.9, tf.int32)
         return tf.reduce_sum(tf.gather(table, tf.math.floormod(index, 8)), 1)
 
-    return Model(
-        name="embedding",
-        blocks=(("embedding", block),),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
-
-
-def _normed() -> Model:
-    def block(x, nn):
-        x = nn.batch_norm(nn.conv(x, 4, 3, use_bias=False), activation=tf.nn.relu)
-        return nn.dense(nn.flatten(x), nn.num_classes)
-
-    return Model(
-        name="normed",
-        blocks=(("block", block),),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(embedding)
 
 
 def _made(towers: int, rounds: int, model: Model | None = None, **options):
@@ -113,10 +94,10 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_statistics_are_the_mean_of_the_rounds(self):
         """Without a rate nothing but the moving averages moves."""
         update = trainer.Update("sgd", trainer.Piecewise((0.0,)))
-        by_tower = _trained(4, 1, _normed(), update=update)
-        by_round = _trained(1, 4, _normed(), update=update)
+        by_tower = _trained(4, 1, trainer.normed_model(), update=update)
+        by_round = _trained(1, 4, trainer.normed_model(), update=update)
         self.assertLess(trainer.difference(by_tower, by_round), 1e-5)
-        whole = _trained(1, 1, _normed(), update=update)
+        whole = _trained(1, 1, trainer.normed_model(), update=update)
         self.assertGreater(trainer.difference(whole, by_round), 1e-4)
 
     def test_towers_that_normalise_together_do_so_round_by_round(self):
@@ -141,14 +122,14 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
                 return feed._replace(batches=found)
 
         together = trainer.Trainer(
-            _normed(),
+            trainer.normed_model(),
             Interleaved(),
             towers=2,
             batch_size=6,
             accumulate_steps=2,
             batch_norm="sync",
         )
-        one = _trained(1, 2, _normed())
+        one = _trained(1, 2, trainer.normed_model())
         other = together.start().steps(6)
         self.assertLess(trainer.difference(one, other), 1e-5)
 

@@ -3,7 +3,6 @@
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers import agreement, synchronous, verdict
 from towers.exchange import Exchange
@@ -98,18 +97,6 @@ def _compare(mode: type | None = None, name="", towers=2, **changes):
     return outcome
 
 
-def _batch_norm_model() -> Model:
-    def block(x, nn):
-        return nn.dense(nn.flatten(nn.batch_norm(x)), nn.num_classes)
-
-    return Model(
-        name="normed",
-        blocks=(("block", block),),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
-
-
 class CompareTest(parameterized.TestCase):
     def test_every_mode_agrees(self):
         choices = agreement.exchanges(("xring#2",), (0,), (0, 1024))
@@ -160,7 +147,7 @@ class CompareTest(parameterized.TestCase):
         self.assertTrue(_compare(name="independent", towers=4, update=update).agrees)
 
     def test_batch_norm_may_differ_with_more_than_one_tower(self):
-        changes = dict(name="replicated", model=_batch_norm_model())
+        changes = dict(name="replicated", model=trainer.normed_model())
         many, one = _compare(**changes), _compare(**changes, towers=1)
         self.assertEqual(many.verdict, verdict.PER_TOWER)
         self.assertIsNotNone(many.first)
@@ -177,11 +164,11 @@ class CompareTest(parameterized.TestCase):
     def test_batch_norm_over_all_towers_is_that_of_one(self):
         options = agreement.graph.Options(batch_size=1, batch_norm="sync")
         for name in ("parameter_server", "replicated"):
-            outcome = _compare(name=name, model=_batch_norm_model(), options=options)
+            outcome = _compare(name=name, model=trainer.normed_model(), options=options)
             self.assertEqual(outcome.verdict, "agrees")
 
     def test_a_fault_before_the_first_step_is_not_batch_norm(self):
-        outcome = _compare(_OtherStart, model=_batch_norm_model())
+        outcome = _compare(_OtherStart, model=trainer.normed_model())
         self.assertTrue(outcome.failed)
 
 

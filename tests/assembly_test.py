@@ -3,8 +3,7 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.examples import Images
-from models.model import Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 
 
@@ -16,12 +15,7 @@ def _normed() -> Model:
         x = nn.batch_norm(nn.conv(x, 3, 2, use_bias=False), scale=False)
         return nn.dense(nn.flatten(x), nn.num_classes)
 
-    return Model(
-        name="normed",
-        blocks=(("block", block),),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(block)
 
 
 def _trained(towers: int, steps: int = 6, **options):

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.examples import Images
-from models.model import Model, Recipe, Schedule
+from models.model import Model
 from tests import trainer
 from towers import device_loop, loop
 from towers.loss_scale import LossScaling
@@ -18,22 +17,9 @@ v1 = tf.compat.v1
 _UPDATE = trainer.Update("momentum", trainer.Piecewise((0.05,)), ema_decay=0.9)
 
 
-def _normed() -> Model:
-    def block(x, nn):
-        x = nn.batch_norm(nn.conv(x, 4, 3, use_bias=False), activation=tf.nn.relu)
-        return nn.dense(nn.flatten(x), nn.num_classes)
-
-    return Model(
-        name="normed",
-        blocks=(("block", block),),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
-
-
 def _steep() -> Model:
     """Gradients of some millions: float32 overflows with a factor of 1e33 or so."""
-    model = _normed()
+    model = trainer.normed_model()
     return dataclasses.replace(
         model, loss=lambda outputs, labels: 1e8 * model.loss(outputs, labels)
     )
@@ -49,7 +35,7 @@ _LARGE = 2.0**120
 def _made(initial: float, grow_every: int = 0, **options):
     options = {"towers": 2, "batch_size": 4, "update": _UPDATE, **options}
     return trainer.Trainer(
-        options.pop("model", None) or _normed(),
+        options.pop("model", None) or trainer.normed_model(),
         trainer.random_source(),
         loss_scaling=LossScaling(initial, grow_every) if initial else None,
         **options,
@@ -172,7 +158,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     def test_small_gradients_survive_in_float16_only_if_scaled(self):
         """A gradient of 2^-26 is zero in float16, whose smallest number is 2^-24."""
 
-        def block(x, nn):
+        def small(x, nn):
             zeros = v1.zeros_initializer()
             return nn.flatten(x)[:, :5] * nn.variable("w", [5], zeros)
 
@@ -180,14 +166,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
             del labels
             return tf.reduce_sum(tf.cast(outputs, tf.float32), 1) * 2.0**-26
 
-        model = Model(
-            name="small",
-            blocks=(("small", block),),
-            inputs=Images(shape=(4, 4, 1), num_classes=5),
-            recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-            loss=loss,
-            metrics=lambda outputs, labels: {},
-        )
+        model = trainer.model_of(small, loss=loss, metrics=lambda outputs, labels: {})
         update = trainer.Update("sgd", trainer.Piecewise((1.0,)))
         moved = []
         for scale in (1.0, 2.0**14):

@@ -7,7 +7,6 @@ import xml.etree.ElementTree
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers import pipeline_report, spans
 from towers.pipeline_report import Report, ReportPipeline, StageUse
@@ -30,12 +29,7 @@ def _wide_model():
     def join(x, nn):
         return nn.dense(tf.reduce_mean(tf.tanh(x * 2.0), 2), nn.num_classes)
 
-    return Model(
-        name="wide",
-        blocks=(("spread", spread), ("join", join)),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(spread, join)
 
 
 def _made(how, towers=1, batch_size=16):

@@ -13,6 +13,17 @@ v1 = tf.compat.v1
 MOMENTUM = Update("momentum", Piecewise((0.05,)), weight_decay=1e-3)
 
 
+def model_of(*blocks, name: str = "small", **parts) -> Model:
+    """Blocks, each under its function's name, on what `random_source` has."""
+    return Model(
+        name=name,
+        blocks=tuple((block.__name__, block) for block in blocks),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+        **parts,
+    )
+
+
 def dense_model(name: str = "dense") -> Model:
     """Two dense layers with dropout between them."""
 
@@ -22,12 +33,17 @@ def dense_model(name: str = "dense") -> Model:
     def logits(x, nn):
         return nn.dense(x, nn.num_classes)
 
-    return Model(
-        name=name,
-        blocks=(("hidden", hidden), ("logits", logits)),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return model_of(hidden, logits, name=name)
+
+
+def normed_model() -> Model:
+    """A convolution, batch norm and a dense layer."""
+
+    def block(x, nn):
+        x = nn.batch_norm(nn.conv(x, 4, 3, use_bias=False), activation=tf.nn.relu)
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return model_of(block, name="normed")
 
 
 def random_source(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Model
 from tests import runs, trainer
 from towers import explain, xla
 
@@ -25,12 +25,7 @@ def _uncompilable() -> Model:
         x = tf.nn.dilation2d(x, tf.zeros([2, 2, 1]), [1] * 4, "SAME", "NHWC", [1] * 4)
         return nn.dense(nn.flatten(x), nn.num_classes)
 
-    return Model(
-        name="dilated",
-        blocks=(("dilated", dilated),),
-        inputs=Images(shape=(4, 4, 1), num_classes=5),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-    )
+    return trainer.model_of(dilated)
 
 
 def _train(model: Model, towers: int, mode="parameter_server", **options):

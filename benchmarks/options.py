@@ -1,0 +1,49 @@
+"""What the command lines of several benchmarks share."""
+
+import argparse
+import os
+import sys
+
+from benchmarks import cases
+from benchmarks.systems import Places
+
+
+def positive(text: str) -> int:
+    """An int of at least 1; argparse turns the error into a sentence."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def list_of_cases(text: str) -> list[cases.Case]:
+    """The cases of `lenet:1x32,lenet:4x8`; argparse turns the error into a sentence."""
+    try:
+        return cases.parse_list(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say where this project and tf_cnn_benchmarks run."""
+    parser.add_argument("--python", default=sys.executable, help="for us and Keras")
+    parser.add_argument(
+        "--tf_cnn_benchmarks",
+        default="",
+        metavar="PATH",
+        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
+    )
+    parser.add_argument(
+        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
+    )
+
+
+def places_of(options: argparse.Namespace, torch_python: str | None = None) -> Places:
+    """Where the systems are, from the flags of `add_places`."""
+    scripts = options.tf_cnn_benchmarks
+    return Places(
+        python=options.python,
+        torch_python=torch_python or options.python,
+        tf_cnn_benchmarks=os.path.abspath(scripts) if scripts else "",
+        tf_cnn_python=options.tf_cnn_python or options.python,
+    )
