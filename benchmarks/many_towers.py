@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import models
 from flags import config
-from towers import graph, loop, placement, plan
+from towers import loop, placement, plan
 
 v1 = tf.compat.v1
 
@@ -30,13 +30,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     """Builds, starts, runs; says when the first step is done."""
     times = [time.perf_counter()]
     parts = _parts(options)
-    train = graph.build(
-        parts.model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=parts.options,
-    )
+    train = parts.build()
     times.append(time.perf_counter())
     with v1.Session(graph=train.graph, config=_session_config(parts, options)) as sess:
         loop.start(train, sess, lambda session: None)

@@ -32,7 +32,7 @@ import tensorflow as tf
 import models
 from benchmarks import chart, machine, ratios, table
 from flags import config
-from towers import graph, placement, plan, reduction, transfer
+from towers import placement, plan, reduction, transfer
 
 v1 = tf.compat.v1
 
@@ -73,13 +73,7 @@ def shapes_of(name: str) -> list[tf.TensorShape]:
         model=name, data_name="synthetic", device="cpu", batch_size=1
     )
     parts = plan.make(settings, models.get)
-    built = graph.build(
-        parts.model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=parts.options,
-    )
+    built = parts.build()
     return [built.mode.variables[name].shape for name in built.template.trainable]
 
 

@@ -128,13 +128,7 @@ def _parts(options: argparse.Namespace, train_dir: str | None) -> plan.Plan:
 
 def _build(parts: plan.Plan) -> graph.TrainGraph:
     """The train graph, as `towers.run` builds it."""
-    return graph.build(
-        parts.model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=parts.options,
-    )
+    return parts.build()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,19 +7,13 @@ from absl.testing import parameterized
 
 import models
 from flags import config
-from towers import describe, graph, plan
+from towers import describe, plan
 
 
 def _described(**flags):
     settings = config.make(device="cpu", data_name="synthetic", batch_size=2, **flags)
     parts = plan.make(settings, models.get)
-    built = graph.build(
-        parts.model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=parts.options,
-    )
+    built = parts.build()
     return dict(describe.header(parts, built)), describe.facts(parts, built)
 
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from models import layers
+from tests import graphs
 
 v1 = tf.compat.v1
 
@@ -29,21 +30,7 @@ def _convolve(x, kernel, strides, pads):
     return np.transpose(rows, [2, 0, 1, 3])
 
 
-class LayersTestCase(parameterized.TestCase):
-    """A graph per test, and a session at its end."""
-
-    def setUp(self):
-        super().setUp()
-        graph = tf.Graph()
-        self.enter_context(graph.as_default())
-        self.enter_context(v1.variable_scope("", use_resource=True))
-        v1.set_random_seed(1)
-
-    def evaluate(self, fetches):
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            return session.run(fetches)
-
+class LayersTestCase(graphs.GraphTestCase):
     def variables(self):
         return {v.op.name: v.shape.as_list() for v in v1.global_variables()}
 

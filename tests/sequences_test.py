@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from models import sequences
+from tests import graphs
 
 v1 = tf.compat.v1
 
@@ -55,21 +56,7 @@ def _lstm(x, weights, forget_bias=0.0):
     return np.stack(outputs, axis=1)
 
 
-class SequencesTestCase(parameterized.TestCase):
-    """A graph per test, and a session at its end."""
-
-    def setUp(self):
-        super().setUp()
-        graph = tf.Graph()
-        self.enter_context(graph.as_default())
-        self.enter_context(v1.variable_scope("", use_resource=True))
-        v1.set_random_seed(1)
-
-    def evaluate(self, fetches):
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            return session.run(fetches)
-
+class SequencesTestCase(graphs.GraphTestCase):
     def compare_with(self, by_definition, layer, x):
         """Outputs against numpy, gradients against numpy's central differences."""
         variables = {v.op.name: v for v in v1.trainable_variables()}

@@ -14,23 +14,10 @@ from towers.variable_update import VARIABLE_UPDATES
 v1 = tf.compat.v1
 
 
-def _trained(mode: str, *, steps: int = 6, towers: int = 4, batch_size=3, **options):
-    made = trainer.Trainer(
-        trainer.dense_model(),
-        trainer.random_source(),
-        towers=towers,
-        batch_size=batch_size,
-        variable_update=mode,
-        **options,
-    ).start()
-    made.steps(steps)
-    return made
-
-
 @functools.cache
 def _one_copy():
     """The variables of the one copy, which replicas are held against."""
-    return _trained("parameter_server").values()
+    return trainer.trained("parameter_server").values()
 
 
 class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
@@ -49,7 +36,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_replicas_stay_bit_equal_slots_too(self, spec, transfer):
         exchange = dict(all_reduce_spec=spec, transfer=transfer)
-        made = _trained("replicated", exchange=exchange)
+        made = trainer.trained("replicated", exchange=exchange)
         one = _one_copy()
         off = trainer.difference(one, made.values())
         self.assertLess(off, 1e-5 if transfer is None else 0.02)
@@ -62,12 +49,12 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
                 np.testing.assert_array_equal(copy, copies[0], err_msg=name)
 
     def test_replicas_lie_on_their_towers(self):
-        made = _trained("replicated", steps=0)
+        made = trainer.trained("replicated", steps=0)
         for copies in made.train.mode.replicas().values():
             self.assertEqual([v.device for v in copies], list(made.placement.towers))
 
     def test_shadowed_replicas_hold_what_the_shadow_copy_holds(self):
-        made = _trained("distributed_replicated")
+        made = trainer.trained("distributed_replicated")
         values, replicas = made.session.run(
             [made.train.saved, made.train.mode.replicas()]
         )
@@ -75,7 +62,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         for name, copies in replicas.items():
             for copy in copies:
                 np.testing.assert_array_equal(copy, values[name], err_msg=name)
-        one = _trained("parameter_server", towers=1, batch_size=12).values()
+        one = trainer.trained("parameter_server", towers=1, batch_size=12).values()
         self.assertLess(trainer.difference(one, values), 1e-5)
         for copies in made.train.mode.replicas().values():
             self.assertEqual([v.device for v in copies], list(made.placement.towers))
@@ -83,17 +70,17 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("sgd", "momentum", "rmsprop", "adam")
     def test_replicated_equals_parameter_server_with_every_optimizer(self, optimizer):
         update = trainer.Update(optimizer, trainer.Piecewise((0.01,)))
-        one = _trained("parameter_server", update=update).values()
-        other = _trained("replicated", update=update).values()
+        one = trainer.trained("parameter_server", update=update).values()
+        other = trainer.trained("replicated", update=update).values()
         self.assertLess(trainer.difference(one, other), 1e-5)
 
     def test_independent_towers_see_their_own_examples_only(self):
         """Tower 0 trains as if it were alone on the rows that it gets."""
-        made = _trained("independent", steps=1, towers=2)
+        made = trainer.trained("independent", steps=1, towers=2)
         replicas = made.session.run(made.train.mode.replicas())
         self.assertNotAllClose(*replicas["logits/dense/kernel"])
         # One step of one tower of batch 3: the stream's first three examples.
-        alone = _trained("parameter_server", steps=1, towers=1).values()
+        alone = trainer.trained("parameter_server", steps=1, towers=1).values()
         np.testing.assert_allclose(
             replicas["logits/dense/kernel"][0], alone["logits/dense/kernel"], rtol=1e-5
         )
@@ -101,7 +88,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("replicated", "distributed_replicated")
     def test_a_restored_checkpoint_reaches_all_replicas(self, mode):
         directory = self.create_tempdir()
-        saved = _trained("parameter_server")
+        saved = trainer.trained("parameter_server")
         saved.save(directory)
         made = trainer.Trainer(
             trainer.dense_model(),
@@ -134,9 +121,11 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("parameter_server", "replicated")
     def test_gradients_of_16_bits_travel_to_one_copy_without_loss(self, mode):
         options = dict(dtype=tf.bfloat16, steps=3)
-        plain = _trained(mode, **options).values()
+        plain = trainer.trained(mode, **options).values()
         for dtype in (tf.bfloat16, tf.float32):
-            made = _trained(mode, exchange=dict(transfer=dtype), **options).values()
+            made = trainer.trained(
+                mode, exchange=dict(transfer=dtype), **options
+            ).values()
             rounds = mode == "replicated" and dtype == tf.bfloat16  # the sum
             off = trainer.difference(plain, made)
             self.assertEqual(off > 0.0, rounds)

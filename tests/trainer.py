@@ -119,6 +119,20 @@ class Trainer:
         saver.save(self.session, int(self.session.run(self.train.global_step)))
 
 
+def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer:
+    """The dense model after some steps in a mode."""
+    options = {"batch_size": 3, **options}
+    made = Trainer(
+        dense_model(),
+        random_source(),
+        towers=towers,
+        variable_update=mode,
+        **options,
+    ).start()
+    made.steps(steps)
+    return made
+
+
 def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
     """Largest difference over all variables, relative to each one's largest value."""
     assert set(one) == set(other), set(one) ^ set(other)

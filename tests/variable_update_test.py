@@ -5,7 +5,7 @@ from absl.testing import parameterized
 
 from tests import trainer
 from towers.synchronous import Mode
-from towers.variable_update import VARIABLE_UPDATES
+from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 
 # Whether a mode takes the steps of one tower; a new mode needs a row.
 _EXACT = {
@@ -19,18 +19,12 @@ _EXACT = {
 }
 
 
-def _trained(mode: str, *, steps: int = 6, towers: int = 4):
-    made = trainer.Trainer(
-        trainer.dense_model(),
-        trainer.random_source(),
-        towers=towers,
-        batch_size=3,
-        variable_update=mode,
-    ).start()
-    return made.steps(steps)
-
-
 class VariableUpdateTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.reference = trainer.trained(DEFAULT).values()
+
     def test_every_mode_is_listed_here(self):
         self.assertEqual(sorted(_EXACT), sorted(VARIABLE_UPDATES))
 
@@ -38,8 +32,7 @@ class VariableUpdateTest(tf.test.TestCase, parameterized.TestCase):
     def test_modes_take_the_steps_of_one_tower_or_say_that_they_do_not(self, name):
         mode = VARIABLE_UPDATES[name]
         self.assertTrue(issubclass(mode, Mode))
-        reference = _trained("parameter_server")
-        made = _trained(name)
+        reference, made = self.reference, trainer.trained(name).values()
         missing = set(reference) - set(made)
         extra = {n for n in set(made) - set(reference) if "carried/" not in n}
         self.assertEqual((missing, extra), (set(), set()))

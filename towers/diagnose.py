@@ -49,13 +49,7 @@ def explain(
     Returns:
       what was found, or why nothing was; the beginning of a sentence.
     """
-    train = graph.build(
-        parts.model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=parts.options,
-    )
+    train = parts.build()
     if not train.mode.together:
         return (
             "which gradient was the first to fail cannot be told, as the steps of "

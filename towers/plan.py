@@ -64,6 +64,16 @@ class Plan:
             return self.num_warmup + self.num_batches
         return -(-self.options.limit // self.examples_per_step)
 
+    def build(self) -> graph.TrainGraph:
+        """The train graph."""
+        return graph.build(
+            self.model,
+            self.source,
+            self.update,
+            placement=self.placement,
+            options=self.options,
+        )
+
     def steps(self, epochs: float) -> int:
         """The global step at which so many epochs have passed, rounded up."""
         return math.ceil(epochs * self.source.num_examples / self.examples_per_step)

@@ -78,13 +78,7 @@ class _Training:
         if parts.placement.notice:
             console(parts.placement.notice)
         console("Generating training model")
-        self._built = graph.build(
-            parts.model,
-            parts.source,
-            parts.update,
-            placement=parts.placement,
-            options=parts.options,
-        )
+        self._built = parts.build()
         self._check_metrics()
         with self._built.graph.as_default():
             self._finish_graph()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import graph, loop, reduction, variable_update
+from towers import loop, reduction, variable_update
 from towers.plan import Plan
 from towers.progress import Console
 from towers.sessions import session_config
@@ -94,18 +94,13 @@ def measure(parts: Plan, choice: Choice) -> list[float]:
         where = parts.placement
         reduction.check(spec, kind=where.kind, hosts=where.hosts)
         exchange = dataclasses.replace(exchange, all_reduce_spec=spec)
-    built = graph.build(
-        parts.model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=dataclasses.replace(
-            parts.options,
-            variable_update=choice.variable_update,
-            exchange=exchange,
-            limit=None,
-        ),
+    options = dataclasses.replace(
+        parts.options,
+        variable_update=choice.variable_update,
+        exchange=exchange,
+        limit=None,
     )
+    built = dataclasses.replace(parts, options=options).build()
     seconds = []
     config = session_config(parts.placement, parts.config.devices)
     with v1.Session(graph=built.graph, config=config) as session:
