@@ -30,17 +30,17 @@ class LocalClusterTest(runs.Runs):
         if not launched.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
-    def _launch(self, *flags: str, num_batches: int) -> launched.Launched:
+    def _launch(self, *, num_batches: int, tasks: str) -> launched.Launched:
         common = [f"--{name}={value}" for name, value in _FLAGS.items()]
         common += [f"--train_dir={self.directory}", f"--num_batches={num_batches}"]
         cluster = launched.Launched(
-            *common, "--num_gpus=2", *flags, data_dir=runs.data_dir()
+            *common, "--num_gpus=2", data_dir=runs.data_dir(), tasks=tasks
         )
         self.addCleanup(cluster.kill)
         return cluster
 
     def test_trains_as_this_process_does(self):
-        cluster = self._launch(num_batches=_LAST_STEP)
+        cluster = self._launch(num_batches=_LAST_STEP, tasks="ps:1,worker:2")
         (port,) = re.findall(r":(\d+)\.$", cluster.line(r"worker 1 serves at"))
         for job, index in (("ps", 0), ("worker", 0), ("worker", 1), ("controller", 0)):
             cluster.pid(job, index)
@@ -58,9 +58,9 @@ class LocalClusterTest(runs.Runs):
         self.assertEqual(evaluated, runs.accuracies(lines))
 
     def test_nothing_outlives_the_launcher(self):
-        cluster = self._launch(num_batches=10**6)
+        cluster = self._launch(num_batches=10**6, tasks="worker:1")
         cluster.line("images/sec")
-        cluster.pid("worker", 1)
+        cluster.pid("worker")
         cluster.process.kill()
         self.assertEqual(cluster.end(), -signal.SIGKILL)
         self.assertEmpty(cluster.left())
