@@ -71,12 +71,13 @@ def _numpy(steps: int, late: str) -> np.ndarray:
 
 
 class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(mode=("staged", "relaxed"), steps=(1, 2, 9))
-    def test_steps_are_those_of_numpy(self, mode, steps):
-        found = _trainer(mode).start().steps(steps)["linear/w"][:, 0]
-        np.testing.assert_allclose(found, _numpy(steps, mode), rtol=2e-5)
-        if steps > 2:
-            self.assertNotAllClose(found, _numpy(steps, "not at all"), rtol=1e-3)
+    @parameterized.parameters("staged", "relaxed")
+    def test_steps_are_those_of_numpy(self, mode):
+        made = _trainer(mode).start()
+        for steps in (1, 2, 9):
+            found = made.steps(steps)["linear/w"][:, 0]
+            np.testing.assert_allclose(found, _numpy(steps, mode), rtol=2e-5)
+        self.assertNotAllClose(found, _numpy(steps, "not at all"), rtol=1e-3)
 
     def test_numpy_is_right_where_nothing_is_late(self):
         found = _trainer("parameter_server").start().steps(9)["linear/w"][:, 0]
@@ -84,11 +85,11 @@ class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("staged", "relaxed")
     def test_a_resumed_run_is_the_one_never_stopped(self, mode):
-        whole = _trainer(mode).start().steps(7)
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         first = _trainer(mode).start()
         first.steps(4)
         first.save(directory)
+        whole = first.steps(7)
         for towers, batch_size in ((4, 2), (2, 4)):
             made = _trainer(mode, towers=towers, batch_size=batch_size)
             resumed = made.start(directory).steps(7)
@@ -96,23 +97,20 @@ class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
                 trainer.assert_same_bits(whole, resumed)
             self.assertLess(trainer.difference(whole, resumed), 1e-5)
 
-    @parameterized.product(
-        first=("staged", "relaxed", "parameter_server"),
-        then=("staged", "relaxed", "replicated"),
-    )
-    def test_a_checkpoint_goes_from_one_mode_to_another(self, first, then):
+    @parameterized.parameters("staged", "relaxed", "parameter_server")
+    def test_a_checkpoint_goes_from_one_mode_to_another(self, first):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         made = _trainer(first).start()
         before = made.steps(4)["linear/w"]
         made.save(directory)
-        resumed = _trainer(then).start(directory)
-        self.assertAllEqual(resumed.values()["linear/w"], before)
-        if first != then and then != "relaxed":
-            # What was not carried over starts afresh: the first gradient is that of
-            # the variables restored.
-            other = _trainer("parameter_server").start(directory)
-            one = resumed.steps(5)["linear/w"]
-            self.assertAllClose(one, other.steps(5)["linear/w"], rtol=1e-5)
+        plain = _trainer("parameter_server").start(directory).steps(5)["linear/w"]
+        for then in ("staged", "relaxed", "replicated"):
+            resumed = _trainer(then).start(directory)
+            self.assertAllEqual(resumed.values()["linear/w"], before)
+            if first != then and then != "relaxed":
+                # What was not carried over starts afresh: the first gradient is that
+                # of the variables restored.
+                self.assertAllClose(resumed.steps(5)["linear/w"], plain, rtol=1e-5)
 
 
 class StalenessTest(tf.test.TestCase, parameterized.TestCase):
