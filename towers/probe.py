@@ -199,16 +199,17 @@ def _ones(sizes: Sequence[int], count: int) -> _Ones:
     return _Ones((("block_0", _looks_up(_adds("vector", sizes))), *later))
 
 
-def _looks_up(then: Any) -> Any:
-    """A block: rows to look up -> the loss of each example."""
+def _looks_up(adds: Any) -> Any:
+    """A block: rows to look up -> the loss of each example, with what is added."""
 
     def block(rows, nn):
+        added = adds(0.0, nn)
         table = _variable(_ROWS, [2, 3], nn)
         loss = tf.reduce_sum(tf.cast(tf.gather(table, rows), tf.float32), 1)
         if nn.joined:
             _, mean = nn.joined
             loss *= tf.round(_GRID * mean(tf.ones([]))) / _GRID
-        return then(loss, nn)
+        return loss + added
 
     return block
 
