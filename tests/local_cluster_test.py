@@ -1,4 +1,7 @@
-"""A local cluster as users start it: equal results, no open port, nothing left."""
+"""A local cluster as users start it: no open port, nothing left.
+
+What it computes is held against other runs in `survival_test`.
+"""
 
 import os
 import re
@@ -11,56 +14,31 @@ from unittest import mock
 from absl.testing import absltest
 
 from benchmarks import launched
-from tests import runs, trainer
+from tests import runs
 from towers import local_cluster
 
-_LAST_STEP = 12
-_FLAGS = {
-    "model": "tests.runs:small_model",
-    "num_warmup_batches": 0,
-    "save_model_steps": 4,
-    "eval_at_end": True,
-}
 
-
-class LocalClusterTest(runs.Runs):
+class LocalClusterTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         if not launched.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
-    def _launch(self, *, num_batches: int, tasks: str) -> launched.Launched:
-        common = [f"--{name}={value}" for name, value in _FLAGS.items()]
-        common += [f"--train_dir={self.directory}", f"--num_batches={num_batches}"]
+    def test_nothing_reaches_the_tasks_nor_outlives_the_launcher(self):
         cluster = launched.Launched(
-            *common, "--num_gpus=2", data_dir=runs.data_dir(), tasks=tasks
+            "--model=tests.runs:small_model",
+            "--num_batches=1000000",
+            tasks="worker:1",
+            data_dir=runs.data_dir(),
         )
         self.addCleanup(cluster.kill)
-        return cluster
-
-    def test_trains_as_this_process_does(self):
-        cluster = self._launch(num_batches=_LAST_STEP, tasks="ps:1,worker:2")
-        (port,) = re.findall(r":(\d+)\.$", cluster.line(r"worker 1 serves at"))
-        for job, index in (("ps", 0), ("worker", 0), ("worker", 1), ("controller", 0)):
-            cluster.pid(job, index)
+        (port,) = re.findall(r":(\d+)\.$", cluster.line(r"worker 0 serves at"))
         with self.assertRaises(OSError):  # the network is not this one
             socket.create_connection(("127.0.0.1", int(port)), 5)
-        self.assertEqual(cluster.end(), 0, cluster.lines)
-        self.assertEmpty(cluster.left())
-        theirs, evaluated = self.values(), runs.accuracies(cluster.lines)
-
-        self.directory = os.path.join(self.create_tempdir(), "alone")
-        lines = self.run_flags(
-            **_FLAGS, num_gpus=4, train_dir=self.directory, num_batches=_LAST_STEP
-        )
-        self.assertLess(trainer.difference(self.values(), theirs), 1e-5)
-        self.assertEqual(evaluated, runs.accuracies(lines))
-
-    def test_nothing_outlives_the_launcher(self):
-        cluster = self._launch(num_batches=10**6, tasks="worker:1")
         cluster.line("images/sec")
         cluster.pid("worker")
+        cluster.pid("controller")
         cluster.process.kill()
         self.assertEqual(cluster.end(), -signal.SIGKILL)
         self.assertEmpty(cluster.left())

@@ -143,14 +143,14 @@ class RunTest(runs.Runs):
     def test_refused_where_replicas_need_not_be_equal(self, name):
         made = config.make(variable_update=name, check_replicas_every=4)
         errors = config.check(made, {"variable_update": VARIABLE_UPDATES})
-        equal = name in ("replicated", "relaxed")
+        equal = name in ("replicated", "relaxed", "distributed_replicated")
         self.assertEqual(
             errors,
             []
             if equal
             else [
-                "--check_replicas_every=4: needs --variable_update=replicated or "
-                "--variable_update=relaxed"
+                "--check_replicas_every=4: needs --variable_update=replicated, "
+                "--variable_update=relaxed or --variable_update=distributed_replicated"
             ],
         )
 
