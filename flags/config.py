@@ -226,11 +226,13 @@ def _compact(given: _Given) -> Iterator[str]:
 
 
 def _verified_exchange(given: _Given) -> Iterator[str]:
-    """Without a replicated mode there is nothing to reduce."""
-    modes = given.get("variable_update", ("replicated",))
+    """Without replicas that exchange gradients there is nothing to reduce."""
+    reduced = [pairs.Term.parse(term).value for term in pairs.ALL_REDUCE]
+    modes = given.get("variable_update", reduced)
     for name in _EXCHANGE:
-        if name in given and "replicated" not in modes:
-            yield f"{_spell(given, name)}: needs replicated in --variable_update"
+        if name in given and not set(modes) & set(reduced):
+            which = " or ".join(reduced)
+            yield f"{_spell(given, name)}: needs {which} in --variable_update"
 
 
 def _stages(given: _Given) -> Iterator[str]:

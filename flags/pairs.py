@@ -114,7 +114,7 @@ _EVAL_DURING_TRAINING = (
     "eval_during_training_at_specified_epochs",
 )
 # Modes whose replicas exchange their gradients; ways to say that towers do not wait.
-_ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
+ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
 _SHADOWED = "variable_update=distributed_replicated"
 _ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
 _LATE = (
@@ -198,7 +198,7 @@ ROWS = (
     needs("tune_again", "variable_update=auto"),
     never("variable_update=auto", "local_cluster", _NOT_TIMED),
     never("variable_update=auto", "job_name", _NOT_TIMED),
-    needs("check_replicas_every", *_ALL_REDUCE, _SHADOWED),
+    needs("check_replicas_every", *ALL_REDUCE, _SHADOWED),
     needs("cross_replica_sync", "variable_update=parameter_server"),
     needs("staged_vars", "variable_update=parameter_server"),
     needs("variable_consistency", "variable_update=replicated"),
@@ -206,10 +206,10 @@ ROWS = (
     needs("max_staleness", *_ASYNCHRONOUS),
     needs("staleness_lr", *_ASYNCHRONOUS),
     *(never("steps_per_loop", mode, _NO_STEPS) for mode in _ASYNCHRONOUS),
-    needs("all_reduce_spec", *_ALL_REDUCE),
-    needs("gradient_repacking", *_ALL_REDUCE),
-    needs("agg_small_grads_max_bytes", *_ALL_REDUCE),
-    needs("agg_small_grads_max_group", *_ALL_REDUCE),
+    needs("all_reduce_spec", *ALL_REDUCE),
+    needs("gradient_repacking", *ALL_REDUCE),
+    needs("agg_small_grads_max_bytes", *ALL_REDUCE),
+    needs("agg_small_grads_max_group", *ALL_REDUCE),
     needs("agg_small_grads_max_group", "agg_small_grads_max_bytes"),
     never(
         "gradient_repacking",

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from flags import config, modes
+from flags import config, modes, pairs
 from towers import plan, variable_update
 from towers.exchange import Exchange
 
@@ -36,6 +36,30 @@ class ModesTest(absltest.TestCase):
                 made = config.make(**settings)
                 self.assertEqual(config.check(made, _TABLES), [])
                 self.assertEqual(plan.mode_of(made.variables), mode)
+
+    def test_the_pairs_name_the_modes_that_they_are_about(self):
+        table = variable_update.VARIABLE_UPDATES
+        for terms, wanted in (
+            (
+                pairs.ALL_REDUCE,
+                [n for n, mode in table.items() if "all_reduce_spec" in mode.reads],
+            ),
+            (
+                pairs._ASYNCHRONOUS,
+                [n for n, mode in table.items() if not mode.together],
+            ),
+            (
+                pairs._LATE,
+                [
+                    n
+                    for n, mode in table.items()
+                    if not mode.exact and (mode.joined or not mode.together)
+                ],
+            ),
+        ):
+            named = map(pairs.Term.parse, terms)
+            found = {term.value for term in named if term.name == "variable_update"}
+            self.assertEqual(found, set(wanted))
 
     def test_switches_without_effect_are_refused(self):
         for settings, sentence in (

@@ -98,7 +98,7 @@ class VerifyTest(parameterized.TestCase):
         (["stray"], "stray: stray argument"),
         (
             ["--variable_update=independent", "--all_reduce_spec=tree"],
-            "--all_reduce_spec=tree: needs replicated in --variable_update",
+            "--all_reduce_spec=tree: needs replicated or relaxed in --variable_update",
         ),
     )
     def test_bad_input_is_one_sentence_and_status_2(self, flags, beginning):
