@@ -14,17 +14,6 @@ from towers import device_loop, loop
 _ROWS = 24  # of a step, in every test
 
 
-def _embedding() -> Model:
-    """Sparse gradients, with rows that several examples share."""
-
-    def embedding(x, nn):
-        table = nn.variable("table", [8, 5])
-        index = tf.cast(nn.flatten(x)[:, :6] * 3.9, tf.int32)
-        return tf.reduce_sum(tf.gather(table, tf.math.floormod(index, 8)), 1)
-
-    return trainer.model_of(embedding)
-
-
 def _made(towers: int, rounds: int, model: Model | None = None, **options):
     return trainer.Trainer(
         model or trainer.dense_model(),
@@ -68,7 +57,8 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     def test_sparse_gradients(self):
         update = trainer.Update("momentum", trainer.Piecewise((0.05,)))
         ends = [
-            _trained(t, r, _embedding(), update=update) for t, r in ((1, 1), (2, 3))
+            _trained(t, r, trainer.embedding_model(), update=update)
+            for t, r in ((1, 1), (2, 3))
         ]
         self.assertLess(trainer.difference(*ends), 1e-5)
 

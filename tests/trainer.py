@@ -57,6 +57,17 @@ def random_source(
     return inputs.from_arrays(images, labels, num_classes=num_classes, request=request)
 
 
+def embedding_model() -> Model:
+    """Sparse gradients, with rows that several examples share."""
+
+    def embedding(x, nn):
+        table = nn.variable("table", [8, 5])
+        index = tf.cast(nn.flatten(x)[:, :6] * 3.9, tf.int32)
+        return tf.reduce_sum(tf.gather(table, tf.math.floormod(index, 8)), 1)
+
+    return model_of(embedding)
+
+
 class Trainer:
     """A train graph on logical CPU devices and its session."""
 

@@ -45,7 +45,9 @@ def _train(model: Model, towers: int, mode="parameter_server", **options):
 
 class CompiledTowersTest(parameterized.TestCase):
     @parameterized.parameters(
-        (_model, 2, "parameter_server"), (trainer.dense_model, 2, "replicated")
+        (_model, 2, "parameter_server"),
+        (trainer.dense_model, 2, "replicated"),
+        (trainer.embedding_model, 2, "parameter_server"),
     )
     def test_they_equal_towers_that_are_not_compiled(self, make, towers, mode):
         plain = _train(make(), towers, mode).steps(6)

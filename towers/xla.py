@@ -51,6 +51,9 @@ def compiled(
     body.CopyFrom(graph_def)
     # XLA has no placeholder, not even one that nothing reads.
     kept = [node for node in body.node if node.name not in inputs]
+    for node in kept:
+        # Colocation names inputs, as the gradient of a gather does; all is in one place.
+        node.attr.pop("_class", None)
     del body.node[:]
     body.node.extend(kept)
     read = {name.lstrip("^").split(":")[0] for node in kept for name in node.input}
