@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 MOMENTUM = Update("momentum", Piecewise((0.05,)), weight_decay=1e-3)
 
 
-def model_of(*blocks, name: str = "small", **parts) -> Model:
+def model_of(*blocks, name: str = "chain", **parts) -> Model:
     """Blocks, each under its function's name, on what `random_source` has."""
     return Model(
         name=name,

@@ -52,7 +52,7 @@ def compiled(
     # XLA has no placeholder, not even one that nothing reads.
     kept = [node for node in body.node if node.name not in inputs]
     for node in kept:
-        # Colocation names inputs, as the gradient of a gather does; all is in one place.
+        # The gradient of a gather names an input as its neighbour.
         node.attr.pop("_class", None)
     del body.node[:]
     body.node.extend(kept)
