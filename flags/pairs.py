@@ -253,26 +253,35 @@ def broken(
 
 
 def notes(name: str, about: Collection[str]) -> list[str]:
-    """What `--help` says of a flag beside its meaning: at most two phrases.
+    """What `--help` says of a flag beside its meaning; of one value, after the value.
 
     Args:
       name: of the flag.
       about: the flags of the program.
     """
-    needed, excluded = [], []
+    needed: dict[str, list[str]] = {}
+    excluded: dict[str, list[str]] = {}
     for row in ROWS:
         terms = (row.flag, *row.others)
         if not {term.name for term in terms} <= set(about):
             continue
+        others = [str(term) for term in row.others]
         if row.relation == AT_MOST_ONE and name in [term.name for term in terms]:
-            excluded += [str(term) for term in terms if term.name != name]
-        elif row.flag.name == name and row.relation == NEEDS:
-            needed.append(_join(map(str, row.others), "or"))
-        elif row.flag.name == name and row.relation == NEVER:
-            excluded += map(str, row.others)
-    found = [f"needs {' and '.join(needed)}"] if needed else []
-    return found + ([f"not with {_join(excluded, 'or')}"] if excluded else [])
+            others = [str(term) for term in terms if term.name != name]
+            excluded.setdefault("", []).extend(others)
+        elif row.flag.name == name:
+            value = f"{row.flag.value} " if row.flag.value not in _SWITCHED else ""
+            if row.relation == NEEDS:
+                needed.setdefault(value, []).append(_join(others, "or"))
+            elif row.relation == NEVER:
+                excluded.setdefault(value, []).extend(others)
+    found = [f"{value}needs {' and '.join(all_)}" for value, all_ in needed.items()]
+    return found + [
+        f"{value}not with {_join(others, 'or')}" for value, others in excluded.items()
+    ]
 
+
+_SWITCHED = ("", "true", "false")  # what a flag says without a value
 
 _HEADING = """\
 # Which flags go together

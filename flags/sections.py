@@ -147,7 +147,7 @@ class Training:
     num_warmup_batches: int | None = field(
         None,
         "first steps, which train but are not timed",
-        unset="automatic",
+        unset="10",
         must=AT_LEAST_0,
     )
     steps_per_loop: int = field(

@@ -104,6 +104,17 @@ class WordsTest(absltest.TestCase):
             pairs.notes("eval", _FLAGS),
             ["needs --train_dir", "not with --eval_during_training_*"],
         )
+        self.assertEqual(
+            pairs.notes("variable_update", _FLAGS)[-1],
+            "auto not with --local_cluster or --job_name",
+        )
+        self.assertEqual(
+            pairs.notes("schedule", _FLAGS),
+            [
+                "needs --num_stages or --num_micro_batches",
+                "interleaved needs --num_stages",
+            ],
+        )
         self.assertEqual(pairs.notes("num_gpus", _FLAGS), [])
         self.assertEqual(pairs.notes("eval", ["eval"]), [])
 
