@@ -15,7 +15,7 @@ to say, or arithmetic, is a function in `flags.config`.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flags import field
@@ -272,12 +272,12 @@ def notes(name: str, about: Collection[str]) -> list[str]:
         elif row.flag.name == name:
             value = f"{row.flag.value} " if row.flag.value not in _SWITCHED else ""
             if row.relation == NEEDS:
-                needed.setdefault(value, []).append(_join(others, "or"))
+                needed.setdefault(value, []).append(_in_short(others))
             elif row.relation == NEVER:
                 excluded.setdefault(value, []).extend(others)
     found = [f"{value}needs {' and '.join(all_)}" for value, all_ in needed.items()]
     return found + [
-        f"{value}not with {_join(others, 'or')}" for value, others in excluded.items()
+        f"{value}not with {_in_short(others)}" for value, others in excluded.items()
     ]
 
 
@@ -305,6 +305,16 @@ def page() -> str:
         why = row.why.lstrip(",; ")
         lines.append(f"| `{row.flag}` | {relation} | {others} | {why} |")
     return "\n".join(lines) + "\n"
+
+
+def _in_short(words: Sequence[str]) -> str:
+    """One or another of them; of a flag that comes again, only its value."""
+    short, before = [], None
+    for word in words:
+        flag, _, value = word.partition("=")
+        short.append(value if value and flag == before else word)
+        before = flag
+    return _join(short, "or")
 
 
 def _join(words: Iterable[str], last: str) -> str:
