@@ -231,13 +231,16 @@ class ParseTest(parameterized.TestCase):
         )
 
     def test_a_refused_flag_is_one_error_in_each_form(self):
-        forms = [[f"--{name}=1"] for name in tf_cnn_benchmarks.refused()]
-        forms += [[f"--{name}", "1"] for name in tf_cnn_benchmarks.SETTINGS]
-        forms += [[f"--{name}"] for name in tf_cnn_benchmarks.SWITCHES]
-        forms += [[f"--no{name}"] for name in tf_cnn_benchmarks.SWITCHES]
-        for arguments in forms:
-            with self.subTest(arguments):
-                (error,) = self.errors(*arguments, "--num_gpus=2")
+        settings, switches = tf_cnn_benchmarks.SETTINGS, tf_cnn_benchmarks.SWITCHES
+        for names, form in (
+            (tf_cnn_benchmarks.refused(), ["--{}=1"]),
+            (settings, ["--{}", "1"]),
+            (switches, ["--{}"]),
+            (switches, ["--no{}"]),
+        ):
+            found = self.errors(*(word.format(n) for n in names for word in form))
+            self.assertLen(found, len(names), found)
+            for error in found:
                 self.assertRegex(error, r"^--\w+: [^\n]{20,}$")
 
     def test_the_error_is_a_value_error_with_a_line_each(self):
