@@ -56,7 +56,11 @@ class TuneTest(runs.Runs):
         found = tune.candidates(2, kind="cpu")
         self.assertEqual(found[0], tune.DEFAULT)
         self.assertEqual(
-            found[1:], [tune.Choice("replicated", s) for s in usable("cpu")]
+            found[1:],
+            [
+                *(tune.Choice("replicated", spec) for spec in usable("cpu")),
+                tune.Choice("distributed_replicated"),
+            ],
         )
         on_gpus = {way.all_reduce_spec for way in tune.candidates(2, kind="gpu")}
         self.assertEqual(on_gpus, {None, *REDUCTIONS})
