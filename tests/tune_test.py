@@ -67,7 +67,8 @@ class TuneTest(runs.Runs):
         for way in found:
             mode = VARIABLE_UPDATES[way.variable_update]
             self.assertTrue(mode.exact and mode.joined and mode.together)
-        alone = [tune.DEFAULT, tune.Choice("replicated")]
+        names = ("parameter_server", "replicated", "distributed_replicated")
+        alone = [tune.Choice(name) for name in names]
         self.assertEqual(tune.candidates(1, kind="cpu"), alone)
 
     def test_the_fastest_is_taken_and_remembered(self):
