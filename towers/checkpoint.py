@@ -9,9 +9,11 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
+from towers import parts
 from towers.folders import OutputError, first_line
 
 v1 = tf.compat.v1
@@ -51,16 +53,17 @@ class Finite:
     """Whether variables hold numbers only, found where they lie.
 
     Args:
-      variables: name -> variable, of the current graph.
+      variables: by name, of the current graph.
     """
 
-    def __init__(self, variables: Mapping[str, tf.Variable]):
+    def __init__(self, variables: Mapping[str, tf.Variable | parts.Parts]):
         self._fine = {}
-        for name, variable in variables.items():
-            if variable.dtype.is_floating:
-                with tf.device(variable.device), tf.name_scope("finite"):
-                    fine = tf.math.is_finite(variable.read_value())
-                    self._fine[name] = tf.reduce_all(fine)
+        for whole in variables.values():
+            for variable in parts.each(whole):
+                if variable.dtype.is_floating:
+                    with tf.device(variable.device), tf.name_scope("finite"):
+                        fine = tf.math.is_finite(variable.read_value())
+                        self._fine[variable.op.name] = tf.reduce_all(fine)
 
     def broken(self, session: v1.Session) -> str | None:
         """The name of the first that does not, or None."""
@@ -83,7 +86,7 @@ class Checkpoints:
     def __init__(
         self,
         directory: str,
-        variables: Mapping[str, tf.Variable],
+        variables: Mapping[str, tf.Variable | parts.Parts],
         *,
         max_to_keep: int = 5,
         partial: bool = False,
@@ -186,9 +189,9 @@ class Checkpoints:
         check_same(path, shapes, partial=self._partial)
 
 
-def _groups(variables: Mapping[str, tf.Variable]) -> list[dict[str, tf.Variable]]:
+def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The variables that are loaded together: all, but of what is carried each kind."""
-    groups: dict[str, dict[str, tf.Variable]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for name, variable in variables.items():
         kind = name.split("/")[1] if _carried(name) else ""
         groups.setdefault(kind, {})[name] = variable

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers import weight_decay
+from towers import parts, weight_decay
 from towers.weight_decay import Decay, Place, Rate
 
 v1 = tf.compat.v1
@@ -181,7 +181,7 @@ class Update:
         ]
 
     def _decayed(self, gradient, variable):
-        name = variable.op.name
+        name = parts.whole_name(variable.op.name)
         if gradient is None or not self.weight_decay or not self.decayed(name):
             return gradient
         with tf.device(variable.device):
@@ -218,7 +218,8 @@ class Update:
         decayed = [
             v
             for v in variables
-            if self.decayed(v.op.name) and (self.place.vectors or v.shape.rank > 1)
+            if self.decayed(parts.whole_name(v.op.name))
+            and (self.place.vectors or v.shape.rank > 1)
         ]
         if not self.place.in_loss or not self.weight_decay or not decayed:
             return tf.constant(0.0)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from towers import reduction
 from towers.exchange import DEFAULT, Exchange
 from towers.optimizer import Update
+from towers.parts import Parts, Split
 from towers.placement import Placement
 from towers.tower import Gradient, Tower
 from towers.variables import Copy
@@ -35,7 +36,8 @@ class Mode:
       switch: the flag and its value that choose the mode in tf_cnn_benchmarks, beside
         `--variable_update`; None if that alone does.
       placement: devices.
-      variables: by name; of replicas, the first tower's.
+      variables: by name, each part by its own; of replicas, the first tower's.
+      wholes: the variables in parts, by name; of replicas, the first tower's.
     """
 
     description = ""
@@ -57,6 +59,7 @@ class Mode:
         self.exchange = exchange
         self.seed = seed
         self.variables: dict[str, tf.Variable] = {}
+        self.wholes: dict[str, Parts] = {}
 
     @property
     def all_reduce_spec(self) -> str | None:
@@ -72,6 +75,7 @@ class Mode:
         *,
         trainable: bool,
         stage: int = 0,
+        split: Split | None = None,
     ) -> None:
         """Makes a float32 variable unless there is one of this name.
 
@@ -81,6 +85,7 @@ class Mode:
           initializer: as `tf.compat.v1.get_variable` has it.
           trainable: whether it is trained.
           stage: of a tower, the first that reads it.
+          split: how it is cut into parts; None: it is whole.
         """
         raise NotImplementedError
 
@@ -160,12 +165,13 @@ class ParameterServer(Mode):
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
-        self._copy = Copy(placement.homes, seed)
+        self._copy = Copy(placement.homes, seed, shards=placement.shard_homes)
         self.variables = self._copy.variables
+        self.wholes = self._copy.wholes
 
-    def create(self, name, shape, initializer, *, trainable, stage=0):
+    def create(self, name, shape, initializer, **options):
         """Makes the one copy."""
-        self._copy.create(name, shape, initializer, trainable=trainable, stage=stage)
+        self._copy.create(name, shape, initializer, **options)
 
     def read(self, name, tower):
         """The one value: it is read once a step for all towers."""
@@ -209,16 +215,22 @@ class Replicated(Mode):
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._copies = [
-            Copy([[d] for d in stages], seed, prefix=f"replica_{k}/" if k else "")
+            Copy(
+                [[d] for d in stages],
+                seed,
+                prefix=f"replica_{k}/" if k else "",
+                shards=[[d] for d in stages],
+            )
             for k, stages in enumerate(placement.stages)
         ]
         self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
         self.variables = self._copies[0].variables
+        self.wholes = self._copies[0].wholes
 
-    def create(self, name, shape, initializer, *, trainable, stage=0):
+    def create(self, name, shape, initializer, *, trainable, **options):
         """Makes the variable, and its replicas if it is trained."""
         for copy in self._copies if trainable else self._copies[:1]:
-            copy.create(name, shape, initializer, trainable=trainable, stage=stage)
+            copy.create(name, shape, initializer, trainable=trainable, **options)
 
     def read(self, name, tower):
         """The value of the tower's own replica."""

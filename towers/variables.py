@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from towers import parts
 from towers.optimizer import Update
+from towers.parts import Parts, Split
+from towers.placement import host_of
 
 v1 = tf.compat.v1
 
@@ -18,14 +21,25 @@ class Copy:
         device that holds the fewest bytes when it is made.
       seed: of initial values.
       prefix: of the variables' names.
+      shards: for each part of a variable in parts, where that may go; by default each
+        goes to a device of its own among those of the first stage.
 
     Attributes:
-      variables: by the name the model gave them.
+      variables: by the name the model gave them, each part by its own.
+      wholes: those in parts, by the name the model gave them.
     """
 
-    def __init__(self, devices: Sequence[Sequence[str]], seed: int, prefix: str = ""):
+    def __init__(
+        self,
+        devices: Sequence[Sequence[str]],
+        seed: int,
+        prefix: str = "",
+        *,
+        shards: Sequence[Sequence[str]] = (),
+    ):
         self._devices = devices
-        self._load = {device: 0 for stage in devices for device in stage}
+        self._shards = shards
+        self._load = {place: 0 for places in (*devices, *shards) for place in places}
         self._seed = seed
         self._prefix = prefix
         self._graph = v1.get_default_graph()
@@ -33,6 +47,7 @@ class Copy:
         self._optimizer: v1.train.Optimizer | None = None
         self._rate: tf.Tensor | None = None
         self.variables: dict[str, tf.Variable] = {}
+        self.wholes: dict[str, Parts] = {}
 
     def create(
         self,
@@ -42,24 +57,52 @@ class Copy:
         *,
         trainable: bool,
         stage: int = 0,
+        split: Split | None = None,
     ) -> None:
-        """Makes a variable unless there is one of this name."""
-        if name in self.variables:
+        """Makes a variable, whole or in parts, unless there is one of this name."""
+        if name in self.variables or name in self.wholes:
             return
-        where = min(self._devices[stage], key=self._load.__getitem__)
-        self._load[where] += 4 * shape.num_elements()
+        first = seeded(initializer, name, self._seed)
         with (
             self._graph.as_default(),
-            tf.device(where),
             v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
         ):
-            self.variables[name] = v1.get_variable(
-                self._prefix + name,
-                shape,
-                tf.float32,
-                seeded(initializer, name, self._seed),
-                trainable=trainable,
-            )
+            if split is not None:
+                made = self._make_parts(name, shape, first, split, trainable=trainable)
+                self.variables |= made
+                return
+            with tf.device(self._least(self._devices[stage], shape)):
+                self.variables[name] = v1.get_variable(
+                    self._prefix + name, shape, tf.float32, first, trainable=trainable
+                )
+
+    def _make_parts(
+        self, name, shape, initializer, split: Split, **options
+    ) -> dict[str, tf.Variable]:
+        """Part's name -> part."""
+        places = self._shards
+        if not places:  # a device for each, those that hold the least
+            homes = sorted(self._devices[0], key=self._load.__getitem__)
+            places = [[home] for home in homes[: split.count]]
+        devices = [
+            self._least(own, part)
+            for own, part in zip(places, split.shapes(shape), strict=True)
+        ]
+        # The whole is there once, while it is cut: in a host's memory.
+        with tf.device(host_of(devices[0])):
+            initial = initializer
+            if callable(initializer):
+                initial = initializer(shape.as_list(), dtype=tf.float32)
+            initial = tf.convert_to_tensor(initial, tf.float32)
+        made = parts.make(self._prefix + name, initial, split, devices, **options)
+        self.wholes[name] = made
+        return {parts.name_of(name, k): part for k, part in enumerate(made)}
+
+    def _least(self, places: Sequence[str], shape: tf.TensorShape) -> str:
+        """The device that holds the fewest bytes, and now these too."""
+        where = min(places, key=self._load.__getitem__)
+        self._load[where] += 4 * shape.num_elements()
+        return where
 
     def read(self, name: str, after: Sequence[tf.Operation] = ()) -> tf.Tensor:
         """The variable's value before the step's update: one read for all readers.

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers import parts
+
 v1 = tf.compat.v1
 
 # A learning rate of this step, or what makes it: called once in `apply_gradients`.
@@ -62,7 +64,8 @@ class Decay(NamedTuple):
 
     def of(self, variable: tf.Variable) -> float:
         """The factor for a variable: 0 for one that is left out."""
-        return self.factor if self.touches(variable.op.name) else 0.0
+        name = parts.whole_name(variable.op.name)
+        return self.factor if self.touches(name) else 0.0
 
 
 class _Optimizer(v1.train.Optimizer):

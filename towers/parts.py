@@ -1,0 +1,129 @@
+"""Variables in parts: one tensor of the model that lies on several devices.
+
+Each part is a variable of its own, `<name>/part_<k>` as TensorFlow's partitioners name
+them, with a read, a gradient, a mean and optimizer slots of its own.  So nothing but
+this file knows that parts belong together:
+
+  * they begin as the pieces of what the whole would begin as;
+  * a checkpoint holds the whole, under its own name, and its slots likewise: it can be
+    loaded with any number of parts, or none;
+  * what is chosen by a variable's name, as weight decay is, goes by that of the whole.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+_PART = re.compile(r"/part_\d+(?=/|$)")
+
+
+class Split(NamedTuple):
+    """How a variable is cut: into `count` parts along an axis, the first ones longer
+    by one where it does not divide."""
+
+    count: int
+    axis: int = 0
+
+    def ranges(self, length: int) -> list[tuple[int, int]]:
+        """(begin, size) of each part of an axis of that length."""
+        size, rest = divmod(length, self.count)
+        sizes = [size + (k < rest) for k in range(self.count)]
+        return [(sum(sizes[:k]), sizes[k]) for k in range(self.count)]
+
+    def shapes(self, whole: Sequence[int]) -> list[tf.TensorShape]:
+        """Of each part."""
+        whole = list(whole)
+        return [
+            tf.TensorShape([*whole[: self.axis], size, *whole[self.axis + 1 :]])
+            for _, size in self.ranges(whole[self.axis])
+        ]
+
+
+class Parts(list):
+    """The parts of a whole in order, as `tf.compat.v1.train.Saver` takes them.
+
+    Attributes:
+      axis: along which the whole is cut.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable], axis: int):
+        super().__init__(variables)
+        self.axis = axis
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """Of the whole."""
+        whole = self[0].shape.as_list()
+        whole[self.axis] = sum(part.shape[self.axis] for part in self)
+        return tf.TensorShape(whole)
+
+
+def each(variable: Any) -> list[Any]:
+    """The parts of a whole; of any other variable, it alone."""
+    return variable if isinstance(variable, Parts) else [variable]
+
+
+def name_of(whole: str, part: int) -> str:
+    """`<whole>/part_<part>`."""
+    return f"{whole}/part_{part}"
+
+
+def is_part(name: str) -> bool:
+    """Whether a name is that of a part."""
+    return whole_name(name) != name
+
+
+def whole_name(name: str) -> str:
+    """The name of the whole of a part, or of its slot; any other name as it is."""
+    return _PART.sub("", name)
+
+
+def make(
+    name: str, initial: tf.Tensor, split: Split, devices: Sequence[str], **options: Any
+) -> Parts:
+    """Makes the parts of a variable.
+
+    Args:
+      name: of the whole.
+      initial: what the whole begins as, of static shape.
+      split: how it is cut.
+      devices: of each part.
+      **options: of `tf.compat.v1.get_variable`.
+    """
+    places = iter(devices)
+
+    def on_next_device(create, **arguments):
+        with tf.device(next(places)):
+            return create(**arguments)
+
+    cuts = [1] * initial.shape.rank
+    cuts[split.axis] = split.count
+    with tf.variable_creator_scope(on_next_device):
+        made = v1.get_variable(
+            name, initializer=initial, partitioner=lambda shape, dtype: cuts, **options
+        )
+    return Parts(list(made), split.axis)
+
+
+def joined(
+    variables: Mapping[str, tf.Variable], wholes: Mapping[str, Parts]
+) -> dict[str, tf.Variable | Parts]:
+    """Variables by their names in a checkpoint, with parts and their slots together.
+
+    Args:
+      variables: by name, the parts of one whole in order.
+      wholes: by name, what is in parts.
+    """
+    found: dict[str, tf.Variable | Parts] = {}
+    for name, variable in variables.items():
+        head, *rest = _PART.split(name, maxsplit=1)
+        if rest and head in wholes:
+            whole = found.setdefault(head + rest[0], Parts([], wholes[head].axis))
+            whole.append(variable)
+        else:
+            found[name] = variable
+    return found
