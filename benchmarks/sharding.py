@@ -1,0 +1,170 @@
+"""What a classifier of many classes takes when its classes are on K devices.
+
+    python -m benchmarks.sharding
+
+The model is the classifier alone: 256 features, 100,000 classes, trained with momentum
+on logical CPU devices.  For each K: the bytes of the fullest device, which are those of
+the variables and slots that lie on it and the most that a step had allocated there at a
+time; that over the one with K = 1; the CPU time of a step, of all devices together,
+over the one with K = 1, the fastest of a few steps of each taken in turns; and how many
+nodes the graph has.
+"""
+
+import argparse
+import collections
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from benchmarks import machine, table
+from models.model import Images, Model, Recipe, Schedule
+from towers import graph, loop, pipeline_report, placement, spans
+from towers.feed import Request
+from towers.optimizer import Piecewise, Update
+from towers.shards import Shards
+from towers.synthetic import SyntheticSource
+
+v1 = tf.compat.v1
+
+_SIDE = 16  # of an image, whose pixels are the features
+
+
+class Found(NamedTuple):
+    """What was measured of a number of shards."""
+
+    shards: int
+    held: int  # bytes of variables and slots, of the fullest device
+    peak: int  # those and what a step has allocated at a time, of the fullest device
+    seconds: float  # CPU time of a step
+    nodes: int  # of the graph
+
+
+def head(classes: int) -> Model:
+    """A classifier and nothing else."""
+
+    def logits(x, nn):
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return Model(
+        name="head",
+        blocks=(("logits", logits),),
+        inputs=Images(shape=(_SIDE, _SIDE, 1), num_classes=classes),
+        recipe=Recipe(batch_size=1, schedule=Schedule(rates=(0.01,))),
+    )
+
+
+class Subject:
+    """A train graph of one tower and its session.
+
+    Args:
+      shards: devices of the tower.
+      classes: of the classifier.
+      batch_size: examples of a step.
+    """
+
+    def __init__(self, shards: int, *, classes: int, batch_size: int):
+        self.shards = shards
+        self.seconds = float("inf")
+        where = placement.local(shards, kind="cpu", num_shards=shards)
+        request = Request(shape=(_SIDE, _SIDE, 1), num_classes=classes)
+        self.train = graph.build(
+            head(classes),
+            SyntheticSource(request),
+            Update("momentum", Piecewise((0.01,))),
+            placement=where,
+            options=graph.Options(
+                batch_size=batch_size, shards=Shards(shards) if shards > 1 else None
+            ),
+        )
+        config = placement.session_config(where)
+        self.session = v1.Session(graph=self.train.graph, config=config)
+        loop.start(self.train, self.session, lambda session: None)
+        self._step = self.session.make_callable(self.train.train_op)
+
+    def step(self) -> None:
+        """Takes a step; remembers the least CPU time of any."""
+        begun = time.process_time()
+        self._step()
+        self.seconds = min(self.seconds, time.process_time() - begun)
+
+    def found(self) -> Found:
+        """Traces one more step, and says what was measured."""
+        held: dict[str, int] = collections.Counter()
+        for variable in self.train.graph.get_collection("variables"):
+            size = variable.shape.num_elements() * variable.dtype.size
+            held[variable.device] += size
+        metadata = v1.RunMetadata()
+        self.session.run(
+            self.train.train_op, options=spans.traced(), run_metadata=metadata
+        )
+        peaks = pipeline_report.peak_bytes(metadata)
+        both = [
+            size + sum(n for name, n in peaks.items() if name.endswith(device))
+            for device, size in held.items()
+        ]
+        nodes = len(self.train.graph.get_operations())
+        self.session.close()
+        return Found(self.shards, max(held.values()), max(both), self.seconds, nodes)
+
+
+def measure(
+    shards: Sequence[int], *, classes: int, batch_size: int, steps: int
+) -> list[Found]:
+    """Measures all, step by step in turns."""
+    subjects = [Subject(k, classes=classes, batch_size=batch_size) for k in shards]
+    for _ in range(steps):
+        for subject in subjects:
+            subject.step()
+    return [subject.found() for subject in subjects]
+
+
+def report(found: Sequence[Found]) -> list[str]:
+    """A table; ratios to the first."""
+    rows = [
+        [
+            str(one.shards),
+            f"{one.held / 1e6:.1f}",
+            f"{one.peak / 1e6:.1f}",
+            f"{one.peak / found[0].peak:.3f}",
+            f"{one.seconds / found[0].seconds:.2f}",
+            str(one.nodes),
+        ]
+        for one in found
+    ]
+    heads = ["K", "MB held", "MB at peak", "peak ratio", "CPU time ratio", "nodes"]
+    return table.lines(heads, rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sharding",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--classes", type=int, default=100_000)
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    options = parser.parse_args(argv)
+    print(json.dumps(machine.facts()))
+    found = measure(
+        options.shards,
+        classes=options.classes,
+        batch_size=options.batch_size,
+        steps=options.steps,
+    )
+    print("\n".join(report(found)))
+    if options.json:
+        numbers = {"found": [one._asdict() for one in found]}
+        machine.write_json(options.json, numbers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
