@@ -236,18 +236,32 @@ def _verified_exchange(given: _Given) -> Iterator[str]:
 
 
 def _stages(given: _Given) -> Iterator[str]:
-    """Devices make whole towers; what is about stages needs stages."""
-    stages = given.get("num_stages", 1)
+    """Devices make whole towers, of stages or of shards."""
     gpus = given.get("num_gpus", sections.Devices.num_gpus)
-    if gpus % stages:
-        below, above = gpus // stages * stages, -(-gpus // stages) * stages
-        fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0]
+    for name in ("num_stages", *_shards(given)):
+        each = given.get(name, 1)
+        if gpus % each:
+            below, above = gpus // each * each, -(-gpus // each) * each
+            fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0]
+            yield (
+                f"{field.spell('num_gpus', gpus)}: is not a multiple of "
+                f"--{name}={each}; write --num_gpus={below or above}"
+                + (f" or {above}" if below else "")
+                + f", or --{name}={' or '.join(fits)}"
+            )
+    one, other = given.get("shard_classifier", 1), given.get("shard_embeddings", 1)
+    if 1 != one != other != 1:
         yield (
-            f"{field.spell('num_gpus', gpus)}: is not a multiple of "
-            f"--num_stages={stages}; write --num_gpus={below or above}"
-            + (f" or {above}" if below else "")
-            + f", or --num_stages={' or '.join(fits)}"
+            f"--shard_classifier={one}: is not --shard_embeddings={other}, and both "
+            f"are devices of a tower; write the same number twice"
         )
+
+
+def _shards(given: _Given) -> list[str]:
+    """The flags that say how many devices a tower's shards are on."""
+    if "local_cluster" in given or "job_name" in given:
+        return ["shard_classifier"]
+    return ["shard_classifier", "shard_embeddings"]
 
 
 def _evaluation(given: _Given) -> Iterator[str]:

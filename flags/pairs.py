@@ -136,6 +136,12 @@ _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers are not called step by step"
 _NOT_TIMED = ", whose modes are not timed; name one"
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
+_SHARDS = ("shard_classifier", "shard_embeddings")
+_ONE_DEVICE = ", which goes on one device of a tower"
+_OTHER_DEVICES = ", which gives a tower's devices something else to do"
+_WHOLE_NORM = ", which needs the norm of a whole variable"
+_NOT_ALL = ", not all of whose modes take parts; name one"
+_ONE_VERSION = "; parts have no second version"
 _OWN_FUNCTIONS = ", whose passes are functions of their own"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
@@ -181,6 +187,15 @@ ROWS = (
     needs("pipeline_report", *_STAGES),
     *(never("xla", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     *(never("xla_compile", flag, _OWN_FUNCTIONS) for flag in _STAGES),
+    # Shards.
+    *(never(flag, stages, _OTHER_DEVICES) for flag in _SHARDS for stages in _STAGES),
+    *(never(flag, "xla", _ONE_DEVICE) for flag in _SHARDS),
+    *(never(flag, "xla_compile", _ONE_DEVICE) for flag in _SHARDS),
+    *(never(flag, "accumulate_steps", _ONE_DEVICE) for flag in _SHARDS),
+    *(never(flag, "optimizer=lars", _WHOLE_NORM) for flag in _SHARDS),
+    *(never(flag, "optimizer=lamb", _WHOLE_NORM) for flag in _SHARDS),
+    *(never(f, mode, _ONE_VERSION) for f in _SHARDS for mode in (*_LATE, _SHADOWED)),
+    *(never(flag, "variable_update=auto", _NOT_ALL) for flag in _SHARDS),
     # Clusters.
     needs("allow_open_ports", "local_cluster"),
     needs("max_restarts", "local_cluster"),

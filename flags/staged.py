@@ -31,6 +31,18 @@ class Stages:
         "what the backward pass computes again instead of keeping its activations",
     )
 
+    shard_classifier: int = field(
+        1,
+        "devices of each tower that share the classes of the dense layer which the "
+        "model ends with",
+        must=AT_LEAST_1,
+    )
+    shard_embeddings: int = field(
+        1,
+        "devices of each tower, or ps tasks of a cluster, that share the rows of each "
+        "table that the model looks up",
+        must=AT_LEAST_1,
+    )
     pipeline_report: str | None = field(
         None,
         "folder for a report of one step of the stages: bubble, busy times and memory, "

@@ -1,40 +1,37 @@
 """Losses and metrics of models that say how likely each next token is.
 
-Outputs are logits, [batch, length, classes], and labels are the tokens that follow,
+Outputs are logits, [batch, length, classes], in one tensor or in pieces as
+`models.logits` has it, and labels are the tokens that follow,
 int32 [batch, length].  A value belongs to an example, which is a window; all windows
 have the same length, so a mean over examples is one over tokens too.
 """
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-
-def token_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Of each token, in float32 whatever the compute dtype: float32 [batch, length]."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels, logits=tf.cast(outputs, tf.float32)
-    )
+from models.logits import cross_entropy
 
 
-def mean_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def mean_cross_entropy(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
     """The mean over a window's tokens, float32 [batch]."""
-    return tf.reduce_mean(token_cross_entropy(outputs, labels), axis=1)
+    return tf.reduce_mean(cross_entropy(outputs, labels), axis=1)
 
 
-def summed_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def summed_cross_entropy(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
     """The sum over a window's tokens, float32 [batch]."""
-    return tf.reduce_sum(token_cross_entropy(outputs, labels), axis=1)
+    return tf.reduce_sum(cross_entropy(outputs, labels), axis=1)
 
 
-def bits_per_character(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+def bits_per_character(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """For text whose tokens are bytes: `bits_per_character`, float32 [batch]."""
     return {"bits_per_character": mean_cross_entropy(outputs, labels) / math.log(2)}
 
 
-def bits_per_token(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+def bits_per_token(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """For text in words, or parts of them: `bits_per_token`, float32 [batch]."""
     return {"bits_per_token": mean_cross_entropy(outputs, labels) / math.log(2)}
 

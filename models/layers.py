@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from models.logits import Product
+
 v1 = tf.compat.v1
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
@@ -78,6 +80,9 @@ class Layers:
       statistics: what the moving averages are to follow, filled by `batch_norm`.
       joined: number of batches, and tensor -> its mean over them, where `batch_norm` is
         to take several towers' batches as one; None where not.
+      products: every layer that might be the last, a classifier.
+      tables: every table that `embedding` looked up rows of.
+      lookup: (ids, table) -> rows, of a table that is in parts, or None of another.
 
     Args:
       seed: of dropout.
@@ -102,6 +107,9 @@ class Layers:
         self._seed = seed
         self._first_example = first_example
         self.joined: tuple[int, Callable[[tf.Tensor], tf.Tensor]] | None = None
+        self.products: list[Product] = []
+        self.tables: list[tf.Tensor] = []
+        self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None
 
     @property
     def channel_axis(self) -> int:
@@ -151,8 +159,9 @@ class Layers:
             # tf.nn.conv2d also takes a list of paddings, but on CPUs that is ten times
             # slower in bfloat16 (TensorFlow 2.21: no oneDNN kernel).
             x, padding = self._pad(x, size), "VALID"
+        activation = options.pop("activation", None)
         with v1.variable_scope(None, default_name="conv"):
-            return self._affine(
+            y, *_ = self._affine(
                 lambda kernel: tf.nn.conv2d(
                     x, kernel, strides, padding, self.data_format
                 ),
@@ -160,6 +169,7 @@ class Layers:
                 initializer=initializer or _he_initializer(),
                 **options,
             )
+            return activation(y) if activation else y
 
     def dense(
         self,
@@ -190,15 +200,18 @@ class Layers:
         # One product of matrices: a batched one would make a gradient per example.
         rows = x if len(outer) == 1 else tf.reshape(x, [math.prod(outer), features])
         with v1.variable_scope(None, default_name="dense"):
-            y = self._affine(
+            y, *weights = self._affine(
                 lambda kernel: tf.matmul(rows, kernel),
                 [features, units],
                 initializer=initializer or _he_initializer(gain),
                 use_bias=use_bias,
                 bias_initializer=bias_initializer,
-                activation=activation,
             )
-        return y if len(outer) == 1 else tf.reshape(y, [*outer, units])
+            y = activation(y) if activation else y
+        y = y if len(outer) == 1 else tf.reshape(y, [*outer, units])
+        if not activation:
+            self.products.append(Product(y, rows, *weights))
+        return y
 
     def embedding(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
         """Rows of a table; their gradient is sparse, of the rows that were taken.
@@ -210,7 +223,9 @@ class Layers:
         Returns:
           [..., units].
         """
-        return tf.gather(table, ids)
+        self.tables.append(table)
+        rows = self.lookup(ids, table) if self.lookup else None
+        return tf.gather(table, ids) if rows is None else rows
 
     def batch_norm(
         self,
@@ -352,15 +367,16 @@ class Layers:
         initializer,
         use_bias: bool = True,
         bias_initializer=None,
-        activation: Activation = None,
-    ) -> tf.Tensor:
-        """activation(product(kernel) + bias), with the variables in this scope."""
-        x = product(self.variable("kernel", shape, initializer))
-        if use_bias:
-            bias_initializer = bias_initializer or v1.zeros_initializer()
-            bias = self.variable("bias", shape[-1:], bias_initializer)
-            x = tf.nn.bias_add(x, bias, self.data_format if len(shape) == 4 else None)
-        return activation(x) if activation else x
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """product(kernel) + bias, and the two: variables in this scope."""
+        kernel = self.variable("kernel", shape, initializer)
+        x = product(kernel)
+        if not use_bias:
+            return x, kernel, None
+        bias_initializer = bias_initializer or v1.zeros_initializer()
+        bias = self.variable("bias", shape[-1:], bias_initializer)
+        data_format = self.data_format if len(shape) == 4 else None
+        return tf.nn.bias_add(x, bias, data_format), kernel, bias
 
     def _pad(self, x: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         spatial = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in size]

@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from models.examples import Images, Pairs, Tokens
 from models.layers import Layers
+from models.logits import cross_entropy, in_top_k
 
 # A block maps x to x: a tensor [batch, ...] or a tuple of such tensors, float unless it
 # is the first that reads tokens.  Its second argument is the `Layers` of the tower that
@@ -60,38 +61,31 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
     return x
 
 
-def softmax_cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def softmax_cross_entropy(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
     """Per-example cross entropy, in float32 whatever the compute dtype.
 
     Args:
-      outputs: logits, float [batch, classes].
+      outputs: logits, float [batch, classes], or in pieces as `models.logits` has it.
       labels: int [batch], each in [0, classes).
 
     Returns:
       float32 [batch].
     """
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels, logits=tf.cast(outputs, tf.float32)
-    )
+    return cross_entropy(outputs, labels)
 
 
-def top_k_accuracy(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+def top_k_accuracy(outputs: Any, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """Whether the label is the best, or among the five best, of each example.
 
     Args:
-      outputs: logits, float [batch, classes].
+      outputs: logits, float [batch, classes], or in pieces as `models.logits` has it.
       labels: int [batch].
 
     Returns:
       `top_1_accuracy` and `top_5_accuracy`, float32 [batch] of zeros and ones.
     """
-    logits = tf.cast(outputs, tf.float32)
-    classes = logits.shape[-1]
     return {
-        f"top_{k}_accuracy": tf.cast(
-            tf.math.in_top_k(predictions=logits, targets=labels, k=min(k, classes)),
-            tf.float32,
-        )
+        f"top_{k}_accuracy": tf.cast(in_top_k(outputs, labels, k), tf.float32)
         for k in (1, 5)
     }
 

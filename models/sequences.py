@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.layers import Layers
+from models.logits import Product
 
 v1 = tf.compat.v1
 
@@ -45,6 +46,23 @@ class SequenceLayers(Layers):
         )
         with v1.variable_scope(scope, auxiliary_name_scope=False):
             return self.variable(name, shape, initializer)
+
+    def unembed(self, x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+        """Each row's product with x: a classifier whose weights are an embedding's.
+
+        Args:
+          x: [batch, ..., units].
+          table: [rows, units].
+
+        Returns:
+          [batch, ..., rows].
+        """
+        *outer, units = x.shape
+        flat = tf.reshape(x, [math.prod(outer), units])
+        y = tf.matmul(flat, table, transpose_b=True)
+        y = tf.reshape(y, [*outer, table.shape[0]])
+        self.products.append(Product(y, flat, table, transposed=True))
+        return y
 
     def layer_norm(self, x: tf.Tensor, epsilon: float = 1e-5) -> tf.Tensor:
         """Normalises each token by its own mean and variance (Ba et al. 2016).

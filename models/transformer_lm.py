@@ -98,11 +98,8 @@ def layer(x, nn, *, size: Size):
 
 def logits(x, nn):
     """One number per token that may follow, by the table of the embedding."""
-    batch, length, units = x.shape
-    table = nn.shared(_TABLE, [nn.num_classes, units], _normal(0.02))
-    rows = tf.reshape(nn.layer_norm(x), [batch * length, units])
-    scores = tf.matmul(rows, table, transpose_b=True)
-    return tf.reshape(scores, [batch, length, nn.num_classes])
+    table = nn.shared(_TABLE, [nn.num_classes, x.shape[-1]], _normal(0.02))
+    return nn.unembed(nn.layer_norm(x), table)
 
 
 def decayed(name: str) -> bool:

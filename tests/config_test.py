@@ -266,6 +266,18 @@ class CheckTest(parameterized.TestCase):
             "--num_stages=1",
         ),
         (
+            "devices that make no towers of shards",
+            {"num_gpus": 3, "shard_classifier": 2},
+            "--num_gpus=3: is not a multiple of --shard_classifier=2; write "
+            "--num_gpus=2 or 4, or --shard_classifier=1 or 3",
+        ),
+        (
+            "towers of two sizes",
+            {"num_gpus": 4, "shard_classifier": 2, "shard_embeddings": 4},
+            "--shard_classifier=2: is not --shard_embeddings=4, and both are devices "
+            "of a tower; write the same number twice",
+        ),
+        (
             "a cut of one stage",
             {"partition": "flops"},
             "--partition=flops: needs --num_stages",

@@ -59,6 +59,22 @@ class DescribeTest(parameterized.TestCase):
         self.assertEqual(rows["Reduction"], "mean over the examples of 2 towers")
         self.assertLen(facts["devices"], 4)
 
+    def test_shards_say_what_lies_where(self):
+        rows, _ = _described(
+            model="transformer_lm", num_gpus=2, shard_classifier=2, shard_embeddings=2
+        )
+        self.assertEqual(
+            rows["Shards"],
+            "embedding/tokens: 128, 128 rows on /device:CPU:0, /device:CPU:1",
+        )
+        rows, _ = _described(model="mlp", num_gpus=2, shard_classifier=2)
+        self.assertEqual(
+            rows["Shards"],
+            "logits/dense/kernel: 5, 5 columns on /device:CPU:0, /device:CPU:1\n"
+            "logits/dense/bias: 5, 5 columns on /device:CPU:0, /device:CPU:1",
+        )
+        self.assertEqual(rows["Devices"], "[['/device:CPU:0', '/device:CPU:1']]")
+
     def test_epochs_are_those_asked_for(self):
         rows, _ = _described(model="mlp", num_epochs=2.5, num_gpus=2)
         self.assertEqual(rows["Num epochs"], "2.50")

@@ -116,6 +116,28 @@ class PlacementTest(parameterized.TestCase):
         found = placement.local(4, num_stages=2)
         self.assertIn("2 towers of 2 stages run on 4 logical", found.notice)
 
+    def test_shards_are_on_the_devices_of_a_tower(self):
+        found = placement.local(4, kind="cpu", num_shards=2)
+        names = [f"/device:CPU:{i}" for i in range(4)]
+        self.assertEqual(
+            found.shard_homes, [(names[0], names[2]), (names[1], names[3])]
+        )
+        self.assertEqual(placement.local(4, kind="cpu").shard_homes, [])
+
+    def test_where_a_node_of_a_template_goes(self):
+        tower, owners = (
+            ["/device:GPU:2", "/device:GPU:3"],
+            ["/job:ps/task:1/device:CPU:0"],
+        )
+        for own, wanted in (
+            ("", tower[0]),
+            (placement.shard(1), tower[1]),
+            (placement.shard(1) + placement.device("CPU", 0), "/device:CPU:0"),
+            (placement.owner(0), owners[0]),
+            ("/device:CPU:0", "/device:CPU:0"),
+        ):
+            self.assertEqual(placement.of_node(own, tower, owners), wanted)
+
     def test_placement_is_hard(self):
         config = placement.session_config(placement.local(1, kind="cpu"))
         self.assertFalse(config.allow_soft_placement)

@@ -7,6 +7,7 @@ from models.model import Images, Model, Recipe, Schedule
 from towers import checkpoint, graph, inputs, loop, placement
 from towers.exchange import Exchange
 from towers.optimizer import Piecewise, Update
+from towers.parts import Parts
 
 v1 = tf.compat.v1
 
@@ -82,8 +83,8 @@ class Trainer:
         **options,
     ):
         exchange = Exchange(**options.pop("exchange", {}))
-        how = options.get("pipeline")
-        stages = how.stages if how else 1
+        how, shards = options.get("pipeline"), options.get("shards")
+        stages = how.stages if how else max(shards or (1,))
         where = placement.local(towers * stages, kind="cpu", num_stages=stages)
         self.placement = where
         self.train = graph.build(
@@ -121,7 +122,7 @@ class Trainer:
 
     def values(self) -> dict[str, np.ndarray]:
         """The saved variables by name."""
-        return self.session.run(self.train.saved)
+        return whole(self.train.saved, self.session.run(self.train.saved))
 
     def save(self, directory: str) -> None:
         """Writes a checkpoint."""
@@ -142,6 +143,16 @@ def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer
     ).start()
     made.steps(steps)
     return made
+
+
+def whole(variables: dict, values: dict) -> dict[str, np.ndarray]:
+    """The values of variables, those of parts joined."""
+    return {
+        name: np.concatenate(value, variables[name].axis)
+        if isinstance(variables[name], Parts)
+        else value
+        for name, value in values.items()
+    }
 
 
 def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

@@ -57,6 +57,10 @@ class WatchTest(runs.Runs):
             self.assertEqual(runs.accuracies(lines), [self.at_end])
         self.assertEqual(sorted(os.listdir(self.directory)), before)
 
+    def test_any_number_of_shards(self):
+        lines = self._evaluate(num_gpus=6, shard_classifier=3)
+        self.assertEqual(runs.accuracies(lines), [self.at_end])
+
     def test_averages_are_read(self):
         with_averages = runs.accuracies(self._evaluate())
         without = runs.accuracies(self._evaluate(ema_decay=0.0))

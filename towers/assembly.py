@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import accumulation, costs, pipeline, precision, stamping, wire
+from towers import accumulation, costs, parts, pipeline, precision, stamping, wire
 from towers import tower as tower_lib
 from towers.feed import Batch
 from towers.tower import Site, Task, Template, Tower
@@ -35,17 +35,24 @@ def stamp_towers(
       scope: prefix of the towers' names.
     """
     trace, copy = _WAYS[task.pipeline is not None]
-    specs = [_piece(part, rounds) for part in (batches[0].features, batches[0].labels)]
+    batch = batches[0]
+    specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
     task = costs.with_cut(task, *specs, variables.placement)
     template = trace(task, *specs, create=variables.create)
     cast, arrive = precision.Casts(), wire.Arrivals()
+
+    def read(name: str, dtype: tf.DType, index: int, host: str) -> tf.Tensor:
+        value = cast(variables.read(name, index), dtype)
+        # What reads a part does so where it lies.
+        return value if parts.is_part(name) else arrive(value, host)
+
     sites = [
         Site(
             scope=f"{scope}_{index}",
             devices=devices,
             inputs={**batch._asdict(), **beside[index]},
             reads={
-                name: arrive(cast(variables.read(name, index), dtype), host)
+                name: read(name, dtype, index, host)
                 for name, dtype in template.reads.items()
             },
         )

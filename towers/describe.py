@@ -53,6 +53,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
             )
         )
     rows += _pipeline(parts.options.pipeline, built.template)
+    rows += _shards(built.mode.wholes)
     if built.template.statistics:
         rows.append(("Batch norm", _batch_norm(parts.options)))
     if scaling := parts.options.loss_scaling:
@@ -86,6 +87,17 @@ def _pipeline(how, template) -> list[tuple[str, str]]:
         ("Micro-batches", f"{how.micro_batches} per tower, {how.schedule}: {order}"),
         ("Recompute", RECOMPUTE[how.recompute]),
     ]
+
+
+def _shards(wholes) -> list[tuple[str, str]]:
+    """Which variables are in parts, and where these are."""
+    lines = []
+    for name, whole in wholes.items():
+        sizes = ", ".join(str(part.shape[whole.axis]) for part in whole)
+        where = ", ".join(part.device for part in whole)
+        of = "rows" if whole.axis == 0 < len(whole.shape) - 1 else "columns"
+        lines.append(f"{name}: {sizes} {of} on {where}")
+    return [("Shards", "\n".join(lines))] if lines else []
 
 
 def _range(names) -> str:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import reduction
+from towers import parts, reduction
 from towers.assembly import stamp_towers
 from towers.exchange import Exchange
 from towers.feed import Batch, Feed
 from towers.loss_scale import LossScale, LossScaling
 from towers.optimizer import Update
 from towers.placement import Placement
+from towers.shards import Shards
 from towers.stages import Pipeline
 from towers.stamping import join_shares
 from towers.tower import Task, Template, Tower
@@ -46,6 +47,7 @@ class Options:
       batch_norm: `tower`, each normalises by its own batch; or `sync`, by all towers'.
       loss_scaling: what the loss is multiplied by before it is differentiated; None
         for nothing.
+      shards: what of the model is spread over each tower's devices; None: nothing is.
     """
 
     batch_size: int
@@ -60,6 +62,7 @@ class Options:
     accumulate_steps: int = 1
     batch_norm: str = "tower"
     loss_scaling: LossScaling | None = None
+    shards: Shards | None = None
 
     @property
     def tower_batch(self) -> int:
@@ -96,7 +99,7 @@ class TrainGraph(NamedTuple):
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed
     averages: dict[str, tf.Variable]  # variable -> its moving average, or {}
-    saved: dict[str, tf.Variable]  # checkpoint name -> variable
+    saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
     initializer: tf.Operation  # of every variable
     loss_scale: LossScale | None
     skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
@@ -172,7 +175,7 @@ def build(
             averages=makes.averages,
             loss_scale=scale,
             skipped=scale and scale.skipped,
-            saved=mode.saved(v1.global_variables()),
+            saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
             initializer=v1.global_variables_initializer(),
             feed=feed,
             sync=mode.sync(),
@@ -208,6 +211,7 @@ def _task(model, source, mode, options: Options) -> Task:
         pipeline=options.pipeline,
         joined=len(mode.placement.towers) if options.batch_norm == "sync" else 0,
         loss_scaled=options.loss_scaling is not None,
+        shards=options.shards,
     )
 
 

@@ -60,6 +60,16 @@ class Placement:
         ]
 
     @property
+    def shard_homes(self) -> list[tuple[str, ...]]:
+        """For each shard the devices that may hold its parts: its own, in any tower.
+
+        None where towers have one device each.
+        """
+        if len(self.devices) == len(self.towers):
+            return []
+        return [tuple(devices) for devices in zip(*self.stages)]
+
+    @property
     def groups(self) -> list[tuple[str, list[str]]]:
         """(host, its towers' devices), in tower order: one input pipeline each."""
         groups: list[tuple[str, list[str]]] = []
@@ -85,6 +95,38 @@ def task_of(name: str) -> str:
     return name.partition("/device:")[0]
 
 
+def host_of(name: str) -> str:
+    """The CPU device beside a device."""
+    return f"{task_of(name)}{device('CPU', 0)}"
+
+
+def shard(index: int) -> str:
+    """In a tower's template: one of the tower's devices."""
+    return f"/job:shard/task:{index}"
+
+
+def owner(index: int) -> str:
+    """In a tower's template: the device of one of the variables that it reads."""
+    return f"/job:owner/task:{index}"
+
+
+def of_node(own: str, devices: Sequence[str], owners: Sequence[str]) -> str:
+    """The device of a template's node in a tower.
+
+    Args:
+      own: what the node says: nothing, a `shard` or an `owner`, and on what kind of
+        device there.
+      devices: of the tower.
+      owners: devices of the variables that it reads.
+    """
+    if not own:
+        return devices[0]
+    said = tf.DeviceSpec.from_string(own)
+    where = {"shard": devices, "owner": owners}.get(said.job, devices[:1])
+    spec = tf.DeviceSpec.from_string(where[said.task or 0])
+    return spec.make_merged_spec(said.replace(job=None, task=None)).to_string()
+
+
 def local(
     num_gpus: int,
     *,
@@ -92,6 +134,7 @@ def local(
     parameters: str = "cpu",
     gpu_indices: Sequence[int] = (),
     num_stages: int = 1,
+    num_shards: int = 1,
 ) -> Placement:
     """Towers on this machine's GPUs, or on as many logical CPU devices.
 
@@ -101,7 +144,8 @@ def local(
       parameters: `cpu` keeps variables on the host, `gpu` spreads them over the
         towers' GPUs.
       gpu_indices: which GPUs, in tower order; the first `num_gpus` when empty.
-      num_stages: devices of each tower.
+      num_stages: devices of each tower, a piece of the model on each.
+      num_shards: devices of each tower, a part of some layers on each.
 
     Raises:
       ValueError: there are not enough GPUs; the sentence says what to write.
@@ -109,8 +153,10 @@ def local(
     visible = len(tf.config.list_physical_devices("GPU")) if kind != "cpu" else 0
     if kind == "cpu" or (kind == "auto" and not visible):
         where = _logical_cpus(num_gpus, parameters)
-        notice = _notice(num_gpus, num_stages) if kind == "auto" else ""
-        return in_stages(dataclasses.replace(where, notice=notice), num_stages)
+        if kind == "auto":
+            notice = _notice(num_gpus, num_stages, num_shards)
+            where = dataclasses.replace(where, notice=notice)
+        return in_stages(where, max(num_stages, num_shards))
     indices = tuple(gpu_indices) or tuple(range(num_gpus))
     if max(indices) >= visible:
         asked = f"GPU {max(indices)}" if gpu_indices else f"{num_gpus} GPUs"
@@ -126,7 +172,7 @@ def local(
         hosts=(device("CPU", 0),) * num_gpus,
         parameters=towers if parameters == "gpu" else (device("CPU", 0),),
     )
-    return in_stages(where, num_stages)
+    return in_stages(where, max(num_stages, num_shards))
 
 
 def on_cluster(
@@ -178,10 +224,11 @@ def in_stages(where: Placement, num_stages: int) -> Placement:
     )
 
 
-def _notice(num_devices: int, num_stages: int) -> str:
-    num_towers = num_devices // num_stages
+def _notice(num_devices: int, num_stages: int, num_shards: int = 1) -> str:
+    num_towers = num_devices // max(num_stages, num_shards)
     devices = "device" if num_devices == 1 else "devices"
     staged = f" of {num_stages} stages" if num_stages > 1 else ""
+    staged = f" of {num_shards} shards" if num_shards > 1 else staged
     runs = f"1 tower{staged} runs"
     if num_towers > 1:
         runs = f"{num_towers} towers{staged} run"

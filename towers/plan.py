@@ -16,6 +16,7 @@ from towers.learning import update_of
 from towers.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.optimizer import Update
 from towers.precision import COMPUTE_DTYPES
+from towers.shards import Shards
 from towers.variable_update import VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
@@ -143,6 +144,7 @@ def make(
             accumulate_steps=config.variables.accumulate_steps,
             batch_norm=config.variables.batch_norm,
             loss_scaling=_loss_scaling(config.model) if dtype == tf.float16 else None,
+            shards=_shards(config.stages),
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
         num_warmup=warmup * steps_per_batch,
@@ -165,9 +167,16 @@ def _loss_scaling(flags) -> LossScaling:
     )
 
 
+def _shards(flags) -> Shards | None:
+    found = Shards(flags.shard_classifier, flags.shard_embeddings)
+    return found if found != Shards() else None
+
+
 def _placement(config, cluster) -> placement.Placement:
-    devices, stages = config.devices, config.stages.num_stages
+    devices, flags = config.devices, config.stages
+    shards = max(flags.shard_classifier, flags.shard_embeddings)
     if cluster is not None:
+        _check_tasks(flags.shard_embeddings, cluster)
         return placement.on_cluster(
             cluster,
             devices.num_gpus,
@@ -180,7 +189,8 @@ def _placement(config, cluster) -> placement.Placement:
         parameters=config.variables.local_parameter_device,
         gpu_indices=devices.gpu_indices,
         # What is not a multiple is an error of its own.
-        num_stages=1 if devices.num_gpus % stages else stages,
+        num_stages=1 if devices.num_gpus % flags.num_stages else flags.num_stages,
+        num_shards=1 if devices.num_gpus % shards else shards,
     )
     if devices.xla and where.kind == "cpu" and len(where.devices) > 1:
         raise ValueError(
@@ -188,6 +198,17 @@ def _placement(config, cluster) -> placement.Placement:
             "write --xla_compile, which compiles each tower on its own"
         )
     return where
+
+
+def _check_tasks(shards: int, cluster) -> None:
+    """On a cluster, parts of tables are on ps tasks, each on one of its own."""
+    count = len(cluster.jobs.get("ps", ()))
+    if shards > max(count, 1):
+        raise ValueError(
+            f"--shard_embeddings={shards}: the cluster has {count} ps tasks to spread "
+            "rows over; "
+            + (f"write {count} or fewer" if count > 1 else "give it as many")
+        )
 
 
 def _check_works_on_cluster(config) -> None:
@@ -201,6 +222,7 @@ def _check_works_on_cluster(config) -> None:
         (config.stages, "num_stages", 1),
         (config.stages, "num_micro_batches", 1),
         (config.stages, "recompute", "none"),
+        (config.stages, "shard_classifier", 1),
     ):
         if (value := getattr(section, name)) != default:
             raise ValueError(

@@ -333,6 +333,7 @@ def eval_task(parts: Plan) -> Task:
         seed=parts.options.seed,
         compiled=parts.options.xla_compile,
         pipeline=pipeline and pipeline.for_batch(parts.eval_batch_size),
+        shards=parts.options.shards,
     )
 
 

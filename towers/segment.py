@@ -28,13 +28,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers import addition, flops
-from towers.tower import (
-    StatisticRule,
-    Task,
-    Variables,
-    check_repeatable,
-    shares_of,
-)
+from towers.asked import Variables
+from towers.tower import StatisticRule, Task, check_repeatable, shares_of
 
 v1 = tf.compat.v1
 
@@ -127,7 +122,7 @@ def trace(
                 blocks,
                 batch=batch,
                 before=opened[-1] if opened else None,
-                variables=Variables(_for_segment(create, number)),
+                variables=Variables(_for_segment(create, number), {}),
             )
         )
     opened[-1].end(task)

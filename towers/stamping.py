@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from towers import fusion
+from towers import fusion, placement
 from towers.tower import Gradient, Site, Template, Tower
 
 v1 = tf.compat.v1
@@ -84,6 +84,7 @@ def _copy_nodes(
     What the towers exchange has its name under the scope of the first.
     """
     used: set[str] = set()
+    owners = [site.reads[n].device if n in site.reads else "" for n in template.owners]
     exchanges = {name for name, _ in template.exchanges}
 
     def renamed(name: str) -> str:
@@ -98,7 +99,7 @@ def _copy_nodes(
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.name = f"{site.scope}/{node.name}"
-            copy.device = _merge(site.device, node.device)
+            copy.device = placement.of_node(node.device, site.devices, owners)
             # Colocation would name nodes of the template; the devices say the same.
             copy.attr.pop("_class", None)
             del copy.input[:]
@@ -133,14 +134,6 @@ def _add_exchanges(
             if node.name in {name for name, _ in template.exchanges}:
                 node.name = f"{scope}/{node.name}"
             graph_def.node.append(node)
-
-
-def _merge(device: str, own: str) -> str:
-    """The tower's device, with what a node says of its own in front."""
-    if not own:
-        return device
-    spec = tf.DeviceSpec.from_string(device)
-    return spec.make_merged_spec(tf.DeviceSpec.from_string(own)).to_string()
 
 
 def tower(

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import addition, compact, flops, xla
+from towers import addition, classifier, compact, flops, shards, xla
+from towers.asked import Variables
+from towers.shards import Shards
 from towers.stages import Pipeline
 
 v1 = tf.compat.v1
@@ -79,6 +81,7 @@ class Task:
       joined: number of towers whose batches batch norm takes as one; 0 for each tower
         by its own batch.
       loss_scaled: whether gradients are those of the loss times a given scale.
+      shards: what of the model is spread over the tower's devices; None: nothing is.
     """
 
     model: Any
@@ -91,6 +94,7 @@ class Task:
     pipeline: Pipeline | None = None
     joined: int = 0
     loss_scaled: bool = False
+    shards: Shards | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Template:
       compiled: whether XLA compiles it as a whole.
       exchanges: (placeholder, the tensor whose mean over all towers it stands for).
       specs: shape and dtype of each of `outputs`.
+      owners: what `placement.owner` numbers: variables and parts.
     """
 
     graph_def: v1.GraphDef
@@ -123,6 +128,7 @@ class Template:
     compiled: bool = False
     exchanges: tuple[tuple[str, str], ...] = ()
     specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
+    owners: tuple[str, ...] = ()
 
     @property
     def flops(self) -> int:
@@ -172,8 +178,8 @@ def trace(
       ValueError: the model does what towers cannot repeat: a stateful random
         operation, a variable made without `get_variable`, a regularizer.
     """
-    graph = tf.Graph()
-    variables, exchange = Variables(create), _Exchange()
+    graph, exchange = tf.Graph(), _Exchange()
+    variables = Variables(create, _splits(task, features))
     with graph.as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
@@ -183,18 +189,9 @@ def trace(
             "first": v1.placeholder(tf.int64, [], "first"),
         }
         scale = v1.placeholder(tf.float32, [], "loss_scale")
-        nn = task.model.layers(
-            training=task.training,
-            num_classes=task.num_classes,
-            data_format=task.data_format,
-            dtype=task.dtype,
-            seed=task.seed,
-            first_example=batch["first"],
-        )
-        nn.joined = (task.joined, exchange.mean) if task.joined else None
-        x = task.model.inputs.prepare(batch["features"], nn)
-        with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
-            outputs = task.model.run(x, nn)
+        nn, outputs = _run(task, batch, variables, exchange)
+        if task.shards:
+            outputs = classifier.spread(outputs, nn, variables.parts, task.shards)
         shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
@@ -207,6 +204,40 @@ def trace(
     ends = _Ends(loss, gradients, nn.statistics, shares)
     template = _template(graph, variables, exchange, ends)
     return dataclasses.replace(template, compiled=task.compiled)
+
+
+def _run(
+    task: Task, batch: Mapping[str, tf.Tensor], variables: Variables, exchange: Any
+) -> tuple[Any, Any]:
+    """The model's layers, and what its last block returns."""
+    nn = task.model.layers(
+        training=task.training,
+        num_classes=task.num_classes,
+        data_format=task.data_format,
+        dtype=task.dtype,
+        seed=task.seed,
+        first_example=batch["first"],
+    )
+    nn.joined = (task.joined, exchange.mean) if task.joined else None
+    nn.lookup = variables.lookup
+    x = task.model.inputs.prepare(batch["features"], nn)
+    with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+        return nn, task.model.run(x, nn)
+
+
+def _splits(task: Task, features: tf.TensorSpec) -> dict[str, Any]:
+    """Variable -> how it is cut: what the layers say when the model is run to see."""
+    if not task.shards:
+        return {}
+    with tf.Graph().as_default():
+        batch = {
+            "features": v1.placeholder(features.dtype, features.shape),
+            "first": v1.placeholder(tf.int64, []),
+        }
+        nn, outputs = _run(
+            task, batch, Variables(lambda *_, **options: None, {}), _Exchange()
+        )
+        return shards.splits(task.shards, nn, outputs, task.model.name)
 
 
 class _Exchange:
@@ -252,48 +283,6 @@ def shares_of(
         name: tf.reduce_sum(value * share_of, name=name)
         for name, value in values.items()
     }
-
-
-class Variables:
-    """Hands the model a placeholder for every variable that it asks for.
-
-    Args:
-      create: makes a variable, as `trace` has it.
-
-    Attributes:
-      reads: variable name -> its placeholder.
-      trainable: those of them that are trained.
-    """
-
-    def __init__(self, create: Callable[..., Any]):
-        self._create = create
-        self.reads: dict[str, tf.Tensor] = {}
-        self.trainable: dict[str, tf.Tensor] = {}
-
-    def get(self, getter, name, *, shape=None, dtype=tf.float32, **options):
-        """A custom getter for `tf.compat.v1.variable_scope`."""
-        del getter
-        for option in ("regularizer", "constraint", "partitioner"):
-            if options.get(option) is not None:
-                raise ValueError(
-                    f"variable {name!r}: {option} is not taken from get_variable; "
-                    "weight decay belongs to the model's recipe"
-                )
-        if name not in self.reads:
-            trainable = options.get("trainable", True) is not False
-            shape = tf.TensorShape(shape)
-            self._create(name, shape, options.get("initializer"), trainable=trainable)
-            read = v1.placeholder(dtype, shape, f"read/{name}")
-            self.reads[name] = read
-            if trainable:
-                self.trainable[name] = read
-        found = self.reads[name]
-        if found.dtype != dtype:
-            raise ValueError(
-                f"variable {name!r} is read as {tf.as_dtype(dtype).name} and as "
-                f"{found.dtype.name}; a variable is read in one dtype"
-            )
-        return found
 
 
 def check_repeatable(graph: tf.Graph) -> None:
@@ -360,8 +349,9 @@ def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
         (name, sent.name) for name, sent in exchange.sent.items() if name in kept
     )
     return Template(
-        graph_def=compact.compact(
-            graph, kept, [*outputs, *(sent for _, sent in exchanges)]
+        graph_def=_beside_parts(
+            compact.compact(graph, kept, [*outputs, *(sent for _, sent in exchanges)]),
+            zip(variables.trainable.values(), gradient_names),
         ),
         trainable=tuple(variables.trainable),
         reads={
@@ -379,7 +369,19 @@ def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
             for name in outputs
         },
         exchanges=exchanges,
+        owners=tuple(variables.reads),
     )
+
+
+def _beside_parts(graph_def, gradients) -> v1.GraphDef:
+    """Adds up the gradients of a part's uses where it lies."""
+    where = {
+        name.split(":")[0]: part.device for part, names in gradients for name in names
+    }
+    for node in graph_def.node:
+        if node.op in ("AddN", "ConcatV2") and not node.device:
+            node.device = where.get(node.name, "")
+    return graph_def
 
 
 def ancestors(ops: list[tf.Operation]) -> set[str]:

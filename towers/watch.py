@@ -6,6 +6,7 @@ import time
 import tensorflow as tf
 
 from towers import checkpoint, evaluate, hooks, report, run
+from towers.parts import joined
 from towers.plan import Plan
 from towers.progress import Console
 from towers.sessions import session_config
@@ -48,7 +49,8 @@ def evaluate_checkpoints(parts: Plan, console: Console) -> int:
                 name: v1.get_variable(name, [], tf.int64, use_resource=True)
                 for name in ("global_step", "position")
             }
-        names = _names(mode.variables, parts.update.ema_decay) | counters
+        names = _names(mode.variables, parts.update.ema_decay)
+        names = joined(names, mode.wholes) | counters
         checkpoints = checkpoint.Checkpoints(
             directory, names, partial=True, log=console
         )

@@ -1,0 +1,79 @@
+"""Logits that need not be one tensor: what losses and metrics ask of them.
+
+A classifier of many classes may be spread over several devices, and then nobody has all
+logits of an example.  Losses and metrics that go by these functions take either.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+
+class Product(NamedTuple):
+    """A layer without activation, y = x kernel + bias: a classifier, if it is the last.
+
+    Attributes:
+      y: [batch, ..., units].
+      x: [rows, features], of the rows of y in order.
+      kernel: [features, units]; [units, features] if `transposed`.
+      bias: [units], or None.
+      transposed: whether y = x kernel^T + bias.
+    """
+
+    y: tf.Tensor
+    x: tf.Tensor
+    kernel: tf.Tensor
+    bias: tf.Tensor | None = None
+    transposed: bool = False
+
+
+class Logits(Protocol):
+    """Logits in pieces, [batch, ..., classes]; labels are int [batch, ...].
+
+    Attributes:
+      shape: of the whole.
+    """
+
+    shape: tf.TensorShape
+
+    def cross_entropy(self, labels: tf.Tensor) -> tf.Tensor:
+        """As the function of this name, in float32."""
+
+    def in_top_k(self, labels: tf.Tensor, k: int) -> tf.Tensor:
+        """As the function of this name."""
+
+
+def cross_entropy(logits: Any, labels: tf.Tensor) -> tf.Tensor:
+    """Softmax cross entropy, in float32 whatever the compute dtype.
+
+    Args:
+      logits: float [batch, ..., classes], or `Logits`.
+      labels: int [batch, ...], each in [0, classes).
+
+    Returns:
+      float32 [batch, ...].
+    """
+    if not tf.is_tensor(logits):
+        return logits.cross_entropy(labels)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(logits, tf.float32)
+    )
+
+
+def in_top_k(logits: Any, labels: tf.Tensor, k: int) -> tf.Tensor:
+    """Whether fewer than k classes have a larger logit than the label's.
+
+    Args:
+      logits: float [batch, classes], or `Logits`.
+      labels: int [batch].
+      k: at least 1; more than there are classes counts as all of them.
+
+    Returns:
+      bool [batch]; false where the label's logit is no finite number.
+    """
+    k = min(k, logits.shape[-1])
+    if not tf.is_tensor(logits):
+        return logits.in_top_k(labels, k)
+    return tf.math.in_top_k(
+        predictions=tf.cast(logits, tf.float32), targets=labels, k=k
+    )

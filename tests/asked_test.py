@@ -1,0 +1,100 @@
+"""What a model gets for the variables that it asks for."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest
+
+from towers import asked
+from towers.parts import Split
+
+v1 = tf.compat.v1
+
+
+class VariablesTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.enter_context(tf.Graph().as_default())
+        self.created = []
+
+    def _variables(self, splits):
+        def create(name, shape, initializer, **options):
+            del initializer
+            self.created.append((name, shape.as_list(), options))
+
+        return asked.Variables(create, splits)
+
+    def _get(self, variables, name, shape, **options):
+        with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+            return v1.get_variable(name, shape, **options)
+
+    def test_a_placeholder_for_each(self):
+        variables = self._variables({})
+        first = self._get(variables, "a", [2])
+        self.assertIs(self._get(variables, "a", [2]), first)
+        self._get(variables, "b", [3], trainable=False)
+        self.assertEqual(list(variables.reads), ["a", "b"])
+        self.assertEqual(list(variables.trainable), ["a"])
+        self.assertEqual(
+            self.created,
+            [("a", [2], {"trainable": True}), ("b", [3], {"trainable": False})],
+        )
+
+    def test_parts_come_joined(self):
+        split = Split(2, 1)
+        variables = self._variables({"a": split})
+        whole = self._get(variables, "a", [2, 5])
+        self.assertEqual(whole.shape, [2, 5])
+        names = ["a/part_0", "a/part_1"]
+        self.assertEqual(list(variables.trainable), names)
+        found = variables.parts[whole.name]
+        self.assertEqual([p.shape.as_list() for p in found], [[2, 3], [2, 2]])
+        self.assertLen({part.device for part in found}, 2)
+        self.assertEqual(
+            self.created, [("a", [2, 5], {"trainable": True, "split": split})]
+        )
+
+    def test_rows_are_looked_up_where_they_are(self):
+        variables = self._variables({"a": Split(3)})
+        table = self._get(variables, "a", [7, 2])
+        ids = tf.constant([[6, 0, 3], [2, 5, 6]])
+        rows = variables.lookup(ids, table)
+        self.assertEqual(rows.shape, [2, 3, 2])
+        gathers = [op for op in v1.get_default_graph().get_operations()]
+        gathers = [op for op in gathers if op.type == "GatherV2" and op.device]
+        self.assertEqual(
+            [op.device for op in gathers],
+            [part.device for part in variables.parts[table.name]],
+        )
+        values = np.arange(14.0).reshape(7, 2).astype(np.float32)
+        graph_def = v1.get_default_graph().as_graph_def()
+        for node in graph_def.node:
+            node.device = ""
+        with tf.Graph().as_default(), v1.Session() as session:
+            (found,) = tf.import_graph_def(graph_def, return_elements=[rows.name])
+            pieces = {
+                f"import/read/a/part_{k}:0": v
+                for k, v in enumerate(np.split(values, [3, 5]))
+            }
+            found = session.run(found, pieces)
+        np.testing.assert_array_equal(found, values[[[6, 0, 3], [2, 5, 6]]])
+
+    def test_other_tables_are_not_looked_up_here(self):
+        variables = self._variables({"a": Split(2, 1)})
+        ids = tf.constant([0])
+        columns = self._get(variables, "a", [2, 5])
+        self.assertIsNone(variables.lookup(ids, columns))
+        self.assertIsNone(variables.lookup(ids, self._get(variables, "b", [2, 5])))
+
+    def test_what_towers_cannot_repeat_is_refused(self):
+        variables = self._variables({})
+        with self.assertRaisesRegex(ValueError, "a part of a variable; give it an"):
+            self._get(variables, "a/part_0", [2])
+        with self.assertRaisesRegex(ValueError, "belongs to the model's recipe"):
+            self._get(variables, "a", [2], regularizer=tf.nn.l2_loss)
+        self._get(variables, "b", [2])
+        with self.assertRaisesRegex(ValueError, "is read in one dtype"):
+            self._get(variables, "b", [2], dtype=tf.bfloat16)
+
+
+if __name__ == "__main__":
+    absltest.main()

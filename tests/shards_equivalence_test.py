@@ -1,0 +1,211 @@
+"""N towers of K shards take the steps of one whole tower."""
+
+import dataclasses
+import tempfile
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models import language
+from models.examples import Tokens
+from models.model import Model, Recipe, Schedule
+from models.sequences import SequenceLayers
+from tests import trainer
+from towers import evaluate
+from towers.feed import Request
+from towers.optimizer import Piecewise, Settings, Update
+from towers.shards import Shards
+from towers.synthetic import SyntheticSource
+from towers.tower import Task
+
+v1 = tf.compat.v1
+
+BOUND = 1e-5
+GLOBAL_BATCH = 16
+STEPS = 20
+_UPDATE = Update(
+    "momentum",
+    Piecewise((0.05,), (), warmup_epochs=2.0),
+    weight_decay=1e-2,
+    decayed=lambda name: name.endswith(("/kernel", "tokens")),
+)
+
+_ADAM = dataclasses.replace(
+    _UPDATE, optimizer="adam", settings=Settings(adam_epsilon=1e-6)
+)
+
+
+def _classifier(towers=1, shards=None, *, classes=7, **options):
+    """Two dense layers, the last of which may be spread."""
+    return trainer.Trainer(
+        trainer.dense_model(),
+        trainer.random_source(num_classes=classes),
+        towers=towers,
+        batch_size=GLOBAL_BATCH // towers,
+        shards=shards,
+        **{"update": _UPDATE, **options},
+    )
+
+
+class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (1, 2, 8), (1, 3, 7), (2, 2, 7), (2, 3, 7), (4, 2, 7), (1, 7, 7)
+    )
+    def test_any_number_of_towers_and_shards(self, towers, shards, classes):
+        one = _classifier(classes=classes).start().steps(STEPS)
+        made = _classifier(towers, Shards(shards), classes=classes)
+        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+
+    @parameterized.parameters(
+        dict(variable_update="replicated"),
+        dict(variable_update="replicated", exchange=dict(all_reduce_spec="xring")),
+        dict(variable_update="replicated", exchange=dict(gradient_repacking=2)),
+        dict(update=dataclasses.replace(_ADAM, ema_decay=0.9)),
+        dict(update=dataclasses.replace(_ADAM, optimizer="adamw", clip_norm=0.1)),
+    )
+    def test_modes_and_optimizers(self, **options):
+        single = {k: v for k, v in options.items() if k == "update"}
+        one = _classifier(**single).start().steps(6)
+        made = _classifier(2, Shards(2), **options)
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    def test_a_short_last_batch(self):
+        one = _classifier(limit=37).start().to_the_end()
+        found = _classifier(2, Shards(2), limit=37).start().to_the_end()
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    def test_16_bits(self):
+        one = _classifier(dtype=tf.bfloat16).start().steps(6)
+        found = _classifier(1, Shards(2), dtype=tf.bfloat16).start().steps(6)
+        self.assertLess(trainer.difference(one, found), 1e-2)
+
+    def test_each_part_and_its_work_lie_on_its_device(self):
+        made = _classifier(1, Shards(2))
+        devices = {
+            v.op.name: v.device for v in made.train.graph.get_collection("variables")
+        }
+        for k in range(2):
+            for name in ("kernel", "bias", "kernel/part_{}/Momentum"):
+                name = name if "part" in name else name + "/part_{}"
+                where = devices["logits/dense/" + name.format(k)]
+                self.assertEqual(where, f"/device:CPU:{k}")
+        large = {}  # of what has a number for each of a device's classes
+        for op in made.train.graph.get_operations():
+            if op.name.startswith("tower_0/") and op.device:
+                for tensor in op.outputs:
+                    if tensor.shape.rank == 2 and tensor.shape[-1] in (3, 4, 7):
+                        large.setdefault(tensor.shape[-1], set()).add(op.device)
+        self.assertEqual(large, {4: {"/device:CPU:0"}, 3: {"/device:CPU:1"}})
+
+    @parameterized.parameters((None, 2), (2, 3), (3, None))
+    def test_a_run_goes_on_with_any_number_of_shards(self, before, after):
+        directory = tempfile.mkdtemp()
+        straight = _classifier().start().steps(6)
+        first = _classifier(2, before and Shards(before)).start()
+        first.steps(3)
+        first.save(directory)
+        second = _classifier(1, after and Shards(after)).start(directory)
+        self.assertLess(trainer.difference(straight, second.steps(6)), BOUND)
+
+    def test_accuracies_of_evaluation_are_those_of_the_whole(self):
+        found = []
+        for shards in (None, Shards(3)):
+            made = _classifier(1, shards)
+            source = trainer.random_source(num_classes=7)
+            with made.train.graph.as_default():
+                attached = evaluate.attach(
+                    Task(trainer.dense_model(), 7, training=False, shards=shards),
+                    source,
+                    placement=made.placement,
+                    mode=evaluate.Averaged(made.train.mode, {}),
+                    batch_size=16,
+                )
+            made.start().steps(5)
+            found.append(evaluate.run(attached, made.session, 5).means)
+        self.assertEqual(found[0]["top_1_accuracy"], found[1]["top_1_accuracy"])
+        self.assertEqual(found[0]["top_5_accuracy"], found[1]["top_5_accuracy"])
+        self.assertNear(found[0]["loss"], found[1]["loss"], 1e-5)
+
+
+def _tied() -> Model:
+    """An embedding whose table is the classifier, too."""
+
+    def embedding(x, nn):
+        return nn.embedding(x, nn.shared("embedding/tokens", [11, 6]))
+
+    def hidden(x, nn):
+        return nn.dense(x, 6, activation=tf.nn.tanh)
+
+    def logits(x, nn):
+        return nn.unembed(x, nn.shared("embedding/tokens", [11, 6]))
+
+    return Model(
+        name="tied",
+        blocks=(("embedding", embedding), ("hidden", hidden), ("logits", logits)),
+        inputs=Tokens(length=5, num_classes=11),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+        loss=language.mean_cross_entropy,
+        metrics=language.bits_per_token,
+        layers=SequenceLayers,
+    )
+
+
+def _untied() -> Model:
+    """The same with a classifier of its own."""
+
+    def embedding(x, nn):
+        return nn.embedding(x, nn.variable("tokens", [11, 6]))
+
+    def logits(x, nn):
+        return nn.dense(x, 11)
+
+    blocks = dict(_tied().blocks) | {"embedding": embedding, "logits": logits}
+    return dataclasses.replace(_tied(), blocks=tuple(blocks.items()))
+
+
+def _tokens(model, towers=1, shards=None, **options):
+    request = Request(shape=(5,), num_classes=11, num_examples=70, kind="tokens")
+    source = SyntheticSource(request)
+    return trainer.Trainer(
+        model,
+        source,
+        towers=towers,
+        batch_size=GLOBAL_BATCH // towers,
+        shards=shards,
+        **{"update": _UPDATE, **options},
+    )
+
+
+class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(
+        model=(_tied, _untied),
+        shards=(Shards(1, 2), Shards(3, 1), Shards(2, 2)),
+        towers=(1, 2),
+    )
+    def test_rows_and_classes_in_any_number_of_shards(self, model, shards, towers):
+        one = _tokens(model()).start().steps(STEPS)
+        found = _tokens(model(), towers, shards).start().steps(STEPS)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.parameters("sgd", "adam")
+    def test_sparse_gradients_go_to_the_device_that_has_the_rows(self, optimizer):
+        update = Update(optimizer, Piecewise((0.05,)))
+        one = _tokens(_untied(), update=update).start().steps(STEPS)
+        made = _tokens(_untied(), 2, Shards(1, 3), update=update)
+        sparse = [g for g in made.train.towers[0].gradients if hasattr(g, "indices")]
+        self.assertLen(sparse, 3)
+        gathers = [
+            op.device
+            for op in made.train.graph.get_operations()
+            if op.type == "GatherV2" and op.inputs[0].op.name.startswith("read/")
+        ]
+        variables = made.train.mode.variables
+        self.assertCountEqual(
+            gathers,
+            2 * [variables[f"embedding/tokens/part_{k}"].device for k in range(3)],
+        )
+        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+
+
+if __name__ == "__main__":
+    tf.test.main()

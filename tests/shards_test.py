@@ -1,0 +1,66 @@
+"""What of a model can be spread over devices."""
+
+from types import SimpleNamespace
+
+import tensorflow as tf
+from absl.testing import absltest
+
+from models.logits import Product
+from towers import shards
+from towers.parts import Split
+from towers.shards import Shards
+
+v1 = tf.compat.v1
+
+
+def _read(name, shape):
+    return v1.placeholder(tf.float32, shape, f"read/{name}")
+
+
+class SplitsTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.enter_context(tf.Graph().as_default())
+        x = tf.zeros([2, 4])
+        kernel, bias = _read("last/kernel", [4, 7]), _read("last/bias", [7])
+        self.y = tf.matmul(x, kernel) + bias
+        other = Product(tf.zeros([2, 3]), x, _read("first/kernel", [4, 3]))
+        self.table = _read("words", [11, 4])
+        self.nn = SimpleNamespace(
+            products=[other, Product(self.y, x, kernel, bias)],
+            tables=[self.table, self.table],
+        )
+
+    def _splits(self, *counts, outputs=None):
+        outputs = self.y if outputs is None else outputs
+        return shards.splits(Shards(*counts), self.nn, outputs, "mine")
+
+    def test_the_layer_that_is_last(self):
+        found = self._splits(3)
+        self.assertEqual(found, {"last/kernel": Split(3, 1), "last/bias": Split(3)})
+
+    def test_tables_by_rows(self):
+        self.assertEqual(self._splits(1, 4), {"words": Split(4)})
+
+    def test_a_classifier_that_is_a_table(self):
+        y = tf.matmul(tf.zeros([2, 4]), self.table, transpose_b=True)
+        self.nn.products = [Product(y, tf.zeros([2, 4]), self.table, transposed=True)]
+        self.assertEqual(self._splits(2, outputs=y), {"words": Split(2)})
+
+    def test_what_cannot_be_spread_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "of mine does not end with a dense"):
+            self._splits(2, outputs=tf.nn.relu(self.y))
+        with self.assertRaisesRegex(ValueError, "7 classes apart.*=7 or fewer"):
+            self._splits(8)
+        with self.assertRaisesRegex(ValueError, "words has 11 rows"):
+            self._splits(1, 12)
+        self.nn.tables = [2.0 * self.table]
+        with self.assertRaisesRegex(ValueError, "is computed from variables"):
+            self._splits(1, 2)
+        self.nn.tables = []
+        with self.assertRaisesRegex(ValueError, "no block of mine looks up rows"):
+            self._splits(1, 2)
+
+
+if __name__ == "__main__":
+    absltest.main()
