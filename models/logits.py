@@ -4,7 +4,7 @@ A classifier of many classes may be spread over several devices, and then nobody
 logits of an example.  Losses and metrics that go by these functions take either.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -27,6 +27,7 @@ class Product(NamedTuple):
     transposed: bool = False
 
 
+@runtime_checkable
 class Logits(Protocol):
     """Logits in pieces, [batch, ..., classes]; labels are int [batch, ...].
 
@@ -53,7 +54,7 @@ def cross_entropy(logits: Any, labels: tf.Tensor) -> tf.Tensor:
     Returns:
       float32 [batch, ...].
     """
-    if not tf.is_tensor(logits):
+    if isinstance(logits, Logits):
         return logits.cross_entropy(labels)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=labels, logits=tf.cast(logits, tf.float32)
@@ -72,7 +73,7 @@ def in_top_k(logits: Any, labels: tf.Tensor, k: int) -> tf.Tensor:
       bool [batch]; false where the label's logit is no finite number.
     """
     k = min(k, logits.shape[-1])
-    if not tf.is_tensor(logits):
+    if isinstance(logits, Logits):
         return logits.in_top_k(labels, k)
     return tf.math.in_top_k(
         predictions=tf.cast(logits, tf.float32), targets=labels, k=k
