@@ -5,12 +5,11 @@ replaced by the tower's batch, by the variables as this tower reads them, and by
 the towers exchange.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from towers import fusion, placement
+from towers import placement
 from towers.tower import Gradient, Site, Template, Tower
 
 v1 = tf.compat.v1
@@ -25,7 +24,6 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
     """
     if template.compiled:
         return [_call(template, index, site) for index, site in enumerate(sites)]
-    template = _suited(template, sites)
     graph_def = v1.GraphDef(
         versions=template.graph_def.versions, library=template.graph_def.library
     )
@@ -50,17 +48,6 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
         )
         for index, site in enumerate(sites)
     ]
-
-
-def _suited(template: Template, sites: Sequence[Site]) -> Template:
-    """The same template, in the operations that the sites' devices run best."""
-    kinds = {tf.DeviceSpec.from_string(site.device).device_type for site in sites}
-    if kinds != {"CPU"}:
-        return template
-    kept = [*template.outputs, *(sent for _, sent in template.exchanges)]
-    return dataclasses.replace(
-        template, graph_def=fusion.fuse(template.graph_def, kept)
-    )
 
 
 def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
