@@ -7,6 +7,7 @@ first device, a tower per device, `add_n` for the mean, plain SGD, one callable.
 template, no modes, no input pipeline, no hooks.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -162,7 +163,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--compute_dtype", choices=("float32", "bfloat16"), default="float32"
     )
     options = flags.parse_args(argv)
-    config = v1.ConfigProto(device_count={"CPU": options.num_devices})
+    cores = len(os.sched_getaffinity(0))
+    config = v1.ConfigProto(
+        device_count={"CPU": options.num_devices},
+        # As this project does it: a core works on a tower of its own.
+        intra_op_parallelism_threads=1 if options.num_devices >= cores > 1 else 0,
+    )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
     with tf.Graph().as_default(), v1.Session(config=config) as session:
