@@ -266,6 +266,18 @@ class PlanTest(parameterized.TestCase):
         found = self._make(num_gpus=2, device="cpu", xla_compile=True)
         self.assertTrue(found.options.xla_compile)
 
+    @parameterized.parameters(
+        ({"ps": 2}, {"variable_update": "replicated"}, "=parameter_server$"),
+        ({"ps": 2}, {"shard_embeddings": 3}, "has 2 ps tasks .* write 2 or fewer$"),
+        ({}, {}, "has 0 ps tasks .* give it as many$"),
+    )
+    def test_rows_on_a_cluster_need_ps_tasks(self, tasks, settings, error):
+        settings = config.make(**{"shard_embeddings": 2, **settings})
+        spec = cluster.local({**tasks, "worker": 1})
+        with self.assertRaises(plan.PlanError) as caught:
+            plan.make(settings, lambda name: _model(), spec)
+        self.assertRegex(caught.exception.errors[0], error)
+
     def test_a_cluster_has_a_tower_on_every_device(self):
         spec = cluster.local({"ps": 1, "worker": 3})
         settings = config.make(device="cpu", num_gpus=2, num_batches=5)

@@ -17,7 +17,7 @@ from towers.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.optimizer import Update
 from towers.precision import COMPUTE_DTYPES
 from towers.shards import Shards
-from towers.variable_update import VARIABLE_UPDATES
+from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
@@ -176,7 +176,7 @@ def _placement(config, cluster) -> placement.Placement:
     devices, flags = config.devices, config.stages
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     if cluster is not None:
-        _check_tasks(flags.shard_embeddings, cluster)
+        _check_tasks(flags.shard_embeddings, config.variables.variable_update, cluster)
         return placement.on_cluster(
             cluster,
             devices.num_gpus,
@@ -200,8 +200,13 @@ def _placement(config, cluster) -> placement.Placement:
     return where
 
 
-def _check_tasks(shards: int, cluster) -> None:
+def _check_tasks(shards: int, mode: str, cluster) -> None:
     """On a cluster, parts of tables are on ps tasks, each on one of its own."""
+    if shards > 1 and mode != DEFAULT:
+        raise ValueError(
+            f"--shard_embeddings={shards}: on a cluster rows are on ps tasks, where "
+            f"--variable_update={mode} has none; write --variable_update={DEFAULT}"
+        )
     count = len(cluster.jobs.get("ps", ()))
     if shards > max(count, 1):
         raise ValueError(
