@@ -1,16 +1,23 @@
 """The bytes of a real step between tasks, counted from what TensorFlow recorded."""
 
+import collections
 import json
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
+import models
 import towers
 from benchmarks import launched
-from towers import wire
+from tests import trainer
+from towers import cluster, graph, placement, wire
+
+v1 = tf.compat.v1
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
@@ -110,7 +117,132 @@ class TransfersTest(absltest.TestCase):
         self.assertLess(self._crossed("bfloat16", "ps", "worker"), 0.6 * wide)
 
 
+_PS, _WORKER = "/job:ps/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0"
+
+
+class BringTest(absltest.TestCase):
+    def _bring(self, *sizes: int, device: str = _WORKER) -> tuple[list, list]:
+        """Float32 vectors of so many elements on the ps, and what is there of them."""
+        with tf.device(_PS):
+            sent = [tf.constant(float(size), shape=[size, 1]) for size in sizes]
+        return sent, wire.bring(sent, [device] * len(sent))
+
+    def _senders(self, tensors) -> list[str]:
+        """Of each tensor the one on the ps that crosses for it."""
+        found = []
+        for tensor in tensors:
+            while tensor.device != _PS:
+                (tensor,) = [x for x in tensor.op.inputs if x.dtype == tf.float32]
+            found.append(tensor.name)
+        return found
+
+    def test_small_ones_go_together_and_large_ones_alone(self):
+        with tf.Graph().as_default():
+            sent, there = self._bring(3, 2**17, 5, 7)
+            self.assertIs(there[1], sent[1])
+            self.assertEqual({x.device for x in (there[0], *there[2:])}, {_WORKER})
+            self.assertEqual([x.shape for x in there], [x.shape for x in sent])
+            first, large, *others = self._senders(there)
+            self.assertEqual(others, [first, first])
+            self.assertNotEqual(large, first)
+
+    def test_a_bundle_is_no_larger_than_so_much(self):
+        with tf.Graph().as_default():
+            _, there = self._bring(*[2**15] * 17)  # of which 8 make a megabyte
+            senders = self._senders(there)
+            counts = [senders.count(x) for x in sorted(set(senders))]
+            self.assertCountEqual(counts, [8, 8, 1])
+
+    def test_what_goes_elsewhere_or_nowhere_is_apart(self):
+        with tf.Graph().as_default():
+            with tf.device(_PS):
+                sent = [tf.constant(1.0), tf.constant(2.0), tf.constant(3.0)]
+                sent += [tf.constant(4.0, tf.bfloat16), tf.constant(5.0)]
+            other = _WORKER.replace("1", "0")
+            to = [_WORKER, other, _PS, _WORKER, _WORKER]
+            there = wire.bring(sent, to)
+            self.assertIsNot(there[0], sent[0])
+            for index in (1, 2, 3):
+                self.assertIs(there[index], sent[index])
+            self.assertEqual(*self._senders([there[0], there[4]]))
+
+    def test_values_come_through(self):
+        values = [np.arange(6.0).reshape(2, 3), np.float64(7.0), np.ones([1, 2])]
+        with tf.Graph().as_default() as graph, tf.device(_PS):
+            there = wire.bring([tf.constant(x) for x in values], [_WORKER] * 3)
+            nodes = graph.as_graph_def().node
+        with tf.Graph().as_default():
+            for node in nodes:
+                node.device = ""  # this process has no such tasks
+            found = tf.import_graph_def(
+                v1.GraphDef(node=nodes), return_elements=[x.name for x in there]
+            )
+            with v1.Session() as session:
+                for value, wanted in zip(session.run(found), values):
+                    np.testing.assert_array_equal(value, wanted)
+
+
+class StepTest(absltest.TestCase):
+    """How many values and signals cross in a step of a model of 100 variables."""
+
+    def _crossing(self, graph: tf.Graph) -> collections.Counter:
+        """(job, job) -> so many, each once for a task that gets it."""
+        found = set()
+        for op in graph.get_operations():
+            here = placement.task_of(op.device)
+            for name, device in (
+                *((x.name, x.device) for x in op.inputs),
+                *((x.name, x.device) for x in op.control_inputs),
+            ):
+                if placement.task_of(device) != here:
+                    found.add((name, placement.task_of(device), here))
+        jobs = re.compile(r"/job:(\w+)")
+        return collections.Counter(
+            tuple(jobs.match(end)[1] for end in ends) for _, *ends in found
+        )
+
+    def test_few_messages_however_many_variables(self):
+        spec = cluster.from_hosts(
+            "chief", 0, ps=["a:1"], workers=["b:1", "b:2"], controller="c:1"
+        )
+        where = placement.on_cluster(spec, 2, kind="cpu")
+        train = graph.build(
+            models.get("resnet20"),
+            trainer.random_source((32, 32, 3), 10),
+            trainer.MOMENTUM,
+            placement=where,
+            options=graph.Options(batch_size=2),
+        )
+        self.assertGreater(len(train.mode.variables), 90)
+        steps = tf.Graph()
+        with steps.as_default():
+            needed = v1.graph_util.extract_sub_graph(
+                train.graph.as_graph_def(), [train.train_op.name]
+            )
+            tf.import_graph_def(needed, name="")
+        crossing = self._crossing(steps)
+        # 1.1 MB of parameters in bundles of at most 1 MB, to each of two workers; as
+        # many back, and the batch statistics of each.
+        self.assertEqual(crossing["ps", "worker"], 2 * 2)
+        self.assertEqual(crossing["worker", "ps"], 2 * (2 + 1))
+        self.assertLessEqual(crossing["ps", "chief"], 4)
+        self.assertLessEqual(crossing.total(), 30)
+
+
 class ArrivalsTest(absltest.TestCase):
+    def test_all_at_once_is_one_by_one(self):
+        arrive = wire.Arrivals()
+        with tf.Graph().as_default():
+            with tf.device(_PS):
+                x, y, z = tf.constant(1.0), tf.constant(2.0), tf.zeros([2**17])
+            there = arrive.all({"x": x, "y": y, "z": z}, _WORKER)
+            self.assertEqual(list(there), ["x", "y", "z"])
+            for name, sent in (("x", x), ("y", y), ("z", z)):
+                self.assertEqual(there[name].device, _WORKER)
+                self.assertIs(arrive(sent, _WORKER), there[name])
+            again = arrive.all({"y": y, "x": x}, _WORKER)
+            self.assertIs(again["x"], there["x"])
+
     def test_a_value_arrives_once_on_another_task(self):
         arrive = wire.Arrivals()
         with tf.Graph().as_default():

@@ -41,20 +41,21 @@ def stamp_towers(
     template = trace(task, *specs, create=variables.create)
     cast, arrive = precision.Casts(), wire.Arrivals()
 
-    def read(name: str, dtype: tf.DType, index: int, host: str) -> tf.Tensor:
-        value = cast(variables.read(name, index), dtype)
+    def reads(index: int, host: str) -> dict[str, tf.Tensor]:
+        values = {
+            name: cast(variables.read(name, index), dtype)
+            for name, dtype in template.reads.items()
+        }
         # What reads a part does so where it lies.
-        return value if parts.is_part(name) else arrive(value, host)
+        whole = {n: value for n, value in values.items() if not parts.is_part(n)}
+        return values | arrive.all(whole, host)
 
     sites = [
         Site(
             scope=f"{scope}_{index}",
             devices=devices,
             inputs={**batch._asdict(), **beside[index]},
-            reads={
-                name: read(name, dtype, index, host)
-                for name, dtype in template.reads.items()
-            },
+            reads=reads(index, host),
         )
         for index, (devices, host, batch) in enumerate(
             zip(variables.placement.stages, variables.placement.hosts, batches)

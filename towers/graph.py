@@ -277,7 +277,9 @@ class _Steps:
         with tf.device(self.mode.placement.master):
             consumed = self._advance(len(group))
             refills = [self.feed.refills[tower.index] for tower in group]
-            with tf.control_dependencies([*changes, consumed, *refills]):
+            # A group waits on each device for what is there, so that one message comes
+            # from each task of a cluster, not one from each variable.
+            with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
                 train_op = self._global_step.assign_add(1, read_value=False)
             with tf.control_dependencies([train_op]):
                 step = self._global_step.read_value()
@@ -313,14 +315,17 @@ class _Steps:
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
         """The mean of the towers' batch statistics, beside what follows them."""
-        found, hosts = [], self.mode.placement.hosts
-        add = reduction.host_by_host([hosts[tower.index] for tower in group])
-        for index, (rule, _) in enumerate(self.template.statistics):
-            device = self.mode.variables[rule.variable].device
-            with tf.name_scope("statistics"), tf.device(device):
-                values = [tower.statistics[index] for tower in group]
-                (total,) = add(values, [device])
-                found.append(total / len(values) if len(values) > 1 else total)
+        hosts = [self.mode.placement.hosts[tower.index] for tower in group]
+        rules = [rule for rule, _ in self.template.statistics]
+        devices = [self.mode.variables[rule.variable].device for rule in rules]
+        values = list(zip(*(tower.statistics for tower in group)))
+        with tf.name_scope("statistics"):
+            add = reduction.host_by_host(hosts)
+            totals = add(values, [[device] for device in devices])
+            found = []
+            for (total,), device in zip(totals, devices):
+                with tf.device(device):
+                    found.append(total / len(group) if len(group) > 1 else total)
         return found
 
     def _advance(self, num_towers: int) -> tf.Operation:

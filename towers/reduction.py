@@ -38,8 +38,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers import addition, all_reduce, collective, precision, sparse, spec
+from towers.placement import task_of
 from towers.tower import Gradient
 from towers.transfer import WIDE, Wire
+from towers.wire import bring
 
 Shares = Sequence[tf.Tensor]  # one gradient, of each tower
 Devices = Sequence[str]
@@ -239,24 +241,36 @@ def _in_groups(shares, devices, groups, *, within, across, wire: Wire):
     return found
 
 
-def host_by_host(hosts: Sequence[str] = (), dtype: tf.DType | None = None) -> Reduce:
-    """Adds all shares, of any float dtype, on the first destination, in tower order.
+def host_by_host(hosts: Sequence[str] = (), dtype: tf.DType | None = None) -> ReduceAll:
+    """Adds the shares of each gradient, of any float dtype, in tower order.
+
+    The sum is on the first of its destinations.
 
     Args:
-      hosts: the CPU device beside each tower.  Where there are several, shares are
-        added on each host first, so that one tensor per host crosses the network.
+      hosts: the CPU device beside each tower.  Where a network is between, shares are
+        added on each host first, so that one tensor per host crosses it, and small ones
+        cross it together.
       dtype: in which shares leave their tower, and sums their host; that of the shares
         when None, and float32 for the sums.
     """
+    groups = _by_host(hosts)
 
-    def reduce(shares, destinations):
-        shares = [_leaving(share, dtype) for share in shares]
-        if len(groups := _by_host(hosts)) > 1:
-            sums = [_add([shares[k] for k in ks], hosts[ks[0]]) for ks in groups]
-            shares = [_leaving(part, dtype) for part in sums]
-        return [_add(shares, destinations[0])] * len(destinations)
+    def reduce_all(shares, destinations):
+        shares = [[_leaving(share, dtype) for share in own] for own in shares]
+        ends = [devices[0] for devices in destinations]
+        apart = len({task_of(device) for device in [*hosts, *ends]}) > 1
+        if groups and (apart or len(groups) > 1):
+            by_host = []
+            for ks in groups:
+                host = hosts[ks[0]]
+                sums = [_add([own[k] for k in ks], host) for own in shares]
+                sums = [_leaving(part, dtype) for part in sums]
+                by_host.append(bring(sums, ends))
+            shares = list(zip(*by_host))
+        totals = [_add(own, device) for own, device in zip(shares, ends)]
+        return [[total] * len(d) for total, d in zip(totals, destinations)]
 
-    return reduce
+    return reduce_all
 
 
 def _leaving(share: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
@@ -307,8 +321,7 @@ def mean(
       destinations: [variables][copies] devices.
       names: of the variables, for errors.
       hosts, dtype: as `host_by_host` and `sparse.mean` have them.
-      reduce_all: for the dense gradients, in any float dtype; `host_by_host` of each
-        when None.
+      reduce_all: for the dense gradients, in any float dtype; `host_by_host` when None.
 
     Returns:
       [variables][copies] gradients, float32; None for a variable that no tower uses,
@@ -329,7 +342,7 @@ def mean(
             means[index] = [rows] * len(devices)
         elif shares[0] is not None:
             dense.append(index)
-    found = (reduce_all or each(host_by_host(hosts, dtype)))(
+    found = (reduce_all or host_by_host(hosts, dtype))(
         [by_variable[i] for i in dense], [destinations[i] for i in dense]
     )
     for index, copies in zip(dense, found):
