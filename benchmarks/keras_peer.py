@@ -65,6 +65,7 @@ def alexnet(x):
 
 def resnet20(x):
     """He et al.'s for CIFAR-10, with identities that have no parameters."""
+    pad = getattr(tf.keras, "ops", tf).pad  # Keras 2 takes TensorFlow's
     x = _batch_norm(_conv(x, 16, 3), "relu")
     for filters in (16, 32, 64):
         for unit in range(3):
@@ -74,7 +75,7 @@ def resnet20(x):
             if strides > 1:
                 x = layers.AveragePooling2D(1, strides)(x)
                 missing = filters // 4  # channels, on each side
-                x = tf.keras.ops.pad(x, [[0, 0]] * 3 + [[missing, missing]])
+                x = pad(x, [[0, 0]] * 3 + [[missing, missing]])
             x = layers.ReLU()(layers.Add()([y, x]))
     return layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
 
@@ -141,7 +142,7 @@ class Stopwatch(tf.keras.callbacks.Callback):
 def train(options: argparse.Namespace) -> float:
     """Trains on one batch over and over; returns the timed steps' seconds."""
     # First: with anything else, TensorFlow makes its devices, and then for good.
-    strategy = _strategy(options.num_devices)
+    strategy = _strategy(options)
     row = MODELS[options.model]
     examples = options.num_devices * options.batch_size
     generator = np.random.default_rng(0)
@@ -166,15 +167,18 @@ def train(options: argparse.Namespace) -> float:
     return stopwatch.seconds
 
 
-def _strategy(num_devices: int) -> tf.distribute.Strategy:
-    """Of that many logical CPU devices; TensorFlow's default for one."""
-    if num_devices == 1:
+def _strategy(options: argparse.Namespace) -> tf.distribute.Strategy:
+    """Of as many logical CPU devices; TensorFlow's default for one."""
+    if options.multi_worker:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if options.num_devices == 1:
         return tf.distribute.get_strategy()
     device = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
-        device, [tf.config.LogicalDeviceConfiguration()] * num_devices
+        device, [tf.config.LogicalDeviceConfiguration()] * options.num_devices
     )
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_devices)])
+    names = [f"CPU:{i}" for i in range(options.num_devices)]
+    return tf.distribute.MirroredStrategy(names)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -185,6 +189,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="on one device; Keras's own default",
+    )
+    flags.add_argument(
+        "--multi_worker",
+        action="store_true",
+        help="one replica on each worker of TF_CONFIG; num_devices x batch_size "
+        "examples over all of them",
     )
     options = flags.parse_args(argv)
     print(peer.total_line(options, train(options)), flush=True)

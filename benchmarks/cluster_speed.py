@@ -1,0 +1,229 @@
+"""A cluster on this machine and its peers in turn.
+
+    python -m benchmarks.cluster_speed --rounds=3 --out=/tmp/cluster_speed.json
+
+| name              | what runs                                                        |
+|-------------------|------------------------------------------------------------------|
+| towers            | ours: 1 ps, 2 workers of 2 towers each, in-graph                 |
+| one_process       | ours: the same 4 towers in one process, without a network        |
+| tf_cnn_benchmarks | 1 ps, 2 workers of 2 towers each, between-graph, in step         |
+| keras             | Keras 2, 2 workers of `MultiWorkerMirroredStrategy`, which has   |
+|                   | one replica for the CPU of each, of twice the batch size         |
+
+Keras 3 does not train under that strategy, so tf-keras stands in for it.
+
+All train the same model on as many examples per step, over the loopback interface of a
+private network.  Prints images/s, and ours / peer: the median over the rounds, the
+least and the most; and the CPU seconds of the whole run, its start included.
+"""
+
+import argparse
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks import cases, machine, process, ratios, systems, table
+from benchmarks.cases import Case, Length
+from benchmarks.process import Command
+from benchmarks.systems import Places
+
+_TASKS, _WORKERS = "ps:1,worker:2", 2
+
+
+def towers(case: Case, length: Length, places: Places) -> Command:
+    """Ours: the case's towers shared out among the workers."""
+    command = systems.towers(_of_worker(case), length, places)
+    return _with(command, f"--local_cluster={_TASKS}")
+
+
+def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command:
+    """Google's benchmarks, as the README of theirs starts a cluster."""
+    command = systems.tf_cnn_benchmarks(_of_worker(case), length, places)
+    own = ("--job_name={job}", "--task_index={index}")
+    hosts = ("--ps_hosts={ps}", "--worker_hosts={worker}")
+    return _gang(_with(command, *own, *hosts), _TASKS, places)
+
+
+def keras(case: Case, length: Length, places: Places) -> Command:
+    """Keras `fit` in every worker."""
+    places = dataclasses.replace(places, python=places.tf_cnn_python)
+    command = systems.keras_mirrored(case, length, places)
+    command = _with(command, "--multi_worker", "--no-xla")
+    legacy = {**command.env, "TF_USE_LEGACY_KERAS": "1"}
+    command = dataclasses.replace(command, env=legacy)
+    return _gang(command, f"worker:{_WORKERS}", places)
+
+
+class Row(NamedTuple):
+    """A system; ours is the first."""
+
+    command: Callable[[Case, Length, Places], Command]
+    python: str = "python"  # the field of `Places` that names its interpreter
+    needs: tuple[str, ...] = ("tensorflow",)  # packages, without which it is left out
+
+
+_OLD_KERAS = ("tensorflow", "tf-keras")
+SYSTEMS: dict[str, Row] = {
+    "towers": Row(towers),
+    "one_process": Row(systems.towers),
+    "tf_cnn_benchmarks": Row(tf_cnn_benchmarks, "tf_cnn_python", _OLD_KERAS),
+    "keras": Row(keras, "tf_cnn_python", _OLD_KERAS),
+}
+
+
+def _of_worker(case: Case) -> Case:
+    return dataclasses.replace(case, towers=case.towers // _WORKERS)
+
+
+def _with(command: Command, *words: str) -> Command:
+    return dataclasses.replace(command, argv=[*command.argv, *words])
+
+
+def _gang(command: Command, tasks: str, places: Places) -> Command:
+    """The same as every one of these tasks."""
+    gang = [places.python, "-m", "benchmarks.gang", f"--tasks={tasks}"]
+    where = f"--cwd={command.cwd}"
+    return Command([*gang, where, "--", *command.argv], command.env)
+
+
+def usable(places: Places) -> dict[str, str]:
+    """System -> "", or why it cannot run."""
+    versions = functools.cache(machine.versions)
+    found = {}
+    for name, row in SYSTEMS.items():
+        python = getattr(places, row.python)
+        lacking = [one for one in row.needs if one not in versions(python)]
+        found[name] = f"{python} has no {' or '.join(lacking)}" if lacking else ""
+        if name in systems.SYSTEMS and not lacking:
+            found[name] = systems.missing(name, places, versions(python))
+    return found
+
+
+def measure(
+    options: argparse.Namespace, names: Sequence[str], places: Places
+) -> list[dict[str, Any]]:
+    """Every run: its round, system, images/s or failure, seconds, CPU seconds."""
+    runs = []
+    length = cases.of_steps(options.num_batches)
+    for number in range(1, options.rounds + 1):
+        for name in names:
+            command = SYSTEMS[name].command(options.case, length, places)
+            finished = process.run(command, timeout=options.timeout)
+            rate = finished.images_per_second
+            runs.append(
+                {
+                    "round": number,
+                    "system": name,
+                    "images_per_second": rate,
+                    "failure": finished.complaint if rate is None else None,
+                    "seconds": finished.seconds,
+                    "cpu_seconds": finished.cpu_seconds,
+                    "others": finished.others,
+                    "command": str(command),
+                }
+            )
+            what = f"failed: {finished.complaint}"
+            if rate is not None:
+                what = f"{rate:.1f} images/s, {finished.cpu_seconds:.0f} CPU s"
+            said = f"[{number}/{options.rounds}] {name}: {what}"
+            print(f"{said} ({finished.seconds:.0f} s)", flush=True)
+            _save(options, runs)
+    return runs
+
+
+def _save(options: argparse.Namespace, runs: Sequence[dict[str, Any]]) -> None:
+    if options.out:
+        arguments = {**vars(options), "case": str(options.case)}
+        machine.write_json(
+            options.out,
+            {"arguments": arguments, "runs": runs, "summary": summary(runs)},
+        )
+
+
+def summary(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """System -> the spread of its images/s, CPU seconds, and of ours / its images/s."""
+    ours, *_ = SYSTEMS
+    rates = {
+        name: [r["images_per_second"] for r in runs if r["system"] == name]
+        for name in SYSTEMS
+    }
+    found = {}
+    for name, own in rates.items():
+        mine = [r for r in runs if r["system"] == name and r["images_per_second"]]
+        if mine:
+            found[name] = {
+                "images_per_second": ratios.spread(r for r in own if r is not None),
+                "ratio": ratios.spread(ratios.paired(rates[ours], own)),
+                "cpu_seconds": ratios.spread(r["cpu_seconds"] for r in mine),
+            }
+    return found
+
+
+def report(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of the summary."""
+    rows = [
+        [name, *map(str, spreads.values())] for name, spreads in summary(runs).items()
+    ]
+    return table.lines(["", "images/s", "towers / it", "CPU s"], rows)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with status 2 when something is wrong with it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cluster_speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--case", type=Case.parse, default="resnet20:4x32")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--num_batches", type=int, default=40, help="timed steps")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds of a run")
+    parser.add_argument("--python", default=sys.executable, help="for us and Keras")
+    parser.add_argument(
+        "--tf_cnn_benchmarks",
+        default="",
+        metavar="PATH",
+        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
+    )
+    parser.add_argument(
+        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="of JSON")
+    options = parser.parse_args(argv)
+    if options.case.towers % _WORKERS:
+        parser.error(f"--case={options.case}: its towers are shared by two workers")
+    if unknown := set(options.systems.split(",")) - set(SYSTEMS):
+        parser.error(f"--systems: {unknown.pop()!r} is none of {', '.join(SYSTEMS)}")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compares; returns the exit status."""
+    options = parse(argv)
+    places = Places(
+        python=options.python,
+        torch_python="",
+        tf_cnn_benchmarks=os.path.abspath(options.tf_cnn_benchmarks)
+        if options.tf_cnn_benchmarks
+        else "",
+        tf_cnn_python=options.tf_cnn_python or options.python,
+    )
+    names = []
+    for name, reason in usable(places).items():
+        if name not in options.systems.split(","):
+            continue
+        if reason:
+            print(f"{name} is left out: {reason}")
+        else:
+            names.append(name)
+    runs = measure(options, names, places)
+    print("\n".join(report(runs)))
+    return 0 if all(run["failure"] is None for run in runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""How fast tensors come from ps tasks: beside a raw socket and a raw gRPC stream.
+
+    python -m benchmarks.transport --rounds=3 --out=/tmp/transport.json
+
+A worker fetches a tensor that lies in equal parts on 1, 2 or 4 ps tasks, each a process
+on this machine; `socket` and `grpc` fetch as many bytes from one of the same processes
+by a plain TCP connection, and by grpcio's Python.  All of one size are measured within
+seconds, and told as GB/s and as a share of the socket's: the median over the rounds,
+the least and the most.
+
+--settings compares what TensorFlow lets one set, in clusters of their own:
+
+| name     | sets                                                                   |
+|----------|------------------------------------------------------------------------|
+| default  | nothing                                                                |
+| channels | `rpc_options.num_channels_per_target=4`                                |
+| queues   | `TF_GRPC_WORKER_CACHE_QUEUES` and `..._THREADS` to 8                   |
+| threads  | `inter_op_parallelism_threads=8`                                       |
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks import machine, process, ratios, table
+
+SIZES = (2**12, 2**16, 2**20, 2**24, 2**26)  # bytes
+COUNTS = (1, 2, 4)  # ps tasks
+BASE = "socket"
+
+
+class Setting(NamedTuple):
+    """What one can set; the peer's flags and the environment of all tasks."""
+
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+
+
+_QUEUES = ("TF_GRPC_WORKER_CACHE_QUEUES", "TF_GRPC_WORKER_CACHE_THREADS")
+SETTINGS: dict[str, Setting] = {
+    "default": Setting(),
+    "channels": Setting(("--channels=4",)),
+    "queues": Setting(environment=dict.fromkeys(_QUEUES, "8")),
+    "threads": Setting(("--inter_op_threads=8",)),
+}
+
+
+def command(setting: Setting, options: argparse.Namespace) -> process.Command:
+    """A cluster with this setting, in which everything is measured once."""
+    peer = [sys.executable, "-m", "benchmarks.transport_peer"]
+    peer += ["--job={job}", "--index={index}", "--ps={ps}", "--worker={worker}"]
+    peer += [f"--seconds={options.seconds}", *setting.flags]
+    peer += [f"--sizes={','.join(map(str, options.sizes))}"]
+    peer += [f"--counts={','.join(map(str, options.counts))}"]
+    gang = [sys.executable, "-m", "benchmarks.gang"]
+    gang += [f"--tasks=ps:{max(options.counts)},worker:1", "--", *peer]
+    quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return process.Command(gang, {**quiet, **setting.environment})
+
+
+def measured(finished: process.Finished) -> list[dict[str, Any]]:
+    """What the worker found: `way`, `bytes` and `gigabytes_per_second` of each.
+
+    Raises:
+      RuntimeError: it failed.
+    """
+    for _, line in reversed(finished.lines):
+        if line.startswith("[{"):
+            return json.loads(line)
+    raise RuntimeError(f"the cluster failed: {finished.complaint}")
+
+
+def rates(
+    found: Sequence[Sequence[dict[str, Any]]], way: str, size: int
+) -> list[float | None]:
+    """GB/s of each round, None where there is none."""
+    return [
+        next(
+            (
+                one["gigabytes_per_second"]
+                for one in round_
+                if (one["way"], one["bytes"]) == (way, size)
+            ),
+            None,
+        )
+        for round_ in found
+    ]
+
+
+def report(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    """A table of one setting: GB/s of the socket, and the shares of the others."""
+    ways = list(dict.fromkeys(one["way"] for round_ in found for one in round_))
+    rows = []
+    for size in _sizes(found):
+        base = rates(found, BASE, size)
+        row = [_bytes(size), str(ratios.spread(r for r in base if r is not None))]
+        for way in ways:
+            if way != BASE:
+                share = ratios.spread(ratios.paired(rates(found, way, size), base))
+                row.append("-" if share is None else str(share))
+        rows.append(row)
+    titles = ["", f"{BASE} GB/s", *(f"{w} / {BASE}" for w in ways if w != BASE)]
+    return table.lines(titles, rows)
+
+
+def gains(found: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> list[str]:
+    """A table of the settings: the speed of 1 ps over that of the first setting."""
+    first, *others = found
+    way, rows = "1 ps", []
+    for size in _sizes(found[first]):
+        base = rates(found[first], way, size)
+        gained = (ratios.paired(rates(found[name], way, size), base) for name in others)
+        rows.append([_bytes(size), *(str(ratios.spread(gain)) for gain in gained)])
+    return table.lines([f"{way}, gain", *others], rows)
+
+
+def _sizes(found: Sequence[Sequence[dict[str, Any]]]) -> list[int]:
+    return sorted({one["bytes"] for round_ in found for one in round_})
+
+
+def numbers(text: str) -> list[int]:
+    """`1,2,4`; argparse turns the error into a sentence."""
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1 each")
+    return found
+
+
+def _bytes(size: int) -> str:
+    return f"{size // 2**20} MB" if size >= 2**20 else f"{size // 2**10} KB"
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with status 2 when something is wrong with it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.transport",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.2, help="of each number")
+    parser.add_argument("--settings", default="default", help=", ".join(SETTINGS))
+    parser.add_argument("--sizes", type=numbers, default=list(SIZES), help="in bytes")
+    parser.add_argument("--counts", type=numbers, default=list(COUNTS), help="of ps")
+    parser.add_argument("--out", metavar="FILE", help="of JSON")
+    options = parser.parse_args(argv)
+    options.settings = options.settings.split(",")
+    if unknown := set(options.settings) - set(SETTINGS):
+        parser.error(f"--settings: {unknown.pop()!r} is none of {', '.join(SETTINGS)}")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures; returns the exit status."""
+    options = parse(argv)
+    found: dict[str, list[list[dict[str, Any]]]] = {n: [] for n in options.settings}
+    for number in range(1, options.rounds + 1):
+        for name in options.settings:
+            finished = process.run(command(SETTINGS[name], options), timeout=300)
+            try:
+                found[name].append(measured(finished))
+            except RuntimeError as error:
+                print(f"error: {error}", file=sys.stderr)
+                return 1
+            print(f"[{number}/{options.rounds}] {name}", flush=True)
+    for name, rounds in found.items():
+        print("\n".join(["", name, *report(rounds)]))
+    if len(found) > 1:
+        print("\n".join(["", *gains(found)]))
+    if options.out:
+        machine.write_json(options.out, {"arguments": vars(options), "found": found})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Every task gets its words; the leader's end is that of all."""
+
+import json
+import subprocess
+import sys
+import time
+
+from absl.testing import absltest
+
+from benchmarks import gang, launched, process
+
+# The leader prints what it was told; the others would stay for ever.
+_TASK = """
+import json, os, sys, time
+job, index, ps, worker, status = sys.argv[1:]
+if (job, index) != ("worker", "0"):
+    print("waiting", flush=True)
+    time.sleep(1000)
+time.sleep(1)
+print(json.dumps([ps, worker, json.loads(os.environ["TF_CONFIG"])]))
+sys.exit(int(status))
+"""
+
+
+class GangTest(absltest.TestCase):
+    def test_words(self):
+        hosts = {"ps": ["a:1"], "worker": ["b:1", "b:2"]}
+        command = ["run", "--at={job}:{index}", "--hosts={ps},{worker}", "{other}"]
+        self.assertEqual(
+            gang.words(command, hosts, "worker", 1),
+            ["run", "--at=worker:1", "--hosts=a:1,b:1,b:2", "{other}"],
+        )
+
+    def _run(self, status: int) -> process.Finished:
+        if not launched.have_private_networks():
+            self.skipTest("this system has no private networks")
+        task = [sys.executable, "-c", _TASK, "{job}", "{index}", "{ps}", "{worker}"]
+        command = [sys.executable, "-m", "benchmarks.gang", "--tasks=ps:1,worker:2"]
+        return process.run(process.Command([*command, "--", *task, str(status)]))
+
+    def test_the_leader_prints_and_ends_all(self):
+        begun = time.monotonic()
+        finished = self._run(0)
+        self.assertLess(time.monotonic() - begun, 60)
+        self.assertEqual(finished.status, 0, finished.lines)
+        ((_, line),) = finished.lines
+        ps, workers, config = json.loads(line)
+        self.assertEqual(config["task"], {"type": "worker", "index": 0})
+        self.assertEqual(config["cluster"], {"ps": [ps], "worker": workers.split(",")})
+        self.assertLen(set([ps, *workers.split(",")]), 3)
+
+    def test_when_the_leader_fails_the_others_are_heard(self):
+        finished = self._run(3)
+        self.assertEqual(finished.status, 3)
+        said = [line for _, line in finished.lines]
+        self.assertContainsSubset(["[ps 0] waiting", "[worker 1] waiting"], said)
+
+    def test_refuses_tasks_that_are_none(self):
+        for flags in (["--tasks=ps:1"], ["--tasks=worker:1", "--leader=ps"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "benchmarks.gang", *flags, "true"],
+                cwd=process.ROOT,
+                capture_output=True,
+            )
+            self.assertEqual(done.returncode, 2)
+
+
+if __name__ == "__main__":
+    absltest.main()
