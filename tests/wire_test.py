@@ -226,7 +226,6 @@ class StepTest(absltest.TestCase):
         # many back, and the batch statistics of each.
         self.assertEqual(crossing["ps", "worker"], 2 * 2)
         self.assertEqual(crossing["worker", "ps"], 2 * (2 + 1))
-        self.assertLessEqual(crossing["ps", "chief"], 4)
 
 
 class ArrivalsTest(absltest.TestCase):
