@@ -43,6 +43,38 @@ class Verify:
         "rounds that towers take their batches in, besides the packings",
         must=AT_LEAST_1,
     )
+    compact_gradient_transfer: tuple[str, ...] = field(
+        (),
+        "dtypes that gradients also travel in, which may make as much of a difference "
+        "as their rounding; float32 adds nothing",
+        unset="bfloat16,float16 with sgd and momentum, whose steps are linear in the "
+        "gradient",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    pipelines: str = field(
+        "pairs",
+        "which towers are cut into stages: all with these settings, or so few that "
+        "every two values of different settings meet",
+        choices=("pairs", "all", "none"),
+    )
+    num_stages: tuple[int, ...] = field(
+        (),
+        "devices of each tower of a pipeline",
+        unset="1,2,4, as far as the model has blocks and the machine has GPUs",
+        must=AT_LEAST_1,
+    )
+    num_micro_batches: tuple[int, ...] = field(
+        (),
+        "pieces of each tower's batch in a pipeline",
+        unset="1,4, as far as they divide the batch",
+        must=AT_LEAST_1,
+    )
+    schedule: tuple[str, ...] = field(
+        (), "orders in which stages run their micro-batches", unset="all"
+    )
+    recompute: tuple[str, ...] = field(
+        (), "what the backward pass of a pipeline computes again", unset="all"
+    )
     batch_norm: str = field(
         "tower",
         "whether batch norm normalises by each tower's own batch, which then may "

@@ -236,9 +236,9 @@ def _verified_exchange(given: _Given) -> Iterator[str]:
 
 
 def _stages(given: _Given) -> Iterator[str]:
-    """Devices make whole towers, of stages or of shards."""
+    """Devices make whole towers of shards; of stages, `plan` sees to that."""
     gpus = given.get("num_gpus", sections.Devices.num_gpus)
-    for name in ("num_stages", *_shards(given)):
+    for name in _shards(given):
         each = given.get(name, 1)
         if gpus % each:
             below, above = gpus // each * each, -(-gpus // each) * each
@@ -255,6 +255,19 @@ def _stages(given: _Given) -> Iterator[str]:
             f"--shard_classifier={one}: is not --shard_embeddings={other}, and both "
             f"are devices of a tower; write the same number twice"
         )
+
+
+def _verified_pipelines(given: _Given) -> Iterator[str]:
+    """What is about pipelines needs some."""
+    none = given.get("pipelines") == "none"
+    sync = given.get("batch_norm") == "sync"
+    about = ["num_stages", "num_micro_batches", "schedule", "recompute"]
+    if sync and not none:
+        about.append("pipelines")
+    why = "--pipelines=none" if none else "--batch_norm=sync"
+    for name in about if none or sync else ():
+        if name in given:
+            yield f"{_spell(given, name)}: does not go with {why}"
 
 
 def _shards(given: _Given) -> list[str]:
@@ -302,6 +315,6 @@ def _task(given: _Given) -> Iterator[str]:
 
 
 _RULES = {
-    Config: (_learning_rate, _gpus, _stages, _compact, _evaluation, _cluster),
-    VerifyConfig: (_learning_rate, _verified_exchange),
+    Config: (_learning_rate, _gpus, _compact, _evaluation, _cluster),
+    VerifyConfig: (_learning_rate, _verified_exchange, _verified_pipelines),
 }

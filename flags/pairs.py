@@ -125,8 +125,7 @@ _LATE = (
     "variable_update=relaxed",
 )
 _ADDS_UP = "; micro-batches add up the same way"
-_PIECES = ", which takes each tower's batch in pieces"
-_UNSCALED = ", whose gradients cannot be scaled yet; write --compute_dtype=bfloat16"
+_WHOLE = ", whose passes are calls of functions, inside which towers cannot meet"
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
 _NOT_TOGETHER = ", whose towers do not step together"
 _NO_SKIP = ", which cannot leave out an update"
@@ -185,6 +184,7 @@ ROWS = (
     needs("chunks_per_stage", "schedule=interleaved"),
     needs("partition", "num_stages"),
     needs("pipeline_report", *_STAGES),
+    needs("memory_limit", "recompute=auto"),
     *(never("xla", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     *(never("xla_compile", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     # Shards.
@@ -237,9 +237,8 @@ ROWS = (
     *(never("batch_norm=sync", mode, _NOT_TOGETHER) for mode in _ASYNCHRONOUS),
     never("batch_norm=sync", "xla_compile", ", which compiles each tower by itself"),
     *(never("accumulate_steps", flag, _ADDS_UP) for flag in _STAGES),
-    *(never("batch_norm=sync", flag, _PIECES) for flag in _STAGES),
+    *(never("batch_norm=sync", flag, _WHOLE) for flag in _STAGES),
     # Precision.
-    *(never(flag, stages, _UNSCALED) for flag in _FLOAT16 for stages in _STAGES),
     never("use_fp16", "compute_dtype=bfloat16"),
     needs("fp16_loss_scale", *_FLOAT16),
     needs("fp16_enable_auto_loss_scale", *_FLOAT16),

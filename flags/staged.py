@@ -30,6 +30,13 @@ class Stages:
         "none",
         "what the backward pass computes again instead of keeping its activations",
     )
+    memory_limit: int | None = field(
+        None,
+        "megabytes of each device that a stage may need by estimate; with as little "
+        "recomputed as fits",
+        unset="nine tenths of a GPU's memory",
+        must=AT_LEAST_1,
+    )
 
     shard_classifier: int = field(
         1,

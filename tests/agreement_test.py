@@ -1,12 +1,16 @@
 """The comparison with one tower, and the faults that it must find."""
 
+import dataclasses
+from unittest import mock
+
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import agreement, synchronous, verdict
-from towers.exchange import Exchange
+from towers import agreement, pipeline, synchronous, verdict, ways
 from towers.optimizer import Update
+from towers.stages import Pipeline
 from towers.variable_update import VARIABLE_UPDATES
 from towers.verdict import Case
 
@@ -86,23 +90,71 @@ def _subject(**changes) -> agreement.Subject:
     return agreement.Subject(**{**parts, **changes})
 
 
-def _compare(mode: type | None = None, name="", towers=2, **changes):
+def _compare(mode: type | None = None, case=Case("", 2), **changes):  # noqa: B008
     """The outcome of one case, of a faulty mode if one is given."""
     modes = dict(VARIABLE_UPDATES)
     if mode:
-        name, modes["planted"] = "planted", mode
-    (outcome,) = agreement.compare(
-        _subject(**changes), [Case(name, towers)], modes=modes
-    )
+        case = dataclasses.replace(case, variable_update="planted")
+        modes["planted"] = mode
+    (outcome,) = agreement.compare(_subject(**changes), [case], modes=modes)
     return outcome
+
+
+class _FirstSums(pipeline._Stamp):
+    """Forgets the gradients of all micro-batches but the last."""
+
+    def _call(self, stage, one):
+        """As if each micro-batch were the first to be summed."""
+        sums = self._sums[one.chunk]
+        if one.backward:
+            self._sums[one.chunk] = {k: tf.zeros_like(v) for k, v in sums.items()}
+        super()._call(stage, one)
+
+
+class _SameDraws(pipeline._Stamp):
+    """Draws the dropout of all micro-batches as that of the first."""
+
+    def __init__(self, template, site):
+        """The first example's index, which dropout draws from, moves not."""
+        one = pipeline._split
+
+        def split(*args):
+            found = one(*args)
+            return [values | {"first": found[0]["first"]} for values in found]
+
+        with mock.patch.object(pipeline, "_split", split):
+            super().__init__(template, site)
+
+
+class _LastStatistics(pipeline._Stamp):
+    """Takes the last micro-batch's statistics for those of all."""
+
+    def _mean(self, value):
+        """Of one."""
+        return self._values[-1][value]
+
+
+def _normed_model() -> Model:
+    def normal(x, nn):
+        return nn.batch_norm(x)
+
+    def logits(x, nn):
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return Model(
+        name="normed",
+        blocks=(("normal", normal), ("logits", logits)),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
 
 
 class CompareTest(parameterized.TestCase):
     def test_every_mode_agrees(self):
-        choices = agreement.exchanges(("xring#2",), (0,), (0, 1024))
-        wanted = agreement.cases((2,), choices)
+        choices = ways.exchanges(("xring#2",), (0,), (0, 1024))
+        wanted = ways.cases((2,), choices)
         names = ("replicated", "independent", "asynchronous")
-        wanted += agreement.cases((2,), choices[:1], rounds=(2,), names=names)
+        wanted += ways.cases((2,), choices[:1], rounds=(2,), names=names)
         outcomes = list(agreement.compare(_subject(), wanted))
         self.assertEqual([outcome.case for outcome in outcomes], wanted)
         self.assertEqual(
@@ -122,14 +174,14 @@ class CompareTest(parameterized.TestCase):
     def test_finds_a_faulty_mode(self, mode, step, variable):
         outcome = _compare(mode)
         self.assertEqual(outcome.verdict, "DIFFERS")
-        self.assertTrue(outcome.failed)
+        self.assertFalse(outcome.agrees)
         self.assertEqual((outcome.first.step, outcome.first.variable), (step, variable))
         self.assertGreater(outcome.largest.relative, 1e-4)
 
     @parameterized.parameters(*VARIABLE_UPDATES)
     def test_finds_a_tower_with_another_dropout_seed(self, name):
         source = _OtherDropout(trainer.random_source())
-        outcome = _compare(name=name, source=source)
+        outcome = _compare(case=Case(name, 2), source=source)
         # Alone, the second tower draws from that seed too: it keeps its property.
         self.assertEqual(outcome.agrees, name == "independent")
         if name == "relaxed":  # it applies the first gradients in the second step
@@ -144,80 +196,61 @@ class CompareTest(parameterized.TestCase):
     def test_independent_towers_keep_to_the_schedule_of_all(self):
         schedule = trainer.Piecewise((0.05, 0.5), (16 / 70,))  # from the third step on
         update = Update("momentum", schedule)
-        self.assertTrue(_compare(name="independent", towers=4, update=update).agrees)
+        self.assertTrue(_compare(case=Case("independent", 4), update=update).agrees)
 
-    def test_batch_norm_may_differ_with_more_than_one_tower(self):
-        changes = dict(name="replicated", model=trainer.normed_model())
-        many, one = _compare(**changes), _compare(**changes, towers=1)
-        self.assertEqual(many.verdict, verdict.PER_TOWER)
-        self.assertIsNotNone(many.first)
-        self.assertFalse(many.failed)
-        self.assertEqual(one.verdict, "agrees")
-        alone = _compare(**{**changes, "name": "independent"})
-        self.assertEqual(alone.verdict, "agrees")
-        self.assertEqual(
-            verdict.summary([one, many], 1e-5),
-            "1 of 1 agree with one tower to 1e-05; 1 may differ "
-            "by design: batch norm per tower",
-        )
+    @parameterized.parameters(
+        Case("parameter_server", 1, rounds=2),
+        Case("parameter_server", 2, rounds=2),
+        Case("replicated", 4),
+        Case("independent", 2, rounds=2),
+        Case("independent", 1, rounds=2),
+        Case("staged", 2),
+        Case("asynchronous", 2, rounds=2),
+        Case("parameter_server", 1, pipeline=Pipeline(1, 4, balance="params")),
+        Case("replicated", 2, pipeline=Pipeline(2, 1, recompute="block")),
+        Case("relaxed", 2, pipeline=Pipeline(2, 2, "gpipe", recompute="stage")),
+    )
+    def test_batch_norm_is_that_of_one_tower_with_the_same_pieces(self, case):
+        outcome = _compare(case=case, model=_normed_model())
+        self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
+        self.assertIsNone(outcome.bound)
+
+    def test_batch_norm_of_other_pieces_differs(self):
+        case = Case("parameter_server", 2)
+        subject = _subject(model=_normed_model())
+        with mock.patch.object(agreement, "_alone") as alone:
+            alone.return_value = agreement.Alone()
+            (outcome,) = agreement.compare(subject, [case])
+        self.assertFalse(outcome.agrees)
 
     def test_batch_norm_over_all_towers_is_that_of_one(self):
         options = agreement.graph.Options(batch_size=1, batch_norm="sync")
-        for name in ("parameter_server", "replicated"):
-            outcome = _compare(name=name, model=trainer.normed_model(), options=options)
+        for case in (Case("parameter_server", 2), Case("replicated", 2, rounds=2)):
+            outcome = _compare(case=case, model=_normed_model(), options=options)
             self.assertEqual(outcome.verdict, "agrees")
 
-    def test_a_fault_before_the_first_step_is_not_batch_norm(self):
-        outcome = _compare(_OtherStart, model=trainer.normed_model())
-        self.assertTrue(outcome.failed)
+    @parameterized.parameters(
+        (_FirstSums, False), (_SameDraws, False), (_LastStatistics, True)
+    )
+    def test_finds_a_faulty_pipeline(self, stamp, normal):
+        case = Case("replicated", 2, pipeline=Pipeline(2, 2, recompute="block"))
+        changes = {"model": _normed_model()} if normal else {}
+        right = _compare(case=case, **changes)
+        self.assertEqual(right.verdict, "agrees", verdict.row(right))
+        with mock.patch.object(pipeline, "_Stamp", stamp):
+            outcome = _compare(case=case, **changes)
+        self.assertEqual(outcome.verdict, "DIFFERS")
+        self.assertEqual(outcome.first.step, 1)
 
-
-class CasesTest(parameterized.TestCase):
-    def test_every_choice_with_more_than_one_tower(self):
-        choices = [Exchange("pscpu"), Exchange("xring")]
-        names = ["parameter_server", "replicated", "independent", "relaxed"]
-        found = agreement.cases((1, 2), choices, names=names)
-        self.assertEqual(
-            [(c.variable_update, c.num_towers, c.reduction) for c in found],
-            [
-                ("parameter_server", 1, "-"),
-                ("parameter_server", 2, "-"),
-                ("replicated", 1, "pscpu"),
-                ("replicated", 2, "pscpu"),
-                ("replicated", 2, "xring"),
-                ("independent", 1, "-"),
-                ("independent", 2, "-"),
-                ("relaxed", 1, "pscpu"),
-                ("relaxed", 2, "pscpu"),
-                ("relaxed", 2, "xring"),
-            ],
-        )
-        several = agreement.cases(
-            (1, 2),
-            agreement.exchanges(["tree", "xring"], (2,), ()),
-            rounds=(1, 3),
-            names=["replicated"],
-        )
-        self.assertEqual(
-            [(c.num_towers, c.reduction) for c in several],
-            [
-                (1, "tree, 2 packs"),
-                (1, "tree, 2 packs, 3 rounds"),
-                (2, "tree, 2 packs"),
-                (2, "xring, 2 packs"),
-                (2, "tree, 2 packs, 3 rounds"),
-                (2, "xring, 2 packs, 3 rounds"),
-            ],
-        )
-        one = agreement.cases((2,), choices, names=["independent"])
-        self.assertEqual(one, [Case("independent", 2)])
-
-    def test_one_packing_at_a_time(self):
-        found = agreement.exchanges(["tree"], (0, 1, 3), (0, 64))
-        self.assertEqual(
-            [Case("replicated", 2, exchange).reduction for exchange in found],
-            ["tree", "tree, 1 pack", "tree, 3 packs", "tree, joined to 64 bytes"],
-        )
+    @parameterized.parameters(tf.bfloat16, tf.float16)
+    def test_gradients_in_16_bits_are_held_to_their_rounding(self, transfer):
+        case = Case("parameter_server", 4, transfer=transfer)
+        outcome = _compare(case=case)
+        self.assertStartsWith(outcome.verdict, "agrees (bound ")
+        self.assertEqual(outcome.bound, case.bound(1e-5))
+        self.assertGreater(outcome.largest.relative, 1e-5)  # they are rounded
+        outcome = _compare(_Sums, case=case)
+        self.assertStartsWith(outcome.verdict, "DIFFERS")
 
 
 if __name__ == "__main__":

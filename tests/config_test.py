@@ -254,18 +254,6 @@ class CheckTest(parameterized.TestCase):
             "LR0;E1;LR1;...;En;LRn, an odd number",
         ),
         (
-            "devices that make no towers",
-            {"num_gpus": 6, "num_stages": 4},
-            "--num_gpus=6: is not a multiple of --num_stages=4; write --num_gpus=4 or "
-            "8, or --num_stages=1 or 2 or 3 or 6",
-        ),
-        (
-            "fewer devices than stages",
-            {"num_stages": 4},
-            "--num_gpus=1: is not a multiple of --num_stages=4; write --num_gpus=4, or "
-            "--num_stages=1",
-        ),
-        (
             "devices that make no towers of shards",
             {"num_gpus": 3, "shard_classifier": 2},
             "--num_gpus=3: is not a multiple of --shard_classifier=2; write "

@@ -46,6 +46,39 @@ class CuttingTest(parameterized.TestCase):
         self.assertEqual(found.cut, (1, 3, 4))
 
     @parameterized.parameters(
+        (
+            (6, 4),
+            "--num_gpus=6: is not a multiple of --num_stages=4; write --num_gpus=4 or "
+            "8, or --num_stages=1 or 2 or 3 or 6",
+        ),
+        (
+            (1, 4),
+            "--num_gpus=1: is not a multiple of --num_stages=4; write --num_gpus=4, or "
+            "--num_stages=1",
+        ),
+        (
+            (3, 4, 2),
+            "--num_gpus=3: of 2 workers is not a multiple of --num_stages=4; write "
+            "--num_gpus=2 or 4, or --num_stages=1 or 2 or 3 or 6",
+        ),
+    )
+    def test_devices_that_make_no_towers(self, numbers, sentence):
+        with self.assertRaises(ValueError) as caught:
+            cutting.check_devices(*numbers)
+        self.assertEqual(str(caught.exception), sentence)
+
+    def test_devices_that_make_towers(self):
+        for numbers in ((4, 2), (1, 1), (1, 2, 2), (3, 2, 2), (2, 4, 2)):
+            cutting.check_devices(*numbers)
+
+    def test_what_is_not_timed(self):
+        flags, model = staged.Stages(num_stages=2), models.get("lenet")
+        self.assertEqual(cutting.plan(flags, model, 8, timed=False).balance, "flops")
+        timed = staged.Stages(num_stages=2, partition="time")
+        with self.assertRaisesRegex(ValueError, "^--partition=time: .*=flops"):
+            cutting.plan(timed, model, 8, timed=False)
+
+    @parameterized.parameters(
         (dict(num_stages=5), "chain of 4 blocks, too few for 5 .*--num_stages=4 or"),
         (
             dict(num_stages=3, schedule="interleaved"),

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -163,7 +164,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
         how=(("gpipe", 2, 1), ("1f1b", 3, 1), ("interleaved", 2, 2)),
         micro_batches=(1, 4),
-        recompute=tuple(RECOMPUTE),
+        recompute=tuple(name for name in RECOMPUTE if name != "auto"),
     )
     def test_every_schedule_and_recomputation(self, how, micro_batches, recompute):
         name, stages, chunks = how
@@ -185,7 +186,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         found = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4)), seen=seen)
         self.assert_equal(_whole(_DENSE, seen=seen), found)
 
-    @parameterized.parameters(*RECOMPUTE)
+    @parameterized.parameters("none", "stage", "block")
     def test_batch_norm_of_one_micro_batch(self, recompute):
         found = _Run(_NORMAL, Pipeline(2, 1, "1f1b", 1, (2, 4), recompute))
         self.assertLen(found.values[2], 2)
@@ -264,6 +265,22 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
             Pipeline(2, 4, "1f1b", 1, (2, 9)),
         )
         self.assertEqual(len(self._calls(small)), len(self._calls(large)))
+
+    def test_stages_that_would_wait_for_ever_are_found_before_a_session_runs(self):
+        def backward_first(stages, micro_batches, chunks=1):
+            order = schedule.gpipe(stages, micro_batches, chunks)
+            return [passes[::-1] for passes in order]
+
+        planted = {"stuck": schedule.Schedule(backward_first)}
+        with (
+            mock.patch.dict(schedule.SCHEDULES, planted),
+            mock.patch.object(v1, "Session") as session,
+            self.assertRaisesRegex(
+                schedule.ScheduleError, "stages wait for each other: stage 0 stands at"
+            ),
+        ):
+            _Run(_DENSE, Pipeline(2, 2, "stuck", 1, (2, 4)))
+        session.assert_not_called()
 
     def test_no_operation_is_without_a_device(self):
         run = _Run(_NORMAL, Pipeline(2, 2, "1f1b", 1, (2, 4)))

@@ -143,6 +143,19 @@ class PlacementTest(parameterized.TestCase):
         self.assertFalse(config.allow_soft_placement)
         self.assertEqual(config.device_count["GPU"], 0)
 
+    def test_stages_over_the_workers_of_a_cluster(self):
+        spec = cluster.local({"ps": 1, "worker": 2})
+        one = placement.on_cluster(spec, 1, kind="cpu", num_stages=2)
+        both = ("/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0")
+        self.assertEqual(one.stages, (both,))
+        self.assertEqual((one.towers, one.per_task), (both[:1], 1))
+        two = placement.on_cluster(spec, 2, kind="cpu", num_stages=2)
+        self.assertEqual(
+            [{placement.task_of(device) for device in s} for s in two.stages],
+            [{"/job:worker/task:0"}, {"/job:worker/task:1"}],
+        )
+        self.assertEqual(two.per_task, 2)
+
     def test_xla_compiles_clusters_when_asked(self):
         for asked in (True, False):
             config = placement.session_config(

@@ -26,7 +26,7 @@ FLAGS = {
         """,
     "stages": """
         num_stages num_micro_batches schedule chunks_per_stage partition recompute
-        shard_classifier shard_embeddings pipeline_report
+        memory_limit shard_classifier shard_embeddings pipeline_report
         """,
     "variables": """
         variable_update check_replicas_every tune_again cross_replica_sync

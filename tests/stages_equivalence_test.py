@@ -8,6 +8,7 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
+from towers.loss_scale import LossScaling
 from towers.optimizer import Piecewise
 from towers.stages import Pipeline
 
@@ -120,6 +121,27 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         first = _made(1, one, normal=True).start().steps(STEPS)
         found = _made(1, two, normal=True).start().steps(STEPS)
         self.assertLess(trainer.difference(first, found), BOUND)
+
+    @parameterized.parameters("none", "block")
+    def test_a_scaled_loss(self, recompute):
+        one = _made().start().steps(STEPS)
+        how = Pipeline(2, 4, cut=(2, 4), recompute=recompute)
+        scaling = LossScaling(initial=1024.0, grow_every=3)
+        made = _made(2, how, loss_scaling=scaling).start()
+        found = made.steps(STEPS)
+        self.assertEqual(made.session.run(made.train.loss_scale.value), 4096.0)
+        kept = {name: value for name, value in found.items() if name in one}
+        self.assertLess(trainer.difference(one, kept), BOUND)
+
+    def test_float16_that_overflows_leaves_the_step_out(self):
+        options = dict(
+            dtype=tf.float16, loss_scaling=LossScaling(initial=2.0**24, grow_every=100)
+        )
+        whole, cut = _made(**options), _made(1, Pipeline(2, 1, cut=(2, 4)), **options)
+        one, found = (made.start().steps(STEPS) for made in (whole, cut))
+        skipped = cut.session.run(cut.train.loss_scale.skipped)
+        self.assertBetween(skipped, 1, STEPS - 1)
+        self.assertLess(trainer.difference(one, found), BOUND)
 
     def test_schedules_are_equal_bit_for_bit(self):
         gpipe, alternating = (

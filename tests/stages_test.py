@@ -23,7 +23,7 @@ class PipelineTest(parameterized.TestCase):
         self.assertEqual(pipeline, Pipeline(stages=2, micro_batches=found))
 
     def test_every_way_to_recompute_is_described(self):
-        self.assertEqual(list(RECOMPUTE), ["none", "stage", "block"])
+        self.assertEqual(list(RECOMPUTE), ["none", "stage", "block", "auto"])
 
 
 if __name__ == "__main__":

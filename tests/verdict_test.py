@@ -1,6 +1,7 @@
 """Distances, and the table of outcomes."""
 
 import numpy as np
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from towers import verdict
@@ -43,6 +44,18 @@ class WordsTest(absltest.TestCase):
             verdict.summary([right, wrong], 1e-5),
             "1 of 2 agree with one tower to 1e-05; replicated (xring#2) with 4 towers "
             "differs from step 2 on, first in replica_1/logits/kernel",
+        )
+
+    def test_what_is_held_to_a_bound_of_its_own_says_so(self):
+        none = verdict.Difference(0, "", 0.0, 0.0)
+        case = Case("parameter_server", 2, transfer=tf.bfloat16)
+        rounded = verdict.Outcome(case, none, None, case.bound(1e-5))
+        exact = verdict.Outcome(Case("parameter_server", 4), none, None)
+        self.assertEqual(rounded.verdict, "agrees (bound 2e-02)")
+        self.assertEqual(
+            verdict.summary([rounded, exact], 1e-5),
+            "2 of 2 agree with one tower to 1e-05, 1 of them to the rounding of 16 "
+            "bits",
         )
 
 

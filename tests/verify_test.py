@@ -15,6 +15,8 @@ from towers import synchronous, variable_update, verify
 _OWN = "--model=tests.verify_test:own"
 _SMALL = (
     "--accumulate_steps=1",
+    "--compact_gradient_transfer=float32",
+    "--pipelines=none",
     "--device=cpu",
     "--num_towers=1,2",
     "--batch_size=4",
@@ -87,6 +89,25 @@ class VerifyTest(parameterized.TestCase):
             "hidden/dense/kernel",
         )
 
+    def test_pipelines_and_gradients_in_16_bits(self):
+        small = [flag for flag in _SMALL if "pipelines" not in flag]
+        flags = ["--variable_update=replicated", "--all_reduce_spec=tree"]
+        flags += ["--gradient_repacking=0", "--agg_small_grads_max_bytes=0"]
+        flags += ["--num_micro_batches=2", "--schedule=gpipe", "--recompute=none,block"]
+        flags += ["--compact_gradient_transfer=float16", "--optimizer=momentum"]
+        status, lines, errors = _run(_OWN, *small, *flags)
+        self.assertEqual((status, errors), (0, []))
+        self.assertRegex(lines[4], r"tree, float16 .* agrees \(bound 2e-03\)$")
+        self.assertRegex(lines[5], r"gpipe K=1 M=2 +1 .* agrees$")
+        self.assertEqual(
+            lines[-1],
+            "8 of 8 agree with one tower to 1e-05, 1 of them to the rounding of 16 "
+            "bits",
+        )
+        status, lines, errors = _run(_OWN, *small, *flags, "--pipelines=all")
+        self.assertEqual((status, errors), (0, []))
+        self.assertStartsWith(lines[-1], "11 of 11 agree")
+
     @parameterized.parameters(
         (["--num_towers=0"], "--num_towers=0: must be at least 1"),
         (["--variable_update=replicate"], "--variable_update=replicate: no such"),
@@ -94,6 +115,22 @@ class VerifyTest(parameterized.TestCase):
         (["--all_reduce_spec=pscpu,ring"], "--all_reduce_spec=ring: at character 1"),
         (["--num_towers=2,3", "--batch_size=3"], "--num_towers=2,3: 2 towers cannot"),
         (["--device=gpu"], "--num_towers=4: 4 GPUs asked for, but"),
+        (["--num_stages=2,3"], "--num_stages=2,3: own is a chain of 2 blocks; write 2"),
+        (
+            ["--num_micro_batches=3", "--num_towers=1,2"],
+            "--num_micro_batches=3: must divide every tower's batch, 8 and 4; write "
+            "some of 1,2,4",
+        ),
+        (["--schedule=fifo"], "--schedule=fifo: no such schedule"),
+        (
+            ["--pipelines=none", "--num_stages=2"],
+            "--num_stages=2: does not go with --pipelines=none",
+        ),
+        (
+            ["--compact_gradient_transfer=float16", "--optimizer=adam"],
+            "--compact_gradient_transfer=float16: a rounded gradient may turn a step "
+            "of adam by any amount; write --optimizer=sgd or momentum",
+        ),
         (["--train_dir=d"], "--train_dir: is a flag of python -m towers.train"),
         (["--num_gpus=2"], "--num_gpus: is a flag of python -m towers.train"),
         (["--noeval"], "--eval: is a flag of python -m towers.train"),

@@ -1,7 +1,7 @@
 """Whether every way to train takes the steps of one tower.
 
     subject = Subject(model, source, update, global_batch=128, num_steps=5)
-    for outcome in compare(subject, cases((1, 2, 4), exchanges())):
+    for outcome in compare(subject, ways.cases((1, 2, 4), ways.exchanges())):
         print(outcome.case, outcome.verdict)
 
 One tower on the joined batch is the reference; each case is trained from the same seed
@@ -13,12 +13,16 @@ steps of one tower are held to properties of their own:
   * modes that are a step late: N towers are one tower that is as late;
   * asynchronous towers, let in one at a time: N updates are N steps of one tower on
     batches of their size.
+
+Batch norm that normalises each tower's batch, round or micro-batch by itself makes a
+step depend on these pieces, and on nothing else: the reference then takes its batch in
+the same pieces, as rounds or, where rounds are what is compared, as towers.
 """
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,18 +32,13 @@ from towers import placement as placement_lib
 from towers.exchange import Exchange
 from towers.feed import Feed
 from towers.optimizer import Update
-from towers.reduction import usable
 from towers.variable_update import DEFAULT, VARIABLE_UPDATES
-from towers.verdict import PER_TOWER, Case, Difference, Outcome, distance
+from towers.verdict import Case, Difference, Outcome, distance
+from towers.ways import Modes
 
 v1 = tf.compat.v1
 
-Modes = Mapping[str, Callable[..., Any]]
 Values = dict[str, np.ndarray]
-
-# Every algorithm that any device has, one that works in shards, and one that is chosen
-# by size in bytes.
-SPECS = (*usable("cpu"), "xring#2", "pscpu:1k:xring")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,52 +67,6 @@ class Subject:
     options: graph.Options = graph.Options(batch_size=1)  # noqa: RUF009 - frozen
 
 
-def exchanges(
-    specs: Sequence[str] = SPECS,
-    packs: Sequence[int] = (0, 2),
-    small_bytes: Sequence[int] = (0, 1024),
-) -> list[Exchange]:
-    """Every spec in every packing; not two packings at a time."""
-    packings = [{"gradient_repacking": number} for number in packs]
-    packings += [{"small_bytes": size} for size in small_bytes]
-    found = [
-        Exchange(all_reduce_spec=s, **packing) for s in specs for packing in packings
-    ]
-    return list(dict.fromkeys(found))
-
-
-def cases(
-    num_towers: Sequence[int],
-    choices: Sequence[Exchange],
-    *,
-    rounds: Sequence[int] = (1,),
-    names: Sequence[str] = (),
-    modes: Modes = VARIABLE_UPDATES,
-) -> list[Case]:
-    """The cases to compare: every choice, and every reduction once more in several
-    rounds and in the modes that do not take the steps of one tower.
-
-    Args:
-      num_towers: numbers of towers.
-      choices: for the modes whose replicas exchange gradients.
-      rounds: that each tower takes its batch in.
-      names: of modes; all when empty.
-      modes: the table of modes.
-    """
-    plain = [e for e in choices if not e.gradient_repacking and not e.small_bytes]
-    found = []
-    for name in names or modes:
-        for count in num_towers:
-            for number in rounds:
-                own: Sequence[Exchange | None] = [None]
-                if "all_reduce_spec" in modes[name].reads:
-                    all_of_them = number == 1 and modes[name].exact
-                    own = choices if all_of_them else plain or choices
-                    own = own if count > 1 else own[:1]  # alone, none has a say
-                found += [Case(name, count, exchange, number) for exchange in own]
-    return found
-
-
 def compare(
     subject: Subject, wanted: Sequence[Case], *, modes: Modes = VARIABLE_UPDATES
 ) -> Iterator[Outcome]:
@@ -127,27 +80,55 @@ def compare(
     Raises:
       ValueError: the model cannot be trained so.
     """
-    joined = None
+    joined: dict[Alone, list[Values]] = {}
     for case in wanted:
         mode = modes[case.variable_update]
+        train = _build(subject, case, modes)
+        alone = _alone(subject, case, train)
         if mode.exact:
-            references = joined = joined or [list(_run_alone(subject))]
+            if alone not in joined:
+                joined[alone] = list(_run_alone(subject, alone))
+            references = [joined[alone]]
         else:
-            references = _OF_PROPERTY[mode.joined, mode.together](subject, case)
-        yield _outcome(subject, _build(subject, case, modes), case, references)
+            references = _OF_PROPERTY[mode.joined, mode.together](subject, case, alone)
+        yield _outcome(subject, train, case, references)
+
+
+class Alone(NamedTuple):
+    """How the reference takes its batch; the whole of it at once, if it can."""
+
+    num_towers: int = 1
+    rounds: int = 1
+    batch_norm: str = "tower"
+
+
+def _alone(subject: Subject, case: Case, train: graph.TrainGraph) -> Alone:
+    """The reference of a case, or of one of its towers if they exchange nothing."""
+    if not train.template.statistics:
+        return Alone()
+    count, pieces = case.num_towers, case.pieces
+    if subject.options.batch_norm == "sync" and count > 1 and pieces > 1:
+        # Each round has rows of every tower, as no tower alone can have them.
+        return Alone(count, case.rounds, "sync")
+    if train.mode.joined and train.mode.together:
+        pieces *= count if subject.options.batch_norm == "tower" else 1
+    if train.mode.exact and (count, case.pipeline) == (1, None):
+        return Alone(num_towers=pieces)
+    return Alone(rounds=pieces)
 
 
 def _run_alone(
-    subject: Subject, mode: str = DEFAULT, updates: int = 1
+    subject: Subject, alone: Alone, mode: str = DEFAULT, updates: int = 1
 ) -> Iterator[Values]:
-    """One tower's saved variables before the first step and after each."""
-    options = dataclasses.replace(subject.options, batch_norm="tower")
+    """The reference's saved variables before the first step and after each."""
+    options = dataclasses.replace(subject.options, batch_norm=alone.batch_norm)
     subject = dataclasses.replace(subject, options=options)
-    train = _build(subject, Case(mode, 1), VARIABLE_UPDATES)
+    case = Case(mode, alone.num_towers, rounds=alone.rounds)
+    train = _build(subject, case, VARIABLE_UPDATES)
     return _steps(train, train.saved, subject.num_steps, updates)
 
 
-def _on_its_rows(subject: Subject, case: Case) -> list[Iterator[Values]]:
+def _on_its_rows(subject: Subject, case: Case, alone: Alone) -> list[Iterator[Values]]:
     """For each tower, one tower on the rows of that tower.
 
     It goes through an epoch as fast as all towers together.
@@ -163,21 +144,22 @@ def _on_its_rows(subject: Subject, case: Case) -> list[Iterator[Values]]:
                 source=_Rows(subject.source, tower, count),
                 update=update,
                 global_batch=subject.global_batch // count,
-            )
+            ),
+            alone,
         )
         for tower in range(count)
     ]
 
 
-def _as_late(subject: Subject, case: Case) -> list[Iterator[Values]]:
-    return [_run_alone(subject, case.variable_update)]
+def _as_late(subject: Subject, case: Case, alone: Alone) -> list[Iterator[Values]]:
+    return [_run_alone(subject, alone, case.variable_update)]
 
 
-def _one_by_one(subject: Subject, case: Case) -> list[Iterator[Values]]:
+def _one_by_one(subject: Subject, case: Case, alone: Alone) -> list[Iterator[Values]]:
     """One tower that takes a step for each update of the towers."""
     size = subject.global_batch // case.num_towers
     own = dataclasses.replace(subject, global_batch=size)
-    return [_run_alone(own, updates=case.num_towers)]
+    return [_run_alone(own, alone, updates=case.num_towers)]
 
 
 # (joined, together) of a mode that is not exact -> what its towers are held to.
@@ -211,17 +193,24 @@ class _Rows:
 
 
 def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
+    stages = case.pipeline.stages if case.pipeline else 1
+    exchange = case.exchange or _exchange(modes[case.variable_update])
+    if case.transfer:
+        exchange = dataclasses.replace(exchange, transfer=case.transfer)
     return graph.build(
         subject.model,
         subject.source,
         subject.update,
-        placement=placement_lib.local(case.num_towers, kind=subject.device),
+        placement=placement_lib.local(
+            case.num_towers * stages, kind=subject.device, num_stages=stages
+        ),
         options=dataclasses.replace(
             subject.options,
             batch_size=subject.global_batch // case.num_towers // case.rounds,
             accumulate_steps=case.rounds,
             variable_update=case.variable_update,
-            exchange=case.exchange or _exchange(modes[case.variable_update]),
+            exchange=exchange,
+            pipeline=case.pipeline,
             limit=None,
         ),
         modes=modes,
@@ -274,6 +263,7 @@ def _outcome(
     shared = len(references) == 1
     if shared:
         variables = {(0, name): v for name, v in train.saved.items()} | variables
+    bound = case.bound(subject.bound)
     updates = 1 if train.mode.together else case.num_towers
     found = _steps(train, variables, subject.num_steps, updates)
     for step, (values, *expected) in enumerate(zip(found, *references)):
@@ -284,14 +274,6 @@ def _outcome(
             label = f"replica_{tower}/{name}" if tower else name
             difference = Difference(step, label, *distance(reference, value))
             largest = max(largest, difference, key=lambda d: d.relative)
-            if first is None and difference.relative > subject.bound:
+            if first is None and difference.relative > bound:
                 first = difference
-    excused = ""
-    own_batch = case.rounds > 1 or (
-        train.mode.joined
-        and case.num_towers > 1
-        and subject.options.batch_norm == "tower"
-    )
-    if train.template.statistics and own_batch:
-        excused = PER_TOWER if first and first.step else ""
-    return Outcome(case, largest, first, excused)
+    return Outcome(case, largest, first, bound if bound != subject.bound else None)

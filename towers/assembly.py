@@ -6,9 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import accumulation, costs, parts, pipeline, precision, stamping, wire
+from towers import (
+    accumulation,
+    costs,
+    parts,
+    pipeline,
+    precision,
+    recompute,
+    stamping,
+    wire,
+)
 from towers import tower as tower_lib
 from towers.feed import Batch
+from towers.placement import Placement, task_of
 from towers.tower import Site, Task, Template, Tower
 
 
@@ -38,6 +48,7 @@ def stamp_towers(
     batch = batches[0]
     specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
     task = costs.with_cut(task, *specs, variables.placement)
+    task = recompute.with_choice(task, *specs, variables.placement)
     template = trace(task, *specs, create=variables.create)
     cast, arrive = precision.Casts(), wire.Arrivals()
 
@@ -58,7 +69,7 @@ def stamp_towers(
             reads=reads(index, host),
         )
         for index, (devices, host, batch) in enumerate(
-            zip(variables.placement.stages, variables.placement.hosts, batches)
+            zip(variables.placement.stages, _hosts(variables.placement), batches)
         )
     ]
     if rounds == 1:
@@ -72,6 +83,15 @@ def stamp_towers(
         for tower in accumulation.loop(template, group, rounds)
     ]
     return template, [t._replace(index=index) for index, t in enumerate(towers)]
+
+
+def _hosts(placement: Placement) -> list[str | None]:
+    """Where each tower's variables arrive; None where its stages are on several tasks,
+    each of which fetches what it reads."""
+    return [
+        host if len(set(map(task_of, devices))) == 1 else None
+        for devices, host in zip(placement.stages, placement.hosts)
+    ]
 
 
 def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers import addition
 from towers.segment import Segment
 
 v1 = tf.compat.v1
@@ -221,7 +222,7 @@ class _Backward:
             parts = [values[name] for name in _parts(segment, variable)]
             if parts:
                 found.append(dense_gradient(parts, self._shapes[variable]))
-        return tf.add_n(found) if len(found) > 1 else found[0]
+        return addition.in_order(found)
 
 
 def dense_gradient(parts: Sequence[tf.Tensor], shape: tf.TensorShape) -> tf.Tensor:

@@ -169,6 +169,7 @@ def _inputs(work: Work, device: str) -> dict[str, tf.Tensor]:
             "weights": tf.ones([size]),
             "total_weight": tf.constant(float(size)),
             "first": tf.constant(0, tf.int64),
+            "loss_scale": tf.constant(1.0),
         }
 
 

@@ -1,5 +1,6 @@
 """From the flags of stages to a `Pipeline`, with what cannot be cut refused."""
 
+import math
 from typing import Any
 
 from towers import costs, partition
@@ -7,13 +8,16 @@ from towers.schedule import SCHEDULES
 from towers.stages import Pipeline
 
 
-def plan(flags: Any, model: Any, batch_size: int) -> Pipeline | None:
+def plan(
+    flags: Any, model: Any, batch_size: int, *, timed: bool = True
+) -> Pipeline | None:
     """The pipeline that settings ask for; None for whole towers.
 
     Args:
       flags: a `flags.staged.Stages`.
       model: a `models.Model`.
       batch_size: examples per tower.
+      timed: whether blocks can be timed on the towers' devices before the run.
 
     Raises:
       ValueError: there are more stages than blocks, the batch cannot be cut so, or the
@@ -33,7 +37,45 @@ def plan(flags: Any, model: Any, batch_size: int) -> Pipeline | None:
         chunks=chunks,
         cut=_cut(flags.partition, blocks, flags.num_stages * chunks),
         recompute=flags.recompute,
-        balance=flags.partition if flags.partition in costs.COSTS else costs.AUTO,
+        memory_limit=(flags.memory_limit or 0) * 10**6,
+        balance=_balance(flags.partition, timed=timed),
+    )
+
+
+def _balance(text: str, *, timed: bool) -> str:
+    """What an open cut balances."""
+    if not timed and text == "time":
+        raise ValueError(
+            "--partition=time: blocks are not timed on a cluster; write "
+            "--partition=flops, which is auto's choice there, or the blocks' names"
+        )
+    auto = costs.AUTO if timed else "flops"
+    return text if text in costs.COSTS else auto
+
+
+def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
+    """Refuses devices that do not make whole towers.
+
+    Args:
+      num_gpus: devices of each worker.
+      num_stages: devices of a tower.
+      num_workers: of the cluster.
+
+    Raises:
+      ValueError: the sentence has the numbers that would work.
+    """
+    devices = num_gpus * num_workers
+    if not devices % num_stages:
+        return
+    step = num_stages // math.gcd(num_stages, num_workers)
+    below, above = num_gpus // step * step, -(-num_gpus // step) * step
+    fits = [str(n) for n in range(1, devices + 1) if devices % n == 0]
+    of = f"of {num_workers} workers " if num_workers > 1 else ""
+    raise ValueError(
+        f"--num_gpus={num_gpus}: {of}is not a multiple of "
+        f"--num_stages={num_stages}; write --num_gpus={below or above}"
+        + (f" or {above}" if below else "")
+        + f", or --num_stages={' or '.join(fits)}"
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers import recompute
 from towers.graph import TrainGraph
 from towers.plan import Plan
 from towers.schedule import SCHEDULES
@@ -82,10 +83,13 @@ def _pipeline(how, template) -> list[tuple[str, str]]:
         for k in range(how.stages)
     ]
     order = SCHEDULES[how.schedule].description
+    chosen = template.pipeline.chosen
+    names = [name for chunk in template.chunks for name in chunk.blocks]
+    how_again = recompute.words(template.pipeline, names) if chosen else ""
     return [
         ("Stages", "\n".join(stages)),
         ("Micro-batches", f"{how.micro_batches} per tower, {how.schedule}: {order}"),
-        ("Recompute", RECOMPUTE[how.recompute]),
+        ("Recompute", how_again or RECOMPUTE[how.recompute]),
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers import addition
 from towers import chunk as chunk_lib
 from towers import schedule as schedule_lib
 from towers import segment as segment_lib
@@ -93,7 +94,7 @@ def trace(
         [blocks for group in groups for blocks in group],
         segment_lib.Batch(pipeline.micro_batch(features), pipeline.micro_batch(labels)),
         create=_by_stage(create, [c % pipeline.stages for c in chunk_of]),
-        recomputed=pipeline.recompute != "none",
+        recomputed=pipeline.recomputed(len(chunk_of)),
     )
     shapes = {k: v for s in segments for k, v in s.shapes.items()}
     return PipelineTemplate(
@@ -129,7 +130,7 @@ def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
     """For each chunk the blocks of its segments."""
     pieces = pieces_of(pipeline.cut or (len(blocks),), blocks)
     assert len(pieces) == pipeline.stages * pipeline.chunks, (pieces, pipeline)
-    if pipeline.recompute == "block":
+    if pipeline.recompute in ("block", "auto"):
         return [[[block] for block in piece] for piece in pieces]
     return [[piece] for piece in pieces]
 
@@ -165,7 +166,8 @@ class _Stamp:
         self._devices = site.devices
         pipeline = template.pipeline
         given = {f"read/{name}": tensor for name, tensor in site.reads.items()}
-        given["total_weight"] = site.inputs["total_weight"]
+        beside = ("total_weight", "loss_scale")
+        given |= {name: site.inputs[name] for name in beside if name in site.inputs}
         self._values = [
             given | micro_batch for micro_batch in _split(site, pipeline.micro_batches)
         ]
@@ -216,7 +218,7 @@ class _Stamp:
     def _sum(self, value: str) -> tf.Tensor:
         """Over the micro-batches."""
         found = [values[value] for values in self._values]
-        return tf.add_n(found) if len(found) > 1 else found[0]
+        return addition.in_order(found)
 
     def _mean(self, value: str) -> tf.Tensor:
         """Over the micro-batches, where they are."""
@@ -248,7 +250,7 @@ class _Stamp:
             with tf.device(self._devices[stage]):
                 dense.append(chunk_lib.dense_gradient(parts, shape))
         with tf.device(self._devices[found[0][0]]):
-            return tf.add_n(dense)
+            return addition.in_order(dense)
 
     def _joined(self, number: int, variable: str) -> list[tf.Tensor]:
         """Values and indices of a sparse gradient, of all micro-batches."""

@@ -48,6 +48,11 @@ class Placement:
         return tuple(device for stages in self.stages for device in stages)
 
     @property
+    def per_task(self) -> int:
+        """Devices of the task that has most."""
+        return max(collections.Counter(map(task_of, self.devices)).values())
+
+    @property
     def homes(self) -> list[tuple[str, ...]]:
         """For each stage the devices that may hold its variables.
 
@@ -181,29 +186,33 @@ def on_cluster(
     *,
     kind: str = "auto",
     gpu_indices: Sequence[int] = (),
+    num_stages: int = 1,
 ) -> Placement:
     """A tower on every device of every worker, variables over the ps tasks.
 
-    Variables are on the controller where there is no ps.
+    Variables are on the controller where there is no ps.  The stages of a tower are on
+    neighbouring devices: on those of one worker if it has enough, else of several.
 
     Args:
       spec: the tasks.
       num_gpus: towers of each worker.
       kind: `gpu`, `cpu`, or `auto`: what this machine has.
       gpu_indices: which GPUs of each worker; the first `num_gpus` when empty.
+      num_stages: devices of each tower.
     """
     if kind == "auto":
         kind = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     indices = tuple(gpu_indices) or tuple(range(num_gpus))
     workers = [Task("worker", w) for w in range(len(spec.jobs["worker"]))]
     ps = [Task("ps", p) for p in range(len(spec.jobs.get("ps", ())))]
-    return Placement(
+    where = Placement(
         kind=kind,
         towers=tuple(device(kind.upper(), i, of) for of in workers for i in indices),
         hosts=tuple(device("CPU", 0, of) for of in workers for _ in indices),
         parameters=tuple(device("CPU", 0, of) for of in ps or [spec.controller]),
         master=device("CPU", 0, spec.controller),
     )
+    return in_stages(where, num_stages)
 
 
 def in_stages(where: Placement, num_stages: int) -> Placement:
@@ -261,7 +270,7 @@ def server_config(
     """
     found = tf.compat.v1.ConfigProto()
     found.CopyFrom(config)
-    if task(of) not in map(task_of, placement.towers):
+    if task(of) not in map(task_of, placement.devices):
         found.device_count.update({"CPU": 1, "GPU": 0})
     return found
 
@@ -316,8 +325,7 @@ def session_config(
         inter_op_parallelism_threads=inter_threads,
     )
     if placement.kind == "cpu":
-        tasks = collections.Counter(map(task_of, placement.devices))
-        config.device_count["CPU"] = max(tasks.values())
+        config.device_count["CPU"] = placement.per_task
         config.device_count["GPU"] = 0
     if allow_growth is not None:
         config.gpu_options.allow_growth = allow_growth

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import cutting, folders, graph, inputs, placement, reduction
+from towers import cutting, folders, graph, inputs, placement, recompute, reduction
 from towers.cluster import Cluster
 from towers.exchange import Exchange
 from towers.findings import Found, PlanError
@@ -17,6 +17,7 @@ from towers.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.optimizer import Update
 from towers.precision import COMPUTE_DTYPES
 from towers.shards import Shards
+from towers.stages import Pipeline
 from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
@@ -103,7 +104,7 @@ def make(
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = len(where.towers) if where else config.devices.num_gpus
         mode = mode_of(config.variables)
-        pipeline = found.get(lambda: cutting.plan(config.stages, model, batch_size))
+        pipeline = found.get(lambda: _pipeline(config, model, batch_size, cluster))
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         update = found.get(lambda: update_of(config.optimizer, model, per_step))
@@ -177,19 +178,23 @@ def _placement(config, cluster) -> placement.Placement:
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     if cluster is not None:
         _check_tasks(flags.shard_embeddings, config.variables.variable_update, cluster)
+        workers = len(cluster.jobs["worker"])
+        cutting.check_devices(devices.num_gpus, flags.num_stages, workers)
         return placement.on_cluster(
             cluster,
             devices.num_gpus,
             kind=devices.device,
             gpu_indices=devices.gpu_indices,
+            num_stages=flags.num_stages,
         )
+    cutting.check_devices(devices.num_gpus, flags.num_stages)
     where = placement.local(
         devices.num_gpus,
         kind=devices.device,
         parameters=config.variables.local_parameter_device,
         gpu_indices=devices.gpu_indices,
+        num_stages=flags.num_stages,
         # What is not a multiple is an error of its own.
-        num_stages=1 if devices.num_gpus % flags.num_stages else flags.num_stages,
         num_shards=1 if devices.num_gpus % shards else shards,
     )
     if devices.xla and where.kind == "cpu" and len(where.devices) > 1:
@@ -224,15 +229,22 @@ def _check_works_on_cluster(config) -> None:
         (config.devices, "xla", False),
         (config.devices, "xla_compile", False),
         (config.evaluation, "eval", False),
-        (config.stages, "num_stages", 1),
-        (config.stages, "num_micro_batches", 1),
-        (config.stages, "recompute", "none"),
         (config.stages, "shard_classifier", 1),
     ):
         if (value := getattr(section, name)) != default:
             raise ValueError(
                 f"--{name}={value}: does not work on a cluster; leave it out"
             )
+
+
+def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
+    """How towers are cut; on a cluster nothing is known of the devices' speed."""
+    flags = config.stages
+    gpus = cluster is None and config.devices.device != "cpu"
+    known = gpus and tf.config.list_physical_devices("GPU")
+    if flags.recompute == "auto" and flags.memory_limit is None and not known:
+        raise ValueError(recompute.NO_LIMIT)
+    return cutting.plan(flags, model, batch_size, timed=not cluster)
 
 
 def mode_of(flags: Any) -> str:

@@ -11,7 +11,7 @@ Pieces meet at named values of one micro-batch:
 | name                     | is                                                      |
 |--------------------------|---------------------------------------------------------|
 | `features`, `labels`     | the batch, as `tower.trace` has it; and `weights`,      |
-|                          | `total_weight`, `first`                                 |
+|                          | `total_weight`, `first`, `loss_scale`                   |
 | `read/<variable>`        | a variable's value                                      |
 | `x<n>/<i>`, `dx<n>/<i>`  | the i-th tensor that enters segment n; its gradient     |
 | `saved<n>/<tensor>`      | an activation of segment n                              |
@@ -22,12 +22,12 @@ Pieces meet at named values of one micro-batch:
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import addition, flops
+from towers import addition, chain, flops
 from towers.asked import Variables
 from towers.tower import StatisticRule, Task, check_repeatable, shares_of
 
@@ -98,7 +98,7 @@ def trace(
     batch: Batch,
     *,
     create: Callable[..., Any],
-    recomputed: bool = False,
+    recomputed: Collection[int] = (),
 ) -> list[Segment]:
     """Traces a model's blocks in segments.
 
@@ -108,7 +108,7 @@ def trace(
       batch: of one micro-batch.
       create: makes a variable, as `tower.trace` has it, and gets `segment`, the number
         of the one that asks.
-      recomputed: whether the backward pieces compute the activations again.
+      recomputed: of which segments the backward pieces compute the activations again.
 
     Raises:
       ValueError: as `tower.trace` has it.
@@ -132,7 +132,7 @@ def trace(
     for number in reversed(range(len(opened))):
         segment = opened[number]
         gradients = segment.differentiate(wanted) if task.training else {}
-        segments.append(segment.close(gradients, recomputed=recomputed))
+        segments.append(segment.close(gradients, recomputed=number in recomputed))
         wanted = [f"dx{number}/{i}" in gradients for i in range(len(segment.xs))]
     return segments[::-1]
 
@@ -179,7 +179,7 @@ class _Open:
             )
             x = self._x(task, before)
             with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
-                self.outputs = _part(task.model, tuple(blocks)).run(x, self._nn)
+                self.outputs = _part(task.model, chain.guarded(blocks)).run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
             check_repeatable(self.graph)
 
@@ -200,6 +200,7 @@ class _Open:
             shares = shares_of(task, self.outputs, self.given)
             check_repeatable(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
+        self.start = [self.given["loss_scale"]] if task.loss_scaled else None
 
     def differentiate(self, wanted: Sequence[bool]) -> dict[str, tf.Tensor]:
         """Adds the gradients.
@@ -209,7 +210,7 @@ class _Open:
         """
         with self.graph.as_default():
             if self.shares:
-                targets, upstream = [self.shares["share/loss"]], None
+                targets, upstream = [self.shares["share/loss"]], self.start
             else:
                 targets = [y for y, one in zip(self.ys, wanted) if one]
                 upstream = []
@@ -294,6 +295,7 @@ def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:
         "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
         "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
         "first": v1.placeholder(tf.int64, [], "first"),
+        "loss_scale": v1.placeholder(tf.float32, [], "loss_scale"),
     }
 
 

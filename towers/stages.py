@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Collection
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -13,7 +15,24 @@ RECOMPUTE: dict[str, str] = {
     "none": "nothing: all activations that gradients need are kept",
     "stage": "each stage, from what entered it",
     "block": "each block, from what entered it",
+    "auto": "as few FLOPs as fit --memory_limit, block by block",
 }
+
+
+class Chosen(NamedTuple):
+    """Which blocks are recomputed, where that was to be chosen.
+
+    Attributes:
+      blocks: their numbers.
+      bytes: that each stage needs, by estimate.
+      limit: in bytes.
+      flops: computed again, relative to those of a step.
+    """
+
+    blocks: tuple[int, ...]
+    bytes: tuple[int, ...]
+    limit: int
+    flops: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +46,8 @@ class Pipeline:
       chunks: of each stage; 1 unless the schedule interleaves.
       cut: of the model's blocks into stages x chunks pieces; empty while it is open.
       balance: what an open cut shall balance, a row of `costs.COSTS`.
+      memory_limit: of each device, in bytes, for `auto`; 0 for what it has.
+      chosen: by `auto`; None while it is open.
       recompute: a row of `RECOMPUTE`.
     """
 
@@ -37,11 +58,19 @@ class Pipeline:
     cut: Cut = ()
     recompute: str = "none"
     balance: str = "flops"
+    memory_limit: int = 0
+    chosen: Chosen | None = None
 
     def order(self, *, training: bool = True) -> Order:
         """What each stage does."""
         make = SCHEDULES[self.schedule].order if training else forward_only
         return make(self.stages, self.micro_batches, self.chunks)
+
+    def recomputed(self, count: int) -> Collection[int]:
+        """Numbers of the segments, `count` in all, that are recomputed."""
+        if self.recompute == "auto":
+            return self.chosen.blocks if self.chosen else ()
+        return range(count) if self.recompute != "none" else ()
 
     def micro_batch(self, spec: tf.TensorSpec) -> tf.TensorSpec:
         """A piece of a tensor [batch, ...]."""

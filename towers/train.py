@@ -108,7 +108,7 @@ def _control(order: Order, console: Console) -> int:
         placement.server_config(
             where, order.spec.me, session_config(where, order.config.devices)
         ),
-        needs=(where.kind, len(where.groups[0][1])),
+        needs=(where.kind, where.per_task),
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
         console=console,
@@ -148,7 +148,7 @@ def _launch(order: Order, console: Console) -> int:
         flags.local_tasks,
         parse.arguments(order.config, without=own),
         kind=where.kind,
-        num_gpus=len(where.groups[0][1]),
+        num_gpus=where.per_task,
         max_restarts=flags.max_restarts,
         allow_open_ports=flags.allow_open_ports,
     )

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from towers.exchange import Exchange
+from towers.stages import Pipeline
 
 _COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
 HEADING = _COLUMNS.format(
     "variable_update",
-    "all_reduce_spec, packing, rounds",
+    "reduction, packing, rounds, stages",
     "towers",
     "ulps",
     "relative",
@@ -19,7 +21,8 @@ HEADING = _COLUMNS.format(
     "verdict",
 )
 
-PER_TOWER = "by design: batch norm per tower"
+# dtype -> the most that rounding to it changes a number, relative to it.
+_ROUNDING = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,17 +34,44 @@ class Case:
       num_towers: that share the batch.
       exchange: of the mode; None where there is nothing to choose.
       rounds: that each tower takes its batch in.
+      pipeline: how each tower is cut; None: it is whole.
+      transfer: dtype that gradients travel in; None: as they are.
     """
 
     variable_update: str
     num_towers: int
     exchange: Exchange | None = None
     rounds: int = 1
+    pipeline: Pipeline | None = None
+    transfer: tf.DType | None = None
+
+    @property
+    def pieces(self) -> int:
+        """That each tower takes its batch in."""
+        return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
+
+    def bound(self, exact: float) -> float:
+        """The largest difference that is none.
+
+        A gradient that travels in 16 bits is rounded on each of at most N - 1 hops and
+        once more as a sum, to the precision of the towers' shares, which may be larger
+        than their sum: twice as large is admitted.
+
+        Args:
+          exact: of gradients that travel as they are.
+        """
+        if self.transfer is None:
+            return exact
+        return max(exact, 2 * self.num_towers * _ROUNDING[self.transfer])
 
     @property
     def reduction(self) -> str:
-        """Reduction, packing and rounds in words; "-" where there is no choice."""
+        """All but mode and number of towers; "-" where there is no choice."""
         words = self._exchange()
+        if self.transfer:
+            words.append(self.transfer.name)
+        if self.pipeline:
+            words += self._pipeline()
         if self.rounds > 1:
             words.append(f"{self.rounds} rounds")
         return ", ".join(words) or "-"
@@ -54,6 +84,13 @@ class Case:
             words.append(f"{packs} pack" + ("s" if packs > 1 else ""))
         if self.exchange.small_bytes:
             words.append(f"joined to {self.exchange.small_bytes} bytes")
+        return words
+
+    def _pipeline(self) -> list[str]:
+        how = self.pipeline
+        words = [f"{how.schedule} K={how.stages} M={how.micro_batches}"]
+        if how.recompute != "none":
+            words.append(f"recompute {how.recompute}")
         return words
 
 
@@ -74,28 +111,24 @@ class Outcome:
       case: that was run.
       largest: the largest difference over all steps and variables.
       first: the first beyond the bound, or None.
-      excused: why it may be beyond the bound, or "".
+      bound: that it was held to, where that is not the one of all others.
     """
 
     case: Case
     largest: Difference
     first: Difference | None
-    excused: str = ""
+    bound: float | None = None
 
     @property
     def verdict(self) -> str:
-        """`agrees`, `DIFFERS`, or why it may differ."""
-        return self.excused or ("agrees" if self.agrees else "DIFFERS")
+        """`agrees` or `DIFFERS`."""
+        verdict = "agrees" if self.agrees else "DIFFERS"
+        return f"{verdict} (bound {self.bound:.0e})" if self.bound else verdict
 
     @property
     def agrees(self) -> bool:
         """Whether nothing is beyond the bound."""
         return self.first is None
-
-    @property
-    def failed(self) -> bool:
-        """Whether something is that should not be."""
-        return not self.agrees and not self.excused
 
 
 def distance(
@@ -135,12 +168,11 @@ def row(outcome: Outcome) -> str:
 
 def summary(outcomes: Sequence[Outcome], bound: float) -> str:
     """The outcomes in one sentence."""
-    held = [outcome for outcome in outcomes if not outcome.excused]
-    agreeing = sum(outcome.agrees for outcome in held)
-    words = [f"{agreeing} of {len(held)} agree with one tower to {bound:.0e}"]
-    if excused := len(outcomes) - len(held):
-        words.append(f"{excused} may differ {PER_TOWER}")
-    if failed := [outcome for outcome in held if outcome.failed]:
+    agreeing = [outcome for outcome in outcomes if outcome.agrees]
+    words = [f"{len(agreeing)} of {len(outcomes)} agree with one tower to {bound:.0e}"]
+    if rounded := sum(outcome.bound is not None for outcome in agreeing):
+        words[0] += f", {rounded} of them to the rounding of 16 bits"
+    if failed := [outcome for outcome in outcomes if not outcome.agrees]:
         case, first = failed[0].case, failed[0].first
         words.append(
             f"{case.variable_update} ({case.reduction}) with {case.num_towers} towers "

@@ -8,26 +8,34 @@ fault.
 
 import dataclasses
 import itertools
+import math
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 import models
 from flags import config, parse
-from towers import agreement, explain, inputs, plan, reduction, verdict
+from towers import agreement, explain, inputs, plan, reduction, verdict, ways
 from towers.optimizer import OPTIMIZERS
 from towers.progress import Console
+from towers.schedule import SCHEDULES
+from towers.stages import RECOMPUTE
 from towers.variable_update import VARIABLE_UPDATES
 
 # Flag -> the table that its values are names in.
 CHOICES = {
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
+    # What `auto` chooses is between these.
+    "recompute": [name for name in RECOMPUTE if name != "auto"],
+    "schedule": SCHEDULES,
     "variable_update": VARIABLE_UPDATES,
 }
 
 _NUM_TOWERS = (1, 2, 4)
+_NARROW = ("bfloat16", "float16")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,8 +73,8 @@ def _read(
     parts = _plan(settings, max(num_towers))
     where = parts.placement
     specs = verify.all_reduce_spec or (
-        *agreement.SPECS,
-        *(name for name in reduction.usable(where.kind) if name not in agreement.SPECS),
+        *ways.SPECS,
+        *(name for name in reduction.usable(where.kind) if name not in ways.SPECS),
     )
     for text in specs:
         reduction.check(text, kind=where.kind, hosts=where.hosts)
@@ -89,7 +97,24 @@ def _read(
         options=dataclasses.replace(parts.options, batch_norm=verify.batch_norm),
     )
     packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
-    choices = agreement.exchanges(specs, *packings)
+    choices = ways.exchanges(specs, *packings)
+    names = _modes(verify)
+    wanted = ways.cases(
+        num_towers, choices, rounds=verify.accumulate_steps, names=names
+    )
+    wanted += _narrow(verify, subject.update.optimizer, num_towers, choices)
+    if verify.batch_norm == "sync" or verify.pipelines == "none":
+        return subject, wanted
+    return subject, wanted + ways.pipelined(
+        num_towers,
+        _cuts(verify, subject, num_towers),
+        names=names,
+        thorough=verify.pipelines == "all",
+    )
+
+
+def _modes(verify: Any) -> Sequence[str]:
+    """Those to compare; all when empty."""
     names = verify.variable_update
     if verify.batch_norm == "sync":
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
@@ -99,13 +124,74 @@ def _read(
                 f"--batch_norm=sync: the towers of {', '.join(apart)} do not step "
                 "together on one model; leave it out of --variable_update"
             )
-    return subject, agreement.cases(
-        num_towers, choices, rounds=verify.accumulate_steps, names=names
+    return names
+
+
+def _narrow(verify, optimizer, num_towers, choices) -> list[verdict.Case]:
+    """Gradients that travel in 16 bits."""
+    asked = verify.compact_gradient_transfer
+    dtypes = [tf.as_dtype(d) for d in asked or _NARROW if d != "float32"]
+    if optimizer not in ways.LINEAR:
+        if asked and dtypes:
+            raise ValueError(
+                f"--compact_gradient_transfer={','.join(asked)}: a rounded gradient "
+                f"may turn a step of {optimizer} by any amount; write --optimizer="
+                f"{' or '.join(ways.LINEAR)}"
+            )
+        return []
+    count = max(num_towers)
+    names = _modes(verify)
+    return ways.narrow(count, choices, dtypes, names=names) if count > 1 else []
+
+
+def _cuts(verify: Any, subject: agreement.Subject, num_towers) -> ways.Cuts:
+    """The settings of pipelines; defaults that do not fit are left out.
+
+    Raises:
+      ValueError: what is asked for does not fit; the sentence says what would.
+    """
+    blocks = len(subject.model.blocks)
+    default = ways.Cuts(blocks)
+    gpus = _num_gpus(verify.device)
+    most = min(blocks, gpus // min(num_towers)) if gpus else blocks
+    batches = [subject.global_batch // count for count in num_towers]
+    stages = [k for k in verify.num_stages or default.stages if k <= most]
+    if len(stages) < len(verify.num_stages):
+        raise ValueError(
+            f"--num_stages={','.join(map(str, verify.num_stages))}: "
+            f"{subject.model.name} is a chain of {blocks} blocks"
+            + (f", and there are {gpus} GPUs" if gpus else "")
+            + f"; write {most} or fewer"
+        )
+    fits = [
+        m
+        for m in verify.num_micro_batches or default.micro_batches
+        if not any(batch % m for batch in batches)
+    ]
+    if len(fits) < len(verify.num_micro_batches):
+        common = math.gcd(*batches)
+        legal = [str(m) for m in range(1, common + 1) if common % m == 0]
+        raise ValueError(
+            f"--num_micro_batches={','.join(map(str, verify.num_micro_batches))}: "
+            f"must divide every tower's batch, {' and '.join(map(str, batches))}; "
+            f"write some of {','.join(legal)}"
+        )
+    return ways.Cuts(
+        blocks,
+        stages,
+        fits,
+        verify.schedule or default.schedules,
+        verify.recompute or default.recompute,
+        gpus or None,
     )
 
 
+def _num_gpus(device: str) -> int:
+    return len(tf.config.list_physical_devices("GPU")) if device != "cpu" else 0
+
+
 def _default_num_towers(device: str) -> tuple[int, ...]:
-    gpus = len(tf.config.list_physical_devices("GPU")) if device != "cpu" else 0
+    gpus = _num_gpus(device)
     return tuple(n for n in _NUM_TOWERS if n <= gpus) or _NUM_TOWERS
 
 
@@ -141,7 +227,7 @@ def _compare(
         outcomes.append(outcome)
         console(verdict.row(outcome))
     console(verdict.summary(outcomes, subject.bound))
-    return 1 if any(outcome.failed for outcome in outcomes) else 0
+    return 1 if any(not outcome.agrees for outcome in outcomes) else 0
 
 
 def _refuse(errors: Sequence[str], *, status: int) -> int:

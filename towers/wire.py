@@ -31,15 +31,15 @@ class Arrivals:
     def __init__(self):
         self._made: dict[tuple[str, str], tf.Tensor] = {}
 
-    def __call__(self, tensor: tf.Tensor, host: str) -> tf.Tensor:
+    def __call__(self, tensor: tf.Tensor, host: str | None) -> tf.Tensor:
         """The value on a task.
 
         Args:
           tensor: the value, somewhere.
           host: CPU device of the task; the tensor itself is enough if it is on this
-            task already, on whatever device.
+            task already, on whatever device.  None for the tensor as it is.
         """
-        if task_of(tensor.device) == task_of(host):
+        if host is None or task_of(tensor.device) == task_of(host):
             return tensor
         key = (tensor.name, host)
         if key not in self._made:

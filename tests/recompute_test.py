@@ -1,0 +1,215 @@
+"""What is recomputed costs least and fits, and changes nothing else."""
+
+import dataclasses
+import itertools
+import random
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import Images, Model, Recipe, Schedule
+from tests import trainer
+from towers import placement, recompute, schedule, segment, tower
+from towers.partition import pieces_of
+from towers.recompute import Block, Choice
+from towers.stages import Pipeline
+
+_BATCH = 16
+_FLOAT = 4  # bytes
+
+
+def _conv(x, nn):
+    return nn.conv(x, 8, 3, activation=tf.nn.tanh)
+
+
+def _wide(x, nn):
+    hidden = nn.dropout(nn.dense(nn.flatten(x), 64, activation=tf.nn.tanh), 0.5)
+    return nn.dense(hidden, 12, activation=tf.nn.tanh)
+
+
+def _logits(x, nn):
+    return nn.dense(x, nn.num_classes)
+
+
+def _model() -> Model:
+    return Model(
+        name="chain",
+        blocks=(
+            ("conv", _conv),
+            ("more", _conv),
+            ("wide", _wide),
+            ("wider", _wide),
+            ("logits", _logits),
+        ),
+        inputs=Images(shape=(4, 4, 1), num_classes=5),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+    )
+
+
+def _chosen(how: Pipeline) -> Pipeline:
+    """The pipeline with its choice."""
+    task = tower.Task(model=_model(), num_classes=5, pipeline=how)
+    specs = tf.TensorSpec([_BATCH, 4, 4, 1]), tf.TensorSpec([_BATCH], tf.int32)
+    where = placement.local(how.stages, kind="cpu", num_stages=how.stages)
+    with mock.patch.object(recompute, "_GRAINS", 2**40):  # no byte is rounded
+        return recompute.with_choice(task, *specs, where).pipeline
+
+
+def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
+    """Blocks recomputed -> FLOPs and the bytes of every stage, each counted anew."""
+    task = tower.Task(model=_model(), num_classes=5)
+    size = _BATCH // how.micro_batches
+    batch = segment.Batch(
+        tf.TensorSpec([size, 4, 4, 1]), tf.TensorSpec([size], tf.int32)
+    )
+    plain, again = (
+        recompute._segments(task, batch, recomputed=one) for one in (False, True)
+    )
+    count, found = len(plain), {}
+    for some in itertools.product((False, True), repeat=count):
+        numbers = tuple(n for n in range(count) if some[n])
+        work, sizes = 0, []
+        for stage, piece in enumerate(pieces_of(how.cut, range(count))):
+            kept = {
+                one
+                for n in piece
+                for one in recompute._kept(again if some[n] else plain, n)
+            }
+            passing = [
+                sum(
+                    bytes_
+                    for _, bytes_ in recompute._kept(plain, n)
+                    - recompute._kept(again, n)
+                )
+                for n in piece
+                if some[n]
+            ]
+            held = schedule.held(how.order()[stage])
+            shapes = [shape for n in piece for shape in plain[n].shapes.values()]
+            parameters = sum(shape.num_elements() for shape in shapes)
+            sizes.append(
+                held * sum(bytes_ for _, bytes_ in kept)
+                + max(passing, default=0)
+                + 5 * _FLOAT * parameters
+            )
+            work += sum(
+                recompute._work(again[n].backward) - recompute._work(plain[n].backward)
+                for n in piece
+                if some[n]
+            )
+        found[numbers] = work, sizes
+    return found
+
+
+class CheapestTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*range(6))
+    def test_is_the_best_of_all_choices(self, seed):
+        draw = random.Random(seed)
+        blocks = [
+            Block(
+                kept=tuple(
+                    tuple(sorted(draw.sample(range(low, low + 6), 2), reverse=True))
+                    for low in (8, 1)
+                ),
+                passing=draw.randrange(12),
+                flops=draw.randrange(5),
+            )
+            for _ in range(7)
+        ]
+        every = []
+        for some in itertools.product((False, True), repeat=len(blocks)):
+            choice = Choice()
+            for block, again in zip(blocks, some):
+                choice = choice.then(block, again)
+            every.append(choice)
+        fewest = min(choice.bytes for choice in every)
+        self.assertEqual(recompute.least(blocks), fewest)
+        self.assertIsNone(recompute.cheapest(blocks, fewest - 1))
+        for room in range(fewest, max(c.bytes for c in every) + 1, 5):
+            best = min(c[:2] for c in every if c.bytes <= room)
+            found = recompute.cheapest(blocks, room)
+            self.assertLessEqual(found.bytes, room)
+            self.assertEqual(found[:2], best)
+
+    def test_many_different_blocks_take_no_time(self):
+        draw = random.Random(1)
+        blocks = [
+            Block(
+                kept=((size := draw.randrange(50, 100), size - 5), (10, 5)),
+                passing=size - 10,
+                flops=draw.randrange(100),
+            )
+            for _ in range(40)
+        ]
+        found = recompute.cheapest(blocks, 1500)
+        self.assertLessEqual(found.bytes, 1500)
+        self.assertGreater(found.blocks, 10)
+
+
+class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        Pipeline(1, 1, cut=(5,)),
+        Pipeline(1, 4, "gpipe", cut=(5,)),
+        Pipeline(2, 4, "1f1b", cut=(2, 5)),
+    )
+    def test_is_the_best_of_all_choices(self, how):
+        how = dataclasses.replace(how, recompute="auto")
+        every = _brute_force(how)
+        most = sorted({max(sizes) for _, sizes in every.values()})
+        seen = set()
+        for limit in (most[0], *most[1::4], most[-1]):
+            chosen = _chosen(dataclasses.replace(how, memory_limit=limit)).chosen
+            self.assertLessEqual(max(chosen.bytes), limit)
+            work, sizes = every[chosen.blocks]
+            self.assertEqual(list(chosen.bytes), sizes)
+            legal = [w for w, s in every.values() if max(s) <= limit]
+            self.assertEqual(work, min(legal))
+            seen.add(chosen.blocks)
+        self.assertIn((), seen)
+        self.assertGreater(len(seen), 2)
+        with self.assertRaisesRegex(ValueError, "still needs 1 MB by estimate"):
+            _chosen(dataclasses.replace(how, memory_limit=most[0] - 1))
+
+    def test_a_choice_is_made_once_and_only_where_it_is_open(self):
+        how = Pipeline(2, 4, cut=(2, 5), recompute="auto", memory_limit=10**6)
+        chosen = _chosen(how)
+        with mock.patch.object(recompute.segment, "trace") as trace:
+            self.assertIs(_chosen(chosen), chosen)
+            block = dataclasses.replace(how, recompute="block")
+            self.assertIs(_chosen(block), block)
+            trace.assert_not_called()
+
+    def test_without_a_limit_on_cpus(self):
+        with self.assertRaisesRegex(ValueError, "^--recompute=auto: how much memory"):
+            _chosen(Pipeline(1, 2, cut=(5,), recompute="auto"))
+
+    def test_the_words(self):
+        how = Pipeline(1, 4, "gpipe", cut=(5,), recompute="auto")
+        least = min(max(sizes) for _, sizes in _brute_force(how).values())
+        chosen = _chosen(dataclasses.replace(how, memory_limit=least))
+        self.assertRegex(
+            recompute.words(chosen, [name for name, _ in _model().blocks]),
+            r"^auto: [a-z, ]+\n\d+\.\d % more FLOPs; at most 0\.\d of 0 MB per stage",
+        )
+
+
+class EqualTest(tf.test.TestCase):
+    def test_nothing_else_changes(self):
+        def made(how):
+            return trainer.Trainer(
+                _model(), trainer.random_source(), batch_size=_BATCH, pipeline=how
+            )
+
+        how = Pipeline(1, 4, "gpipe", cut=(5,), recompute="auto")
+        most = sorted({max(sizes) for _, sizes in _brute_force(how).values()})
+        one = made(None).start().steps(4)
+        small = dataclasses.replace(how, memory_limit=int(1.01 * most[0]))
+        other = made(small)
+        chosen = other.train.template.pipeline.chosen
+        self.assertBetween(len(chosen.blocks), 1, 4)
+        self.assertLess(trainer.difference(one, other.start().steps(4)), 1e-5)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,130 @@
+"""Which ways to train are compared."""
+
+import itertools
+
+import tensorflow as tf
+from absl.testing import absltest
+
+from towers import ways
+from towers.exchange import Exchange
+from towers.schedule import SCHEDULES
+from towers.stages import RECOMPUTE
+from towers.variable_update import VARIABLE_UPDATES
+from towers.verdict import Case
+
+
+class CasesTest(absltest.TestCase):
+    def test_every_choice_with_more_than_one_tower(self):
+        choices = [Exchange("pscpu"), Exchange("xring")]
+        names = ["parameter_server", "replicated", "independent", "relaxed"]
+        found = ways.cases((1, 2), choices, names=names)
+        self.assertEqual(
+            [(c.variable_update, c.num_towers, c.reduction) for c in found],
+            [
+                ("parameter_server", 1, "-"),
+                ("parameter_server", 2, "-"),
+                ("replicated", 1, "pscpu"),
+                ("replicated", 2, "pscpu"),
+                ("replicated", 2, "xring"),
+                ("independent", 1, "-"),
+                ("independent", 2, "-"),
+                ("relaxed", 1, "pscpu"),
+                ("relaxed", 2, "pscpu"),
+                ("relaxed", 2, "xring"),
+            ],
+        )
+        several = ways.cases(
+            (1, 2),
+            ways.exchanges(["tree", "xring"], (2,), ()),
+            rounds=(1, 3),
+            names=["replicated"],
+        )
+        self.assertEqual(
+            [(c.num_towers, c.reduction) for c in several],
+            [
+                (1, "tree, 2 packs"),
+                (1, "tree, 2 packs, 3 rounds"),
+                (2, "tree, 2 packs"),
+                (2, "xring, 2 packs"),
+                (2, "tree, 2 packs, 3 rounds"),
+            ],
+        )
+        one = ways.cases((2,), choices, names=["independent"])
+        self.assertEqual(one, [Case("independent", 2)])
+
+    def test_one_packing_at_a_time(self):
+        found = ways.exchanges(["tree"], (0, 1, 3), (0, 64))
+        self.assertEqual(
+            [Case("replicated", 2, exchange).reduction for exchange in found],
+            ["tree", "tree, 1 pack", "tree, 3 packs", "tree, joined to 64 bytes"],
+        )
+
+
+class PipelinesTest(absltest.TestCase):
+    def test_every_two_settings_meet(self):
+        cuts = ways.Cuts(num_blocks=4)
+        whole = ways.pipelined((1, 2, 4), cuts, thorough=True)
+        few = ways.pipelined((1, 2, 4), cuts)
+        self.assertLess(len(few), len(whole) / 8)
+        self.assertLessEqual(set(few), set(whole))
+        self.assertEqual(_pairs(few), _pairs(whole))
+        hows = [case.pipeline for case in few]
+        self.assertEqual({case.variable_update for case in few}, {*VARIABLE_UPDATES})
+        self.assertEqual({how.schedule for how in hows}, {*SCHEDULES})
+        self.assertEqual({how.recompute for how in hows}, {*RECOMPUTE} - {"auto"})
+
+    def test_what_cannot_be_cut_is_left_out(self):
+        found = ways.Cuts(2, schedules=("gpipe", "interleaved")).pipelines()
+        self.assertEqual({how.stages for how in found}, {1, 2})
+        self.assertEqual({how.schedule for how in found}, {"gpipe"})
+        self.assertNotIn((1, 1, "none"), [h[:2] + h[5:6] for h in map(_tuple, found)])
+        cuts = ways.Cuts(4, stages=(2, 4), num_devices=4)
+        used = {
+            case.num_towers * case.pipeline.stages
+            for case in ways.pipelined((1, 2, 4), cuts, thorough=True)
+        }
+        self.assertEqual(used, {2, 4})
+
+    def test_the_words(self):
+        case = ways.pipelined((2,), ways.Cuts(4, (2,), (8,), ("gpipe",), ("block",)))
+        self.assertEqual(case[0].reduction, "gpipe K=2 M=8, recompute block")
+
+
+class NarrowTest(absltest.TestCase):
+    def test_every_reduction_by_turns(self):
+        choices = ways.exchanges(["tree", "xring", "pscpu"])
+        names = ["parameter_server", "replicated"]
+        found = ways.narrow(4, choices, [tf.bfloat16, tf.float16], names=names)
+        self.assertEqual(
+            [(case.variable_update, case.reduction) for case in found],
+            [
+                ("parameter_server", "bfloat16"),
+                ("parameter_server", "float16"),
+                ("replicated", "tree, bfloat16"),
+                ("replicated", "xring, float16"),
+                ("replicated", "pscpu, bfloat16"),
+            ],
+        )
+        self.assertEqual(found[0].bound(1e-5), 2 * 4 / 256)
+        self.assertEqual(found[1].bound(1e-5), 2 * 4 / 2048)
+        self.assertEqual(found[1].bound(1.0), 1.0)
+        self.assertEqual(Case("replicated", 4).bound(1e-5), 1e-5)
+        self.assertEqual(ways.narrow(4, choices, []), [])
+
+
+def _tuple(how):
+    names = ("stages", "micro_batches", "schedule", "chunks", "cut", "recompute")
+    return tuple(getattr(how, name) for name in names)
+
+
+def _pairs(cases):
+    """Every two values of different settings that are in one case."""
+    return {
+        pair
+        for case in cases
+        for pair in itertools.combinations(enumerate(ways._settings(case)), 2)
+    }
+
+
+if __name__ == "__main__":
+    absltest.main()
