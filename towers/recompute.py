@@ -139,40 +139,93 @@ def with_choice(
     if how is None or how.recompute != "auto" or how.chosen or not task.training:
         return task
     limit = how.memory_limit or _memory(placement)
-    batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
-    whole = dataclasses.replace(task, pipeline=None)
-    plain, again = (_segments(whole, batch, recomputed=one) for one in (False, True))
-    found: list[Choice] = []
-    fixed: list[int] = []
-    short = []
-    for stage in range(how.stages):
-        grain = max(1, limit // _GRAINS)
-        own = _of_stage(how, stage, plain)
-        blocks = _blocks(how, stage, (plain, again), grain=grain)
-        shapes = {k: v for n in own for k, v in plain[n].shapes.items()}
-        size = sum(shape.num_elements() for shape in shapes.values())
-        fixed.append(size * _PER_PARAMETER)
-        choice = cheapest(blocks, limit - fixed[-1])
-        if choice is None:
-            short.append(fixed[-1] + least(blocks))
-        else:
-            found.append(choice)
-    if short:
-        needed = -(-max(short) // 10**6)
+    stages = _stages(task, features, labels, grain=max(1, limit // _GRAINS))
+    found = [cheapest(stage.blocks, limit - stage.fixed) for stage in stages]
+    if None in found:
+        most = max(stage.fixed + least(stage.blocks) for stage in stages)
+        needed = -(-most // 10**6)
         raise ValueError(
             f"--memory_limit={limit // 10**6}: with everything recomputed a stage of "
             f"{task.model.name} still needs {needed} MB by estimate; write "
             f"--memory_limit={needed}, more --num_stages or a smaller --batch_size"
         )
-    numbers = [n for stage in range(how.stages) for n in _of_stage(how, stage, plain)]
+    numbers = [number for stage in stages for number in stage.numbers]
     flags = [flag for choice in found for flag in choice.again]
+    work = sum(stage.flops for stage in stages)
     chosen = Chosen(
         blocks=tuple(sorted(n for n, flag in zip(numbers, flags) if flag)),
-        bytes=tuple(c.bytes + size for c, size in zip(found, fixed)),
+        bytes=tuple(c.bytes + stage.fixed for c, stage in zip(found, stages)),
         limit=limit,
-        flops=sum(c.flops for c in found) / max(1, sum(s.flops for s in plain)),
+        flops=sum(choice.flops for choice in found) / max(1, work),
     )
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, chosen=chosen))
+
+
+def estimate(task: Task, features: tf.TensorSpec, labels: tf.TensorSpec) -> list[int]:
+    """Bytes that each stage needs.
+
+    Args:
+      task: what a tower computes; its pipeline is cut and recomputes nothing, whole
+        stages or every block.
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
+    """
+    way = task.pipeline.recompute
+    found = []
+    for stage in _stages(task, features, labels, grain=1):
+        choice = Choice()
+        for block in stage.blocks:
+            choice = choice.then(block, way == "block")
+        needed = stage.entered + stage.whole if way == "stage" else choice.bytes
+        found.append(stage.fixed + needed)
+    return found
+
+
+class _Stage(NamedTuple):
+    """A stage before anything is chosen.
+
+    Attributes:
+      numbers: of its blocks.
+      blocks: what they cost.
+      fixed: bytes for its parameters.
+      entered: bytes of all that enters it and is held.
+      whole: bytes of all activations of one micro-batch.
+      flops: of one micro-batch, forward and backward.
+    """
+
+    numbers: list[int]
+    blocks: list[Block]
+    fixed: int
+    entered: int
+    whole: int
+    flops: int
+
+
+def _stages(
+    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, *, grain: int
+) -> list[_Stage]:
+    how = task.pipeline
+    batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
+    whole = dataclasses.replace(task, pipeline=None)
+    plain, again = (_segments(whole, batch, recomputed=one) for one in (False, True))
+    found = []
+    for stage in range(how.stages):
+        blocks, entered = _blocks(how, stage, (plain, again), grain=grain)
+        numbers = _of_stage(how, stage, plain)
+        shapes = {k: v for n in numbers for k, v in plain[n].shapes.items()}
+        size = sum(shape.num_elements() for shape in shapes.values())
+        kept = frozenset().union(*(_kept(plain, n) for n in numbers))
+        found.append(
+            _Stage(
+                numbers=numbers,
+                blocks=blocks,
+                fixed=size * _PER_PARAMETER,
+                entered=entered,
+                whole=_bytes(kept, grain),
+                flops=sum(plain[n].flops for n in numbers),
+            )
+        )
+    return found
 
 
 def _segments(task: Task, batch: segment.Batch, *, recomputed: bool) -> list[Segment]:
@@ -193,14 +246,23 @@ def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
     return [number for chunk in chunks for number in chunk]
 
 
-def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> list[Block]:
-    """What each block of a stage costs; `both` are the segments without and with."""
+def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> tuple[list[Block], int]:
+    """What each block of a stage costs, and the bytes of all that enters its chunks.
+
+    Args:
+      how: the pipeline.
+      stage: of it.
+      both: the segments without recomputation and with it.
+      grain: bytes are rounded up to.
+    """
     plain, again = both
-    passes, found = how.order()[stage], []
+    passes, found, entered = how.order()[stage], [], 0
     for c in range(stage, how.stages * how.chunks, how.stages):
         held = schedule.held([one for one in passes if one.chunk == c])
         before: tuple[Kept, Kept] = (frozenset(), frozenset())
-        for number in pieces_of(how.cut, range(len(plain)))[c]:
+        numbers = pieces_of(how.cut, range(len(plain)))[c]
+        entered += held * _bytes(_kept(again, numbers[0]), grain)
+        for number in numbers:
             own = _kept(plain, number), _kept(again, number)
             found.append(
                 Block(
@@ -213,7 +275,7 @@ def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> list[Block]:
                 )
             )
             before = own
-    return found
+    return found, entered
 
 
 def _kept(segments: Sequence[Segment], number: int) -> Kept:

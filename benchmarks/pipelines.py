@@ -1,0 +1,327 @@
+"""What stages gain, and what they cost.
+
+    python -m benchmarks.pipelines compute   # two stages on two cores against one core
+    python -m benchmarks.pipelines balance   # blocks timed, against equal numbers
+    python -m benchmarks.pipelines memory    # the largest transformer that fits
+    python -m benchmarks.pipelines build     # graph and first step of many passes
+
+`compute` alternates between the two, so that what else the machine does slows both.
+`memory` finds the largest model whose estimate (`towers.recompute`) stays within the
+limit, and then runs it: the peak is what TensorFlow's allocators had handed out at a
+time on a stage's logical device during a step.  Huang et al. 2019 (GPipe, table 1)
+have 3 layers on one device, 13 with recomputation, and 103 on 8 devices with both.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+import models
+from benchmarks import machine, table
+from flags import config
+from models.examples import Tokens
+from models.transformer_lm import Size, chain
+from towers import (
+    costs,
+    graph,
+    loop,
+    partition,
+    pipeline_report,
+    placement,
+    plan,
+    recompute,
+    schedule,
+    spans,
+    tower,
+)
+from towers.stages import Pipeline
+
+v1 = tf.compat.v1
+
+_CLASSES = 256
+
+
+def transformer(layers: int, *, units: int = 64, length: int = 64) -> models.Model:
+    """A decoder without dropout.
+
+    Args:
+      layers: how many.
+      units: of each; one head per 32.
+      length: tokens.
+    """
+    size = Size(layers, units, max(1, units // 32), length, dropout=0.0)
+    return dataclasses.replace(
+        models.get("transformer_lm"),
+        name=f"transformer of {layers} layers",
+        blocks=chain(size),
+        inputs=Tokens(length=length, num_classes=_CLASSES),
+        num_parameters=0,
+    )
+
+
+def build(
+    model: models.Model, how: Pipeline | None, *, batch_size: int, towers: int = 1
+) -> graph.TrainGraph:
+    """A train graph on synthetic data and logical CPU devices.
+
+    Args:
+      model: of any size.
+      how: its pipeline; None for whole towers.
+      batch_size: per tower.
+      towers: how many.
+    """
+    stages = how.stages if how else 1
+    settings = config.make(
+        model=model.name,
+        data_name="synthetic",
+        device="cpu",
+        num_gpus=towers * stages,
+        num_stages=stages,
+        batch_size=batch_size,
+        variable_update="replicated",
+        optimizer="sgd",
+        init_learning_rate=0.01,
+    )
+    parts = plan.make(settings, lambda name: model)
+    return graph.build(
+        model,
+        parts.source,
+        parts.update,
+        placement=parts.placement,
+        options=dataclasses.replace(parts.options, pipeline=how),
+    )
+
+
+class Running:
+    """A train graph with a session of its own threads.
+
+    Args:
+      train: the graph.
+      threads: that operations run on, each in one.
+    """
+
+    def __init__(self, train: graph.TrainGraph, threads: int = 0):
+        one_each = 1 if threads else 0
+        session_config = placement.session_config(
+            train.placement, intra_threads=one_each, inter_threads=threads
+        )
+        session_config.use_per_session_threads = True
+        self._train = train
+        self.session = v1.Session(graph=train.graph, config=session_config)
+        loop.start(train, self.session, lambda session: None)
+        self._step = self.session.make_callable(train.train_op)
+
+    def seconds(self) -> float:
+        """Of one step."""
+        begun = time.perf_counter()
+        self._step()
+        return time.perf_counter() - begun
+
+    def peaks(self) -> dict[str, int]:
+        """Device -> most bytes that a step had allocated at a time."""
+        metadata = v1.RunMetadata()
+        self.session.run(
+            self._train.train_op, options=spans.traced(), run_metadata=metadata
+        )
+        return pipeline_report.peak_bytes(metadata)
+
+
+def equal(model: models.Model, how: Pipeline) -> Pipeline:
+    """The pipeline with as many blocks in each piece."""
+    pieces = how.stages * how.chunks
+    cut = partition.balanced([1.0] * len(model.blocks), pieces)
+    return dataclasses.replace(how, cut=cut)
+
+
+def compute(options: argparse.Namespace) -> list[str]:
+    """Two stages of one thread each against one device of one thread."""
+    model = transformer(options.layers, units=options.units)
+    flops = costs.flops(_work(model, options.batch_size // options.micro_batches))
+    how = Pipeline(2, options.micro_batches, cut=partition.balanced(flops, 2))
+    alone = Running(build(model, None, batch_size=options.batch_size), 1)
+    both = Running(build(model, how, batch_size=options.batch_size), 2)
+    for each in (alone, both):
+        each.seconds()
+    times = [(alone.seconds(), both.seconds()) for _ in range(options.steps)]
+    ones, twos = zip(*times)
+    ideal = 2 * schedule.busy_share(2, options.micro_batches)
+    ideal /= partition.imbalance(flops, how.cut)
+    best, middle = (reduce(ones) / reduce(twos) for reduce in (min, statistics.median))
+    return [
+        f"one device {min(ones):.3f} s, two stages {min(twos):.3f} s (best of "
+        f"{options.steps}); cut {how.cut}",
+        f"speed-up {best:.2f} (of medians {middle:.2f}), {best / ideal:.3f} of the "
+        f"ideal {ideal:.2f}",
+    ]
+
+
+def _work(model: models.Model, size: int, kind: str = "cpu") -> costs.Work:
+    wanted = model.inputs
+    features, labels = (
+        tf.TensorSpec([size, *shape], dtype) for shape, dtype in _specs(wanted)
+    )
+    task = tower.Task(model=model, num_classes=wanted.num_classes)
+    return costs.Work(task, features, labels, placement.local(1, kind=kind))
+
+
+def _specs(inputs: Any) -> list[tuple[tuple[int, ...], tf.DType]]:
+    """Shape of an example and dtype, of features and labels."""
+    if inputs.kind == "images":
+        return [(tuple(inputs.shape), tf.float32), ((), tf.int32)]
+    return [((inputs.length,), tf.int32)] * 2
+
+
+def balance(options: argparse.Namespace) -> list[str]:
+    """Imbalance of stages with equal numbers of blocks, and with equal times."""
+    rows = []
+    for name in options.models.split(","):
+        model = models.get(name)
+        seconds = costs.measure(_work(model, options.batch_size))
+        for stages in (k for k in (2, 4, 8) if k <= len(seconds)):
+            cuts = (
+                partition.balanced([1.0] * len(seconds), stages),
+                partition.balanced(seconds, stages),
+            )
+            before, after = (partition.imbalance(seconds, cut) for cut in cuts)
+            rows.append([f"{name} K={stages}", f"{before:.2f}", f"{after:.2f}"])
+    return table.lines(["busiest stage / mean", "equal numbers", "time"], rows)
+
+
+# Words -> pipeline, and the words of what GPipe compares it with.
+WAYS: dict[str, Pipeline] = {
+    "nothing": Pipeline(1, 1),
+    "recompute": Pipeline(1, 1, recompute="block"),
+    "K=2": Pipeline(2, 8),
+    "K=4": Pipeline(4, 8),
+    "K=4 + recompute": Pipeline(4, 8, recompute="block"),
+}
+
+
+class Largest(NamedTuple):
+    """The largest model that fits."""
+
+    layers: int
+    parameters: int
+    estimate: int  # bytes of the stage that needs most
+
+
+def largest(how: Pipeline, limit: int, batch_size: int) -> Largest:
+    """The most layers that stay within a limit, by estimate.
+
+    Args:
+      how: the pipeline, to be cut into equal pieces.
+      limit: bytes of each device.
+      batch_size: of the tower.
+    """
+
+    def needed(layers: int) -> tuple[int, int]:
+        model = transformer(layers)
+        work = _work(model, batch_size)
+        task = dataclasses.replace(work.task, pipeline=equal(model, how))
+        sizes = recompute.estimate(task, work.features, work.labels)
+        return max(sizes), sum(map(int, costs.params(work)))
+
+    step = how.stages
+    few, more = (needed(2 * step)[0], needed(3 * step)[0])
+    layers = step * max(1, 2 + int((limit - few) / max(1, more - few)))
+    while layers > step and needed(layers)[0] > limit:
+        layers -= step
+    while needed(layers + step)[0] <= limit:
+        layers += step
+    size, parameters = needed(layers)
+    return Largest(layers, parameters, size)
+
+
+def memory(options: argparse.Namespace) -> list[str]:
+    """The largest transformer by plan, and the peak of a run of it."""
+    limit, rows, first = options.megabytes * 10**6, [], None
+    for words, how in WAYS.items():
+        found = largest(how, limit, options.batch_size)
+        model = transformer(found.layers)
+        train = build(model, equal(model, how), batch_size=options.batch_size)
+        running = Running(train)
+        running.seconds()
+        peaks = running.peaks()
+        peak = max(
+            size
+            for name, size in peaks.items()
+            if any(name.endswith(device) for device in train.placement.devices)
+        )
+        first = first or found
+        rows.append(
+            [
+                words,
+                str(found.layers),
+                f"{found.layers / first.layers:.1f}",
+                f"{found.parameters / 1e6:.2f}",
+                f"{found.estimate / 1e6:.1f}",
+                f"{peak / 1e6:.1f}",
+            ]
+        )
+        running.session.close()
+    heading = [f"{options.megabytes} MB per device", "layers", "ratio"]
+    heading += ["M parameters", "MB by plan", "peak MB of a run"]
+    return [
+        *table.lines(heading, rows),
+        "GPipe, table 1: recompute / nothing 4.3; 8 devices / 1, both with it, 7.9",
+    ]
+
+
+def building(options: argparse.Namespace) -> list[str]:
+    """Graph build and first step of many stages, micro-batches and towers."""
+    model = transformer(14, units=32, length=16)
+    how = equal(model, Pipeline(options.stages, options.micro_batches))
+    begun, used = time.perf_counter(), time.process_time()
+    train = build(model, how, batch_size=options.micro_batches, towers=options.towers)
+    built = time.perf_counter()
+    first = Running(train).seconds()
+    ended = time.perf_counter()
+    return [
+        f"K = {how.stages}, M = {how.micro_batches}, N = {options.towers}: "
+        f"{len(train.graph.get_operations())} nodes; build {built - begun:.1f} s, "
+        f"session, initial values and first step {ended - built:.1f} s (the step "
+        f"{first:.1f} s); {time.process_time() - used:.1f} CPU s in all"
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pipelines",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    for name, act, settings in _WHAT:
+        one = what.add_parser(name, help=act.__doc__.splitlines()[0])
+        one.set_defaults(act=act)
+        for flag, default in settings.items():
+            one.add_argument(f"--{flag}", type=type(default), default=default)
+    options = parser.parse_args(argv)
+    print(json.dumps(machine.facts()))
+    for line in options.act(options):
+        print(line, flush=True)
+    return 0
+
+
+_WHAT: tuple[tuple[str, Callable[..., list[str]], dict[str, Any]], ...] = (
+    (
+        "compute",
+        compute,
+        {"layers": 6, "units": 256, "batch_size": 32, "micro_batches": 8, "steps": 20},
+    ),
+    ("balance", balance, {"models": "resnet110,vgg16", "batch_size": 2}),
+    ("memory", memory, {"megabytes": 24, "batch_size": 16}),
+    ("build", building, {"stages": 8, "micro_batches": 32, "towers": 4}),
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

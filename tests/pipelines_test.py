@@ -1,0 +1,69 @@
+"""The benchmark of pipelines, on models of no size."""
+
+import contextlib
+import io
+import re
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from benchmarks import pipelines
+from towers.stages import Pipeline
+
+
+def _printed(*arguments: str) -> list[str]:
+    """What the command prints below the machine's facts."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert pipelines.main(arguments) == 0
+    return output.getvalue().splitlines()[1:]
+
+
+class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
+    def test_compute_says_its_share_of_the_ideal(self):
+        size = ["--layers=2", "--units=32", "--batch_size=4", "--micro_batches=2"]
+        first, last = _printed("compute", *size, "--steps=1")
+        self.assertRegex(first, r"^one device \d+\.\d+ s, two stages ")
+        self.assertRegex(last, r"^speed-up \d+\.\d\d .* of the ideal 1\.\d\d$")
+
+    def test_balance_is_never_worse_than_equal_numbers(self):
+        *_, two, four = _printed("balance", "--models=lenet", "--batch_size=2")
+        for line in (two, four):
+            name, _, before, after = line.split()
+            self.assertEqual(name, "lenet")
+            self.assertLessEqual(float(after), float(before))
+
+    @parameterized.parameters(
+        (Pipeline(1, 1), 24),
+        (Pipeline(2, 4), 12),
+        (Pipeline(2, 4, recompute="block"), 12),
+    )
+    def test_the_largest_fits_and_the_next_does_not(self, how, megabytes):
+        limit = megabytes * 10**6
+        found = pipelines.largest(how, limit, 8)
+        self.assertLessEqual(found.estimate, limit)
+        self.assertEqual(found.layers % how.stages, 0)
+        smaller = pipelines.largest(how, found.estimate - 1, 8)
+        self.assertEqual(smaller.layers, found.layers - how.stages)
+
+    def test_a_run_stays_within_the_plan(self):
+        *_, title = found = _printed("memory", "--megabytes=12", "--batch_size=8")
+        self.assertStartsWith(title, "GPipe, table 1")
+        layers = []
+        for line in found[2:-1]:
+            *_, number, _, _, plan, peak = line.split()
+            layers.append(int(number))
+            self.assertLessEqual(float(plan), 12.0)
+            self.assertLessEqual(float(peak), 12.0)
+        self.assertLen(layers, len(pipelines.WAYS))
+        self.assertGreater(layers[1], layers[0])
+        self.assertEqual(max(layers), layers[-1])
+
+    def test_build_counts_nodes(self):
+        [line] = _printed("build", "--stages=2", "--micro_batches=2", "--towers=1")
+        nodes = int(re.search(r"(\d+) nodes", line)[1])
+        self.assertBetween(nodes, 100, 4000)
+
+
+if __name__ == "__main__":
+    tf.test.main()
