@@ -6,6 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+# What `models` puts the block's name before.
+_NOT_A_CHAIN = (
+    "it reads a tensor of an earlier block that was not handed to it, so the model is "
+    "no chain and cannot be cut between them; return the tensor from every block "
+    "between, or leave out --num_stages, --num_micro_batches and --recompute"
+)
+
 Blocks = tuple[tuple[str, Callable[..., Any]], ...]
 
 
@@ -15,10 +22,10 @@ def guarded(blocks: Iterable[tuple[str, Callable[..., Any]]]) -> Blocks:
     Args:
       blocks: of a model.
     """
-    return tuple((name, functools.partial(_run, name, block)) for name, block in blocks)
+    return tuple((name, functools.partial(_run, block)) for name, block in blocks)
 
 
-def _run(name: str, block: Callable[..., Any], x: Any, nn: Any) -> Any:
+def _run(block: Callable[..., Any], x: Any, nn: Any) -> Any:
     """The block's outputs.
 
     Raises:
@@ -29,18 +36,9 @@ def _run(name: str, block: Callable[..., Any], x: Any, nn: Any) -> Any:
         outputs = block(x, nn)
     except (ValueError, TypeError, RuntimeError) as error:
         if "same graph" in str(error) or "out of scope" in str(error):
-            raise ValueError(_not_a_chain(name)) from error
+            raise ValueError(_NOT_A_CHAIN) from error
         raise
     found = [y for y in tf.nest.flatten(outputs) if tf.is_tensor(y)]
     if any(y.graph is not here for y in found):
-        raise ValueError(_not_a_chain(name))
+        raise ValueError(_NOT_A_CHAIN)
     return outputs
-
-
-def _not_a_chain(name: str) -> str:
-    return (
-        f"block {name!r} reads a tensor of an earlier block that was not handed to it, "
-        "so the model is no chain and cannot be cut between them; return the tensor "
-        "from every block between, or leave out --num_stages, --num_micro_batches and "
-        "--recompute"
-    )
