@@ -315,6 +315,6 @@ def _task(given: _Given) -> Iterator[str]:
 
 
 _RULES = {
-    Config: (_learning_rate, _gpus, _compact, _evaluation, _cluster),
+    Config: (_learning_rate, _gpus, _stages, _compact, _evaluation, _cluster),
     VerifyConfig: (_learning_rate, _verified_exchange, _verified_pipelines),
 }
