@@ -135,7 +135,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_float16_that_overflows_leaves_the_step_out(self):
         options = dict(
-            dtype=tf.float16, loss_scaling=LossScaling(initial=2.0**24, grow_every=100)
+            dtype=tf.float16, loss_scaling=LossScaling(initial=2.0**20, grow_every=100)
         )
         whole, cut = _made(**options), _made(1, Pipeline(2, 1, cut=(2, 4)), **options)
         one, found = (made.start().steps(STEPS) for made in (whole, cut))
