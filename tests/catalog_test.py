@@ -104,6 +104,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(
         ("cifr10", "no such data set; did you mean cifar10"),
+        ("/tmp/book.txt", "is a path, which only language models read"),
         ("syntetic", "did you mean synthetic"),
         ("no_such_set_at_all", "no such data set; nor has TFDS one"),
         ("cifar10:9.9.9", "cannot be loaded at version 9.9.9, only: 3.0.2.$"),

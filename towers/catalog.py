@@ -95,6 +95,11 @@ def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     """The TFDS builder of that name; reads nothing but the data set's summary."""
+    if os.path.isabs(name):
+        raise ValueError(
+            f"--data_name={name}: is a path, which only language models read; name a "
+            "TFDS data set, or one of them, as --model=transformer_lm"
+        )
     root = os.path.expanduser(data_dir) or None
     if root and not tf.io.gfile.isdir(root):
         raise ValueError(f"--data_dir={data_dir}: there is no such directory")
