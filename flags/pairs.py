@@ -142,6 +142,22 @@ _WHOLE_NORM = ", which needs the norm of a whole variable"
 _NOT_ALL = ", not all of whose modes take parts; name one"
 _ONE_VERSION = "; parts have no second version"
 _OWN_FUNCTIONS = ", whose passes are functions of their own"
+_OWN_GRAPHS = ", where each client has towers of its own"
+_ONE_GRAPH = (
+    "variable_update=replicated",
+    "variable_update=distributed_replicated",
+    "variable_update=independent",
+    "variable_update=staged",
+    "variable_update=relaxed",
+    "variable_update=auto",
+    "variable_consistency=relaxed",
+    "staged_vars",
+    "batch_norm=sync",
+    "check_replicas_every",
+    "max_staleness",
+    "shard_embeddings",
+)
+_SCALED_BY_ONE = ", whose loss is scaled by one client"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
 ROWS = (
@@ -209,6 +225,8 @@ ROWS = (
     never("worker_hosts", "local_cluster", _EVERY_TASK),
     never("controller_host", "local_cluster", _EVERY_TASK),
     never("gpu_indices", "local_cluster", _EVERY_TASK),
+    *(never("replication=between_graph", flag, _OWN_GRAPHS) for flag in _ONE_GRAPH),
+    *(never("replication=between_graph", flag, _SCALED_BY_ONE) for flag in _FLOAT16),
     # How variables and gradients meet.
     needs("tune_again", "variable_update=auto"),
     never("variable_update=auto", "local_cluster", _NOT_TIMED),

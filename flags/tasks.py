@@ -32,6 +32,12 @@ class Cluster:
     controller_host: str | None = field(
         None, "host:port of the controller", unset="worker 0 is the controller"
     )
+    replication: str = field(
+        "in_graph",
+        "whether the controller's one graph has the towers of all workers, or each "
+        "worker is a client with a graph of its own and worker 0 the chief",
+        choices=("in_graph", "between_graph"),
+    )
     local_cluster: str | None = field(
         None,
         "start all tasks on this machine, as ps:1,worker:2 and a controller, in a "

@@ -25,7 +25,7 @@ def tf_config(kind, index=0, hosts=_HOSTS):
 def flags(**given):
     """The section of the settings."""
     names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
-    found = dict.fromkeys(names.split())
+    found = dict.fromkeys(names.split()) | {"replication": "in_graph"}
     return types.SimpleNamespace(**{**found, "local_tasks": None, **given})
 
 
@@ -128,6 +128,34 @@ class FindTest(absltest.TestCase):
         self.assertIsNotNone(cluster.find(made, {"TF_CONFIG": tf_config("ps")}))
         self.assertIsNone(cluster.find(config.make().cluster, {}))
 
+    def test_between_graph_roles(self):
+        between = flags(replication="between_graph")
+        hosts = {job: _HOSTS[job] for job in ("ps", "worker")}
+        for kind, index, role in (
+            ("ps", 0, cluster.SERVER),
+            ("worker", 0, cluster.CONTROLLER),
+            ("worker", 1, cluster.FOLLOWER),
+        ):
+            given = {"TF_CONFIG": tf_config(kind, index, hosts)}
+            found = cluster.find(between, given)
+            self.assertEqual(found.role, role)
+            self.assertEqual(found.clients, [Task("worker", 0), Task("worker", 1)])
+        found = cluster.find(between, {"TF_CONFIG": tf_config("worker", 0)})
+        self.assertEqual(found.role, cluster.FOLLOWER)  # a chief trains, too
+        names = ["chief 0", "worker 0", "worker 1"]
+        self.assertEqual(list(map(str, found.clients)), names)
+        evaluator = {"TF_CONFIG": tf_config("evaluator", 0)}
+        self.assertEqual(cluster.find(between, evaluator).role, cluster.EVALUATOR)
+
+    def test_between_graph_needs_ps_tasks(self):
+        between = flags(replication="between_graph")
+        hosts = {"worker": ["w0:1", "w1:1"]}
+        with self.assertRaisesRegex(ValueError, "--replication=between.*--ps_hosts"):
+            cluster.find(between, {"TF_CONFIG": tf_config("worker", 0, hosts)})
+        made = config.make(replication="between_graph").cluster
+        with self.assertRaisesRegex(ValueError, "^--replication=between_graph: needs"):
+            cluster.find(made, {})
+
     def test_by_environment(self):
         found = cluster.find(flags(), {"TF_CONFIG": tf_config("ps")})
         self.assertEqual(found.role, cluster.SERVER)
@@ -137,6 +165,10 @@ class FindTest(absltest.TestCase):
         found = cluster.find(given, {})
         self.assertEqual(found.role, cluster.LAUNCHER)
         self.assertLen(found.servers, 5)
+        given.replication = "between_graph"  # then worker 0 is the controller
+        found = cluster.find(given, {})
+        self.assertEqual(found.role, cluster.LAUNCHER)
+        self.assertEqual((found.me, len(found.servers)), (Task("worker", 0), 4))
 
 
 if __name__ == "__main__":

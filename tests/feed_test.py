@@ -21,6 +21,16 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
             self.assertIs(batch.features, features)
             self.assertIs(batch.labels, labels)
 
+    def test_what_all_parts_of_a_step_weigh(self):
+        with tf.Graph().as_default(), self.session():
+            for limit, weight in ((None, 12), (100, 12), (31, 7), (24, 0)):
+                for index in range(3):
+                    first = tf.constant(24 + 4 * index, tf.int64)
+                    part = feed.Part(index, 3)
+                    found = feed.weight_of_all(first, part, 4, limit)
+                    self.assertAllEqual(found, weight)
+            self.assertIsNone(feed.weight_of_all(first, feed.Part(), 4, 31))
+
 
 if __name__ == "__main__":
     tf.test.main()

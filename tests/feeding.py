@@ -7,11 +7,12 @@ v1 = tf.compat.v1
 
 CPUS = [f"/device:CPU:{index}" for index in range(4)]
 
-# Twelve rows per step: name -> (groups, batch size).
+# Twelve rows per step, or four of one of three clients: name -> (groups, batch size).
 LAYOUTS = {
     "1x12": ([(CPUS[0], CPUS[:1])], 12),
     "3x4": ([(CPUS[0], CPUS[:3])], 4),
     "4x3": ([(CPUS[0], CPUS)], 3),
+    "2x2": ([(CPUS[0], CPUS[:2])], 2),
     "two_hosts": ([(CPUS[0], CPUS[:1]), (CPUS[1], CPUS[1:])], 3),
 }
 

@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 from tests import feeding
 from towers import inputs
-from towers.feed import Request
+from towers.feed import Part, Request
 
 v1 = tf.compat.v1
 
@@ -41,6 +41,17 @@ class FeedTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(part, whole[:36])
         batch_size = feeding.LAYOUTS[layout][1]
         self.assertAllEqual(parts[3], np.arange(0, 36, batch_size))
+
+    def test_parts_of_a_step_are_the_step(self):
+        """Three clients, with two towers each: a third of every step for each."""
+        found = [
+            feeding.read(_distorted(), 3, layout="2x2", part=Part(index, 3))
+            for index in range(3)
+        ]
+        for number, whole in enumerate(self.one_tower):
+            steps = [np.split(parts[number], 3) for parts in found]
+            joined = np.concatenate([s[k] for k in range(3) for s in steps])
+            self.assertAllEqual(joined, whole[:36])
 
     @parameterized.parameters("1x12", "4x3", "two_hosts")
     def test_goes_on_from_any_position(self, layout):

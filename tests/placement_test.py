@@ -1,5 +1,6 @@
 """Device strings, groups and errors of placements."""
 
+import dataclasses
 from unittest import mock
 
 import tensorflow as tf
@@ -82,6 +83,26 @@ class PlacementTest(parameterized.TestCase):
         where = placement.on_cluster(spec, 1, kind="cpu")
         with mock.patch.object(placement, "cores", return_value=2):
             self.assertEqual(placement.threads_in_operation(where), 0)
+
+    def test_a_client_has_towers_on_its_own_task(self):
+        spec = cluster.local({"ps": 2, "worker": 3}, controller=False)
+        spec = dataclasses.replace(spec, me=cluster.Task("worker", 1), between=True)
+        found = placement.on_cluster(spec, 2, kind="cpu")
+        own = [f"/job:worker/task:1/device:CPU:{i}" for i in (0, 1)]
+        self.assertEqual(found.groups, [(own[0], own)])
+        self.assertEqual(found.stages, ((own[0],), (own[1],)))
+        self.assertEqual((found.client, found.clients, found.num_towers), (1, 3, 6))
+        self.assertEqual(found.master, own[0])
+        ps = [f"/job:ps/task:{i}/device:CPU:0" for i in (0, 1)]
+        self.assertEqual((found.parameters, found.counters), (tuple(ps), ps[0]))
+        config = placement.session_config(found)
+        self.assertEqual(
+            list(config.device_filters),
+            ["/job:worker/task:1", "/job:ps/task:0", "/job:ps/task:1"],
+        )
+        of_server = placement.server_config(found, spec.me, config)
+        self.assertEmpty(of_server.device_filters)
+        self.assertEqual(of_server.device_count["CPU"], 2)
 
     def test_without_ps_the_controller_holds_the_variables(self):
         spec = cluster.from_hosts(

@@ -21,8 +21,8 @@ FLAGS = {
         gpu_memory_frac_for_testing xla xla_compile
         """,
     "cluster": """
-        job_name task_index ps_hosts worker_hosts controller_host local_cluster
-        allow_open_ports max_restarts stall_secs wait_secs
+        job_name task_index ps_hosts worker_hosts controller_host
+        replication local_cluster allow_open_ports max_restarts stall_secs wait_secs
         """,
     "stages": """
         num_stages num_micro_batches schedule chunks_per_stage partition recompute

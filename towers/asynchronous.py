@@ -1,8 +1,9 @@
 """Asynchronous steps: one client thread per tower, on the one session.
 
 Each thread runs its own tower's step over and over; no step waits for another, unless
-a bound on staleness is set.  The staleness of an update is the number of updates that
-others applied between this tower's reading of the variables and its writing.
+a bound on staleness is set.  Other clients may do the same beside (see `turns`).  The
+staleness of an update is the number of updates that others applied between this tower's
+reading of the variables and its writing.
 """
 
 import collections
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from towers.turns import Board, SharedTurns
 
 v1 = tf.compat.v1
 
@@ -74,6 +77,29 @@ class Gate:
         return len(self._passed) + worst <= self._bound
 
 
+class Turns:
+    """So many steps, whichever tower takes them."""
+
+    def __init__(self, count: int):
+        self._left = count
+        self._lock = threading.Lock()
+
+    def take(self, tower: int) -> bool:
+        """Whether the tower may take a step."""
+        del tower
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
+
+    def reported(self, *, wait: bool) -> list[tuple[float, int]]:
+        """Nobody else takes any."""
+        del wait
+        return []
+
+    def stop(self) -> None:
+        """Nobody waits for one."""
+
+
 class Loop:
     """Steps of all towers, side by side; `loop.run` calls it between watched steps.
 
@@ -84,9 +110,15 @@ class Loop:
 
     free = True
 
-    def __init__(self, steps: Sequence[Step], max_staleness: int | None = None):
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        max_staleness: int | None = None,
+        board: Board | None = None,
+    ):
         self._steps = steps
         self._bound = max_staleness
+        self._board = board
         self.staleness: collections.Counter[int] = collections.Counter()
 
     def runner(
@@ -98,11 +130,24 @@ class Loop:
           (global step, count) -> iterator of (global step, losses float32 [steps],
           seconds) in the order in which updates end, several at a time.
         """
+        if self._board is not None:
+            return self._shared_runner(session)
         runs = [session.make_callable(step) for step in self._steps]
-        return lambda step, count: self._run(runs, step, count)
+        return lambda step, count: self._run(runs[:count], step, Turns(count))
 
-    def _run(self, runs, step: int, count: int):
-        crew = _Crew(runs, count, Gate(self._bound))
+    def _shared_runner(self, session: v1.Session):
+        """A runner of which others take steps, too."""
+        turns = SharedTurns(self._board, session)
+        runs = [turns.make_callable(*pair) for pair in enumerate(self._steps)]
+
+        def run(step: int, count: int):
+            turns.begin(count)
+            return self._run(runs, step, turns)
+
+        return run
+
+    def _run(self, runs, step: int, turns: Turns | SharedTurns):
+        crew = _Crew(runs, turns, Gate(self._bound))
         before = time.perf_counter()
         try:
             for found in crew.results():
@@ -132,16 +177,15 @@ class Loop:
 
 
 class _Crew:
-    """Threads that run `count` steps between them."""
+    """Threads that take steps while they get turns."""
 
-    def __init__(self, runs: Sequence[Callable], count: int, gate: Gate):
-        self._left = count
-        self._lock = threading.Lock()
+    def __init__(self, runs: Sequence[Callable], turns, gate: Gate):
+        self._turns = turns
         self._gate = gate
         self._ended: queue.SimpleQueue = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, args=(k, run), daemon=True)
-            for k, run in enumerate(runs[:count])
+            for k, run in enumerate(runs)
         ]
         for thread in self._threads:
             thread.start()
@@ -160,18 +204,22 @@ class _Crew:
                     raise item
                 else:
                     found.append(item)
+            found += self._turns.reported(wait=False)
             if found:
                 yield found
+        while found := self._turns.reported(wait=True):
+            yield found
 
     def stop(self) -> None:
         """Lets every thread end its step, and waits for them."""
         self._gate.close()
+        self._turns.stop()
         for thread in self._threads:
             thread.join()
 
     def _work(self, tower: int, run: Callable) -> None:
         try:
-            while self._take() and self._gate.begin(tower):
+            while self._turns.take(tower) and self._gate.begin(tower):
                 try:
                     _, loss, staleness = run()
                 finally:
@@ -180,8 +228,3 @@ class _Crew:
             self._ended.put(None)
         except Exception as error:  # it is raised where the results are read
             self._ended.put(error)
-
-    def _take(self) -> bool:
-        with self._lock:
-            self._left -= 1
-            return self._left >= 0

@@ -5,7 +5,9 @@
 
 A *task* is one process with a server; a *job* (`ps`, `worker`, `chief`) is a list of
 tasks.  The controller is the task that builds the graph and runs the session: the
-chief, or worker 0 in a cluster that has none.  The others serve.
+chief, or worker 0 in a cluster that has none.  The others serve.  In between-graph
+replication the workers, and the chief if there is one, are clients with a graph of
+their own, and follow the controller.
 
 Plain data: nothing here opens a port, and nothing of what is read is executed.
 """
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 
 # What a process may be there for.
 CONTROLLER, SERVER, EVALUATOR = "controller", "server", "evaluator"
+FOLLOWER = "follower"  # a client, but not the controller
 LAUNCHER = "launcher"  # of a local cluster
 
 # What a job is called in TF_CONFIG or by a flag -> what it is called here.
@@ -50,6 +53,7 @@ class Cluster:
       jobs: job -> host:port of each of its tasks, in the order `ps`, `worker`, `chief`.
       me: this process.
       launches: whether this process is none of the tasks, but is to start them all.
+      between: whether each worker is a client (between-graph replication).
 
     Raises:
       ValueError: an address is none or occurs twice, or this task is not in the list.
@@ -58,12 +62,18 @@ class Cluster:
     jobs: Mapping[str, tuple[str, ...]]
     me: Task
     launches: bool = False
+    between: bool = False
 
     def __post_init__(self):
         if not self.jobs.get("worker") and self.me.job != EVALUATOR:
             raise ValueError("a cluster needs a worker")
         if len(self.jobs.get("chief", ())) > 1:
             raise ValueError("a cluster has one chief")
+        if self.between and not self.jobs.get("ps") and self.me.job != EVALUATOR:
+            raise ValueError(
+                "--replication=between_graph: clients share their variables on ps "
+                "tasks, and there is none; give --ps_hosts, or ps:1 in --local_cluster"
+            )
         seen = set()
         for job, addresses in self.jobs.items():
             for index, address in enumerate(addresses):
@@ -89,7 +99,16 @@ class Cluster:
             return LAUNCHER
         if self.me.job == EVALUATOR:
             return EVALUATOR
-        return CONTROLLER if self.me == self.controller else SERVER
+        if self.me == self.controller:
+            return CONTROLLER
+        return FOLLOWER if self.between and self.me in self.clients else SERVER
+
+    @property
+    def clients(self) -> list[Task]:
+        """The tasks with a graph of their own, the controller first."""
+        workers = [Task("worker", i) for i in range(len(self.jobs["worker"]))]
+        others = [task for task in workers if task != self.controller]
+        return [self.controller, *(others if self.between else ())]
 
     @property
     def servers(self) -> list[Task]:
@@ -125,10 +144,11 @@ def find(flags: Any, environment: Mapping[str, str]) -> Cluster | None:
             "TF_CONFIG describes a cluster, and so do --job_name or --local_cluster; "
             "unset TF_CONFIG or leave out the flags"
         )
+    between = flags.replication == "between_graph"
     if flags.local_cluster:
-        return local(flags.local_tasks)
+        found = local(flags.local_tasks, controller=not between)
     if flags.job_name:
-        return from_hosts(
+        found = from_hosts(
             flags.job_name,
             flags.task_index,
             ps=flags.ps_hosts,
@@ -137,28 +157,36 @@ def find(flags: Any, environment: Mapping[str, str]) -> Cluster | None:
         )
     if found is None:
         _check_unused(flags)
-    return found
+        return None
+    return dataclasses.replace(found, between=between)
 
 
 def _check_unused(flags: Any) -> None:
     """Settings about other tasks need some."""
     for name, default in vars(type(flags)()).items():
-        if name in ("stall_secs", "wait_secs") and getattr(flags, name) != default:
+        tells = name in ("stall_secs", "wait_secs", "replication")
+        if tells and getattr(flags, name) != default:
             raise ValueError(
                 f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster "
                 "or TF_CONFIG"
             )
 
 
-def local(tasks: Mapping[str, int]) -> Cluster:
-    """A cluster of so many tasks and a controller on this machine, not yet started."""
+def local(tasks: Mapping[str, int], *, controller: bool = True) -> Cluster:
+    """A cluster of so many tasks on this machine, not yet started.
+
+    Args:
+      tasks: job -> number.
+      controller: whether there is one beside the workers.
+    """
     ports = iter(range(1, 2**16))
-    jobs = {**tasks, "chief": 1}
+    jobs = {**tasks, "chief": 1} if controller else tasks
     addresses = {
         job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
         for job, count in jobs.items()
     }
-    return Cluster(_ordered(addresses), Task("chief", 0), launches=True)
+    me = Task("chief" if controller else "worker", 0)
+    return Cluster(_ordered(addresses), me, launches=True)
 
 
 def from_hosts(

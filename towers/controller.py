@@ -1,4 +1,4 @@
-"""The controller's end of a cluster: sessions that outlive the tasks they run on.
+"""A client's end of a cluster: sessions that outlive the tasks they run on.
 
     with Controller(spec, config, ...) as sessions:
         status = run.train(parts, console, sessions)
@@ -38,6 +38,9 @@ class Controller:
       wait_secs: how long to wait for a task that does not answer.
       console: takes lines for the user.
 
+    Attributes:
+      target: of the server.
+
     Raises:
       ClusterError: the port is taken.
     """
@@ -59,7 +62,11 @@ class Controller:
         self._console = console
         self._lives: dict[Task, str] = {}
         self._unexplained = 0
-        self._target = server.start(spec, config).target
+        self._others = spec.servers
+        if spec.me != spec.controller:  # it follows: what other followers do is not its
+            ps = [task for task in spec.servers if task.job == "ps"]
+            self._others = [spec.controller, *ps]
+        self.target = server.start(spec, config).target
         if line := server.exposure(spec):
             console(line)
 
@@ -74,7 +81,7 @@ class Controller:
     def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
         """A session on the graph, closed at the end, or left if that takes long."""
         session = WatchedSession(
-            self._target,
+            self.target,
             graph,
             config,
             stall_secs=self._stall_secs,
@@ -114,7 +121,7 @@ class Controller:
         """Tells all tasks to leave with a status."""
         _in_parallel(
             lambda task: server.dismiss(
-                self._target, self._spec, task, status=status, seconds=_ANSWER_SECONDS
+                self.target, self._spec, task, status=status, seconds=_ANSWER_SECONDS
             ),
             self._spec.servers,
         )
@@ -156,21 +163,30 @@ class Controller:
         def ask(task: Task) -> None:
             try:
                 hellos[task] = server.ask(
-                    self._target, self._spec, task, seconds=_ANSWER_SECONDS
+                    self.target, self._spec, task, seconds=_ANSWER_SECONDS
                 )
             except server.SilentError as reason:
                 silent[task] = f"{self._named(task)}: {reason}"
 
-        _in_parallel(ask, self._spec.servers)
+        _in_parallel(ask, self._others)
         return hellos, {task: silent[task] for task in sorted(silent)}
 
     def _silent(self) -> list[str]:
-        """Who does not answer while a call takes long; said at once."""
-        reasons = list(self._ask_all()[1].values())
+        """Who is not what it was while a call takes long; said at once."""
+        hellos, silent = self._ask_all()
+        reasons = [*silent.values(), *self._anew(hellos)]
         if reasons:
             waited = f"No step for {self._stall_secs:.0f} s"
             self._console(f"{waited}: {'; '.join(reasons)}.")
         return reasons
+
+    def _anew(self, hellos: dict[Task, server.Hello]) -> list[str]:
+        """Those of the tasks that are not the processes they were."""
+        return [
+            f"{self._named(task)}: it was started anew"
+            for task, hello in hellos.items()
+            if hello.life != self._lives.get(task, hello.life)
+        ]
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"
@@ -183,12 +199,7 @@ class Controller:
         if cause is None:
             return ""
         hellos, silent = self._ask_all()
-        reasons = list(silent.values())
-        reasons += [
-            f"{self._named(task)}: it was started anew"
-            for task, hello in hellos.items()
-            if hello.life != self._lives.get(task)
-        ]
+        reasons = [*silent.values(), *self._anew(hellos)]
         if reasons:
             self._unexplained = 0
             return "; ".join(reasons)

@@ -18,7 +18,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     steps = parts.num_steps if parts.num_batches is None else parts.num_batches
     examples = parts.options.limit or steps * parts.examples_per_step
     epochs = examples / parts.source.num_examples
-    num_towers = len(parts.placement.towers)
+    num_towers = parts.placement.num_towers
     spec = built.mode.all_reduce_spec
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
     images = parts.model.inputs.kind == "images"
@@ -26,7 +26,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Model", parts.model.name),
         ("Dataset", parts.source.name),
         ("Mode", "training"),
-        ("SingleSess", "True"),
+        ("SingleSess", str(parts.placement.clients == 1)),
         (
             "Batch size",
             f"{parts.options.tower_batch * num_towers} global\n"
@@ -35,6 +35,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
         ("Devices", _devices(parts.placement)),
+        *_clients(parts.placement),
         ("NUMA bind", "False"),
         *([("Data format", parts.options.data_format)] if images else []),
         ("Compute dtype", f"{parts.options.dtype.name}, variables float32"),
@@ -65,6 +66,16 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         decay, where = parts.update.weight_decay, parts.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _clients(placement) -> list[tuple[str, str]]:
+    """How many there are, if there are several."""
+    if placement.clients == 1:
+        return []
+    each = _plural(len(placement.towers), "tower")
+    return [
+        ("Replication", f"between graphs: {placement.clients} clients, {each} each")
+    ]
 
 
 def _devices(placement) -> str:

@@ -55,6 +55,11 @@ def explain(
             "which gradient was the first to fail cannot be told, as the steps of "
             "towers that do not wait for one another do not repeat"
         )
+    if parts.placement.clients > 1:
+        return (
+            "which gradient was the first to fail cannot be told, as this client sees "
+            "those of its own towers only"
+        )
     with train.graph.as_default():
         fine = [_finite(tower) for tower in train.towers]
         restore = _restorer(parts, train, console)

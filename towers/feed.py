@@ -21,12 +21,22 @@ class Batch(NamedTuple):
     first: tf.Tensor  # int64 scalar, index in the stream of the first example
 
 
+class Part(NamedTuple):
+    """What the towers of a graph read of the stream."""
+
+    index: int = 0  # of the equal parts of each step, one for each client
+    count: int = 1  # of these parts
+    apart: bool = False  # whether each tower has steps of its own
+
+
 class Feed(NamedTuple):
     """What feeds the towers of one graph."""
 
     batches: list[Batch]  # one per tower
     initializer: tf.Operation  # goes to the position; may be run again
     refills: list[tf.Operation]  # of each tower, to be run in every step of it
+    # float32 scalar, the weight of the step's examples; None: that of the batches.
+    weight: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,3 +88,26 @@ def weighted(
     else:
         weights = tf.cast(indices < limit, tf.float32)
     return Batch(features, labels, weights, indices[0])
+
+
+def weight_of_all(
+    first: tf.Tensor, part: Part, rows: int, limit: int | None
+) -> tf.Tensor | None:
+    """What the examples of a step weigh, those of other clients too.
+
+    Args:
+      first: int64 scalar, index in the stream of this client's first example.
+      part: of the step that this client reads.
+      rows: in it.
+      limit: as `weighted` has it.
+
+    Returns:
+      float32 scalar, or None where this client reads all.
+    """
+    if part.count == 1:
+        return None
+    total = rows * part.count
+    if limit is None:
+        return tf.constant(float(total))
+    left = limit - (first - part.index * rows)
+    return tf.cast(tf.clip_by_value(left, 0, total), tf.float32)

@@ -102,7 +102,7 @@ def measure_peak(
 
     The logical CPU devices of a host share its cores, so what keeps these busy on one
     stands for all; of several GPUs, the first stands for each.  All hosts compute at
-    the same time.
+    the same time; those of other clients are taken to be like this one's.
 
     Args:
       placement: of the towers.
@@ -123,7 +123,8 @@ def measure_peak(
                 scope = v1.variable_scope(f"host_{number}_{copy}")
                 with tf.device(devices[0]), scope:
                     kernels.append(_kernels(dtype, gpu=gpu))
-                counts.append(len(devices) * per_tower if gpu else 1)
+                count = len(devices) * per_tower if gpu else 1
+                counts.append(count * placement.clients)
         with sessions.open(graph, session_config(placement)) as session:
             session.run(v1.local_variables_initializer())
             measured = []

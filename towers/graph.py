@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import parts, reduction
+from towers import clients, parts, reduction
 from towers.assembly import stamp_towers
+from towers.clients import Step, Sums
 from towers.exchange import Exchange
-from towers.feed import Batch, Feed
+from towers.feed import Feed, Part
 from towers.loss_scale import LossScale, LossScaling
 from towers.optimizer import Update
 from towers.placement import Placement
@@ -48,6 +49,7 @@ class Options:
       loss_scaling: what the loss is multiplied by before it is differentiated; None
         for nothing.
       shards: what of the model is spread over each tower's devices; None: nothing is.
+      purpose: what the graph is for, of `clients`.
     """
 
     batch_size: int
@@ -63,20 +65,12 @@ class Options:
     batch_norm: str = "tower"
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
+    purpose: int = clients.TRAIN
 
     @property
     def tower_batch(self) -> int:
         """Examples per tower and step."""
         return self.batch_size * self.accumulate_steps
-
-
-class Step(NamedTuple):
-    """Towers that step together, and their update."""
-
-    train_op: tf.Operation
-    step: tf.Tensor  # int64 scalar, the global step after `train_op`
-    loss: tf.Tensor  # float32 scalar, mean over the step's examples
-    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
 
 
 class TrainGraph(NamedTuple):
@@ -105,9 +99,10 @@ class TrainGraph(NamedTuple):
     skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after that
+    clients: Any  # this one's part among those that train together, of `clients`
     options: Options
     num_examples: int  # of one epoch
-    examples_per_step: int  # of the towers that step together
+    examples_per_step: int  # of the towers that step together, of all clients
 
 
 def build(
@@ -136,25 +131,23 @@ def build(
     graph = tf.Graph()
     with graph.as_default():
         make = modes[options.variable_update]
+        global_step, position, now = _counters(placement.counters)
         with tf.device(placement.master):
-            global_step = v1.train.create_global_step()
-            position = _counter("position")
-            now = position.read_value()
             rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
-        scale = None
-        if options.loss_scaling:
-            scale = LossScale(options.loss_scaling, placement.master)
+        scaling = options.loss_scaling
+        scale = LossScale(scaling, placement.master) if scaling else None
         mode = make(placement, seed=options.seed, exchange=options.exchange)
+        peers = clients.of(mode, options.purpose)
         feed = _feed(source, mode, options, now)
         template, towers = stamp_towers(
             _task(model, source, mode, options),
             feed.batches,
             mode,
-            beside=_beside(feed.batches, mode, scale),
+            beside=_beside(feed, mode, scale),
             rounds=options.accumulate_steps,
         )
         makes = _Steps(
-            mode, template, update, rate, feed, position, now, options, scale
+            mode, template, update, rate, feed, position, now, options, scale, peers
         )
         steps = makes.steps(towers)
         penalty, total_loss = makes.penalty(steps[0].loss)
@@ -179,19 +172,21 @@ def build(
             initializer=v1.global_variables_initializer(),
             feed=feed,
             sync=mode.sync(),
+            clients=peers,
             options=options,
             num_examples=source.num_examples,
-            examples_per_step=options.tower_batch * (len(towers) // len(steps)),
+            examples_per_step=makes.examples(len(towers) // len(steps)),
         )
 
 
 def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
+    where = mode.placement
     return source.feed(
-        mode.placement.groups,
+        where.groups,
         batch_size=options.tower_batch,
         position=position,
         limit=options.limit,
-        apart=not mode.together,
+        part=Part(where.client, where.clients, apart=not mode.together),
     )
 
 
@@ -215,25 +210,34 @@ def _task(model, source, mode, options: Options) -> Task:
     )
 
 
-def _beside(batches: Sequence[Batch], mode, scale) -> list[dict[str, tf.Tensor]]:
+def _beside(feed: Feed, mode, scale) -> list[dict[str, tf.Tensor]]:
     """What each tower gets beside its batch: what its shares are shares of, all
     examples of the step or its own, and the loss scale if there is one."""
     weights = []
-    for batch in batches:
+    for batch in feed.batches:
         with tf.device(batch.weights.device):
             weights.append(tf.reduce_sum(batch.weights))
     with tf.device(mode.placement.master):
         if mode.joined:
-            weights = [tf.add_n(weights)] * len(weights)
+            whole = tf.add_n(weights) if feed.weight is None else feed.weight
+            weights = [whole] * len(weights)
         # A step may lie beyond the last example as a whole: then nothing is learnt.
         found = [{"total_weight": tf.maximum(weight, 1.0)} for weight in weights]
     return [{**own, "loss_scale": scale.value} for own in found] if scale else found
 
 
-def _counter(name: str) -> tf.Variable:
-    return v1.get_variable(
-        name, [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=True
-    )
+def _counters(device: str) -> tuple[tf.Variable, tf.Variable, tf.Tensor]:
+    """The global step, the position, and its value before the step."""
+    with tf.device(device):
+        position = v1.get_variable(
+            "position",
+            [],
+            tf.int64,
+            v1.zeros_initializer(),
+            trainable=False,
+            use_resource=True,
+        )
+        return v1.train.create_global_step(), position, position.read_value()
 
 
 @dataclasses.dataclass
@@ -249,6 +253,7 @@ class _Steps:
     now: tf.Tensor  # int64 scalar, the position before the step
     options: Options
     scale: LossScale | None
+    peers: clients.Alone
 
     def __post_init__(self):
         names = self.template.trainable
@@ -273,22 +278,28 @@ class _Steps:
 
     def step(self, group: Sequence[Tower]) -> Step:
         """The towers' update, and what counts it."""
-        changes = self._changes(group)
-        with tf.device(self.mode.placement.master):
-            consumed = self._advance(len(group))
-            refills = [self.feed.refills[tower.index] for tower in group]
-            # A group waits on each device for what is there, so that one message comes
-            # from each task of a cluster, not one from each variable.
-            with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
-                train_op = self._global_step.assign_add(1, read_value=False)
-            with tf.control_dependencies([train_op]):
-                step = self._global_step.read_value()
-            loss, metrics = join_shares(group, joined=self.mode.joined)
-        return Step(train_op, step, loss, metrics)
-
-    def _changes(self, group: Sequence[Tower]) -> list[tf.Operation]:
         gradients = self.mode.reduce(group, self.template.trainable)
         statistics = self._mean_statistics(group)
+        with tf.device(self.mode.placement.master):
+            loss, metrics = join_shares(group, joined=self.mode.joined)
+        sums = Sums(gradients, statistics, loss, metrics)
+        refills = [self.feed.refills[tower.index] for tower in group]
+
+        def finish(sums: Sums) -> Step:
+            changes = self._changes(sums.gradients, sums.statistics)
+            with tf.device(self.mode.placement.counters):
+                consumed = self._advance(self.examples(len(group)))
+                # A group waits on each device for what is there, so that one message
+                # comes from each task of a cluster, not one from each variable.
+                with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
+                    train_op = self._global_step.assign_add(1, read_value=False)
+                with tf.control_dependencies([train_op]):
+                    step = self._global_step.read_value()
+            return Step(train_op, step, sums.loss, sums.metrics)
+
+        return self.peers.step(sums, finish=finish, refills=refills)
+
+    def _changes(self, gradients, statistics) -> list[tf.Operation]:
         if self.scale is None:
             return self._apply(gradients, statistics)
         gradients = self.scale.unscale(gradients)
@@ -322,15 +333,19 @@ class _Steps:
         with tf.name_scope("statistics"):
             add = reduction.host_by_host(hosts)
             totals = add(values, [[device] for device in devices])
-            found = []
+            count, found = len(group) * self.peers.count, []
             for (total,), device in zip(totals, devices):
                 with tf.device(device):
-                    found.append(total / len(group) if len(group) > 1 else total)
+                    found.append(total / count if count > 1 else total)
         return found
 
-    def _advance(self, num_towers: int) -> tf.Operation:
+    def examples(self, num_towers: int) -> int:
+        """In a step with so many towers of this client."""
+        return self.options.tower_batch * num_towers * self.peers.count
+
+    def _advance(self, examples: int) -> tf.Operation:
         """Moves the position: never beyond the last example that counts."""
-        more = tf.constant(self.options.tower_batch * num_towers, tf.int64)
+        more = tf.constant(examples, tf.int64)
         if self.options.limit is not None:
             more = tf.minimum(more, tf.maximum(self.options.limit - self.now, 0))
         # The learning rate is that of the position before the step.

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers import catalog, ratings, records, text
-from towers.feed import Feed, Groups, Request, weighted
+from towers.feed import Feed, Groups, Part, Request, weight_of_all, weighted
 from towers.preprocessing import PREPROCESSING
 from towers.records import Records
 from towers.staging import staged
@@ -89,8 +89,8 @@ class DatasetSource:
         batch_size: int,
         position: tf.Tensor,
         limit: int | None = None,
-        apart: bool = False,
         stage: bool | None = None,
+        part: Part = Part(),  # noqa: B008 - a tuple
     ) -> Feed:
         """Adds to the current graph what brings each tower its batches.
 
@@ -104,29 +104,34 @@ class DatasetSource:
           batch_size: per tower.
           position: int64 scalar, where in the stream the initializer goes to.
           limit: examples from this index on weigh 0; None for no end.
-          apart: whether each tower has steps of its own.
           stage: whether a step gets the batch that the step before brought onto the
             tower's device; None to do so on GPUs.
+          part: of the stream that this graph's towers read.
         """
         batches, starts, refills = [], [], []
-        sizes = [batch_size * (1 if apart else len(devices)) for _, devices in groups]
+        takes = [1 if part.apart else len(devices) for _, devices in groups]
+        sizes = [batch_size * count for count in takes]
+        rows = sum(sizes)
         with tf.name_scope("input"):
             for index, (host, devices) in enumerate(groups):
-                share = Share(sum(sizes), sum(sizes[:index]), sizes[index])
+                before = part.index * rows + sum(sizes[:index])
+                share = Share(part.count * rows, before, sizes[index])
                 on_gpu = any("GPU" in device for device in devices)
                 with tf.device(host):
                     iterator = self._iterator(share, position)
                     start = iterator.initializer
-                    pieces = _take(iterator, len(devices), apart)
+                    pieces = _take(iterator, len(devices), part.apart)
                     own_refills = [tf.no_op()] * len(devices)
                     if stage or (stage is None and on_gpu):
                         with tf.control_dependencies([start]):
-                            primers = _take(iterator, len(devices), apart)
+                            primers = _take(iterator, len(devices), part.apart)
                         pieces, start, own_refills = staged(devices, primers, pieces)
                     batches += [weighted(*piece, limit) for piece in pieces]
                 starts.append(start)
                 refills += own_refills
-            return Feed(batches, tf.group(starts), refills)
+            with tf.device(groups[0][0]):
+                weight = weight_of_all(batches[0].first, part, rows, limit)
+            return Feed(batches, tf.group(starts), refills, weight)
 
     def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
         """An iterator over a host's batches; its initializer goes to the position."""

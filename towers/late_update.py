@@ -12,6 +12,7 @@ from towers import asynchronous
 from towers.checkpoint import CARRIED
 from towers.exchange import DEFAULT
 from towers.synchronous import ParameterServer, Replicated, copy_to
+from towers.turns import Board
 
 v1 = tf.compat.v1
 
@@ -25,9 +26,9 @@ class Asynchronous(ParameterServer):
     applied in between.  A read is not atomic: variables of one read may differ by
     updates under way.
 
-    A global step is one tower's update.  The learning rate is that of a batch of one
-    tower; with `staleness_lr` it is divided by the update's staleness where that is
-    above 1 (Zhang et al. 2016, Staleness-aware Async-SGD).
+    A global step is one tower's update, of whatever client.  The learning rate is that
+    of a batch of one tower; with `staleness_lr` it is divided by the update's staleness
+    where that is above 1 (Zhang et al. 2016, Staleness-aware Async-SGD).
     """
 
     description = (
@@ -44,6 +45,8 @@ class Asynchronous(ParameterServer):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._version: tf.Tensor | None = None
         self._staleness: list[tf.Tensor] = []
+        if placement.clients > 1:
+            self.board = Board(placement)
 
     def read(self, name, tower):
         """The value, read after the number of updates that it holds at least."""
@@ -70,11 +73,12 @@ class Asynchronous(ParameterServer):
 
     def loop(self, ends):
         """A thread for each tower's step."""
-        steps = [
-            asynchronous.Step(done, loss, stale)
-            for (done, loss), stale in zip(ends, self._staleness)
-        ]
-        return asynchronous.Loop(steps, self.exchange.max_staleness)
+        steps = []
+        for (done, loss), stale in zip(ends, self._staleness):
+            if self.board is not None:
+                done = self.board.report(done, loss, stale)
+            steps.append(asynchronous.Step(done, loss, stale))
+        return asynchronous.Loop(steps, self.exchange.max_staleness, self.board)
 
 
 class Staged(ParameterServer):

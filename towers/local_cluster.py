@@ -26,7 +26,6 @@ from towers import private_network
 
 _GRACE = 10.0  # seconds that tasks have to leave by themselves
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
-_CONTROLLER = ("controller", 0)
 
 
 def become(
@@ -41,7 +40,7 @@ def become(
     """Replaces this process by the local cluster.
 
     Args:
-      tasks: job -> number of tasks.
+      tasks: job -> number of tasks.  The controller leads, or without one worker 0.
       flags: of the command line, which every task gets.
       kind: `cpu` or `gpu`, what towers run on.
       num_gpus: towers of each worker.
@@ -86,14 +85,15 @@ class _Tasks:
 
     def __init__(self, order: Mapping[str, Any]):
         self._order = order
-        counts = {**order["tasks"], "controller": 1}
+        counts = order["tasks"]
+        self._leader = ("controller" if "controller" in counts else "worker", 0)
         self._names = [(job, i) for job, count in counts.items() for i in range(count)]
-        addresses = iter(_free_addresses(len(self._names)))
-        hosts = {job: [next(addresses) for _ in range(n)] for job, n in counts.items()}
+        free = iter(_free_addresses(len(self._names)))
+        hosts = {job: [next(free) for _ in range(n)] for job, n in counts.items()}
         self._hosts = [
-            f"--{job}_hosts={','.join(hosts[job])}" for job in order["tasks"]
+            f"--{job}_host{'s' * (job != 'controller')}={','.join(addresses)}"
+            for job, addresses in hosts.items()
         ]
-        self._hosts.append(f"--controller_host={hosts['controller'][0]}")
         self._processes: dict[tuple[str, int], subprocess.Popen] = {}
         self._restarts = dict.fromkeys(self._names, 0)
         self._output = selectors.DefaultSelector()
@@ -101,7 +101,7 @@ class _Tasks:
         self._signals: list[int] = []
 
     def run(self) -> int:
-        """Starts all tasks and stays until the controller ends."""
+        """Starts all tasks and stays until the one that leads ends."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: self._signals.append(number))
         try:
@@ -120,18 +120,18 @@ class _Tasks:
                 self._read(0.0)
 
     def _watch(self) -> int | None:
-        """Until the controller ends: its status; None if a task ended the run."""
+        """Until the leader ends: its status; None if a task ended the run."""
         forwarded = 0
         while True:
             self._read(0.1)
             if len(self._signals) > forwarded:
                 if forwarded:  # the second time somebody is in earnest
                     return 128 + self._signals[-1]
-                self._processes[_CONTROLLER].send_signal(self._signals[0])
+                self._processes[self._leader].send_signal(self._signals[0])
                 forwarded = len(self._signals)
-            controller = self._processes[_CONTROLLER].poll()
-            if controller is not None and controller >= 0:
-                return controller
+            ended = self._processes[self._leader].poll()
+            if ended is not None and ended >= 0:
+                return ended
             for name, process in self._processes.items():
                 status = process.poll()
                 if status and not self._may_go_on(name, status):
@@ -159,7 +159,7 @@ class _Tasks:
         command = [sys.executable, "-m", "towers.train", *self._order["flags"]]
         command += [f"--job_name={job}", f"--task_index={index}", *self._hosts]
         command.append(f"--device={self._order['kind']}")
-        shown = job == "controller"  # its lines are the program's
+        shown = name == self._leader  # its lines are the program's
         process = subprocess.Popen(
             command,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": self._gpus(job, index)},

@@ -52,6 +52,7 @@ def start(
     restore(session)
     session.run(train.sync)
     session.run(train.feed.initializer)
+    train.clients.release(session)
 
 
 def steps_left(train: TrainGraph, session: v1.Session) -> int:

@@ -28,6 +28,9 @@ class Placement:
       master: the CPU device of the client's own process: counters and files.
       notice: one line for the user about what was chosen, or "".
       stages: the devices of each tower's stages; one each unless said otherwise.
+      client, clients: which of the clients that train together this is, each with a
+        graph and towers of its own, and how many there are.
+      counters: the device of what all clients count on; the master's if empty.
     """
 
     kind: str
@@ -37,8 +40,13 @@ class Placement:
     master: str = "/device:CPU:0"
     notice: str = ""
     stages: tuple[tuple[str, ...], ...] = ()
+    client: int = 0
+    clients: int = 1
+    counters: str = ""
 
     def __post_init__(self):
+        if not self.counters:
+            object.__setattr__(self, "counters", self.master)
         if not self.stages:
             object.__setattr__(self, "stages", tuple((one,) for one in self.towers))
 
@@ -51,6 +59,11 @@ class Placement:
     def per_task(self) -> int:
         """Devices of the task that has most."""
         return max(collections.Counter(map(task_of, self.devices)).values())
+
+    @property
+    def num_towers(self) -> int:
+        """Of all clients."""
+        return len(self.towers) * self.clients
 
     @property
     def homes(self) -> list[tuple[str, ...]]:
@@ -191,7 +204,8 @@ def on_cluster(
     """A tower on every device of every worker, variables over the ps tasks.
 
     Variables are on the controller where there is no ps.  The stages of a tower are on
-    neighbouring devices: on those of one worker if it has enough, else of several.
+    neighbouring devices: on those of one worker if it has enough, else of several.  In
+    between-graph replication the towers are those of this client.
 
     Args:
       spec: the tasks.
@@ -212,7 +226,18 @@ def on_cluster(
         parameters=tuple(device("CPU", 0, of) for of in ps or [spec.controller]),
         master=device("CPU", 0, spec.controller),
     )
-    return in_stages(where, num_stages)
+    if not spec.between or spec.me not in spec.clients:
+        return in_stages(where, num_stages)
+    return dataclasses.replace(
+        where,
+        towers=tuple(device(kind.upper(), i, spec.me) for i in indices),
+        hosts=(device("CPU", 0, spec.me),) * len(indices),
+        stages=(),
+        master=device("CPU", 0, spec.me),
+        counters=where.parameters[0],
+        client=spec.clients.index(spec.me),
+        clients=len(spec.clients),
+    )
 
 
 def in_stages(where: Placement, num_stages: int) -> Placement:
@@ -272,6 +297,7 @@ def server_config(
     found.CopyFrom(config)
     if task(of) not in map(task_of, placement.devices):
         found.device_count.update({"CPU": 1, "GPU": 0})
+    del found.device_filters[:]
     return found
 
 
@@ -330,6 +356,9 @@ def session_config(
     if allow_growth is not None:
         config.gpu_options.allow_growth = allow_growth
     config.gpu_options.per_process_gpu_memory_fraction = gpu_memory_fraction
+    if placement.clients > 1:  # that another is lost is no reason to fail
+        tasks = map(task_of, (placement.master, *placement.parameters))
+        config.device_filters.extend(dict.fromkeys(tasks))
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     options = config.graph_options.optimizer_options
     options.opt_level = options.L0

@@ -56,7 +56,7 @@ class Plan:
     def examples_per_step(self) -> int:
         """Of the towers that step together."""
         return self.options.tower_batch * _towers_per_step(
-            self.options.variable_update, len(self.placement.towers)
+            self.options.variable_update, self.placement.num_towers
         )
 
     @property
@@ -102,7 +102,7 @@ def make(
     if model:
         found.get(lambda: _check_images(config, model))
         batch_size = config.data.batch_size or model.recipe.batch_size
-        num_towers = len(where.towers) if where else config.devices.num_gpus
+        num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
         pipeline = found.get(lambda: _pipeline(config, model, batch_size, cluster))
         together = _towers_per_step(mode, num_towers)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers import graph, loop, reduction
-from towers.feed import Batch, Feed
+from towers import clients, graph, loop, reduction
+from towers.feed import Batch, Feed, Part
 from towers.loss_scale import DEFAULT_SCALE
 from towers.optimizer import Piecewise, Update
 from towers.placement import Placement
@@ -59,31 +59,7 @@ def check(
     Raises:
       NotTheMeanError: a variable moved by something else than the mean gradient.
     """
-    scaling, pipeline = options.loss_scaling, _small(options.pipeline)
-    own = graph.Options(
-        batch_size=pipeline.micro_batches if pipeline else 1,
-        dtype=options.dtype,
-        variable_update=options.variable_update,
-        exchange=options.exchange,
-        # What is beyond would take its time, and not be exact.
-        accumulate_steps=min(
-            options.accumulate_steps, max(1, _EXAMPLES // len(placement.towers))
-        ),
-        # Gradients of 1 would overflow at scales that suit a model's.
-        loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
-        pipeline=pipeline,
-        xla_compile=options.xla_compile,
-        batch_norm=options.batch_norm,
-    )
-    pieces = len(pipeline.cut) if pipeline else 1
-    built = graph.build(
-        _ones(_sizes(options.exchange.all_reduce_spec), pieces),
-        _Source(joined=modes[options.variable_update].joined),
-        Update("sgd", Piecewise((1.0,))),
-        placement=placement,
-        options=own,
-        modes=modes,
-    )
+    built = build(options, placement, modes=modes)
     with built.graph.as_default(), sessions.open(built.graph, config) as session:
         loop.start(built, session, lambda session: None)
         copies = dict(_copies(built))
@@ -95,6 +71,41 @@ def check(
                 _compare(built, name, values, due=due, number=number)
 
 
+def build(
+    options: graph.Options,
+    placement: Placement,
+    *,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+) -> graph.TrainGraph:
+    """The probe's graph; arguments as `check` has them."""
+    scaling, pipeline = options.loss_scaling, _small(options.pipeline)
+    own = graph.Options(
+        batch_size=pipeline.micro_batches if pipeline else 1,
+        dtype=options.dtype,
+        variable_update=options.variable_update,
+        exchange=options.exchange,
+        # What is beyond would take its time, and not be exact.
+        accumulate_steps=min(
+            options.accumulate_steps, max(1, _EXAMPLES // placement.num_towers)
+        ),
+        # Gradients of 1 would overflow at scales that suit a model's.
+        loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
+        pipeline=pipeline,
+        xla_compile=options.xla_compile,
+        batch_norm=options.batch_norm,
+        purpose=clients.PROBE,
+    )
+    pieces = len(pipeline.cut) if pipeline else 1
+    return graph.build(
+        _ones(_sizes(options.exchange.all_reduce_spec), pieces),
+        _Source(joined=modes[options.variable_update].joined),
+        Update("sgd", Piecewise((1.0,))),
+        placement=placement,
+        options=own,
+        modes=modes,
+    )
+
+
 def _compare(
     built: graph.TrainGraph, name: str, values: np.ndarray, *, due: int, number: int
 ) -> None:
@@ -104,7 +115,8 @@ def _compare(
     if np.array_equal(values, wanted):
         return
     place = np.argmax(values != wanted)
-    found, right, towers = values.flat[place], wanted.flat[place], len(built.towers)
+    found, right = values.flat[place], wanted.flat[place]
+    towers = built.placement.num_towers
     verdict = "that is not their mean"
     if right and found == towers * right:
         verdict = "that is their sum, not their mean"
@@ -243,17 +255,19 @@ class _Source:
     def __init__(self, *, joined: bool):
         self._joined = joined
 
-    def feed(self, groups, *, batch_size: int, **others: Any) -> Feed:
+    def feed(self, groups, *, batch_size: int, part: Part, **others: Any) -> Feed:
         """Constants on each tower's host."""
         del others
         hosts = [host for host, devices in groups for _ in devices]
-        total = batch_size * (len(hosts) if self._joined else 1)
+        total = batch_size * (len(hosts) * part.count if self._joined else 1)
         more = 2 ** (total - 1).bit_length() - total
         batches = []
         for host in hosts:
             weights = np.ones([batch_size], np.float32)
-            weights[0] += 0 if self._joined and batches else more
+            later = batches or part.index
+            weights[0] += 0 if self._joined and later else more
             with tf.device(host):
                 rows, first = tf.zeros([batch_size], tf.int32), tf.zeros([], tf.int64)
                 batches.append(Batch(rows, rows, tf.constant(weights), first))
-        return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches))
+        weight = tf.constant(float(total + more)) if part.count > 1 else None
+        return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches), weight)

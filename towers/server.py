@@ -138,23 +138,55 @@ def serve(
     Raises:
       ClusterError: the port is taken.
     """
-    server = start(spec, config)
+    told, _ = attend(start(spec, config).target, spec)
+    console(f"{spec.me} serves at {spec.address(spec.me)}.")
+    if line := exposure(spec):
+        console(line)
+    return leave_when_told(told, spec, wait_secs=wait_secs, console=console)
+
+
+def attend(
+    target: str, spec: Cluster
+) -> tuple[queue.SimpleQueue[int], Callable[[], None]]:
+    """Says what this task is to whoever asks, and listens for its dismissal.
+
+    Args:
+      target: of this task's server.
+      spec: with this task as `me`.
+
+    Returns:
+      where the exit status comes from, and what gives the task another life, as if it
+      had been started anew.
+    """
     told: queue.SimpleQueue[int] = queue.SimpleQueue()
     with tf.Graph().as_default() as graph:
         put, dismissal = _own_mail(spec)
         nothing = tf.no_op()
     options = v1.ConfigProto(device_filters=[filter_of(spec.me)])
-    session = v1.Session(server.target, graph=graph, config=options)
+    session = v1.Session(target, graph=graph, config=options)
     session.run(nothing)  # makes the session, which tells the devices
     devices = collections.Counter(d.device_type for d in session.list_devices())
-    hello = Hello(tf.__version__, spec.as_dict(), dict(devices), os.urandom(8).hex())
-    session.run(put, {"hello:0": json.dumps(dataclasses.asdict(hello))})
+
+    def live() -> None:
+        life = os.urandom(8).hex()
+        hello = Hello(tf.__version__, spec.as_dict(), dict(devices), life)
+        session.run(put, {"hello:0": json.dumps(dataclasses.asdict(hello))})
+
+    live()
     threading.Thread(
         target=lambda: told.put(session.run(dismissal)), daemon=True
     ).start()
-    console(f"{spec.me} serves at {spec.address(spec.me)}.")
-    if line := exposure(spec):
-        console(line)
+    return told, live
+
+
+def leave_when_told(
+    told: queue.SimpleQueue[int],
+    spec: Cluster,
+    *,
+    wait_secs: float,
+    console: Callable[[str], None],
+) -> int:
+    """Stays until a status comes, or the controller is gone; see `serve`."""
     seen = time.monotonic()
     while True:
         try:

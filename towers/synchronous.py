@@ -16,6 +16,7 @@ from towers.optimizer import Update
 from towers.parts import Parts, Split
 from towers.placement import Placement
 from towers.tower import Gradient, Tower
+from towers.turns import Board
 from towers.variables import Copy
 from towers.wire import Arrivals
 
@@ -38,6 +39,8 @@ class Mode:
       placement: devices.
       variables: by name, each part by its own; of replicas, the first tower's.
       wholes: the variables in parts, by name; of replicas, the first tower's.
+      board: where towers that step apart take turns with those of other clients; None
+        where there are none.
     """
 
     description = ""
@@ -60,6 +63,7 @@ class Mode:
         self.seed = seed
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
+        self.board: Board | None = None
 
     @property
     def all_reduce_spec(self) -> str | None:
@@ -143,6 +147,11 @@ class Mode:
     def replicas(self) -> dict[str, list[tf.Variable]]:
         """Name -> replicas, in tower order, of variables and optimizer slots."""
         return {}
+
+    def refresh(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
+        """What brings what a step changed, after that, to this graph's towers."""
+        del after
+        return []
 
     def sync(self) -> tf.Operation:
         """What must run after initialisation or restore."""
@@ -322,8 +331,8 @@ class DistributedReplicated(ParameterServer):
         changes = super().update(gradients, names, update, rate)
         return [*changes, *self.refresh(changes)]
 
-    def refresh(self, after=()):
-        """Copies the shadow copy to this graph's replicas once nothing reads them."""
+    def refresh(self, after):
+        """Copies the shadow copy to the replicas once the step has read them."""
         arrive, copies = Arrivals(), []
         for name, replicas in self.replicas().items():
             shadow = self.variables[name]
@@ -347,7 +356,7 @@ class DistributedReplicated(ParameterServer):
 
     def sync(self):
         """Copies the shadow copy to all replicas."""
-        return tf.group(*self.refresh())
+        return tf.group(*self.refresh(()))
 
     def saved(self, variables):
         """All but the replicas."""

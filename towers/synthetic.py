@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from towers.feed import Feed, Groups, Request, weighted
+from towers.feed import Feed, Groups, Part, Request, weight_of_all, weighted
 from towers.preprocessing import example_uniform
 from towers.stream import unsaved
 
@@ -44,19 +44,20 @@ class SyntheticSource:
         batch_size: int,
         position: tf.Tensor,
         limit: int | None = None,
-        apart: bool = False,
+        part: Part = Part(),  # noqa: B008 - a tuple
     ) -> Feed:
         """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
         batches, starts = [], []
         num_towers = sum(len(devices) for _, devices in groups)
-        step = batch_size * (1 if apart else num_towers)
+        rows = batch_size * (1 if part.apart else num_towers)
         with tf.name_scope("input"):
             for host, devices in groups:
                 with tf.device(host):
-                    now, start = _counter(position, step)
+                    now, start = _counter(position, part.count * rows)
                 starts.append(start)
                 for device in devices:
-                    first = 0 if apart else len(batches) * batch_size
+                    before = part.index * rows + len(batches) * batch_size
+                    first = 0 if part.apart else before
                     with tf.device(host):
                         rows = self._rows(self._request, first, batch_size)
                         indices = now + np.arange(first, first + batch_size)
@@ -66,7 +67,10 @@ class SyntheticSource:
                     starts += [variable.initializer for variable in kept]
                     with tf.device(host):
                         batches.append(weighted(features, labels, indices, limit))
-            return Feed(batches, tf.group(starts), [tf.no_op()] * len(batches))
+            with tf.device(groups[0][0]):
+                weight = weight_of_all(batches[0].first, part, rows, limit)
+            nothing = [tf.no_op()] * len(batches)
+            return Feed(batches, tf.group(starts), nothing, weight)
 
 
 def _images(request: Request, first: int, count: int) -> Rows:

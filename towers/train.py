@@ -17,6 +17,7 @@ from flags import parse
 from towers import (
     cluster,
     explain,
+    follow,
     inputs,
     local_cluster,
     placement,
@@ -102,8 +103,18 @@ def _tuned(order: Order, console: Console) -> plan.Plan:
 
 def _control(order: Order, console: Console) -> int:
     """Trains on the cluster whose controller this is."""
+    with _sessions(order, console) as sessions:
+        if order.spec.between:  # followers ask, too
+            server.attend(sessions.target, order.spec)
+        status = _explained(order, lambda: run.train(order.parts, console, sessions))
+        sessions.dismiss(status)
+        return status
+
+
+def _sessions(order: Order, console: Console) -> Controller:
+    """Of a client, whose server it starts."""
     where, flags = order.parts.placement, order.config.cluster
-    with Controller(
+    return Controller(
         order.spec,
         placement.server_config(
             where, order.spec.me, session_config(where, order.config.devices)
@@ -112,10 +123,27 @@ def _control(order: Order, console: Console) -> int:
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
         console=console,
-    ) as sessions:
-        status = _explained(order, lambda: run.train(order.parts, console, sessions))
-        sessions.dismiss(status)
-        return status
+    )
+
+
+def _follow(order: Order, console: Console) -> int:
+    """Trains with the cluster's controller until it says that training has ended."""
+    sessions, spec = _sessions(order, console), order.spec
+    told, renew = server.attend(sessions.target, spec)
+    console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
+
+    def work() -> None:
+        status, parts = 1, (order.parts, sessions, renew)
+        try:
+            status = _explained(order, lambda: follow.follow(*parts))
+        except (ValueError, server.ClusterError) as error:
+            _refuse([f"{spec.me}: {error}"], status=1)
+        finally:
+            told.put(status)
+
+    threading.Thread(target=work, daemon=True).start()
+    wait = order.config.cluster.wait_secs
+    return server.leave_when_told(told, spec, wait_secs=wait, console=console)
 
 
 def _serve(order: Order, console: Console) -> int:
@@ -144,8 +172,9 @@ def _launch(order: Order, console: Console) -> int:
     """Starts the cluster's tasks on this machine, in the place of this process."""
     flags, where = order.config.cluster, order.parts.placement
     own = ("local_cluster", "allow_open_ports", "max_restarts", "device")
+    controller = {} if order.spec.between else {"controller": 1}
     local_cluster.become(
-        flags.local_tasks,
+        {**flags.local_tasks, **controller},
         parse.arguments(order.config, without=own),
         kind=where.kind,
         num_gpus=where.per_task,
@@ -158,6 +187,7 @@ _ROLES: dict[str | None, Callable[[Order, Console], int]] = {
     None: _alone,
     cluster.CONTROLLER: _control,
     cluster.SERVER: _serve,
+    cluster.FOLLOWER: _follow,
     cluster.EVALUATOR: _evaluate,
     cluster.LAUNCHER: _launch,
 }
@@ -192,6 +222,8 @@ def _read(argv: Sequence[str]) -> Order:
         errors = [*errors, str(error)]
     if spec and spec.role == cluster.EVALUATOR:
         config = _evaluating(config)
+    if spec and spec.role == cluster.FOLLOWER:
+        config = _following(config)
     try:
         if not spec or spec.role != cluster.SERVER:
             trains = spec if spec and spec.role != cluster.EVALUATOR else None
@@ -210,6 +242,13 @@ def _evaluating(config: Any) -> Any:
         config.evaluation, eval=True, eval_interval_secs=interval
     )
     return dataclasses.replace(config, evaluation=evaluation)
+
+
+def _following(config: Any) -> Any:
+    """The settings with which a follower reads the command line of all tasks: it
+    neither keeps nor evaluates anything."""
+    nothing = {"output": type(config.output)(), "evaluation": type(config.evaluation)()}
+    return dataclasses.replace(config, **nothing)
 
 
 def _refuse(errors: Sequence[str], *, status: int) -> int:
