@@ -288,7 +288,9 @@ class _Steps:
         def finish(sums: Sums) -> Step:
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
-                consumed = self._advance(self.examples(len(group)))
+                # A follower that begins reads the position until it has sent its part.
+                with tf.control_dependencies([sums.loss]):
+                    consumed = self._advance(self.examples(len(group)))
                 # A group waits on each device for what is there, so that one message
                 # comes from each task of a cluster, not one from each variable.
                 with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
