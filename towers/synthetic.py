@@ -49,14 +49,14 @@ class SyntheticSource:
         """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
         batches, starts = [], []
         num_towers = sum(len(devices) for _, devices in groups)
-        rows = batch_size * (1 if part.apart else num_towers)
+        own = batch_size * (1 if part.apart else num_towers)
         with tf.name_scope("input"):
             for host, devices in groups:
                 with tf.device(host):
-                    now, start = _counter(position, part.count * rows)
+                    now, start = _counter(position, part.count * own)
                 starts.append(start)
                 for device in devices:
-                    before = part.index * rows + len(batches) * batch_size
+                    before = part.index * own + len(batches) * batch_size
                     first = 0 if part.apart else before
                     with tf.device(host):
                         rows = self._rows(self._request, first, batch_size)
@@ -68,7 +68,7 @@ class SyntheticSource:
                     with tf.device(host):
                         batches.append(weighted(features, labels, indices, limit))
             with tf.device(groups[0][0]):
-                weight = weight_of_all(batches[0].first, part, rows, limit)
+                weight = weight_of_all(batches[0].first, part, own, limit)
             nothing = [tf.no_op()] * len(batches)
             return Feed(batches, tf.group(starts), nothing, weight)
 
