@@ -156,6 +156,8 @@ _ONE_GRAPH = (
     "check_replicas_every",
     "max_staleness",
     "shard_embeddings",
+    "num_stages",
+    "num_micro_batches",
 )
 _SCALED_BY_ONE = ", whose loss is scaled by one client"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
