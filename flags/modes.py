@@ -80,6 +80,12 @@ class Variables:
     sparse_to_dense_grads: bool = field(
         False, "make the sparse gradients of embeddings dense before they leave a tower"
     )
+    partition_bytes: int = field(
+        0,
+        "cut variables larger than this into parts of at most so many bytes, or one "
+        "for each ps task if that is fewer; 0 cuts none",
+        must=AT_LEAST_0,
+    )
     accumulate_steps: int = field(
         1,
         "batches that a tower takes one after the other in each step; their gradients "

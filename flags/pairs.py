@@ -117,6 +117,12 @@ _EVAL_DURING_TRAINING = (
 ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
 _SHADOWED = "variable_update=distributed_replicated"
 _ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
+_ONE_COPY = (
+    "variable_update=parameter_server",
+    "variable_update=distributed_replicated",
+    "variable_update=asynchronous",
+    "variable_update=staged",
+)
 _LATE = (
     *_ASYNCHRONOUS,
     "staged_vars",
@@ -134,11 +140,11 @@ _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers are not called step by step"
 _NOT_TIMED = ", whose modes are not timed; name one"
+_WHOLE_NORM = ", which needs the norm of a whole variable"
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _SHARDS = ("shard_classifier", "shard_embeddings")
 _ONE_DEVICE = ", which goes on one device of a tower"
 _OTHER_DEVICES = ", which gives a tower's devices something else to do"
-_WHOLE_NORM = ", which needs the norm of a whole variable"
 _NOT_ALL = ", not all of whose modes take parts; name one"
 _ONE_VERSION = "; parts have no second version"
 _OWN_FUNCTIONS = ", whose passes are functions of their own"
@@ -251,6 +257,9 @@ ROWS = (
         "agg_small_grads_max_bytes",
         "; it packs all gradients already",
     ),
+    needs("partition_bytes", *_ONE_COPY),
+    never("partition_bytes", "optimizer=lars", _WHOLE_NORM),
+    never("partition_bytes", "optimizer=lamb", _WHOLE_NORM),
     never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
     never("batch_norm=sync", "variable_update=independent", _NO_EXCHANGE),

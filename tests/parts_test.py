@@ -143,5 +143,40 @@ class PartsTest(parameterized.TestCase):
         self.assertEqual(finite.broken(cut.session), "w/part_2")
 
 
+class DivideTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ([5, 5], 100, 3, None),  # just fits
+        ([5, 5], 99, 3, Split(2)),
+        ([5, 5], 1, 3, Split(3)),
+        ([2, 50], 1, 3, Split(3, 1)),
+        ([2], 1, 3, Split(2)),
+        ([], 1, 3, None),
+        ([5, 5], 0, 3, None),
+        ([5, 5], 1, 1, None),
+    )
+    def test_as_few_as_are_small_enough(self, shape, limit, most, wanted):
+        self.assertEqual(Split.over(tf.TensorShape(shape), limit, most), wanted)
+
+    @parameterized.parameters(0, 1)
+    def test_divides_a_sparse_gradient(self, axis):
+        shape = [7, 5]
+        with tf.Graph().as_default(), v1.Session() as session:
+            with v1.variable_scope("", use_resource=True):
+                zeros, place = tf.zeros(shape), "/device:CPU:0"
+                made = parts.make("w", zeros, Split(3, axis), [place] * 3)
+            self.assertEqual(made.shape, shape)
+            gradient = tf.IndexedSlices(
+                tf.reshape(tf.range(20.0), [4, 5]),
+                tf.constant([6, 0, 3, 6]),
+                tf.constant(shape),
+            )
+            pieces = parts.divide(gradient, made, place)
+            whole = tf.concat([tf.convert_to_tensor(p) for p in pieces], axis)
+            found, wanted = session.run([whole, tf.convert_to_tensor(gradient)])
+            np.testing.assert_array_equal(found, wanted)
+            shapes = session.run([p.dense_shape for p in pieces])
+        self.assertEqual([list(s) for s in shapes], [p.shape for p in made])
+
+
 if __name__ == "__main__":
     absltest.main()

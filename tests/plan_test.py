@@ -285,6 +285,18 @@ class PlanTest(parameterized.TestCase):
         self.assertLen(found.placement.towers, 6)
         self.assertEqual(found.examples_per_step, 48)
 
+    def test_parts_of_variables_go_to_two_tasks_or_more(self):
+        def make(ps, **others):
+            spec = cluster.local({"ps": ps, "worker": 1})
+            made = config.make(device="cpu", partition_bytes=1000, **others)
+            return plan.make(made, lambda name: _model(), spec)
+
+        self.assertEqual(make(2).options.exchange.partition_bytes, 1000)
+        with self.assertRaises(plan.PlanError) as caught:
+            make(1)
+        [error] = caught.exception.errors
+        self.assertRegex(error, "^--partition_bytes=1000: .*two ps tasks")
+
     @parameterized.parameters({"steps_per_loop": 5}, {"xla_compile": True})
     def test_what_does_not_work_on_a_cluster(self, **setting):
         settings = config.make(device="cpu", **setting)

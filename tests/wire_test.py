@@ -21,14 +21,19 @@ v1 = tf.compat.v1
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
-# All tasks in one process, in a private network; a traced step in each dtype.
+# All tasks in one process, in a private network; traced steps of each model.
 _INSIDE = """
-import json, socket, sys
+import dataclasses, json, socket, sys
 from towers import private_network
 private_network.enter()
+import numpy as np
 import tensorflow as tf
+import models
 from tests import runs, trainer
 from towers import cluster, graph, inputs, loop, placement, wire
+from towers.exchange import Exchange
+from towers.feed import Request
+from towers.synthetic import SyntheticSource
 v1 = tf.compat.v1
 
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
@@ -47,11 +52,10 @@ servers = {
     for task in [*spec.servers, spec.me]
 }
 found = {}
-for dtype in (tf.float32, tf.bfloat16):
-    options = graph.Options(batch_size=4, dtype=dtype)
-    train = graph.build(
-        runs.small_model(), trainer.random_source((8, 8, 1), 10, out=(6, 6, 1)),
-        trainer.MOMENTUM, placement=where, options=options)
+
+def count(name, model, source, update, **options):
+    options = graph.Options(batch_size=4, **options)
+    train = graph.build(model, source, update, placement=where, options=options)
     with v1.Session(servers[spec.me].target, graph=train.graph, config=config) as s:
         loop.start(train, s, lambda session: None)
         s.run(train.train_op)
@@ -62,12 +66,48 @@ for dtype in (tf.float32, tf.bfloat16):
             s.run(train.train_op, options=full, run_metadata=metadata)
             for ends, count in wire.transfers(metadata).items():
                 crossed[ends] = max(count, crossed.get(ends, 0))
-    found[dtype.name] = {
+    held = train.mode.variables
+    found[name] = {
         "trainable": 4 * train.template.parameters,
-        "variables": 4 * sum(
-            v.shape.num_elements() for v in train.mode.variables.values()),
+        "variables": 4 * sum(v.shape.num_elements() for v in held.values()),
+        "dense": 4 * sum(
+            v.shape.num_elements() for n, v in held.items() if "embed" not in n),
+        "tasks": {
+            n: placement.task_of(v.device) for n, v in held.items()},
         "crossed": [[*ends, count] for ends, count in crossed.items()],
     }
+
+images = trainer.random_source((8, 8, 1), 10, out=(6, 6, 1))
+for dtype in (tf.float32, tf.bfloat16):
+    count(dtype.name, runs.small_model(), images, trainer.MOMENTUM, dtype=dtype)
+
+users_and_items = (5000, 3000)
+pairs = SyntheticSource(Request(
+    shape=(2,), num_classes=users_and_items, kind="pairs", num_examples=5000))
+plain = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
+for name, size in (("tables", 0), ("parts", 500_000)):
+    exchange = Exchange(partition_bytes=size)
+    count(name, models.get("ncf"), pairs, plain, exchange=exchange)
+
+# Every example is a label of its own; which towers get which, here and in one process.
+numbered = inputs.from_arrays(
+    np.zeros((60, 4, 4, 1), np.uint8), np.arange(60), num_classes=60)
+found["labels"] = []
+for place, target in ((where, servers[spec.me].target), (placement.local(4), "")):
+    train = graph.build(
+        dataclasses.replace(
+            trainer.dense_model(), inputs=models.Images((4, 4, 1), 60)),
+        numbered, plain, placement=place, options=graph.Options(batch_size=3))
+    config = placement.session_config(place)
+    with v1.Session(target, graph=train.graph, config=config) as s:
+        loop.start(train, s, lambda session: None)
+        seen = [s.run([batch.labels for batch in train.feed.batches])
+                for _ in range(4)]
+    found["labels"].append(np.array(seen).tolist())
+    if place is where:
+        found["input"] = {
+            op.name: op.device for op in train.graph.get_operations()
+            if "Iterator" in op.type}
 print(json.dumps(found), flush=True)
 import os
 os._exit(0)
@@ -111,6 +151,37 @@ class TransfersTest(absltest.TestCase):
     def test_what_the_controller_moves_is_small(self):
         for one, other in (("chief", "/"), ("/", "chief")):
             self.assertLess(self._crossed("float32", one, other), 1000)
+
+    def test_of_tables_only_the_touched_rows_cross(self):
+        for name in ("tables", "parts"):
+            found = self.found[name]
+            # 2 workers x 2 towers x 4 examples, of a user and an item of 192 numbers
+            # each, and which rows these are.
+            rows = 16 * 2 * 4 * (192 + 2 * 2)
+            whole = found["trainable"] - found["dense"]
+            self.assertGreater(whole, 200 * rows)
+            for one, other in (("ps", "worker"), ("worker", "ps")):
+                crossed = self._crossed(name, one, other)
+                self.assertBetween(
+                    crossed - 2 * found["dense"], 0.2 * rows, rows + 1000
+                )
+            self.assertEqual(self._crossed(name, "worker:0", "worker:1"), 0)
+
+    def test_the_parts_of_a_table_are_on_several_tasks(self):
+        tasks = self.found["parts"]["tasks"]
+        held = {tasks[f"embeddings/user_dense/part_{k}"] for k in range(2)}
+        self.assertEqual(held, {"/job:ps/task:0", "/job:ps/task:1"})
+        self.assertIn("embeddings/user_dense", self.found["tables"]["tasks"])
+
+    def test_every_worker_reads_its_own_share_of_the_input(self):
+        devices = set(self.found["input"].values())
+        self.assertEqual(
+            devices, {f"/job:worker/task:{k}/device:CPU:0" for k in range(2)}
+        )
+        here, alone = self.found["labels"]
+        self.assertEqual(here, alone)
+        seen = [label for step in here for tower in step for label in tower]
+        self.assertLen(set(seen), 4 * 4 * 3)
 
     def test_weights_travel_in_the_dtype_they_are_read_in(self):
         wide = self._crossed("float32", "ps", "worker")

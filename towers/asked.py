@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -10,6 +10,15 @@ from towers import parts, placement
 from towers.parts import Split
 
 v1 = tf.compat.v1
+
+
+class LookUp(NamedTuple):
+    """Rows of a variable that a tower gathers."""
+
+    variable: str
+    dtype: tf.DType  # of the rows as the tower reads them
+    ids: str  # name of the tensor that says which
+    rows: str  # name of the operation that gathered them
 
 
 class Variables:

@@ -1,6 +1,7 @@
 """The towers of a graph: traced once, then stamped on every device, looped there, or
 cut into stages."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from towers import (
     accumulation,
     costs,
+    look_up,
     parts,
     pipeline,
     precision,
@@ -50,6 +52,9 @@ def stamp_towers(
     task = costs.with_cut(task, *specs, variables.placement)
     task = recompute.with_choice(task, *specs, variables.placement)
     template = trace(task, *specs, create=variables.create)
+    plain = rounds == 1 and task.pipeline is None and not task.compiled
+    if plain:
+        template = look_up.cut_out(template)
     cast, arrive = precision.Casts(), wire.Arrivals()
 
     def reads(index: int, host: str) -> dict[str, tf.Tensor]:
@@ -72,6 +77,8 @@ def stamp_towers(
             zip(variables.placement.stages, _hosts(variables.placement), batches)
         )
     ]
+    if plain:
+        _look_up(template, sites, variables)
     if rounds == 1:
         return template, copy(template, sites)
     # A loop on each tower's device keeps what it adds up there; towers that exchange
@@ -92,6 +99,20 @@ def _hosts(placement: Placement) -> list[str | None]:
         host if len(set(map(task_of, devices))) == 1 else None
         for devices, host in zip(placement.stages, placement.hosts)
     ]
+
+
+def _look_up(template: Template, sites: Sequence[Site], variables: Any) -> None:
+    """Gives the towers the rows that they look up."""
+    for index, (site, host) in enumerate(zip(sites, variables.placement.hosts)):
+        rows = look_up.rows(
+            template,
+            site.inputs,
+            functools.partial(variables.read, tower=index),
+            scope=f"{site.scope}/look_up",
+            device=site.device,
+            host=host,
+        )
+        site.inputs.update(rows)
 
 
 def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:

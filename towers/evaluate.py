@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers import parts
 from towers.assembly import stamp_towers
 from towers.feed import Feed
 from towers.inputs import Source
@@ -42,19 +43,18 @@ class Averaged:
       averages: variable -> its moving average.
     """
 
-    def __init__(self, mode: Any, averages: Mapping[str, tf.Variable]):
+    def __init__(self, mode: Any, averages: Mapping[str, Any]):
         self.create = mode.create
         self.placement = mode.placement
         self._mode = mode
         self._averages = averages
 
-    def read(self, name: str, tower: int) -> tf.Tensor:
+    def read(self, name: str, tower: int) -> Any:
         """The average's value, or the variable's if it has none."""
         average = self._averages.get(name)
         if average is None:
             return self._mode.latest(name, tower)
-        with tf.device(average.device):
-            return average.read_value()
+        return parts.read(average)
 
 
 def attach(

@@ -25,6 +25,7 @@ class Exchange:
       max_staleness: None, or the most updates that others may apply between a tower's
         reading and its writing.
       staleness_lr: whether an update's learning rate is divided by its staleness.
+      partition_bytes: 0, or the size beyond which a variable is cut into parts.
     """
 
     all_reduce_spec: str = "pscpu"
@@ -35,6 +36,7 @@ class Exchange:
     transfer: tf.DType | None = None
     max_staleness: int | None = None
     staleness_lr: bool = False
+    partition_bytes: int = 0
 
     def changed(self) -> list[str]:
         """Names of the settings that are not the defaults."""

@@ -92,7 +92,7 @@ class TrainGraph(NamedTuple):
     learning_rate: tf.Tensor  # float32 scalar
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed
-    averages: dict[str, tf.Variable]  # variable -> its moving average, or {}
+    averages: dict[str, Any]  # variable -> its moving average or those of parts, or {}
     saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
     initializer: tf.Operation  # of every variable
     loss_scale: LossScale | None
@@ -258,7 +258,8 @@ class _Steps:
     def __post_init__(self):
         names = self.template.trainable
         self._global_step = v1.train.get_global_step()
-        self._variables = [self.mode.variables[name] for name in names]
+        self._trained = {name: self.mode.held(name) for name in names}
+        self._variables = [v for own in self._trained.values() for v in parts.each(own)]
         self._average = None
         if self.update.ema_decay:
             self._average = tf.train.ExponentialMovingAverage(
@@ -359,4 +360,7 @@ class _Steps:
         """Variable -> its moving average, moved after the changes of a step."""
         if self._average is None:
             return {}
-        return {v.op.name: self._average.average(v) for v in self._variables}
+        return {
+            name: parts.apply(self._average.average, trained)
+            for name, trained in self._trained.items()
+        }

@@ -8,7 +8,7 @@ update(w, g) the optimizer's step from w with gradient g.
 
 import tensorflow as tf
 
-from towers import asynchronous
+from towers import asynchronous, parts
 from towers.checkpoint import CARRIED
 from towers.exchange import DEFAULT
 from towers.synchronous import ParameterServer, Replicated, copy_to
@@ -104,7 +104,7 @@ class Staged(ParameterServer):
 
     def create(self, name, shape, initializer, *, trainable, stage=0):
         """Makes the one copy and, if it is trained, a staged one for each tower."""
-        known = name in self.variables
+        known = name in self._staged
         super().create(name, shape, initializer, trainable=trainable, stage=stage)
         if known or not trainable:
             return
@@ -138,7 +138,8 @@ class Staged(ParameterServer):
             value = super().read(name, 0)
             for copy, read in zip(copies, self._staged_reads[name]):
                 with tf.device(copy.device), tf.control_dependencies([read]):
-                    refills.append(copy.assign(value, read_value=False))
+                    whole = parts.join(value)
+                    refills.append(copy.assign(whole, read_value=False))
         return [*super().update(gradients, names, update, rate), *refills]
 
     def sync(self):
@@ -149,7 +150,7 @@ class Staged(ParameterServer):
                 was = tf.where(
                     self._filled.read_value() > 0,
                     first.read_value(),
-                    self.variables[name].read_value(),
+                    parts.join(parts.read(self.held(name))),
                 )
             for copy in (first, *others):
                 with tf.device(copy.device):

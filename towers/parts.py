@@ -1,8 +1,8 @@
 """Variables in parts: one tensor of the model that lies on several devices.
 
 Each part is a variable of its own, `<name>/part_<k>` as TensorFlow's partitioners name
-them, with a read, a gradient, a mean and optimizer slots of its own.  So nothing but
-this file knows that parts belong together:
+them, with a read, a gradient, a mean and optimizer slots of its own.  What is in parts
+is a `Parts`, be it variables or their values; what is in one is itself:
 
   * they begin as the pieces of what the whole would begin as;
   * a checkpoint holds the whole, under its own name, and its slots likewise: it can be
@@ -11,7 +11,7 @@ this file knows that parts belong together:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -34,6 +34,22 @@ class Split(NamedTuple):
         sizes = [size + (k < rest) for k in range(self.count)]
         return [(sum(sizes[:k]), sizes[k]) for k in range(self.count)]
 
+    @classmethod
+    def over(cls, shape: tf.TensorShape, limit: int, most: int) -> "Split | None":
+        """Parts of a float32 variable along its longest axis; None for one.
+
+        Args:
+          shape: of the variable.
+          limit: bytes of a part, if `most` parts are enough; 0 for variables in one.
+          most: parts.
+        """
+        sizes, num_bytes = shape.as_list(), 4 * shape.num_elements()
+        if not limit or not sizes or num_bytes <= limit:
+            return None
+        axis = sizes.index(max(sizes))
+        count = min(most, sizes[axis], -(-num_bytes // limit))
+        return cls(count, axis) if count > 1 else None
+
     def shapes(self, whole: Sequence[int]) -> list[tf.TensorShape]:
         """Of each part."""
         whole = list(whole)
@@ -46,25 +62,44 @@ class Split(NamedTuple):
 class Parts(list):
     """The parts of a whole in order, as `tf.compat.v1.train.Saver` takes them.
 
+    They are variables, or what was made of each of them.
+
     Attributes:
       axis: along which the whole is cut.
     """
 
-    def __init__(self, variables: Sequence[tf.Variable], axis: int):
-        super().__init__(variables)
+    def __init__(self, parts: Sequence[Any], axis: int):
+        super().__init__(parts)
         self.axis = axis
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the parts, along the axis."""
+        return [part.shape[self.axis] for part in self]
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each part begins in the whole, along the axis."""
+        return [sum(self.sizes[:k]) for k in range(len(self))]
 
     @property
     def shape(self) -> tf.TensorShape:
         """Of the whole."""
         whole = self[0].shape.as_list()
-        whole[self.axis] = sum(part.shape[self.axis] for part in self)
+        whole[self.axis] = sum(self.sizes)
         return tf.TensorShape(whole)
 
 
 def each(variable: Any) -> list[Any]:
     """The parts of a whole; of any other variable, it alone."""
     return variable if isinstance(variable, Parts) else [variable]
+
+
+def apply(function: Callable[[Any], Any], whole: Any) -> Any:
+    """The function's results for all parts, as parts; or for what is in one."""
+    if isinstance(whole, Parts):
+        return Parts([function(part) for part in whole], whole.axis)
+    return function(whole)
 
 
 def name_of(whole: str, part: int) -> str:
@@ -127,3 +162,61 @@ def joined(
         else:
             found[name] = variable
     return found
+
+
+def read(variable: Any) -> Any:
+    """The present values, each where its variable lies."""
+
+    def one(part):
+        with tf.device(part.device):
+            return part.read_value()
+
+    return apply(one, variable)
+
+
+def join(values: Any) -> tf.Tensor:
+    """The whole value."""
+    return tf.concat(values, values.axis) if isinstance(values, Parts) else values
+
+
+def divide(gradient: Any, variable: Any, host: str) -> list:
+    """A tower's gradient, for each part of the variable.
+
+    Args:
+      gradient: tensor, None or `IndexedSlices`; a row of these goes to the part that
+        has it.
+      variable: in parts or not.
+      host: CPU device beside the tower.
+    """
+    if not isinstance(variable, Parts):
+        return [gradient]
+    if gradient is None:
+        return [None] * len(variable)
+    if not isinstance(gradient, tf.IndexedSlices):
+        with tf.device(gradient.device):
+            return tf.split(gradient, variable.sizes, variable.axis)
+    with tf.device(host):
+        values, indices = _divide_rows(gradient, variable)
+        shapes = [part.shape.as_list() for part in variable]
+        return [
+            tf.IndexedSlices(*found, tf.constant(shape, gradient.indices.dtype))
+            for *found, shape in zip(values, indices, shapes)
+        ]
+
+
+def _divide_rows(gradient: tf.IndexedSlices, variable: Parts):
+    """Values and indices for each part."""
+    count = len(variable)
+    if variable.axis:
+        values = tf.split(gradient.values, variable.sizes, variable.axis)
+        return values, [gradient.indices] * count
+    owner = owners(gradient.indices, variable)
+    values = tf.dynamic_partition(gradient.values, owner, count)
+    indices = tf.dynamic_partition(gradient.indices, owner, count)
+    return values, [own - start for own, start in zip(indices, variable.starts)]
+
+
+def owners(rows: tf.Tensor, variable: Parts) -> tf.Tensor:
+    """Which part has each row: int32 [n], for integers [n]."""
+    starts = tf.constant(variable.starts, rows.dtype)
+    return tf.searchsorted(starts, rows, side="right") - 1

@@ -270,10 +270,21 @@ def _exchange(config, where: placement.Placement) -> Exchange:
         sparse_to_dense=flags.sparse_to_dense_grads,
         max_staleness=flags.max_staleness,
         staleness_lr=flags.staleness_lr,
+        partition_bytes=_partition_bytes(flags, where),
         transfer=_transfer(flags, config.model.compute_dtype),
     )
     reduction.check(exchange.all_reduce_spec, kind=where.kind, hosts=where.hosts)
     return exchange
+
+
+def _partition_bytes(flags, where: placement.Placement) -> int:
+    """The size beyond which variables are cut."""
+    if (size := flags.partition_bytes) and len(where.parameters) < 2:
+        raise ValueError(
+            f"--partition_bytes={size}: there are no two devices to spread the parts "
+            "of a variable over; give the cluster two ps tasks, or leave it out"
+        )
+    return size
 
 
 def _transfer(flags, compute_dtype: str) -> tf.DType | None:

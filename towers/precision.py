@@ -16,8 +16,11 @@ do (`loss_scale`).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
+
+from towers import parts
 
 # --compute_dtype -> dtype.
 COMPUTE_DTYPES: dict[str, tf.DType] = {
@@ -33,8 +36,11 @@ class Casts:
     def __init__(self):
         self._made: dict[tuple[str, tf.DType], tf.Tensor] = {}
 
-    def __call__(self, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The tensor in a dtype; itself if it has it."""
+    def __call__(self, value: Any, dtype: tf.DType) -> Any:
+        """A tensor, or each of `parts.Parts`, in a dtype; itself if it has it."""
+        return parts.apply(lambda tensor: self._cast(tensor, dtype), value)
+
+    def _cast(self, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         if tensor.dtype == dtype:
             return tensor
         key = (tensor.name, dtype)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers import clients, graph, loop, reduction
+from towers import clients, graph, loop, parts, reduction
+from towers.exchange import Exchange
 from towers.feed import Batch, Feed, Part
 from towers.loss_scale import DEFAULT_SCALE
 from towers.optimizer import Piecewise, Update
@@ -97,7 +98,7 @@ def build(
     )
     pieces = len(pipeline.cut) if pipeline else 1
     return graph.build(
-        _ones(_sizes(options.exchange.all_reduce_spec), pieces),
+        _ones(_sizes(options.exchange), pieces),
         _Source(joined=modes[options.variable_update].joined),
         Update("sgd", Piecewise((1.0,))),
         placement=placement,
@@ -129,20 +130,21 @@ def _compare(
     )
 
 
-def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, tf.Variable]]:
+def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
     """Every copy of the probe's variables."""
     for name in built.template.trainable:
-        variable = built.mode.variables[name]
-        yield variable.op.name, variable
+        yield name, parts.join(parts.read(built.mode.held(name)))
         for replica in built.mode.replicas().get(name, ()):
             yield replica.op.name, replica
 
 
-def _sizes(all_reduce_spec: str) -> list[int]:
-    """Elements of the variables: one for each range of sizes in the spec."""
-    ranges = reduction.parse(all_reduce_spec)
-    limits = [r.limit for r in ranges if r.limit is not None and r.limit <= _LARGEST]
-    return [_ELEMENTS, *(limit // 4 + 1 for limit in limits)]
+def _sizes(exchange: Exchange) -> list[int]:
+    """Elements of the variables: one for each range of sizes in the spec, and one that
+    is cut into parts if any are."""
+    limits = [r.limit for r in reduction.parse(exchange.all_reduce_spec)]
+    limits.append(exchange.partition_bytes)
+    sizes = [_ELEMENTS, *(n // 4 + 1 for n in limits if n and n <= _LARGEST)]
+    return list(dict.fromkeys(sizes))
 
 
 def _small(pipeline: Pipeline | None) -> Pipeline | None:

@@ -73,6 +73,7 @@ def _copy_nodes(
     used: set[str] = set()
     owners = [site.reads[n].device if n in site.reads else "" for n in template.owners]
     exchanges = {name for name, _ in template.exchanges}
+    elsewhere = exchanges | {f"read/{one.variable}" for one in template.look_ups}
 
     def renamed(name: str) -> str:
         if name in exchanges:
@@ -82,7 +83,7 @@ def _copy_nodes(
     for node in template.graph_def.node:
         if node.name in given:
             used.add(node.name)
-        elif node.name not in exchanges:
+        elif node.name not in elsewhere:
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.name = f"{site.scope}/{node.name}"

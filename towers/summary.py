@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from towers import folders
 from towers.graph import TrainGraph
+from towers.parts import join, read
 
 v1 = tf.compat.v1
 
@@ -46,7 +47,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
         if verbosity >= 3:
             for name, gradient in dense.items():
                 parts.append(_histogram(f"gradients/{name}", gradient))
-                value = train.mode.variables[name].read_value()
+                value = join(read(train.mode.held(name)))
                 parts.append(_histogram(f"variables/{name}", value))
             images = train.feed.batches[0].features
             if images.shape.rank == 4 and images.shape[-1] in (1, 3, 4):

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import reduction
+from towers import parts, reduction
 from towers.exchange import DEFAULT, Exchange
 from towers.optimizer import Update
 from towers.parts import Parts, Split
@@ -93,11 +93,15 @@ class Mode:
         """
         raise NotImplementedError
 
-    def read(self, name: str, tower: int) -> tf.Tensor:
-        """The variable's value as the tower reads it in a training step."""
+    def read(self, name: str, tower: int) -> Any:
+        """The value, or its parts, as the tower reads it in a training step."""
         raise NotImplementedError
 
-    def latest(self, name: str, tower: int) -> tf.Tensor:
+    def held(self, name: str) -> tf.Variable | Parts:
+        """The variable of this name, or its parts; of replicas, the first tower's."""
+        return self.wholes.get(name) or self.variables[name]
+
+    def latest(self, name: str, tower: int) -> Any:
         """The variable's value as evaluation reads it: after the last update."""
         return self.read(name, tower)
 
@@ -111,7 +115,7 @@ class Mode:
           names: of the trainable variables.
 
         Returns:
-          [copies][variables] gradients.
+          [copies][variables] gradients; [copies][parts] of variables in parts.
         """
         raise NotImplementedError
 
@@ -166,15 +170,18 @@ class ParameterServer(Mode):
     """One copy of every variable, read by all towers, updated once per step.
 
     Variables lie on the placement's parameter devices, each on the one that holds the
-    fewest bytes when it is made.  Every tower's gradient travels to the variable's
-    device; their mean is formed and applied there.
+    fewest bytes when it is made; with `partition_bytes`, large ones on several.  Every
+    tower's gradient travels to the variable's device, cut as the variable is; the mean
+    is formed and applied there.
     """
 
     description = "one copy; the mean gradient is formed and applied beside it"
+    reads = (*Mode.reads, "partition_bytes")
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
-        self._copy = Copy(placement.homes, seed, shards=placement.shard_homes)
+        sizes = dict(partition_bytes=exchange.partition_bytes)
+        self._copy = Copy(placement.homes, seed, shards=placement.shard_homes, **sizes)
         self.variables = self._copy.variables
         self.wholes = self._copy.wholes
 
@@ -189,12 +196,15 @@ class ParameterServer(Mode):
 
     def reduce(self, towers, names):
         """The mean of each gradient, on its variable's device."""
+        hosts = [self.placement.hosts[tower.index] for tower in towers]
+        pieces = self._copy.pieces(names)
         with tf.name_scope("reduction"):
+            gradients = self.exchange.gradients(towers)
             means = reduction.mean(
-                self.exchange.gradients(towers),
-                [[self.variables[name].device] for name in names],
-                names=names,
-                hosts=[self.placement.hosts[tower.index] for tower in towers],
+                [self._copy.divide(own, names, h) for own, h in zip(gradients, hosts)],
+                [[piece.device] for piece in pieces],
+                names=[parts.whole_name(piece.op.name) for piece in pieces],
+                hosts=hosts,
                 dtype=self.exchange.transfer,
             )
         return [[copies[0] for copies in means]]
@@ -335,9 +345,9 @@ class DistributedReplicated(ParameterServer):
         """Copies the shadow copy to the replicas once the step has read them."""
         arrive, copies = Arrivals(), []
         for name, replicas in self.replicas().items():
-            shadow = self.variables[name]
-            with tf.device(shadow.device), tf.control_dependencies(after):
-                value = shadow.read_value()
+            shadow = self.held(name)
+            with tf.control_dependencies(after):
+                value = parts.read(shadow)
             for copy, host, replica in zip(
                 self._replicas, self.placement.hosts, replicas
             ):

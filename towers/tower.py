@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers import addition, classifier, compact, flops, shards, xla
-from towers.asked import Variables
+from towers.asked import LookUp, Variables
 from towers.shards import Shards
 from towers.stages import Pipeline
 
@@ -115,6 +115,7 @@ class Template:
       exchanges: (placeholder, the tensor whose mean over all towers it stands for).
       specs: shape and dtype of each of `outputs`.
       owners: what `placement.owner` numbers: variables and parts.
+      look_ups: gathers whose rows are to be given, see `look_up`.
     """
 
     graph_def: v1.GraphDef
@@ -129,6 +130,7 @@ class Template:
     exchanges: tuple[tuple[str, str], ...] = ()
     specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
     owners: tuple[str, ...] = ()
+    look_ups: tuple[LookUp, ...] = ()
 
     @property
     def flops(self) -> int:

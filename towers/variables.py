@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +24,8 @@ class Copy:
       prefix: of the variables' names.
       shards: for each part of a variable in parts, where that may go; by default each
         goes to a device of its own among those of the first stage.
+      partition_bytes: trained variables larger than this are cut into parts of at most
+        so many bytes, or one for each device if that is fewer; 0 cuts none.
 
     Attributes:
       variables: by the name the model gave them, each part by its own.
@@ -36,14 +39,16 @@ class Copy:
         prefix: str = "",
         *,
         shards: Sequence[Sequence[str]] = (),
+        partition_bytes: int = 0,
     ):
         self._devices = devices
         self._shards = shards
+        self._partition_bytes = partition_bytes
         self._load = {place: 0 for places in (*devices, *shards) for place in places}
         self._seed = seed
         self._prefix = prefix
         self._graph = v1.get_default_graph()
-        self._reads: dict[str, tf.Tensor] = {}
+        self._reads: dict[str, Any] = {}
         self._optimizer: v1.train.Optimizer | None = None
         self._rate: tf.Tensor | None = None
         self.variables: dict[str, tf.Variable] = {}
@@ -63,12 +68,22 @@ class Copy:
         if name in self.variables or name in self.wholes:
             return
         first = seeded(initializer, name, self._seed)
+        places = self._shards
+        if split is None and trainable:
+            places = ()
+            most = len(self._devices[stage])
+            split = Split.over(shape, self._partition_bytes, most)
         with (
             self._graph.as_default(),
             v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
         ):
             if split is not None:
-                made = self._make_parts(name, shape, first, split, trainable=trainable)
+                if not places:  # a device for each, those that hold the least
+                    homes = sorted(self._devices[stage], key=self._load.__getitem__)
+                    places = [[home] for home in homes[: split.count]]
+                made = self._make_parts(
+                    name, shape, first, split, places=places, trainable=trainable
+                )
                 self.variables |= made
                 return
             with tf.device(self._least(self._devices[stage], shape)):
@@ -77,13 +92,9 @@ class Copy:
                 )
 
     def _make_parts(
-        self, name, shape, initializer, split: Split, **options
+        self, name, shape, initializer, split: Split, *, places, trainable: bool
     ) -> dict[str, tf.Variable]:
         """Part's name -> part."""
-        places = self._shards
-        if not places:  # a device for each, those that hold the least
-            homes = sorted(self._devices[0], key=self._load.__getitem__)
-            places = [[home] for home in homes[: split.count]]
         devices = [
             self._least(own, part)
             for own, part in zip(places, split.shapes(shape), strict=True)
@@ -94,7 +105,9 @@ class Copy:
             if callable(initializer):
                 initial = initializer(shape.as_list(), dtype=tf.float32)
             initial = tf.convert_to_tensor(initial, tf.float32)
-        made = parts.make(self._prefix + name, initial, split, devices, **options)
+        made = parts.make(
+            self._prefix + name, initial, split, devices, trainable=trainable
+        )
         self.wholes[name] = made
         return {parts.name_of(name, k): part for k, part in enumerate(made)}
 
@@ -104,21 +117,41 @@ class Copy:
         self._load[where] += 4 * shape.num_elements()
         return where
 
-    def read(self, name: str, after: Sequence[tf.Operation] = ()) -> tf.Tensor:
+    def held(self, name: str) -> tf.Variable | Parts:
+        """The variable of this name, or its parts."""
+        return self.wholes.get(name) or self.variables[name]
+
+    def pieces(self, names: Sequence[str]) -> list[tf.Variable]:
+        """The variables, or instead of each its parts."""
+        return [piece for name in names for piece in parts.each(self.held(name))]
+
+    def divide(self, gradients: Sequence, names: Sequence[str], host: str) -> list:
+        """A tower's gradients, one for each of `pieces`.
+
+        Args:
+          gradients: one per name.
+          names: of the variables.
+          host: CPU device beside the tower.
+        """
+        return [
+            piece
+            for gradient, name in zip(gradients, names, strict=True)
+            for piece in parts.divide(gradient, self.held(name), host)
+        ]
+
+    def read(self, name: str, after: Sequence[tf.Operation] = ()) -> Any:
         """The variable's value before the step's update: one read for all readers.
 
         Args:
           name: of the variable.
           after: what comes before the read, when it is the first of its name.
+
+        Returns:
+          a tensor, or those of the parts.
         """
         if name not in self._reads:
-            variable = self.variables[name]
-            with (
-                v1.name_scope("read/"),
-                tf.device(variable.device),
-                tf.control_dependencies(after),
-            ):
-                self._reads[name] = variable.read_value()
+            with v1.name_scope("read/"), tf.control_dependencies(after):
+                self._reads[name] = parts.read(self.held(name))
         return self._reads[name]
 
     def update(
@@ -127,21 +160,25 @@ class Copy:
         """Applies weight decay, clipping and optimizer.
 
         Args:
-          gradients: one per name; None and `IndexedSlices` may be among them.
+          gradients: one for each of `pieces`; None and `IndexedSlices` may be among
+            them.
           names: of the variables.
           update: what is done with the gradients.
           rate: float32 scalar, the learning rate.
         """
-        variables = [self.variables[name] for name in names]
+        variables = self.pieces(names)
         gradients = update.clip(update.decay(gradients, variables))
         self._rate = rate
         if self._optimizer is None:
             # One for all updates of these variables, so that they share its slots.
             self._optimizer = update.make(lambda: self._rate)
-        pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
+        pairs = [
+            (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
+        ]
         # A gradient need not depend on its variable's value, yet the variable must
         # not change before every tower has read it.
-        with tf.control_dependencies([tf.group(*self._reads.values())]):
+        reads = [part for read in self._reads.values() for part in parts.each(read)]
+        with tf.control_dependencies([tf.group(*reads)]):
             return self._optimizer.apply_gradients(pairs)
 
 

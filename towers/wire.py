@@ -13,9 +13,11 @@ and cut apart where they arrive.
 import collections
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from towers import parts
 from towers.placement import task_of
 
 v1 = tf.compat.v1
@@ -31,14 +33,26 @@ class Arrivals:
     def __init__(self):
         self._made: dict[tuple[str, str], tf.Tensor] = {}
 
-    def __call__(self, tensor: tf.Tensor, host: str | None) -> tf.Tensor:
+    def __call__(self, value: Any, host: str | None) -> tf.Tensor:
         """The value on a task.
 
         Args:
-          tensor: the value, somewhere.
-          host: CPU device of the task; the tensor itself is enough if it is on this
+          value: a tensor, somewhere, or `parts.Parts` of tensors, which are joined on
+            the task.
+          host: CPU device of the task; a tensor itself is enough if it is on this
             task already, on whatever device.  None for the tensor as it is.
         """
+        if not isinstance(value, parts.Parts):
+            return self._fetch(value, host)
+        host = host or value[0].device
+        key = (value[0].name, host)
+        if key not in self._made:
+            found = parts.apply(lambda tensor: self._fetch(tensor, host), value)
+            with tf.device(host):
+                self._made[key] = parts.join(found)
+        return self._made[key]
+
+    def _fetch(self, tensor: tf.Tensor, host: str | None) -> tf.Tensor:
         if host is None or task_of(tensor.device) == task_of(host):
             return tensor
         key = (tensor.name, host)
@@ -47,18 +61,19 @@ class Arrivals:
                 self._made[key] = tf.identity(tensor)
         return self._made[key]
 
-    def all(self, tensors: Mapping[str, tf.Tensor], host: str) -> dict[str, tf.Tensor]:
+    def all(self, values: Mapping[str, Any], host: str) -> dict[str, tf.Tensor]:
         """The values on a task, small ones in few transfers.
 
         Args:
-          tensors: by any name.
+          values: by any name.
           host: as above.
         """
-        new = [x for x in tensors.values() if (x.name, host) not in self._made]
+        tensors = [x for value in values.values() for x in parts.each(value)]
+        new = [x for x in tensors if (x.name, host) not in self._made]
         for tensor, here in zip(new, bring(new, [host] * len(new))):
             if here is not tensor:
                 self._made[tensor.name, host] = here
-        return {name: self(tensor, host) for name, tensor in tensors.items()}
+        return {name: self(value, host) for name, value in values.items()}
 
 
 def bring(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:

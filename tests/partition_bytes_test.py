@@ -1,0 +1,130 @@
+"""Variables in parts: as equal to whole ones as can be, in all that they are for."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import tables, trainer
+from towers import checkpoint, graph, loop, placement
+from towers.exchange import Exchange
+from towers.optimizer import OPTIMIZERS, Settings
+
+v1 = tf.compat.v1
+
+_PS = tuple(f"/device:CPU:{k}" for k in (2, 3, 4))
+_BYTES = 100
+
+
+def _train(towers: int, partition_bytes: int, *, model=None, source=None, **options):
+    """(train graph, session), begun."""
+    update = options.pop("update", trainer.MOMENTUM)
+    directory = options.pop("directory", None)
+    where = placement.local(towers, kind="cpu")
+    where = dataclasses.replace(where, parameters=_PS)
+    train = graph.build(
+        model or trainer.dense_model(),
+        source or trainer.random_source(),
+        update,
+        placement=where,
+        options=graph.Options(
+            batch_size=12 // towers,
+            exchange=Exchange(partition_bytes=partition_bytes),
+            **options,
+        ),
+    )
+    config = placement.session_config(where)
+    config.device_count["CPU"] = 5
+    session = v1.Session(graph=train.graph, config=config)
+    with train.graph.as_default():
+        saver = checkpoint.Checkpoints(directory, train.saved) if directory else None
+    loop.start(train, session, lambda s: saver.restore(s) if saver else None)
+    return train, session, saver
+
+
+def _values(train, session) -> dict[str, np.ndarray]:
+    return trainer.whole(train.saved, session.run(train.saved))
+
+
+class TrainTest(tf.test.TestCase, parameterized.TestCase):
+    def _after(self, steps: int, *args, **options) -> dict[str, np.ndarray]:
+        train, session, _ = _train(*args, **options)
+        loop.run(train, session, [], last_step=steps)
+        return _values(train, session)
+
+    def test_large_variables_are_cut_and_spread(self):
+        train, _, _ = _train(2, _BYTES)
+        cut = train.mode.held("hidden/dense/kernel")  # [16, 16]
+        self.assertEqual([part.shape[0] for part in cut], [6, 5, 5])
+        self.assertSameElements([part.device for part in cut], _PS)
+        self.assertIsInstance(train.mode.variables["hidden/dense/bias"], tf.Variable)
+        slot = train.saved["hidden/dense/kernel/Momentum"]
+        self.assertEqual([s.device for s in slot], [p.device for p in cut])
+
+    def test_starts_and_is_named_as_a_whole_variable_is(self):
+        one, many = self._after(0, 2, 0), self._after(0, 2, _BYTES)
+        trainer.assert_same_bits(one, many)
+
+    @parameterized.product(
+        towers=(1, 3), optimizer=sorted(set(OPTIMIZERS) - {"lars", "lamb"})
+    )
+    def test_takes_the_steps_of_whole_variables(self, towers, optimizer):
+        update = dataclasses.replace(
+            trainer.MOMENTUM,
+            optimizer=optimizer,
+            settings=Settings(adam_epsilon=1e-3),
+            decayed=lambda name: name == "hidden/dense/kernel",
+            ema_decay=0.9,
+            clip_value=0.1,
+        )
+        one, many = (
+            self._after(4, towers, size, update=update) for size in (0, _BYTES)
+        )
+        trainer.assert_same_bits(one, many)
+        self.assertIn("hidden/dense/kernel/ExponentialMovingAverage", one)
+
+    @parameterized.product(towers=(1, 3), optimizer=("sgd", "momentum", "adam"))
+    def test_rows_go_to_the_part_that_has_them(self, towers, optimizer):
+        update = dataclasses.replace(
+            trainer.MOMENTUM,
+            optimizer=optimizer,
+            settings=Settings(adam_epsilon=1e-3),
+            weight_decay=0.0,
+        )
+        of = dict(model=tables.model(), source=tables.source(), update=update)
+        start, one, many = (
+            self._after(steps, towers, size, **of)
+            for steps, size in ((0, 0), (4, 0), (4, _BYTES))
+        )
+        trainer.assert_same_bits(one, many)
+        self.assertGreater(trainer.difference(start, one), 1e-3)
+
+    @parameterized.parameters("asynchronous", "staged", "distributed_replicated")
+    def test_other_modes_of_one_copy(self, mode):
+        one, many = (
+            self._after(4, 1, size, variable_update=mode) for size in (0, _BYTES)
+        )
+        trainer.assert_same_bits(one, many)
+
+    def test_clips_by_the_norm_of_all(self):
+        update = dataclasses.replace(trainer.MOMENTUM, clip_norm=0.5)
+        one, many = (self._after(4, 2, size, update=update) for size in (0, _BYTES))
+        self.assertLess(trainer.difference(one, many), 1e-5)
+
+    def test_a_checkpoint_goes_on_with_any_number_of_parts(self):
+        directory = self.create_tempdir().full_path
+        sizes = (_BYTES, 0, 400)
+        for steps, size in enumerate(sizes, start=1):
+            train, session, saver = _train(2, size, directory=directory)
+            loop.run(train, session, [], last_step=2 * steps)
+            saver.save(session, 2 * steps)
+        straight = self._after(6, 2, 0)
+        trainer.assert_same_bits(straight, _values(train, session))
+        reader = tf.train.load_checkpoint(checkpoint.latest(directory))
+        for name, value in straight.items():
+            np.testing.assert_array_equal(reader.get_tensor(name), value, err_msg=name)
+
+
+if __name__ == "__main__":
+    tf.test.main()
