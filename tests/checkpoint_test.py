@@ -168,6 +168,33 @@ class CheckpointTest(tf.test.TestCase):
             file.write('model_checkpoint_path: "model.ckpt-2"\n')
         self.assertEqual(self._restore()[1], 2)
 
+    def test_a_malformed_list_says_nothing(self):
+        self._save([1, 2])
+        for text in (b"\xff\xfe", b"model_checkpoint_path", b"", b"a: 1\n" * 1000):
+            with open(os.path.join(self.directory, "checkpoint"), "wb") as file:
+                file.write(text)
+            path, value = self._restore()
+            self.assertEndsWith(path, "model.ckpt-2")
+            self.assertEqual(value, 2)
+
+    def test_what_is_listed_elsewhere_is_not_deleted(self):
+        self._save([1, 2])
+        own, other = self.directory, self.create_tempdir().full_path
+        for name in tf.io.gfile.glob(f"{own}/model.ckpt-1*"):
+            tf.io.gfile.copy(name, os.path.join(other, os.path.basename(name)))
+        before = sorted(os.listdir(other))
+        with open(os.path.join(own, "checkpoint"), "w") as file:
+            file.write('model_checkpoint_path: "model.ckpt-2"\n')
+            for folder in (other, os.path.relpath(other, own)):
+                file.write(f'all_model_checkpoint_paths: "{folder}/model.ckpt-1"\n')
+        self.max_to_keep = 1
+        graph, variables, made = self._graph()
+        with v1.Session(graph=graph) as session:
+            made.restore(session)
+            made.save(session, 3)
+            made.save(session, 4)
+        self.assertEqual(sorted(os.listdir(other)), before)
+
     def test_a_restored_checkpoint_is_not_written_again(self):
         self._save([1])
         path = os.path.join(self.directory, "model.ckpt-1.index")

@@ -263,15 +263,24 @@ def _state(directory: str):
     """What the file `checkpoint` says, or None."""
     try:
         return tf.train.get_checkpoint_state(directory)
-    except tf.errors.OpError:
+    except (tf.errors.OpError, ValueError):  # it is malformed, and says nothing
         return None
 
 
 def _listed(directory: str) -> list[str]:
-    """Those that the file `checkpoint` lists: older ones of them may be deleted."""
+    """Those that the file `checkpoint` lists: older ones of them may be deleted.
+
+    It may come from elsewhere; so what it lists outside the directory is left alone.
+    """
     state = _state(directory)
     paths = list(state.all_model_checkpoint_paths) if state else []
-    return [path for path in paths if tf.io.gfile.exists(path + ".index")]
+    own = os.path.join(os.path.abspath(directory), f"{_NAME}-")
+    return [
+        path
+        for path in paths
+        if re.fullmatch(re.escape(own) + r"\d+", os.path.abspath(path))
+        and tf.io.gfile.exists(path + ".index")
+    ]
 
 
 def latest(directory: str) -> str | None:
