@@ -188,7 +188,7 @@ class CheckpointTest(tf.test.TestCase):
             for folder in (other, os.path.relpath(other, own)):
                 file.write(f'all_model_checkpoint_paths: "{folder}/model.ckpt-1"\n')
         self.max_to_keep = 1
-        graph, variables, made = self._graph()
+        graph, _, made = self._graph()
         with v1.Session(graph=graph) as session:
             made.restore(session)
             made.save(session, 3)
