@@ -98,7 +98,8 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
             for steps, size in ((0, 0), (4, 0), (4, _BYTES))
         )
         trainer.assert_same_bits(one, many)
-        self.assertGreater(trainer.difference(start, one), 1e-3)
+        moved = start["product/rows"] != one["product/rows"]
+        self.assertTrue(moved.any() and not moved.all())
 
     @parameterized.parameters("asynchronous", "staged", "distributed_replicated")
     def test_other_modes_of_one_copy(self, mode):
