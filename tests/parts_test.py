@@ -73,8 +73,7 @@ class _Trained:
             self.devices = [variable.device for variable in copy.variables.values()]
             gradients = []
             for name in names:
-                copy.read(name)
-                gradients.append(2.0 * copy.variables[name])
+                gradients.append(2.0 * copy.read(name))
             self.step = copy.update(gradients, names, update, tf.constant(0.1))
             plain = {v.op.name: v for v in v1.global_variables()}
             self.saved = parts.joined(plain, copy.wholes)
