@@ -61,13 +61,15 @@ class Arrivals:
                 self._made[key] = tf.identity(tensor)
         return self._made[key]
 
-    def all(self, values: Mapping[str, Any], host: str) -> dict[str, tf.Tensor]:
+    def all(self, values: Mapping[str, Any], host: str | None) -> dict[str, tf.Tensor]:
         """The values on a task, small ones in few transfers.
 
         Args:
           values: by any name.
           host: as above.
         """
+        if host is None:
+            return {name: self(value, None) for name, value in values.items()}
         tensors = [x for value in values.values() for x in parts.each(value)]
         new = [x for x in tensors if (x.name, host) not in self._made]
         for tensor, here in zip(new, bring(new, [host] * len(new))):
