@@ -45,7 +45,7 @@ class Arrivals:
         if not isinstance(value, parts.Parts):
             return self._fetch(value, host)
         host = host or value[0].device
-        key = (value[0].name, host)
+        key = (f"{value[0].name} and the other parts", host)
         if key not in self._made:
             found = parts.apply(lambda tensor: self._fetch(tensor, host), value)
             with tf.device(host):
