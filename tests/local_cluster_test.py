@@ -3,6 +3,7 @@
 What it computes is held against other runs in `survival_test`.
 """
 
+import io
 import os
 import re
 import signal
@@ -42,6 +43,29 @@ class LocalClusterTest(absltest.TestCase):
         cluster.process.kill()
         self.assertEqual(cluster.end(), -signal.SIGKILL)
         self.assertEmpty(cluster.left())
+
+
+class StoppedTest(absltest.TestCase):
+    def test_a_stopped_task_is_named_and_at_last_killed(self):
+        order = dict(tasks={"worker": 1}, max_restarts=0, stall_secs=0, wait_secs=600)
+        tasks = local_cluster._Tasks(order)
+        process = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(process.kill)
+        with mock.patch("sys.stderr", io.StringIO()) as printed:
+            tasks._look_at(("worker", 0), process)
+            self.assertEqual(printed.getvalue(), "")
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            for _ in range(3):
+                tasks._look_at(("worker", 0), process)
+            self.assertRegex(
+                printed.getvalue(),
+                rf"^worker 0 is stopped .*kill -CONT {process.pid}\n$",
+            )
+        order["wait_secs"] = 0
+        with mock.patch("sys.stderr", io.StringIO()):
+            tasks._look_at(("worker", 0), process)
+        self.assertEqual(process.wait(30), -signal.SIGKILL)
 
 
 class RefusalTest(absltest.TestCase):

@@ -43,7 +43,8 @@ config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
 lines, left = [], []
 def serve():
     left.append(
-        server.serve(spec("worker"), config, wait_secs=60, console=lines.append)
+        server.serve(
+            spec("worker"), config, stall_secs=60, wait_secs=60, console=lines.append)
     )
 thread = threading.Thread(target=serve)
 thread.start()

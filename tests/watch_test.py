@@ -1,5 +1,6 @@
 """Evaluation alone finds what training's own evaluation found, on any towers."""
 
+import io
 import json
 import os
 import shutil
@@ -11,8 +12,9 @@ from unittest import mock
 from absl.testing import absltest
 
 import models
+from flags import config
 from tests import runs
-from towers import hooks, watch
+from towers import failure, hooks, plan, progress, watch
 
 
 class WatchTest(runs.Runs):
@@ -41,6 +43,12 @@ class WatchTest(runs.Runs):
     def _evaluate(self, **flags):
         flags = {"num_epochs": 1.0, "train_dir": self.directory, **flags}
         return self.run_flags(eval=True, **flags)
+
+    def _parts(self, **flags):
+        flags = dict(device="cpu", data_name="digits", eval=True, **flags)
+        made = config.make(train_dir=self.directory, **flags)
+        with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
+            return plan.make(made, lambda name: runs.small_model())
 
     def _forget(self, *steps):
         """Removes the checkpoints of some steps, newest last."""
@@ -143,14 +151,45 @@ class WatchTest(runs.Runs):
                 )
             self.assertLen(runs.accuracies(lines), 1)
 
+    def test_a_failure_ends_the_wait_with_an_error(self):
+        self._forget(46)
+        looks = []
+
+        def wait(seconds, over):
+            self.assertFalse(over())
+            if not looks:  # the first time nothing, but a checkpoint
+                for suffix in (".index", ".data-00000-of-00001"):
+                    name = f"model.ckpt-46{suffix}"
+                    shutil.copy(f"{self.trained}/{name}", f"{self.directory}/{name}")
+            else:
+                failure.leave(self.directory, "the disk is full")
+                self.assertTrue(over())
+            looks.append(seconds)
+
+        with mock.patch.object(watch, "_wait", wait):
+            with self.assertRaisesRegex(
+                hooks.TrainingError, "no more check.*: the training failed: the disk"
+            ):
+                self._evaluate(eval_interval_secs=7, num_epochs=9.0)
+        self.assertEqual(looks, [7, 7])
+
+    def test_a_controller_that_is_gone_ends_the_wait_with_an_error(self):
+        parts = self._parts(eval_interval_secs=7, num_epochs=9.0)
+        lines = io.StringIO()
+        with self.assertRaisesRegex(hooks.TrainingError, "will come: nobody is there"):
+            watch.evaluate_checkpoints(
+                parts, progress.Console(lines), lambda: "nobody is there"
+            )
+        self.assertIn("Running evaluation at global_step 46", lines.getvalue())
+
     def test_waiting(self):
         with hooks.StopOnSignal() as stop:
             begun = time.monotonic()
-            watch._wait(0.2, stop)
+            watch._wait(0.2, lambda: stop.received)
             self.assertGreaterEqual(time.monotonic() - begun, 0.2)
             os.kill(os.getpid(), signal.SIGTERM)
             begun = time.monotonic()
-            watch._wait(60, stop)
+            watch._wait(60, lambda: stop.received)
             self.assertLess(time.monotonic() - begun, 30)
 
 

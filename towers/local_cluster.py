@@ -5,7 +5,8 @@ starts itself anew for every task.  It needs the standard library only, so it is
 has one thread, and can step into a private network.
 
 A task that is killed is started again, up to a number of times; the controller then
-goes on from the last checkpoint.  No task outlives this program, however it ends: the
+goes on from the last checkpoint.  One that is stopped (SIGSTOP) is named, and killed if
+it stays so.  No task outlives this program, however it ends: the
 kernel kills them with it.
 """
 
@@ -34,7 +35,7 @@ def become(
     *,
     kind: str,
     num_gpus: int,
-    max_restarts: int,
+    limits: Mapping[str, int],
     allow_open_ports: bool,
 ) -> NoReturn:
     """Replaces this process by the local cluster.
@@ -44,7 +45,8 @@ def become(
       flags: of the command line, which every task gets.
       kind: `cpu` or `gpu`, what towers run on.
       num_gpus: towers of each worker.
-      max_restarts: of each task.
+      limits: `max_restarts` of each task; `stall_secs`, after which a stopped one is
+        named, and `wait_secs`, after which it is killed.
       allow_open_ports: whether the tasks share the machine's network.
     """
     order = {
@@ -52,7 +54,7 @@ def become(
         "flags": list(flags),
         "kind": kind,
         "num_gpus": num_gpus,
-        "max_restarts": max_restarts,
+        **limits,
         "private": not allow_open_ports,
     }
     sys.stdout.flush()
@@ -99,6 +101,8 @@ class _Tasks:
         self._output = selectors.DefaultSelector()
         self._unfinished: dict[tuple[str, int], bytes] = {}
         self._signals: list[int] = []
+        self._stopped: dict[tuple[str, int], float] = {}  # task -> since when
+        self._named: set[tuple[str, int]] = set()
 
     def run(self) -> int:
         """Starts all tasks and stays until the one that leads ends."""
@@ -136,6 +140,7 @@ class _Tasks:
                 status = process.poll()
                 if status and not self._may_go_on(name, status):
                     return None
+                self._look_at(name, process)
 
     def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
         """Starts a killed task again; says why if the run ends."""
@@ -153,6 +158,26 @@ class _Tasks:
         print(f"{killed}; it is started again", file=sys.stderr, flush=True)
         self._start(name)
         return True
+
+    def _look_at(self, name: tuple[str, int], process: subprocess.Popen) -> None:
+        """Names a task that is stopped, and kills it when it stays so."""
+        if not _is_stopped(process.pid):
+            self._stopped.pop(name, None)
+            self._named.discard(name)
+            return
+        lasted = time.monotonic() - self._stopped.setdefault(name, time.monotonic())
+        if lasted >= self._order["stall_secs"] and name not in self._named:
+            self._named.add(name)
+            left = self._order["wait_secs"]
+            print(
+                f"{name[0]} {name[1]} is stopped and does nothing, for "
+                f"{lasted:.0f} s (--stall_secs); it is killed after {left} s "
+                f"(--wait_secs) unless it is continued: kill -CONT {process.pid}",
+                file=sys.stderr,
+                flush=True,
+            )
+        if lasted >= self._order["wait_secs"]:
+            process.kill()
 
     def _start(self, name: tuple[str, int]) -> None:
         job, index = name
@@ -206,6 +231,15 @@ class _Tasks:
             if all(process.poll() is not None for process in self._processes.values()):
                 return
             self._read(0.05)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal; one under a debugger is not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def _environment() -> dict[str, str]:

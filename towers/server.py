@@ -7,6 +7,7 @@ string variable that holds its `Hello`, and a queue for the status to leave with
 
 import collections
 import dataclasses
+import functools
 import getpass
 import ipaddress
 import json
@@ -28,10 +29,10 @@ from towers.placement import task as filter_of
 v1 = tf.compat.v1
 
 _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
-# Seconds: to connect, to close a session, between two looks for the controller.
+# Seconds: to connect, to close a session, at most between two looks for the controller.
 _CONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 2.0
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 30.0
 
 
 class ClusterError(RuntimeError):
@@ -121,6 +122,7 @@ def serve(
     spec: Cluster,
     config: v1.ConfigProto,
     *,
+    stall_secs: float,
     wait_secs: float,
     console: Callable[[str], None],
 ) -> int:
@@ -129,6 +131,7 @@ def serve(
     Args:
       spec: with this task as `me`.
       config: of the server.
+      stall_secs: how long the controller may give no sign of life until it is named.
       wait_secs: how long to stay without a controller.
       console: takes lines for the user.
 
@@ -181,26 +184,94 @@ def attend(
 
 def leave_when_told(
     told: queue.SimpleQueue[int],
+    target: str,
     spec: Cluster,
     *,
+    stall_secs: float,
     wait_secs: float,
     console: Callable[[str], None],
 ) -> int:
-    """Stays until a status comes, or the controller is gone; see `serve`."""
-    seen = time.monotonic()
+    """Stays until a status comes, or the controller is gone; see `serve`.
+
+    Args:
+      told: from `attend`.
+      target: of this task's server.
+      spec: with this task as `me`.
+      stall_secs: as `serve` has it.
+      wait_secs: as `serve` has it.
+      console: takes lines for the user.
+    """
+    # A look takes as long again where the controller is frozen.
+    seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs)
+    look = functools.partial(_look, target, spec, seconds)
+    absence = Absence(spec, wait_secs=wait_secs, look=look, console=console)
     while True:
         try:
-            return int(told.get(timeout=_LOOK_SECONDS))
+            return int(told.get(timeout=seconds))
         except queue.Empty:
             pass
-        if _listens(spec.address(spec.controller)) is None:
-            seen = time.monotonic()
-        elif time.monotonic() - seen > wait_secs:
-            console(
-                f"error: {spec.me}: no controller at {spec.address(spec.controller)} "
-                f"for {wait_secs:.0f} s; giving up"
-            )
+        if reason := absence():
+            console(f"error: {spec.me}: {reason}; giving up")
             return 1
+
+
+class Absence:
+    """Tells, each time it is called, whether the controller is gone for good.
+
+    Args:
+      spec: the cluster.
+      wait_secs: how long it may be away.
+      look: why it is not there, empty if it is; None: whether its port is open.
+      console: takes a line when it was there and gives no sign of life any more, and
+        one when it is back.
+    """
+
+    def __init__(
+        self,
+        spec: Cluster,
+        *,
+        wait_secs: float,
+        look: Callable[[], str] | None = None,
+        console: Callable[[str], None] = lambda line: None,
+    ):
+        self._spec = spec
+        self._wait_secs = wait_secs
+        self._look = look or (lambda: _listens(spec.address(spec.controller)) or "")
+        self._console = console
+        self._seen = time.monotonic()
+        self._met = self._named = False
+
+    def __call__(self) -> str:
+        """Why the controller is given up; empty while it is not."""
+        reason, now = self._look(), time.monotonic()
+        where = f"controller at {self._spec.address(self._spec.controller)}"
+        if not reason:
+            if self._named:
+                self._console(f"{self._spec.me}: the {where} answers again.")
+            self._seen, self._met, self._named = now, True, False
+            return ""
+        if now - self._seen > self._wait_secs:
+            return f"no {where} for {self._wait_secs:.0f} s ({reason})"
+        if self._met and not self._named:
+            self._console(f"{self._spec.me}: no answer from the {where}: {reason}.")
+            self._named = True
+        return ""
+
+
+def _look(target: str, spec: Cluster, seconds: float) -> str:
+    """Why the controller's server does not answer; empty if it does."""
+    task = spec.controller
+    if reason := _listens(spec.address(task)):
+        return f"nothing answers there ({reason})"
+    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        sign = tf.constant(0)
+    try:
+        _call(target, spec, task, graph=graph, fetch=sign, seconds=seconds)
+    except SilentError as error:
+        return str(error)
+    except tf.errors.OpError as error:
+        return (error.message or "no reason given").split("\n")[0]
+    return ""
 
 
 def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:

@@ -17,7 +17,20 @@ from flags import parse
 from towers import (
     cluster,
     explain,
-    follow,
+    return _train(order, lambda: _on_cluster(order, console))
+
+
+def _on_cluster(order: Order, console: Console) -> int:
+    with _sessions(order, console) as sessions:
+        if order.spec.between:  # followers ask, too
+            server.attend(sessions.target, order.spec)
+        status = run.train(order.parts, console, sessions)
+        sessions.dismiss(status)
+        return status
+
+
+def _sessions(order: Order, console: Console) -> Controller:
+    """Of a client, whose server it starts."""
     inputs,
     local_cluster,
     placement,
@@ -88,7 +101,25 @@ def _alone(order: Order, console: Console) -> int:
         return _explained(
             order, lambda: watch.evaluate_checkpoints(order.parts, console)
         )
-    return _explained(order, lambda: run.train(_tuned(order, console), console))
+    return _train(order, lambda: run.train(_tuned(order, console), console))
+
+
+def _train(order: Order, act: Callable[[], int]) -> int:
+    """Trains; why it fails is left for those who wait for its checkpoints."""
+    directory = order.config.output.train_dir
+    failure.clear(directory)
+
+    def kept() -> int:
+        try:
+            return act()
+        except BaseException as error:
+            failure.leave(directory, str(error) or type(error).__name__)
+            raise
+
+    status = _explained(order, kept)
+    if status == 130:
+        failure.leave(directory, "it was interrupted")
+    return status
 
 
 def _tuned(order: Order, console: Console) -> plan.Plan:
@@ -123,6 +154,7 @@ def _sessions(order: Order, console: Console) -> Controller:
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
         console=console,
+<<<<<<< HEAD
     )
 
 
@@ -144,6 +176,12 @@ def _follow(order: Order, console: Console) -> int:
     threading.Thread(target=work, daemon=True).start()
     wait = order.config.cluster.wait_secs
     return server.leave_when_told(told, spec, wait_secs=wait, console=console)
+=======
+    ) as sessions:
+        status = run.train(order.parts, console, sessions)
+        sessions.dismiss(status)
+        return status
+>>>>>>> c017279 ([cluster] Notice a frozen controller, and evaluators that wait in vain)
 
 
 def _serve(order: Order, console: Console) -> int:
@@ -158,6 +196,7 @@ def _serve(order: Order, console: Console) -> int:
     return server.serve(
         order.spec,
         placement.server_config(where, order.spec.me, session_config(where, devices)),
+        stall_secs=order.config.cluster.stall_secs,
         wait_secs=order.config.cluster.wait_secs,
         console=console,
     )
@@ -165,7 +204,12 @@ def _serve(order: Order, console: Console) -> int:
 
 def _evaluate(order: Order, console: Console) -> int:
     """Evaluates the checkpoints that the cluster's controller writes."""
-    return _explained(order, lambda: watch.evaluate_checkpoints(order.parts, console))
+    absent, spec = str, order.spec
+    if spec.jobs:  # else it was not told where the controller is
+        absent = server.Absence(spec, wait_secs=order.config.cluster.wait_secs)
+    return _explained(
+        order, lambda: watch.evaluate_checkpoints(order.parts, console, absent)
+    )
 
 
 def _launch(order: Order, console: Console) -> int:
@@ -178,7 +222,10 @@ def _launch(order: Order, console: Console) -> int:
         parse.arguments(order.config, without=own),
         kind=where.kind,
         num_gpus=where.per_task,
-        max_restarts=flags.max_restarts,
+        limits={
+            name: getattr(flags, name)
+            for name in ("max_restarts", "stall_secs", "wait_secs")
+        },
         allow_open_ports=flags.allow_open_ports,
     )
 

@@ -2,10 +2,11 @@
 
 import signal
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from towers import checkpoint, evaluate, hooks, report, run
+from towers import checkpoint, evaluate, failure, hooks, report, run
 from towers.parts import joined
 from towers.plan import Plan
 from towers.progress import Console
@@ -15,19 +16,28 @@ from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 v1 = tf.compat.v1
 
 
-def evaluate_checkpoints(parts: Plan, console: Console) -> int:
+def evaluate_checkpoints(
+    parts: Plan, console: Console, absent: Callable[[], str] = str
+) -> int:
     """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
 
     With `--eval_interval_secs` it goes on until the checkpoint of the run's end was
-    evaluated, or a signal comes.
+    evaluated, or a signal comes, or the training fails.
+
+    Args:
+      parts: of the run.
+      console: takes lines for the user.
+      absent: why there will be no more checkpoints; empty while there may be.
 
     Returns:
       the exit status: 0, or 130 after SIGINT.
 
     Raises:
       ValueError: there is no checkpoint, or it is of another model.
+      hooks.TrainingError: the training failed, or who trains is gone.
     """
     directory = parts.config.output.train_dir
+    lookout = failure.Lookout(directory)
     interval = parts.config.evaluation.eval_interval_secs
     if checkpoint.latest(directory) is None and not interval:
         raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
@@ -62,6 +72,8 @@ def evaluate_checkpoints(parts: Plan, console: Console) -> int:
         hooks.StopOnSignal() as stop,
     ):
         while stop.received is None:
+            # Asked first, so that no checkpoint before the failure is left out.
+            lost = interval and (lookout() or absent())
             newest = checkpoint.latest(directory)
             if newest and newest != done and checkpoints.restore(session):
                 done = newest
@@ -78,7 +90,9 @@ def evaluate_checkpoints(parts: Plan, console: Console) -> int:
                     return 0
             if not interval:
                 return 0
-            _wait(interval, stop)
+            if lost:
+                raise hooks.TrainingError(f"no more checkpoints will come: {lost}")
+            _wait(interval, lambda: stop.received or lookout() or absent())
     return 130 if stop.received == signal.SIGINT else 0
 
 
@@ -89,9 +103,9 @@ def _is_the_end(parts: Plan, *, global_step: int, position: int) -> bool:
     return position >= parts.options.limit
 
 
-def _wait(seconds: float, stop: hooks.StopOnSignal) -> None:
+def _wait(seconds: float, over: Callable[[], object]) -> None:
     until = time.monotonic() + seconds
-    while stop.received is None and time.monotonic() < until:
+    while not over() and time.monotonic() < until:
         time.sleep(max(0.0, min(0.5, until - time.monotonic())))
 
 

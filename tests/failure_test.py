@@ -1,0 +1,41 @@
+"""What a failed run leaves is found by who waits for it, and only then."""
+
+import os
+
+from absl.testing import absltest
+
+from towers import failure
+
+
+class FailureTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.directory = os.path.join(self.create_tempdir(), "train")
+
+    def test_what_is_left_while_somebody_waits(self):
+        lookout = failure.Lookout(self.directory)
+        self.assertEqual(lookout(), "")
+        failure.leave(self.directory, "the disk is full\nand more")
+        self.assertEqual(lookout(), "the training failed: the disk is full")
+        failure.clear(self.directory)
+        self.assertEqual(lookout(), "")
+        self.assertEmpty(os.listdir(self.directory))
+
+    def test_an_earlier_failure_is_none(self):
+        failure.leave(self.directory, "long ago")
+        lookout = failure.Lookout(self.directory)
+        self.assertEqual(lookout(), "")
+        failure.clear(self.directory)
+        failure.clear(self.directory)
+        failure.leave(self.directory, "now")
+        self.assertEqual(lookout(), "the training failed: now")
+
+    def test_nowhere_to_leave_it(self):
+        failure.leave(None, "a reason")
+        failure.clear(None)
+        file = self.create_tempfile().full_path
+        failure.leave(os.path.join(file, "train"), "a reason")
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,161 @@
+"""On a cluster every mode takes the steps that it takes in one process.
+
+All tasks are in one process, in a private network: two workers of two towers each, and
+two ps tasks or none.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+from absl.testing import absltest, parameterized
+
+import towers
+from benchmarks import launched
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
+_STEPS = 4
+
+# What is trained: name -> (tasks of ps, model, options).
+_CASES = {
+    "parameter_server": (2, "dense", {}),
+    "no_ps": (0, "dense", {}),
+    "parts": (2, "dense", dict(exchange=dict(partition_bytes=100))),
+    "parts_of_tables": (2, "tables", dict(exchange=dict(partition_bytes=100))),
+    "tables": (2, "tables", {}),
+    "staged": (2, "dense", dict(variable_update="staged")),
+    "distributed_replicated": (
+        2,
+        "dense",
+        dict(variable_update="distributed_replicated"),
+    ),
+    "relaxed": (0, "dense", dict(variable_update="relaxed")),
+    "accumulated": (2, "tables", dict(accumulate_steps=2)),
+    "sync": (2, "normed", dict(batch_norm="sync")),
+    "replicas_of_tables": (0, "tables", dict(variable_update="replicated")),
+    **{
+        spec: (
+            0,
+            "normed",
+            dict(variable_update="replicated", exchange=dict(all_reduce_spec=spec)),
+        )
+        for spec in (
+            "pscpu",
+            "pscpu/pscpu",
+            "psgpu/pscpu#2",
+            "xring",
+            "xring#2",
+            "rechd",
+            "tree",
+            "hierarchical",
+            "collective/xring",
+            "pscpu:1k:xring/rechd",
+        )
+    },
+}
+
+_INSIDE = """
+import dataclasses, json, os, socket, sys, tempfile
+from towers import private_network
+private_network.enter()
+import tensorflow as tf
+from tests import runs, tables, trainer
+from towers import cluster, graph, loop, placement
+from towers.exchange import Exchange
+v1 = tf.compat.v1
+
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
+ports = [f"127.0.0.1:{s.getsockname()[1]}" for s in held]
+for each in held:
+    each.close()
+def spec(ps):
+    return cluster.from_hosts(
+        "chief", 0, ps=ports[:ps], workers=ports[2:4], controller=ports[4])
+where = placement.on_cluster(spec(2), 2, kind="cpu")
+config = placement.session_config(where)
+servers = {
+    task: tf.distribute.Server(
+        spec(2).as_dict(), job_name=task.job, task_index=task.index,
+        config=placement.server_config(where, task, config))
+    for task in [*spec(2).servers, spec(2).me]
+}
+target = servers[spec(2).me].target
+update = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
+MODELS = {
+    "dense": (trainer.dense_model(), trainer.random_source()),
+    "tables": (tables.model(), tables.source()),
+    "normed": (
+        runs.small_model(), trainer.random_source((8, 8, 1), 10, out=(6, 6, 1))),
+}
+
+def built(place, model, *, exchange=None, **options):
+    options = graph.Options(
+        batch_size=4, exchange=Exchange(**exchange or {}), **options)
+    return graph.build(*MODELS[model], update, placement=place, options=options)
+
+def trained(place, target, model, steps, **options):
+    train = built(place, model, **options)
+    config = placement.session_config(place)
+    with v1.Session(target, graph=train.graph, config=config) as session:
+        loop.start(train, session, lambda session: None)
+        loop.run(train, session, [], last_step=steps)
+        return trainer.whole(train.saved, session.run(train.saved)), train
+
+cases, steps = json.loads(sys.argv[1]), int(sys.argv[2])
+found = {}
+for name, (ps, model, options) in cases.items():
+    place = placement.on_cluster(spec(ps), 2, kind="cpu")
+    there, train = trained(place, target, model, steps, **options)
+    devices = {placement.task_of(op.device) for op in train.graph.get_operations()}
+    options.get("exchange", {}).pop("partition_bytes", None)  # there are no two devices
+    here, _ = trained(placement.local(4, kind="cpu"), "", model, steps, **options)
+    found[name] = [trainer.difference(here, there), sorted(devices)]
+
+# Each tower at its own pace.
+train = built(where, "dense", variable_update="asynchronous",
+              exchange=dict(max_staleness=2))
+with v1.Session(target, graph=train.graph, config=config) as session:
+    loop.start(train, session, lambda session: None)
+    loop.run(train, session, [], last_step=40)
+    step, position = session.run([train.global_step, train.position])
+found["asynchronous"] = [
+    int(step), int(position), sum(train.loop.staleness.values()),
+    max(train.loop.staleness)]
+print(json.dumps(found), flush=True)
+os._exit(0)
+"""
+
+
+class TasksTogetherTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not launched.have_private_networks():
+            raise absltest.SkipTest("this system has no private networks")
+        done = subprocess.run(
+            [sys.executable, "-c", _INSIDE, json.dumps(_CASES), str(_STEPS)],
+            env={**os.environ, "PYTHONPATH": _ROOT},
+            capture_output=True,
+            text=True,
+            timeout=launched.PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr
+        cls.found = json.loads(done.stdout.splitlines()[-1])
+
+    @parameterized.parameters(*_CASES)
+    def test_as_in_one_process(self, name):
+        difference, tasks = self.found[name]
+        self.assertLess(difference, 1e-5)
+        workers = {f"/job:worker/task:{k}" for k in range(2)}
+        ps = {f"/job:ps/task:{k}" for k in range(_CASES[name][0])}
+        self.assertEqual(set(tasks) - {""}, {*workers, *ps, "/job:chief/task:0"})
+
+    def test_towers_that_do_not_wait(self):
+        step, position, counted, stalest = self.found["asynchronous"]
+        self.assertEqual((step, position, counted), (40, 40 * 4, 40))
+        self.assertLessEqual(stalest, 2)
+
+
+if __name__ == "__main__":
+    absltest.main()
