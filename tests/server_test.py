@@ -27,9 +27,9 @@ private_network.enter()
 import tensorflow as tf
 from towers import cluster, server
 
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
 chief, serving, closed, *others = (f"127.0.0.1:{s.getsockname()[1]}" for s in held)
-for each in held[:3]:
+for each in (*held[:3], *held[5:]):
     each.close()
 workers = [serving, closed, *others]
 def hang_up():  # as a tunnel to a task that is not there
@@ -40,16 +40,37 @@ def spec(job):
     return cluster.from_hosts(job, 0, ps=[], workers=workers, controller=chief)
 
 config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+
+# Servers of other projects, one as this task and one as another.
+tf.distribute.Server(
+    {"worker": workers, "chief": [chief]}, job_name="worker", task_index=4)
+tf.distribute.Server({"worker": others[3:4]}, job_name="worker", task_index=0)
+
+def strange():  # a task of another cluster, and of another TensorFlow
+    hosts = dict(ps=[], workers=workers, controller="127.0.0.1:1")
+    server.serve(
+        cluster.from_hosts("worker", 6, **hosts), config, stall_secs=60, wait_secs=60,
+        console=lambda line: None)
+right, tf.__version__ = tf.__version__, "2.20.0"
+threading.Thread(target=strange, daemon=True).start()
 lines, left = [], []
 def serve():
     left.append(
         server.serve(
             spec("worker"), config, stall_secs=60, wait_secs=60, console=lines.append)
     )
-thread = threading.Thread(target=serve)
-thread.start()
 target = server.start(spec("chief"), config).target
 facts = {"reasons": {}}
+while "strange" not in facts:
+    try:
+        task = cluster.Task("worker", 6)
+        hello = server.ask(target, spec("chief"), task, seconds=60)
+        tf.__version__ = right
+        facts["strange"] = server.differences(spec("chief"), task, hello)
+    except server.SilentError:
+        pass
+thread = threading.Thread(target=serve)
+thread.start()
 while "hello" not in facts:
     try:
         task = cluster.Task("worker", 0)
@@ -58,9 +79,10 @@ while "hello" not in facts:
         facts["differ"] = server.differences(spec("chief"), task, hello)
     except server.SilentError:
         pass
-for index in (1, 2, 3):
+for index, seconds in ((1, 2), (2, 2), (3, 2), (4, 60), (5, 60)):
     try:
-        server.ask(target, spec("chief"), cluster.Task("worker", index), seconds=2)
+        task = cluster.Task("worker", index)
+        server.ask(target, spec("chief"), task, seconds=seconds)
     except server.SilentError as reason:
         facts["reasons"][index] = str(reason)
 try:
@@ -103,6 +125,13 @@ class ServerTest(absltest.TestCase):
             facts["reasons"]["3"],
             r"^nothing answers there \(the connection was closed at once\)",
         )
+        self.assertRegex(facts["reasons"]["4"], "^a TensorFlow server is there, but it")
+        self.assertEqual(facts["reasons"]["5"], "what answers there is another task")
+        version, hosts = facts["strange"]
+        self.assertRegex(
+            version, r"^worker 6 at .* runs TensorFlow 2.20.0 and chief 0 runs 2.*same$"
+        )
+        self.assertRegex(hosts, '^worker 6 at .*127.0.0.1:1".*start all with the same')
         self.assertRegex(facts["taken"], "^chief 0 cannot listen at .*another one$")
         self.assertEqual(facts["left"], [3])
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")

@@ -6,6 +6,8 @@ Many more kills, at any moment, are in `benchmarks/chaos.py`.
 import os
 import re
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +15,7 @@ from absl.testing import absltest
 
 from benchmarks import launched
 from tests import runs, trainer
+from towers import failure, hooks
 
 _EVALUATE = "--eval_during_training_at_specified_steps"
 _FLAGS = ("--model=tests.runs:small_model", "--num_warmup_batches=0")
@@ -72,6 +75,41 @@ class SurvivalTest(runs.Runs):
         one, other = self._values("alone", 10), self._values("whole", 10)
         self.assertLess(trainer.difference(one, other), 1e-5)
         self.assertEqual(runs.accuracies(alone), runs.accuracies(whole.lines))
+
+    def _evaluator(self, directory: str, *flags: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "towers.train", *_FLAGS, "--job_name=evaluator"]
+            + ["--eval_interval_secs=1", f"--train_dir={directory}", *flags],
+            env={
+                **os.environ,
+                "TFDS_DATA_DIR": runs.data_dir(),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                "CUDA_VISIBLE_DEVICES": "",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.kill)
+        return process
+
+    def test_an_evaluator_ends_when_the_training_failed(self):
+        directory = os.path.join(self.directory, "failing")
+        hosts = ("--worker_hosts=127.0.0.1:9", "--controller_host=127.0.0.1:10")
+        waiting = self._evaluator(directory)
+        alone = self._evaluator(directory, *hosts, "--wait_secs=1")
+        self.assertIn("No GPU is visible", waiting.stdout.readline())
+        with self.assertRaises(hooks.TrainingError) as caught:
+            self.run_flags(
+                train_dir=directory, num_batches=400, init_learning_rate=1e30
+            )
+        failure.leave(directory, str(caught.exception))
+        error = waiting.communicate(timeout=launched.PATIENCE)[1]
+        self.assertEqual(waiting.returncode, 1, error)
+        self.assertRegex(error, "error: no more checkpoints will come: .*not finite")
+        error = alone.communicate(timeout=launched.PATIENCE)[1]
+        self.assertEqual(alone.returncode, 1, error)
+        self.assertRegex(error, "error: no more .* no controller at .*:10 for 1 s")
 
     def test_a_frozen_task_is_named_and_the_run_goes_on_when_it_wakes(self):
         cluster = self._launch(
