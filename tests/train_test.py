@@ -294,6 +294,8 @@ class TrainTest(absltest.TestCase):
             rf"the last checkpoint is nan/model.ckpt-{_LAST_STEP}$",
         )
         self._assert_same_end(os.path.join(self.folder, "nan"))
+        with open(os.path.join(self.folder, "nan", "failure")) as file:
+            self.assertEqual(f"error: {file.read()}", f"{errors[0]}\n")
 
     def test_a_full_disk(self):
         """Files of more than 8 kB, as checkpoints are, cannot be written."""

@@ -20,6 +20,14 @@ from towers.shards import Shards
 from towers.stages import Pipeline
 from towers.variable_update import DEFAULT, VARIABLE_UPDATES
 
+# Why some flags do not work on a cluster.
+_WHY = {
+    "steps_per_loop": ", where a loop in the graph would cross the tasks at every turn",
+    "local_parameter_device": ", whose variables are on the ps tasks",
+    "eval": ", whose checkpoints the task with --job_name=evaluator evaluates",
+    "xla": ", whose one graph lies on several machines",
+}
+
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
 
@@ -233,7 +241,8 @@ def _check_works_on_cluster(config) -> None:
     ):
         if (value := getattr(section, name)) != default:
             raise ValueError(
-                f"--{name}={value}: does not work on a cluster; leave it out"
+                f"--{name}={value}: does not work on a cluster{_WHY.get(name, '')}; "
+                "leave it out"
             )
 
 
