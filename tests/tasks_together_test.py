@@ -97,6 +97,8 @@ def built(place, model, *, exchange=None, **options):
 def trained(place, target, model, steps, **options):
     train = built(place, model, **options)
     config = placement.session_config(place)
+    if target:  # the tasks keep the variables of the case before
+        v1.Session.reset(target, config=config)
     with v1.Session(target, graph=train.graph, config=config) as session:
         loop.start(train, session, lambda session: None)
         loop.run(train, session, [], last_step=steps)
@@ -115,6 +117,7 @@ for name, (ps, model, options) in cases.items():
 # Each tower at its own pace.
 train = built(where, "dense", variable_update="asynchronous",
               exchange=dict(max_staleness=2))
+v1.Session.reset(target, config=config)
 with v1.Session(target, graph=train.graph, config=config) as session:
     loop.start(train, session, lambda session: None)
     loop.run(train, session, [], last_step=40)
