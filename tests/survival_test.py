@@ -79,7 +79,7 @@ class SurvivalTest(runs.Runs):
     def _evaluator(self, directory: str, *flags: str) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-m", "towers.train", *_FLAGS, "--job_name=evaluator"]
-            + ["--eval_interval_secs=1", f"--train_dir={directory}", *flags],
+            + [f"--train_dir={directory}", *flags],
             env={
                 **os.environ,
                 "TFDS_DATA_DIR": runs.data_dir(),
