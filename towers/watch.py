@@ -65,10 +65,9 @@ def evaluate_checkpoints(
             directory, names, partial=True, log=console
         )
     done = None
+    config = session_config(parts.placement, parts.config.devices)
     with (
-        v1.Session(
-            graph=graph, config=session_config(parts.placement, parts.config.devices)
-        ) as session,
+        v1.Session(graph=graph, config=config) as session,
         hooks.StopOnSignal() as stop,
     ):
         while stop.received is None:
