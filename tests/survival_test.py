@@ -97,7 +97,7 @@ class SurvivalTest(runs.Runs):
         directory = os.path.join(self.directory, "failing")
         hosts = ("--worker_hosts=127.0.0.1:9", "--controller_host=127.0.0.1:10")
         waiting = self._evaluator(directory)
-        alone = self._evaluator(directory, *hosts, "--wait_secs=1")
+        alone = self._evaluator(f"{directory}_alone", *hosts, "--wait_secs=1")
         self.assertIn("No GPU is visible", waiting.stdout.readline())
         with self.assertRaises(hooks.TrainingError) as caught:
             self.run_flags(
