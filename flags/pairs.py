@@ -164,6 +164,7 @@ _ONE_GRAPH = (
     "shard_embeddings",
     "num_stages",
     "num_micro_batches",
+    "partition_bytes",
 )
 _SCALED_BY_ONE = ", whose loss is scaled by one client"
 _NO_EXCHANGE = ", where no gradient leaves its tower"

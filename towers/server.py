@@ -141,11 +141,19 @@ def serve(
     Raises:
       ClusterError: the port is taken.
     """
-    told, _ = attend(start(spec, config).target, spec)
+    target = start(spec, config).target
+    told, _ = attend(target, spec)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := exposure(spec):
         console(line)
-    return leave_when_told(told, spec, wait_secs=wait_secs, console=console)
+    return leave_when_told(
+        told,
+        target,
+        spec,
+        stall_secs=stall_secs,
+        wait_secs=wait_secs,
+        console=console,
+    )
 
 
 def attend(

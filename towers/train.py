@@ -134,10 +134,14 @@ def _tuned(order: Order, console: Console) -> plan.Plan:
 
 def _control(order: Order, console: Console) -> int:
     """Trains on the cluster whose controller this is."""
+    return _train(order, lambda: _on_cluster(order, console))
+
+
+def _on_cluster(order: Order, console: Console) -> int:
     with _sessions(order, console) as sessions:
         if order.spec.between:  # followers ask, too
             server.attend(sessions.target, order.spec)
-        status = _explained(order, lambda: run.train(order.parts, console, sessions))
+        status = run.train(order.parts, console, sessions)
         sessions.dismiss(status)
         return status
 
@@ -154,7 +158,6 @@ def _sessions(order: Order, console: Console) -> Controller:
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
         console=console,
-<<<<<<< HEAD
     )
 
 
@@ -174,14 +177,14 @@ def _follow(order: Order, console: Console) -> int:
             told.put(status)
 
     threading.Thread(target=work, daemon=True).start()
-    wait = order.config.cluster.wait_secs
-    return server.leave_when_told(told, spec, wait_secs=wait, console=console)
-=======
-    ) as sessions:
-        status = run.train(order.parts, console, sessions)
-        sessions.dismiss(status)
-        return status
->>>>>>> c017279 ([cluster] Notice a frozen controller, and evaluators that wait in vain)
+    return server.leave_when_told(
+        told,
+        sessions.target,
+        spec,
+        stall_secs=order.config.cluster.stall_secs,
+        wait_secs=order.config.cluster.wait_secs,
+        console=console,
+    )
 
 
 def _serve(order: Order, console: Console) -> int:
