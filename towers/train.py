@@ -17,20 +17,8 @@ from flags import parse
 from towers import (
     cluster,
     explain,
-    return _train(order, lambda: _on_cluster(order, console))
-
-
-def _on_cluster(order: Order, console: Console) -> int:
-    with _sessions(order, console) as sessions:
-        if order.spec.between:  # followers ask, too
-            server.attend(sessions.target, order.spec)
-        status = run.train(order.parts, console, sessions)
-        sessions.dismiss(status)
-        return status
-
-
-def _sessions(order: Order, console: Console) -> Controller:
-    """Of a client, whose server it starts."""
+    failure,
+    follow,
     inputs,
     local_cluster,
     placement,
