@@ -9,7 +9,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import cluster, controller, server, stall
+from towers import cluster, controller, exposure, server, stall
 
 v1 = tf.compat.v1
 
@@ -39,6 +39,11 @@ class _Tasks:
 
 
 class ControllerTest(parameterized.TestCase):
+    def _patch(self, where, name, value):
+        patch = mock.patch.object(where, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def setUp(self):
         super().setUp()
         self.tasks = _Tasks()
@@ -46,16 +51,12 @@ class ControllerTest(parameterized.TestCase):
         self.stop = types.SimpleNamespace(received=None)
         for name, fake in (
             ("start", lambda spec, config: types.SimpleNamespace(target="")),
-            ("exposure", lambda spec: "open ports"),
             ("ask", self.tasks.ask),
             ("dismiss", self.tasks.dismiss),
         ):
-            patch = mock.patch.object(server, name, fake)
-            patch.start()
-            self.addCleanup(patch.stop)
-        patch = mock.patch.object(controller, "_QUIET_SECONDS", 0.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+            self._patch(server, name, fake)
+        self._patch(exposure, "of", lambda spec: "open ports")
+        self._patch(controller, "_QUIET_SECONDS", 0.0)
         self.sessions = controller.Controller(
             _SPEC,
             v1.ConfigProto(),

@@ -6,16 +6,13 @@ network, by a program of their own.
 
 import json
 import os
-import re
 import subprocess
 import sys
-from unittest import mock
 
 from absl.testing import absltest
 
 import towers
 from benchmarks import launched
-from towers import cluster, server
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
@@ -136,31 +133,6 @@ class ServerTest(absltest.TestCase):
         self.assertEqual(facts["left"], [3])
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")
         self.assertLen(facts["lines"], 1)  # in a private network nothing is exposed
-
-    def _exposed(self, **interfaces: list[str]) -> str:
-        spec = cluster.from_hosts(
-            "worker", 1, ps=[], workers=["a:2222", "b:2223"], controller=None
-        )
-        with mock.patch.object(
-            server.private_network, "interfaces", return_value=interfaces
-        ):
-            return server.exposure(spec)
-
-    def test_what_is_exposed_and_to_whom(self):
-        local = {"lo": ["127.0.0.1", "::1"], "down0": []}
-        self.assertEqual(self._exposed(**local), "")
-        found = self._exposed(**local, eth0=["10.0.0.2", "fe80::1"])
-        self.assertRegex(
-            found,
-            r"^worker 1 listens on port 2223 of every interface \(lo 127.0.0.1 ::1, "
-            r"eth0 10.0.0.2 fe80::1\), unencrypted .*: whoever reaches one of these "
-            r"addresses can run anything as the user ",
-        )
-        for file in re.findall(r"deploy/\w+\.\w+", found):
-            self.assertTrue(os.path.exists(os.path.join(_ROOT, file)), file)
-        self.assertLen(re.findall(r"deploy/\w+\.\w+", found), 3)
-        found = self._exposed(**local, eth0=["10.0.0.2"], eth1=["8.8.8.8"])
-        self.assertIn("whoever on the Internet reaches 8.8.8.8 can", found)
 
 
 if __name__ == "__main__":

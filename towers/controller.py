@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from towers import server
+from towers import exposure, server
 from towers.cluster import Cluster, Task
 from towers.sessions import Stop
 from towers.stall import StallError, WatchedSession
@@ -67,7 +67,7 @@ class Controller:
             ps = [task for task in spec.servers if task.job == "ps"]
             self._others = [spec.controller, *ps]
         self.target = server.start(spec, config).target
-        if line := server.exposure(spec):
+        if line := exposure.of(spec):
             console(line)
 
     def __enter__(self) -> "Controller":

@@ -11,8 +11,9 @@ import tensorflow as tf
 from towers import asynchronous, parts
 from towers.checkpoint import CARRIED
 from towers.exchange import DEFAULT
-from towers.synchronous import ParameterServer, Replicated, copy_to
+from towers.synchronous import ParameterServer, Replicated
 from towers.turns import Board
+from towers.variables import copy_to
 
 v1 = tf.compat.v1
 

@@ -8,20 +8,18 @@ string variable that holds its `Hello`, and a queue for the status to leave with
 import collections
 import dataclasses
 import functools
-import getpass
-import ipaddress
 import json
 import os
 import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from towers import private_network
+from towers import exposure
 from towers.cluster import Cluster, Task
 from towers.placement import device
 from towers.placement import task as filter_of
@@ -80,44 +78,6 @@ def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
         ) from error
 
 
-def exposure(spec: Cluster) -> str:
-    """What the server lays open and to whom, for the user; empty if nothing."""
-    found = private_network.interfaces().items()
-    interfaces = {name: addresses for name, addresses in found if addresses}
-    if interfaces.keys() <= {"lo"}:
-        return ""
-    port = spec.address(spec.me).rpartition(":")[2]
-    told = (f"{name} {' '.join(own)}" for name, own in interfaces.items())
-    return (
-        f"{spec.me} listens on port {port} of every interface ({', '.join(told)}), "
-        f"unencrypted and without authentication: {_reach(interfaces)} can run "
-        f"anything as {_user()}. Let only the cluster's own machines reach it: "
-        "deploy/networkpolicy.yaml does that on Kubernetes, and deploy/tunnel.sh by a "
-        "firewall and TLS on other machines (see deploy/README.md)."
-    )
-
-
-def _reach(interfaces: Mapping[str, Sequence[str]]) -> str:
-    """Who reaches a port that is open on all interfaces."""
-    found = [
-        ipaddress.ip_address(address)
-        for name, addresses in interfaces.items()
-        for address in addresses
-        if name != "lo"
-    ]
-    public = [str(address) for address in found if address.is_global]
-    if public:
-        return f"whoever on the Internet reaches {' or '.join(public)}"
-    return "whoever reaches one of these addresses"
-
-
-def _user() -> str:
-    try:
-        return f"the user {getpass.getuser()}"
-    except (KeyError, OSError):  # as in a container whose user has no name
-        return "this task's user"
-
-
 def serve(
     spec: Cluster,
     config: v1.ConfigProto,
@@ -144,7 +104,7 @@ def serve(
     target = start(spec, config).target
     told, _ = attend(target, spec)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
-    if line := exposure(spec):
+    if line := exposure.of(spec):
         console(line)
     return leave_when_told(
         told,

@@ -17,7 +17,7 @@ from towers.parts import Parts, Split
 from towers.placement import Placement
 from towers.tower import Gradient, Tower
 from towers.turns import Board
-from towers.variables import Copy
+from towers.variables import Copy, copy_to
 from towers.wire import Arrivals
 
 v1 = tf.compat.v1
@@ -396,14 +396,3 @@ class Independent(Replicated):
                 means = reduction.mean([own], places, names=names)
                 found.append([copies[0] for copies in means])
         return found
-
-
-def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
-    """Copies a variable's value to others, read once."""
-    with tf.device(first.device):
-        value = first.read_value()
-    copies = []
-    for other in others:
-        with tf.device(other.device):
-            copies.append(other.assign(value, read_value=False))
-    return tf.group(*copies)

@@ -204,3 +204,14 @@ def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
         config = {k: v for k, v in config.items() if k != "dtype"}
         return type(initializer).from_config({**config, "seed": own})
     return initializer
+
+
+def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
+    """Copies a variable's value to others, read once."""
+    with tf.device(first.device):
+        value = first.read_value()
+    copies = []
+    for other in others:
+        with tf.device(other.device):
+            copies.append(other.assign(value, read_value=False))
+    return tf.group(*copies)
