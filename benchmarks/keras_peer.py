@@ -19,11 +19,8 @@ from benchmarks import peer
 layers = tf.keras.layers
 
 
-def _conv(x, filters: int, kernel: int, strides: int = 1):
-    """A convolution without bias; (kernel - 1) // 2 zeros around it when strided."""
-    if strides > 1 and kernel > 1:
-        x = layers.ZeroPadding2D((kernel - 1) // 2)(x)
-    padding = "same" if strides == 1 else "valid"
+def _conv(x, filters: int, kernel: int, strides: int = 1, padding: str = "same"):
+    """A convolution without bias."""
     return layers.Conv2D(filters, kernel, strides, padding, use_bias=False)(x)
 
 
@@ -82,7 +79,7 @@ def resnet20(x):
 
 def resnet50(x):
     """He et al.'s for ImageNet, version 1: strides in the 1 x 1 convolutions."""
-    x = _batch_norm(_conv(x, 64, 7, 2), "relu")
+    x = _batch_norm(_conv(layers.ZeroPadding2D(3)(x), 64, 7, 2, "valid"), "relu")
     x = layers.MaxPool2D(3, 2, padding="same")(x)
     for filters, units in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for unit in range(units):
