@@ -19,7 +19,7 @@ from benchmarks import peer
 layers = tf.keras.layers
 
 
-def _conv(x, filters: int, kernel: int, strides: int = 1, padding: str = "same"):
+def _conv(x, filters: int, kernel: int, strides: int = 1, *, padding: str = "same"):
     """A convolution without bias."""
     return layers.Conv2D(filters, kernel, strides, padding, use_bias=False)(x)
 
@@ -79,7 +79,9 @@ def resnet20(x):
 
 def resnet50(x):
     """He et al.'s for ImageNet, version 1: strides in the 1 x 1 convolutions."""
-    x = _batch_norm(_conv(layers.ZeroPadding2D(3)(x), 64, 7, 2, "valid"), "relu")
+    x = _batch_norm(
+        _conv(layers.ZeroPadding2D(3)(x), 64, 7, 2, padding="valid"), "relu"
+    )
     x = layers.MaxPool2D(3, 2, padding="same")(x)
     for filters, units in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for unit in range(units):

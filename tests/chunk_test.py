@@ -49,7 +49,7 @@ def _chunk(*, apart=True, recomputed=False, micro_batches=2):
             tf.TensorSpec([_SIZE, 2, 2, 2]), tf.TensorSpec([_SIZE], tf.int32)
         ),
         create=lambda *args, **options: None,
-        recomputed=recomputed,
+        recomputed=range(len(_BLOCKS)) if recomputed else (),
     )
     return chunk.make(0, segments, micro_batches)
 
