@@ -14,6 +14,7 @@ have 3 layers on one device, 13 with recomputation, and 103 on 8 devices with bo
 
 import argparse
 import dataclasses
+import functools
 import json
 import statistics
 import sys
@@ -208,7 +209,6 @@ class Largest(NamedTuple):
     """The largest model that fits."""
 
     layers: int
-    parameters: int
     estimate: int  # bytes of the stage that needs most
 
 
@@ -221,22 +221,21 @@ def largest(how: Pipeline, limit: int, batch_size: int) -> Largest:
       batch_size: of the tower.
     """
 
-    def needed(layers: int) -> tuple[int, int]:
+    @functools.cache
+    def needed(layers: int) -> int:
         model = transformer(layers)
         work = _work(model, batch_size)
         task = dataclasses.replace(work.task, pipeline=equal(model, how))
-        sizes = recompute.estimate(task, work.features, work.labels)
-        return max(sizes), sum(map(int, costs.params(work)))
+        return max(recompute.estimate(task, work.features, work.labels))
 
     step = how.stages
-    few, more = (needed(2 * step)[0], needed(3 * step)[0])
+    few, more = needed(2 * step), needed(3 * step)
     layers = step * max(1, 2 + int((limit - few) / max(1, more - few)))
-    while layers > step and needed(layers)[0] > limit:
+    while layers > step and needed(layers) > limit:
         layers -= step
-    while needed(layers + step)[0] <= limit:
+    while needed(layers + step) <= limit:
         layers += step
-    size, parameters = needed(layers)
-    return Largest(layers, parameters, size)
+    return Largest(layers, needed(layers))
 
 
 def memory(options: argparse.Namespace) -> list[str]:
@@ -260,7 +259,7 @@ def memory(options: argparse.Namespace) -> list[str]:
                 words,
                 str(found.layers),
                 f"{found.layers / first.layers:.1f}",
-                f"{found.parameters / 1e6:.2f}",
+                f"{train.template.parameters / 1e6:.2f}",
                 f"{found.estimate / 1e6:.1f}",
                 f"{peak / 1e6:.1f}",
             ]
@@ -318,7 +317,7 @@ _WHAT: tuple[tuple[str, Callable[..., list[str]], dict[str, Any]], ...] = (
         {"layers": 6, "units": 256, "batch_size": 32, "micro_batches": 8, "steps": 20},
     ),
     ("balance", balance, {"models": "resnet110,vgg16", "batch_size": 2}),
-    ("memory", memory, {"megabytes": 24, "batch_size": 16}),
+    ("memory", memory, {"megabytes": 12, "batch_size": 8}),
     ("build", building, {"stages": 8, "micro_batches": 32, "towers": 4}),
 )
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -34,9 +35,9 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertLessEqual(float(after), float(before))
 
     @parameterized.parameters(
-        (Pipeline(1, 1), 24),
-        (Pipeline(2, 4), 12),
-        (Pipeline(2, 4, recompute="block"), 12),
+        (Pipeline(1, 1), 16),
+        (Pipeline(2, 4), 8),
+        (Pipeline(2, 4, recompute="block"), 5),
     )
     def test_the_largest_fits_and_the_next_does_not(self, how, megabytes):
         limit = megabytes * 10**6
@@ -47,17 +48,21 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(smaller.layers, found.layers - how.stages)
 
     def test_a_run_stays_within_the_plan(self):
-        *_, title = found = _printed("memory", "--megabytes=12", "--batch_size=8")
+        ways = {
+            "nothing": Pipeline(1, 1),
+            "K=2 + recompute": Pipeline(2, 2, recompute="block"),
+        }
+        with mock.patch.dict(pipelines.WAYS, ways, clear=True):
+            *_, title = found = _printed("memory", "--megabytes=8", "--batch_size=4")
         self.assertStartsWith(title, "GPipe, table 1")
         layers = []
         for line in found[2:-1]:
             *_, number, _, _, plan, peak = line.split()
             layers.append(int(number))
-            self.assertLessEqual(float(plan), 12.0)
-            self.assertLessEqual(float(peak), 12.0)
-        self.assertLen(layers, len(pipelines.WAYS))
+            self.assertLessEqual(float(plan), 8.0)
+            self.assertLessEqual(float(peak), 8.0)
+        self.assertLen(layers, len(ways))
         self.assertGreater(layers[1], layers[0])
-        self.assertEqual(max(layers), layers[-1])
 
     def test_build_counts_nodes(self):
         [line] = _printed("build", "--stages=2", "--micro_batches=2", "--towers=1")
