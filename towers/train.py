@@ -100,6 +100,8 @@ def _train(order: Order, act: Callable[[], int]) -> int:
     def kept() -> int:
         try:
             return act()
+        except ValueError:
+            raise  # a mistake, found before anything was written
         except BaseException as error:
             failure.leave(directory, str(error) or type(error).__name__)
             raise
