@@ -46,7 +46,7 @@ class Verify:
     compact_gradient_transfer: tuple[str, ...] = field(
         (),
         "dtypes that gradients also travel in, which may make as much of a difference "
-        "as their rounding; float32 adds nothing",
+        "as their rounding in the first step; float32 adds nothing",
         unset="bfloat16,float16 with sgd and momentum, whose steps are linear in the "
         "gradient",
         choices=("float32", "bfloat16", "float16"),
