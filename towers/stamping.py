@@ -81,9 +81,7 @@ def _copy_nodes(
         return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
 
     for node in template.graph_def.node:
-        if node.name in given:
-            used.add(node.name)
-        elif node.name not in elsewhere:
+        if node.name not in given and node.name not in elsewhere:
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.name = f"{site.scope}/{node.name}"
@@ -92,7 +90,8 @@ def _copy_nodes(
             copy.attr.pop("_class", None)
             del copy.input[:]
             copy.input.extend(map(renamed, node.input))
-    return used
+            used.update(name.removeprefix("^").split(":")[0] for name in node.input)
+    return used & given.keys()
 
 
 def _add_exchanges(
