@@ -20,13 +20,13 @@ least and the most; and the CPU seconds of the whole run, its start included.
 import argparse
 import dataclasses
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import cases, machine, process, ratios, systems, table
 from benchmarks.cases import Case, Length
+from benchmarks.options import add_places, places_of
 from benchmarks.process import Command
 from benchmarks.systems import Places
 
@@ -182,16 +182,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--num_batches", type=int, default=40, help="timed steps")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
     parser.add_argument("--timeout", type=int, default=300, help="seconds of a run")
-    parser.add_argument("--python", default=sys.executable, help="for us and Keras")
-    parser.add_argument(
-        "--tf_cnn_benchmarks",
-        default="",
-        metavar="PATH",
-        help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
-    )
-    parser.add_argument(
-        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
-    )
+    add_places(parser)
     parser.add_argument("--out", metavar="FILE", help="of JSON")
     options = parser.parse_args(argv)
     if options.case.towers % _WORKERS:
@@ -204,14 +195,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares; returns the exit status."""
     options = parse(argv)
-    places = Places(
-        python=options.python,
-        torch_python="",
-        tf_cnn_benchmarks=os.path.abspath(options.tf_cnn_benchmarks)
-        if options.tf_cnn_benchmarks
-        else "",
-        tf_cnn_python=options.tf_cnn_python or options.python,
-    )
+    places = places_of(options)
     names = []
     for name, reason in usable(places).items():
         if name not in options.systems.split(","):

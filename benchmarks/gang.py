@@ -15,14 +15,13 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
 from flags import tasks as flags
-from towers import private_network
+from towers import local_cluster, private_network
 
 _SHOWN = 5  # last lines of each other task, when the leader fails
 
@@ -107,16 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"this system gives no private network ({error})")
     os.chdir(options.cwd)
-    hosts = {job: _free_addresses(count) for job, count in counts.items()}
+    hosts = {job: local_cluster.free_addresses(count) for job, count in counts.items()}
     return run(options.command, hosts, options.leader)
-
-
-def _free_addresses(count: int) -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses
 
 
 if __name__ == "__main__":

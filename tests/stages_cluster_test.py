@@ -1,24 +1,15 @@
 """Towers whose stages lie on different workers train as they do in one process."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-
 import tensorflow as tf
 from absl.testing import absltest
 
-import towers
-from benchmarks import launched
 from models.model import Images, Model, Recipe, Schedule
-from tests import trainer
-from towers import cluster, graph, loop, placement, private_network
+from tests import tasks, trainer
+from towers import graph, loop, placement
 from towers.stages import Pipeline
 
 v1 = tf.compat.v1
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 _STEPS = 4
 _CUT = (2, 4)
 
@@ -97,61 +88,30 @@ def _values(where: placement.Placement, name: str, target: str) -> dict:
 
 def inside() -> None:
     """Prints how far each case is from the same without a cluster, and ends."""
-    private_network.enter()
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-    ports = [f"127.0.0.1:{s.getsockname()[1]}" for s in held]
-    for each in held:
-        each.close()
-    spec = cluster.from_hosts(
-        "chief", 0, ps=ports[:1], workers=ports[1:3], controller=ports[3]
-    )
-    most = placement.on_cluster(spec, 2, kind="cpu")
-    config = placement.session_config(most)
-    servers = {
-        task: tf.distribute.Server(
-            spec.as_dict(),
-            job_name=task.job,
-            task_index=task.index,
-            config=placement.server_config(most, task, config),
-        )
-        for task in [*spec.servers, spec.me]
-    }
+    spec, target = tasks.serve(ps=1, devices=2)
     found = {}
     for name, (count, _, _) in CASES.items():
         there = placement.on_cluster(spec, count, kind="cpu", num_stages=2)
         here = placement.local(2 * count, kind="cpu", num_stages=2)
         one = _values(here, name, "")
-        other = _values(there, name, servers[spec.me].target)
-        tasks = {
+        other = _values(there, name, target)
+        over = {
             device.partition("/device:")[0]
             for device in (there.stages[0] if count == 1 else there.towers)
         }
-        found[name] = [trainer.difference(one, other), len(tasks)]
-    print(json.dumps(found), flush=True)
-    os._exit(0)
+        found[name] = [trainer.difference(one, other), len(over)]
+    tasks.tell(found)
 
 
 class ClusterTest(absltest.TestCase):
     def test_equal_to_one_process(self):
-        if not launched.have_private_networks():
-            self.skipTest("this system has no private networks")
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from tests import stages_cluster_test; stages_cluster_test.inside()",
-            ],
-            env={**os.environ, "PYTHONPATH": _ROOT},
-            capture_output=True,
-            text=True,
-            timeout=launched.PATIENCE,
+        found = tasks.found_inside(
+            "from tests import stages_cluster_test; stages_cluster_test.inside()"
         )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        found = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual(set(found), set(CASES))
-        for name, (difference, tasks) in found.items():
+        for name, (difference, over) in found.items():
             self.assertLess(difference, 1e-5, name)
-            self.assertEqual(tasks, 2, name)
+            self.assertEqual(over, 2, name)
 
 
 if __name__ == "__main__":

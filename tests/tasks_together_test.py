@@ -5,16 +5,11 @@ two ps tasks or none.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 from absl.testing import absltest, parameterized
 
-import towers
-from benchmarks import launched
+from tests import tasks
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 _STEPS = 4
 
 # What is trained: name -> (tasks of ps, model, options).
@@ -56,31 +51,20 @@ _CASES = {
 }
 
 _INSIDE = """
-import dataclasses, json, os, socket, sys, tempfile
-from towers import private_network
-private_network.enter()
+import dataclasses, json, sys
 import tensorflow as tf
-from tests import runs, tables, trainer
+from tests import runs, tables, tasks, trainer
 from towers import cluster, graph, loop, placement
 from towers.exchange import Exchange
 v1 = tf.compat.v1
 
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
-ports = [f"127.0.0.1:{s.getsockname()[1]}" for s in held]
-for each in held:
-    each.close()
+both, target = tasks.serve(ps=2, devices=2)
 def spec(ps):
     return cluster.from_hosts(
-        "chief", 0, ps=ports[:ps], workers=ports[2:4], controller=ports[4])
-where = placement.on_cluster(spec(2), 2, kind="cpu")
+        "chief", 0, ps=both.jobs["ps"][:ps], workers=both.jobs["worker"],
+        controller=both.address(both.me))
+where = placement.on_cluster(both, 2, kind="cpu")
 config = placement.session_config(where)
-servers = {
-    task: tf.distribute.Server(
-        spec(2).as_dict(), job_name=task.job, task_index=task.index,
-        config=placement.server_config(where, task, config))
-    for task in [*spec(2).servers, spec(2).me]
-}
-target = servers[spec(2).me].target
 update = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
 MODELS = {
     "dense": (trainer.dense_model(), trainer.random_source()),
@@ -125,8 +109,7 @@ with v1.Session(target, graph=train.graph, config=config) as session:
 found["asynchronous"] = [
     int(step), int(position), sum(train.loop.staleness.values()),
     max(train.loop.staleness)]
-print(json.dumps(found), flush=True)
-os._exit(0)
+tasks.tell(found)
 """
 
 
@@ -134,17 +117,7 @@ class TasksTogetherTest(parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not launched.have_private_networks():
-            raise absltest.SkipTest("this system has no private networks")
-        done = subprocess.run(
-            [sys.executable, "-c", _INSIDE, json.dumps(_CASES), str(_STEPS)],
-            env={**os.environ, "PYTHONPATH": _ROOT},
-            capture_output=True,
-            text=True,
-            timeout=launched.PATIENCE,
-        )
-        assert done.returncode == 0, done.stderr
-        cls.found = json.loads(done.stdout.splitlines()[-1])
+        cls.found = tasks.found_inside(_INSIDE, json.dumps(_CASES), str(_STEPS))
 
     @parameterized.parameters(*_CASES)
     def test_as_in_one_process(self, name):

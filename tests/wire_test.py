@@ -1,72 +1,45 @@
 """The bytes of a real step between tasks, counted from what TensorFlow recorded."""
 
 import collections
-import json
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
 import models
-import towers
-from benchmarks import launched
-from tests import trainer
+from tests import tasks, trainer
 from towers import cluster, graph, placement, wire
 
 v1 = tf.compat.v1
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 # All tasks in one process, in a private network; traced steps of each model.
 _INSIDE = """
-import dataclasses, json, socket, sys
-from towers import private_network
-private_network.enter()
+import dataclasses
 import numpy as np
 import tensorflow as tf
 import models
-from tests import runs, trainer
-from towers import cluster, graph, inputs, loop, placement, wire
+from tests import runs, tasks, trainer
+from towers import graph, inputs, loop, placement
 from towers.exchange import Exchange
 from towers.feed import Request
 from towers.synthetic import SyntheticSource
 v1 = tf.compat.v1
 
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
-ports = [f"127.0.0.1:{s.getsockname()[1]}" for s in held]
-for each in held:
-    each.close()
-spec = cluster.from_hosts(
-    "chief", 0, ps=ports[:2], workers=ports[2:4], controller=ports[4]
-)
+spec, target = tasks.serve(ps=2, devices=2)
 where = placement.on_cluster(spec, 2, kind="cpu")
 config = placement.session_config(where)
-servers = {
-    task: tf.distribute.Server(
-        spec.as_dict(), job_name=task.job, task_index=task.index,
-        config=placement.server_config(where, task, config))
-    for task in [*spec.servers, spec.me]
-}
 found = {}
 
 def count(name, model, source, update, **options):
     options = graph.Options(batch_size=4, **options)
     train = graph.build(model, source, update, placement=where, options=options)
-    v1.Session.reset(servers[spec.me].target, config=config)  # of other models
-    with v1.Session(servers[spec.me].target, graph=train.graph, config=config) as s:
+    v1.Session.reset(target, config=config)  # of other models
+    with v1.Session(target, graph=train.graph, config=config) as s:
         loop.start(train, s, lambda session: None)
         s.run(train.train_op)
-        full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-        crossed = {}
-        for _ in range(6):  # transfers that end with the step may miss its record
-            metadata = v1.RunMetadata()
-            s.run(train.train_op, options=full, run_metadata=metadata)
-            for ends, count in wire.transfers(metadata).items():
-                crossed[ends] = max(count, crossed.get(ends, 0))
+        crossed = tasks.crossed(s, train.train_op)
     held = train.mode.variables
     found[name] = {
         "trainable": 4 * train.template.parameters,
@@ -94,7 +67,7 @@ for name, size in (("tables", 0), ("parts", 500_000)):
 numbered = inputs.from_arrays(
     np.zeros((60, 4, 4, 1), np.uint8), np.arange(60), num_classes=60)
 found["labels"] = []
-for place, target in ((where, servers[spec.me].target), (placement.local(4), "")):
+for place, target in ((where, target), (placement.local(4), "")):
     train = graph.build(
         dataclasses.replace(
             trainer.dense_model(), inputs=models.Images((4, 4, 1), 60)),
@@ -111,9 +84,7 @@ for place, target in ((where, servers[spec.me].target), (placement.local(4), "")
         found["input"] = {
             op.name: op.device for op in train.graph.get_operations()
             if "Iterator" in op.type}
-print(json.dumps(found), flush=True)
-import os
-os._exit(0)
+tasks.tell(found)
 """
 
 
@@ -121,17 +92,7 @@ class TransfersTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not launched.have_private_networks():
-            raise absltest.SkipTest("this system has no private networks")
-        done = subprocess.run(
-            [sys.executable, "-c", _INSIDE],
-            env={**os.environ, "PYTHONPATH": _ROOT},
-            capture_output=True,
-            text=True,
-            timeout=launched.PATIENCE,
-        )
-        assert done.returncode == 0, done.stderr
-        cls.found = json.loads(done.stdout.splitlines()[-1])
+        cls.found = tasks.found_inside(_INSIDE)
 
     def _crossed(self, dtype: str, one: str, other: str) -> int:
         return sum(

@@ -90,7 +90,7 @@ class _Tasks:
         counts = order["tasks"]
         self._leader = ("controller" if "controller" in counts else "worker", 0)
         self._names = [(job, i) for job, count in counts.items() for i in range(count)]
-        free = iter(_free_addresses(len(self._names)))
+        free = iter(free_addresses(len(self._names)))
         hosts = {job: [next(free) for _ in range(n)] for job, n in counts.items()}
         self._hosts = [
             f"--{job}_host{'s' * (job != 'controller')}={','.join(addresses)}"
@@ -250,7 +250,8 @@ def _environment() -> dict[str, str]:
     return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
+    """So many addresses, host:port, on which nothing listens just now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:

@@ -1,0 +1,90 @@
+"""The tasks of a cluster in one process, for tests that compare and count.
+
+TensorFlow's servers listen on every interface, so such a test runs in a process of its
+own, in a private network.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NoReturn
+from unittest import SkipTest
+
+import tensorflow as tf
+
+import towers
+from benchmarks import launched
+from towers import cluster, local_cluster, placement, wire
+
+v1 = tf.compat.v1
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
+
+
+def found_inside(program: str, *arguments: str) -> Any:
+    """What a program tells, run in a private network of its own.
+
+    Args:
+      program: Python that ends with `tell`; it is in the network before it begins,
+        since only a process of one thread can enter one.
+      *arguments: of the program.
+    """
+    if not launched.have_private_networks():
+        raise SkipTest("this system has no private networks")
+    enter = "from towers import private_network; private_network.enter()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", enter + program, *arguments],
+        env={**os.environ, "PYTHONPATH": _ROOT},
+        capture_output=True,
+        text=True,
+        timeout=launched.PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def tell(found: Any) -> NoReturn:
+    """Prints what was found and ends the process: its servers would not."""
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+def serve(*, ps: int, devices: int) -> tuple[cluster.Cluster, str]:
+    """Starts ps tasks, two workers and a controller.
+
+    Args:
+      ps: how many.
+      devices: of each worker, logical CPUs.
+
+    Returns:
+      the tasks, and the target of the controller's sessions.
+    """
+    hosts = local_cluster.free_addresses(ps + 3)
+    spec = cluster.from_hosts(
+        "chief", 0, ps=hosts[:ps], workers=hosts[ps : ps + 2], controller=hosts[-1]
+    )
+    where = placement.on_cluster(spec, devices, kind="cpu")
+    config = placement.session_config(where)
+    servers = {
+        task: tf.distribute.Server(
+            spec.as_dict(),
+            job_name=task.job,
+            task_index=task.index,
+            config=placement.server_config(where, task, config),
+        )
+        for task in [*spec.servers, spec.me]
+    }
+    return spec, servers[spec.me].target
+
+
+def crossed(session: v1.Session, step: tf.Operation) -> dict[tuple[str, str], int]:
+    """(from, to) -> bytes of a step between tasks."""
+    full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    found: dict[tuple[str, str], int] = {}
+    for _ in range(6):  # transfers that end with the step may miss its record
+        metadata = v1.RunMetadata()
+        session.run(step, options=full, run_metadata=metadata)
+        for ends, count in wire.transfers(metadata).items():
+            found[ends] = max(count, found.get(ends, 0))
+    return found
