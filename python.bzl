@@ -2,7 +2,7 @@
 
 _EVERYBODY = ["//visibility:public"]
 
-def python_files(deps):
+def python_files(deps, folders = []):
     """A library for each file of this folder, and one, named like it, of them all.
 
     `tests/rules_test.py` holds `deps` against what the files really import.
@@ -10,7 +10,9 @@ def python_files(deps):
     Args:
       deps: file, without `.py` -> the targets of the project's files it imports.
         Files under the same name with another ending are its data.
+      folders: those in this one, each a package of its own.
     """
+    inner = ["//%s/%s" % (native.package_name(), folder) for folder in folders]
     for name, imported in deps.items():
         native.py_library(
             name = name,
@@ -20,11 +22,11 @@ def python_files(deps):
             deps = imported,
         )
     native.py_library(
-        name = native.package_name(),
+        name = native.package_name().split("/")[-1],
         visibility = _EVERYBODY,
-        deps = [":" + name for name in deps],
+        deps = [":" + name for name in deps] + inner,
     )
-    _source()
+    _source([label + ":source" for label in inner])
 
 def python_tests(options):
     """A test for each `*_test.py` of this folder, which may import the whole project.
@@ -52,12 +54,12 @@ def python_tests(options):
             deps = [":shared"],
             **options.get(name, {})
         )
-    _source()
+    _source([])
 
-def _source():
-    """The folder's files, for a test that reads them."""
+def _source(inner):
+    """The folder's files, and those of the folders in it, for a test that reads them."""
     native.filegroup(
         name = "source",
-        srcs = native.glob(["*.py"]) + ["BUILD"],
+        srcs = native.glob(["*.py"]) + ["BUILD"] + inner,
         visibility = _EVERYBODY,
     )

@@ -27,7 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks import launched, machine, ratios
-from towers import checkpoint
+from towers.updates import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
 # Of all kills, those that come while the cluster recovers from the one before.

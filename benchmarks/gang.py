@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from flags import tasks as flags
-from towers import local_cluster, private_network
+from towers.tasks import local_cluster, private_network
 
 _SHOWN = 5  # last lines of each other task, when the leader fails
 

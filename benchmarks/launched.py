@@ -130,7 +130,7 @@ def _command(pid: int) -> list[str]:
 
 def have_private_networks() -> bool:
     """Whether this system gives a process a network of its own."""
-    words = "from towers import private_network; private_network.enter()"
+    words = "from towers.tasks import private_network; private_network.enter()"
     return not subprocess.run(
         [sys.executable, "-c", words],
         env={**os.environ, "PYTHONPATH": _ROOT},

@@ -19,7 +19,9 @@ import tensorflow as tf
 
 import models
 from flags import config
-from towers import loop, placement, plan
+from towers import plan
+from towers.layout import placement
+from towers.session import loop
 
 v1 = tf.compat.v1
 

@@ -6,7 +6,7 @@
     python -m benchmarks.pipelines build     # graph and first step of many passes
 
 `compute` alternates between the two, so that what else the machine does slows both.
-`memory` finds the largest model whose estimate (`towers.recompute`) stays within the
+`memory` finds the largest model whose estimate (`pipelines.recompute`) stays within the
 limit, and then runs it: the peak is what TensorFlow's allocators had handed out at a
 time on a stage's logical device during a step.  Huang et al. 2019 (GPipe, table 1)
 have 3 layers on one device, 13 with recomputation, and 103 on 8 devices with both.
@@ -29,20 +29,12 @@ from benchmarks import machine, table
 from flags import config
 from models.examples import Tokens
 from models.transformer_lm import Size, chain
-from towers import (
-    costs,
-    graph,
-    loop,
-    partition,
-    pipeline_report,
-    placement,
-    plan,
-    recompute,
-    schedule,
-    spans,
-    tower,
-)
-from towers.stages import Pipeline
+from towers import graph, plan
+from towers.compute import tower
+from towers.layout import partition, placement, schedule
+from towers.layout.stages import Pipeline
+from towers.pipelines import costs, recompute, spans
+from towers.session import loop, pipeline_report
 
 v1 = tf.compat.v1
 

@@ -32,7 +32,9 @@ import tensorflow as tf
 import models
 from benchmarks import chart, machine, ratios, table
 from flags import config
-from towers import placement, plan, reduction, transfer
+from towers import plan
+from towers.gradients import reduction, transfer
+from towers.layout import placement
 
 v1 = tf.compat.v1
 

@@ -22,11 +22,14 @@ import tensorflow as tf
 
 from benchmarks import machine, table
 from models.model import Images, Model, Recipe, Schedule
-from towers import graph, loop, pipeline_report, placement, spans
-from towers.feed import Request
-from towers.optimizer import Piecewise, Update
-from towers.shards import Shards
-from towers.synthetic import SyntheticSource
+from towers import graph
+from towers.data.feed import Request
+from towers.data.synthetic import SyntheticSource
+from towers.layout import placement
+from towers.layout.shards import Shards
+from towers.pipelines import spans
+from towers.session import loop, pipeline_report
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

@@ -6,7 +6,7 @@ The model is so small that the step is mostly overhead: mlp on 4 towers of 8 exa
 In each round every variant builds its graph anew and runs, in turn, in this process:
 
     bare    `session.make_callable(train_op)` in a Python loop, nothing around it
-    loop    `towers.loop` without a hook
+    loop    `towers.session.loop` without a hook
     run     `towers.run`, what the command does: step lines, NaN check, signals
     saving  the same with summaries and checkpoints, as often as TensorFlow's
             MonitoredTrainingSession has them: every 100 steps, every 10 minutes
@@ -24,9 +24,10 @@ import tensorflow as tf
 import models
 from benchmarks import machine, process, ratios, table
 from flags import config
-from towers import graph, loop, plan, run
-from towers.progress import Console
-from towers.sessions import session_config
+from towers import graph, plan, run
+from towers.session import loop
+from towers.session.progress import Console
+from towers.tasks.sessions import session_config
 
 v1 = tf.compat.v1
 

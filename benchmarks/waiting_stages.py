@@ -20,10 +20,13 @@ import tensorflow as tf
 
 from benchmarks import machine
 from models.model import Images, Model, Recipe, Schedule
-from towers import graph, inputs, loop, placement, schedule
-from towers.optimizer import Piecewise, Update
-from towers.schedule import SCHEDULES
-from towers.stages import Pipeline
+from towers import graph
+from towers.data import inputs
+from towers.layout import placement, schedule
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import Pipeline
+from towers.session import loop
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

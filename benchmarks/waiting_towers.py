@@ -24,9 +24,12 @@ import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import graph, inputs, loop, placement
-from towers.exchange import Exchange
-from towers.optimizer import Piecewise, Update
+from towers import graph
+from towers.data import inputs
+from towers.gradients.exchange import Exchange
+from towers.layout import placement
+from towers.session import loop
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

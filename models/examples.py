@@ -20,10 +20,10 @@ class Images:
       shape: (height, width, channels) of one example as the first block gets it.
         With `preprocessing="scale"` a data set's own size takes its place.
       num_classes: classes of the synthetic stand-in; real data brings its own number.
-      preprocessing: a row of `towers.preprocessing.PREPROCESSING`.
+      preprocessing: a row of `towers.data.preprocessing.PREPROCESSING`.
       data_name: the data set when the user names none: `digits`, or `synthetic`.
       num_examples: examples in an epoch of the synthetic stand-in.
-      kind: of data, a row of `towers.inputs.KINDS`.
+      kind: of data, a row of `towers.data.inputs.KINDS`.
       unit: what a speed counts, in the plural.
     """
 
@@ -58,7 +58,7 @@ class Tokens:
       length: tokens in a window.
       num_classes: tokens that there are in the synthetic stand-in; real data brings
         its own number.
-      preprocessing: what the tokens of a text are, a row of `towers.text.TOKENS`:
+      preprocessing: what the tokens of a text are, a row of `towers.data.text.TOKENS`:
         `bytes`, or `words`, of which the `num_classes` most frequent are told apart.
       data_name: the data set when the user names none.
       num_examples: windows in an epoch of the synthetic stand-in.

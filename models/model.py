@@ -127,7 +127,7 @@ class Recipe:
       batch_size: examples per tower.
       schedule: the learning rate.
       num_epochs: length of a full training.
-      optimizer: a row of `towers.optimizer.OPTIMIZERS`.
+      optimizer: a row of `towers.updates.optimizer.OPTIMIZERS`.
       weight_decay: L2 factor, applied once at the update: gradient += factor x value.
       decayed: which variables (by name) the weight decay touches.
       ema_decay: 0, or the decay of the moving averages that evaluation reads.

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
-from towers import device_loop, loop
+from towers.session import device_loop, loop
 
 _ROWS = 24  # of a step, in every test
 

@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import addition, placement
+from towers.compute import addition
+from towers.layout import placement
 
 v1 = tf.compat.v1
 

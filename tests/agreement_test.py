@@ -8,11 +8,13 @@ from absl.testing import absltest, parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import agreement, pipeline, synchronous, verdict, ways
-from towers.optimizer import Update
-from towers.stages import Pipeline
-from towers.variable_update import VARIABLE_UPDATES
-from towers.verdict import Case
+from towers.layout.stages import Pipeline
+from towers.pipelines import pipeline
+from towers.updates import synchronous
+from towers.updates.optimizer import Update
+from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.verification import agreement, verdict, ways
+from towers.verification.verdict import Case
 
 KERNEL = "hidden/dense/kernel"
 

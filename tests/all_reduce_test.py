@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import all_reduce
-from towers.transfer import Wire
+from towers.gradients import all_reduce
+from towers.gradients.transfer import Wire
 
 v1 = tf.compat.v1
 _ALGORITHMS = ("tree", "ring", "halving_doubling", "to_one")

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers import asked
-from towers.parts import Split
+from towers.compute import asked
+from towers.layout.parts import Split
 
 v1 = tf.compat.v1
 

@@ -7,7 +7,7 @@ import time
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import asynchronous
+from towers.updates import asynchronous
 
 v1 = tf.compat.v1
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl.testing import parameterized
 
-from towers import catalog
+from towers.data import catalog
 
 
 def _no_network():
@@ -87,12 +87,12 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
             mock.patch.object(tfds, "builder", builder_with_default),
             mock.patch.object(tempfile, "tempdir", self.root),
         ):
-            with self.assertLogs("towers.catalog", "WARNING") as log:
+            with self.assertLogs("towers.data.catalog", "WARNING") as log:
                 examples = catalog.find("digits", splits=("train",))
             self.assertStartsWith(examples.path, f"{self.root}/towers-")
             self.assertLen(log.output, 1)
             self.assertIn(f"{unwritable} cannot be written", log.output[0])
-            with self.assertNoLogs("towers.catalog", "WARNING"):
+            with self.assertNoLogs("towers.data.catalog", "WARNING"):
                 catalog.find("digits", splits=("test",))
             with self.assertRaisesRegex(ValueError, "cannot be written; name another"):
                 with mock.patch.object(socket, "create_connection"):

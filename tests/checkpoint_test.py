@@ -5,7 +5,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from towers import checkpoint
+from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import chunk, segment, tower
+from towers.compute import tower
+from towers.pipelines import chunk, segment
 
 v1 = tf.compat.v1
 

@@ -5,9 +5,9 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from models.logits import Product
-from towers import classifier
-from towers.parts import Split
-from towers.shards import Shards
+from towers.compute import classifier
+from towers.layout.parts import Split
+from towers.layout.shards import Shards
 
 v1 = tf.compat.v1
 

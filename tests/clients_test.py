@@ -6,8 +6,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers import clients, placement, synchronous
-from towers.clients import Step, Sums
+from towers.layout import placement
+from towers.updates import clients, synchronous
+from towers.updates.clients import Step, Sums
 
 v1 = tf.compat.v1
 

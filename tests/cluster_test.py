@@ -6,8 +6,8 @@ import types
 from absl.testing import absltest, parameterized
 
 from flags import config
-from towers import cluster
-from towers.cluster import Task
+from towers.layout import cluster
+from towers.layout.cluster import Task
 
 _HOSTS = {
     "chief": ["c:2222"],

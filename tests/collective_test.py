@@ -5,8 +5,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import collective, device_loop, placement
-from towers.transfer import Wire
+from towers.gradients import collective
+from towers.gradients.transfer import Wire
+from towers.layout import placement
+from towers.session import device_loop
 
 v1 = tf.compat.v1
 _MILLISECONDS = 60_000

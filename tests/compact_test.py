@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers import compact
+from towers.compute import compact
 
 v1 = tf.compat.v1
 

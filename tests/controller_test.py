@@ -9,7 +9,8 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import cluster, controller, exposure, server, stall
+from towers.layout import cluster
+from towers.tasks import controller, exposure, server, stall
 
 v1 = tf.compat.v1
 

@@ -8,9 +8,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import costs, placement
-from towers.stages import Pipeline
-from towers.tower import Task
+from towers.compute.tower import Task
+from towers.layout import placement
+from towers.layout.stages import Pipeline
+from towers.pipelines import costs
 
 _FEATURES, _LABELS = tf.TensorSpec([8, 4, 4, 1]), tf.TensorSpec([8], tf.int32)
 

@@ -4,9 +4,9 @@ from absl.testing import absltest, parameterized
 
 import models
 from flags import staged
-from towers import cutting
-from towers.costs import COSTS
-from towers.stages import Pipeline
+from towers.layout.stages import Pipeline
+from towers.pipelines import cutting
+from towers.pipelines.costs import COSTS
 
 
 def _plan(batch_size=32, **flags):

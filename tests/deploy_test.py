@@ -10,8 +10,8 @@ import tempfile
 from absl.testing import absltest
 
 from flags import config, parse
-from towers import cluster
-from towers.optimizer import OPTIMIZERS
+from towers.layout import cluster
+from towers.updates.optimizer import OPTIMIZERS
 
 _DEPLOY = pathlib.Path(__file__).absolute().parent.parent / "deploy"
 

@@ -7,7 +7,8 @@ from absl.testing import parameterized
 
 import models
 from flags import config
-from towers import describe, plan
+from towers import plan
+from towers.session import describe
 
 
 def _described(**flags):

@@ -6,19 +6,11 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import (
-    checkpoint,
-    device_loop,
-    digits,
-    evaluate,
-    hooks,
-    inputs,
-    loop,
-    records,
-    summary,
-)
-from towers.optimizer import Piecewise, Update
-from towers.tower import Task
+from towers.compute.tower import Task
+from towers.data import digits, inputs, records
+from towers.session import device_loop, evaluate, hooks, loop, summary
+from towers.updates import checkpoint
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

@@ -12,8 +12,11 @@ from absl.testing import parameterized
 from flags import config
 from models.model import Images, Model, Recipe, Schedule
 from tests import runs
-from towers import checkpoint, diagnose, hooks, inputs, plan, progress, run
-from towers.variable_update import VARIABLE_UPDATES
+from towers import plan, run
+from towers.data import inputs
+from towers.session import diagnose, hooks, progress
+from towers.updates import checkpoint
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 

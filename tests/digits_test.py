@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers import digits
+from towers.data import digits
 
 
 class DigitsTest(tf.test.TestCase):

@@ -15,7 +15,7 @@ from absl.testing import parameterized
 import models
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers.optimizer import Piecewise, Settings, Update
+from towers.updates.optimizer import Piecewise, Settings, Update
 
 BOUND = 1e-5
 GLOBAL_BATCH = 24

@@ -6,10 +6,12 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import evaluate, inputs, placement
-from towers.optimizer import Piecewise, Update
-from towers.tower import Task
-from towers.variable_update import VARIABLE_UPDATES
+from towers.compute.tower import Task
+from towers.data import inputs
+from towers.layout import placement
+from towers.session import evaluate
+from towers.updates.optimizer import Piecewise, Update
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 

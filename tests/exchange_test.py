@@ -3,8 +3,8 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import exchange
-from towers.exchange import Exchange
+from towers.gradients import exchange
+from towers.gradients.exchange import Exchange
 
 _DEVICES = ["/device:CPU:0"] * 2
 

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from towers import explain, placement
+from towers.errors import explain
+from towers.layout import placement
 
 v1 = tf.compat.v1
 

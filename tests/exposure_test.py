@@ -7,7 +7,8 @@ from unittest import mock
 from absl.testing import absltest
 
 import towers
-from towers import cluster, exposure
+from towers.layout import cluster
+from towers.tasks import exposure
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 

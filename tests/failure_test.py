@@ -4,7 +4,7 @@ import os
 
 from absl.testing import absltest
 
-from towers import failure
+from towers.errors import failure
 
 
 class FailureTest(absltest.TestCase):

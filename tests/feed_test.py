@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import feed
+from towers.data import feed
 
 
 class WeightedTest(parameterized.TestCase, tf.test.TestCase):

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from towers import findings
+from towers.errors import findings
 
 
 class FoundTest(absltest.TestCase):

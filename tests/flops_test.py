@@ -4,7 +4,8 @@ from unittest import mock
 
 import tensorflow as tf
 
-from towers import flops, placement
+from towers.compute import flops
+from towers.layout import placement
 
 
 class FlopsTest(tf.test.TestCase):

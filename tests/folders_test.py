@@ -6,7 +6,7 @@ import stat
 
 from absl.testing import absltest
 
-from towers import folders
+from towers.errors import folders
 
 
 class FoldersTest(absltest.TestCase):

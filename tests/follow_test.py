@@ -4,7 +4,8 @@ import types
 
 from absl.testing import absltest
 
-from towers import follow, turns
+from towers.session import follow
+from towers.updates import turns
 
 
 def _after(hook: follow.Obey, token: int) -> None:

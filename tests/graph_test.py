@@ -9,10 +9,13 @@ from absl.testing import parameterized
 import models
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import graph, inputs, loop, placement
-from towers.feed import Request
-from towers.optimizer import Piecewise, Update
-from towers.synthetic import SyntheticSource
+from towers import graph
+from towers.data import inputs
+from towers.data.feed import Request
+from towers.data.synthetic import SyntheticSource
+from towers.layout import placement
+from towers.session import loop
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

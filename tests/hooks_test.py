@@ -11,8 +11,11 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import checkpoint, device_loop, folders, hooks, inputs, loop, summary
-from towers.loss_scale import LossScaling
+from towers.data import inputs
+from towers.errors import folders
+from towers.session import device_loop, hooks, loop, summary
+from towers.updates import checkpoint
+from towers.updates.loss_scale import LossScaling
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from models import inception, layers, model
-from towers import flops
+from towers.compute import flops
 
 v1 = tf.compat.v1
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import feeding
-from towers import inputs
-from towers.feed import Part, Request
+from towers.data import inputs
+from towers.data.feed import Part, Request
 
 v1 = tf.compat.v1
 

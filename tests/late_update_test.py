@@ -8,8 +8,8 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import inputs
-from towers.optimizer import Piecewise, Settings, Update
+from towers.data import inputs
+from towers.updates.optimizer import Piecewise, Settings, Update
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,8 @@ from absl.testing import absltest
 
 import models
 from flags import config
-from towers import findings, learning
+from towers.errors import findings
+from towers.updates import learning
 
 
 def _update(model="lenet", global_batch=32, **flags):

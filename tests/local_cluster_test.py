@@ -16,7 +16,7 @@ from absl.testing import absltest
 
 from benchmarks import launched
 from tests import runs
-from towers import local_cluster
+from towers.tasks import local_cluster
 
 
 class LocalClusterTest(absltest.TestCase):
@@ -94,7 +94,7 @@ class RefusalTest(absltest.TestCase):
             self.skipTest(f"this system does not let us forbid networks: {error}")
         found = subprocess.run(
             [*inside, f'{limit}; exec "$0" "$@"']
-            + [sys.executable, "-m", "towers.local_cluster", '{"private": true}'],
+            + [sys.executable, "-m", "towers.tasks.local_cluster", '{"private": true}'],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,

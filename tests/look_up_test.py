@@ -8,7 +8,8 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import tables, trainer
-from towers import asked, look_up, parts, tower
+from towers.compute import asked, look_up, tower
+from towers.layout import parts
 
 v1 = tf.compat.v1
 

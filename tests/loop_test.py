@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests import trainer
-from towers import device_loop, loop
+from towers.session import device_loop, loop
 
 v1 = tf.compat.v1
 

@@ -9,8 +9,8 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
-from towers import device_loop, loop
-from towers.loss_scale import LossScaling
+from towers.session import device_loop, loop
+from towers.updates.loss_scale import LossScaling
 
 v1 = tf.compat.v1
 

@@ -11,9 +11,9 @@ from absl.testing import parameterized
 import models
 from models import lstm_lm
 from tests import runs, trainer
-from towers import inputs, text
-from towers.feed import Request
-from towers.optimizer import Piecewise, Update
+from towers.data import inputs, text
+from towers.data.feed import Request
+from towers.updates.optimizer import Piecewise, Update
 
 _TINY = lstm_lm.SIZES["medium"]._replace(units=6, length=5, scale=0.4)
 

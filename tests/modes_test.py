@@ -3,8 +3,9 @@
 from absl.testing import absltest
 
 from flags import config, modes, pairs
-from towers import plan, variable_update
-from towers.exchange import Exchange
+from towers import plan
+from towers.gradients.exchange import Exchange
+from towers.updates import variable_update
 
 _TABLES = {"variable_update": variable_update.VARIABLE_UPDATES}
 

@@ -11,8 +11,8 @@ from absl.testing import parameterized
 import models
 from models import layers, ncf
 from tests import films, runs, trainer
-from towers.feed import Request
-from towers.synthetic import SyntheticSource
+from towers.data.feed import Request
+from towers.data.synthetic import SyntheticSource
 
 v1 = tf.compat.v1
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import optimizer
+from towers.updates import optimizer
 
 v1 = tf.compat.v1
 _START = np.array([[1.0, -2.0, 0.5]], np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import packing, reduction
+from towers.gradients import packing, reduction
 
 v1 = tf.compat.v1
 _SHAPES = [(3,), (5, 4), (1,), (7,), (2, 2, 2)]

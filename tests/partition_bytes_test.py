@@ -7,9 +7,12 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import tables, trainer
-from towers import checkpoint, graph, loop, placement
-from towers.exchange import Exchange
-from towers.optimizer import OPTIMIZERS, Settings
+from towers import graph
+from towers.gradients.exchange import Exchange
+from towers.layout import placement
+from towers.session import loop
+from towers.updates import checkpoint
+from towers.updates.optimizer import OPTIMIZERS, Settings
 
 v1 = tf.compat.v1
 

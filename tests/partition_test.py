@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from absl.testing import absltest, parameterized
 
-from towers import partition
+from towers.layout import partition
 
 
 def _all_cuts(count, pieces):

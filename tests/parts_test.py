@@ -7,11 +7,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from towers import parts
-from towers.checkpoint import Checkpoints, Finite
-from towers.optimizer import Piecewise, Update
-from towers.parts import Parts, Split
-from towers.variables import Copy
+from towers.layout import parts
+from towers.layout.parts import Parts, Split
+from towers.updates.checkpoint import Checkpoints, Finite
+from towers.updates.optimizer import Piecewise, Update
+from towers.updates.variables import Copy
 
 v1 = tf.compat.v1
 

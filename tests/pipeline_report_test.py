@@ -8,11 +8,12 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import pipeline_report, spans
-from towers.pipeline_report import Report, ReportPipeline, StageUse
-from towers.schedule import Pass
-from towers.spans import TowerSpan
-from towers.stages import Pipeline
+from towers.layout.schedule import Pass
+from towers.layout.stages import Pipeline
+from towers.pipelines import spans
+from towers.pipelines.spans import TowerSpan
+from towers.session import pipeline_report
+from towers.session.pipeline_report import Report, ReportPipeline, StageUse
 
 v1 = tf.compat.v1
 

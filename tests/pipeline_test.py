@@ -9,8 +9,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import flops, pipeline, schedule, stamping, tower
-from towers.stages import RECOMPUTE, Pipeline
+from towers.compute import flops, stamping, tower
+from towers.layout import schedule
+from towers.layout.stages import RECOMPUTE, Pipeline
+from towers.pipelines import pipeline
 
 v1 = tf.compat.v1
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import pipelines
-from towers.stages import Pipeline
+from towers.layout.stages import Pipeline
 
 
 def _printed(*arguments: str) -> list[str]:

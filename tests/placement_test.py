@@ -6,7 +6,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import cluster, placement
+from towers.layout import cluster, placement
 
 
 class PlacementTest(parameterized.TestCase):

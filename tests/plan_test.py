@@ -13,8 +13,9 @@ import models
 from flags import config
 from models.examples import Images, Tokens
 from models.model import Model, Recipe, Schedule
-from towers import cluster, placement, plan
-from towers.exchange import Exchange
+from towers import plan
+from towers.gradients.exchange import Exchange
+from towers.layout import cluster, placement
 
 v1 = tf.compat.v1
 

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 
 import models
 from tests import trainer
-from towers import precision
+from towers.compute import precision
 
 v1 = tf.compat.v1
 # bfloat16 keeps 8 bits of the mantissa.

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import preprocessing
-from towers.preprocessing import DRAWS, PREPROCESSING, example_uniform
+from towers.data import preprocessing
+from towers.data.preprocessing import DRAWS, PREPROCESSING, example_uniform
 
 v1 = tf.compat.v1
 

@@ -9,14 +9,14 @@ import sys
 from absl.testing import absltest
 
 import towers
-from towers import private_network
+from towers.tasks import private_network
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 # Enters, listens, says where, connects to itself, says who it is, waits.
 _INSIDE = """
 import os, socket, sys
-from towers import private_network
+from towers.tasks import private_network
 try:
     private_network.enter()
 except OSError as error:

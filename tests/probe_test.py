@@ -8,21 +8,18 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import runs
-from towers import (
-    graph,
-    late_update,
-    pipeline,
-    placement,
-    probe,
-    sessions,
-    stamping,
-    synchronous,
-)
-from towers.exchange import Exchange
-from towers.loss_scale import LossScaling
-from towers.reduction import REDUCTIONS, usable
-from towers.stages import Pipeline
-from towers.variable_update import VARIABLE_UPDATES
+from towers import graph
+from towers.compute import stamping
+from towers.gradients.exchange import Exchange
+from towers.gradients.reduction import REDUCTIONS, usable
+from towers.layout import placement
+from towers.layout.stages import Pipeline
+from towers.pipelines import pipeline
+from towers.session import probe
+from towers.tasks import sessions
+from towers.updates import late_update, synchronous
+from towers.updates.loss_scale import LossScaling
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 _ALL_REDUCE = [n for n, m in VARIABLE_UPDATES.items() if "all_reduce_spec" in m.reads]
 

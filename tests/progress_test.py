@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from tests import trainer
-from towers import device_loop, loop, progress, report
+from towers.session import device_loop, loop, progress, report
 
 v1 = tf.compat.v1
 

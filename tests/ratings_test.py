@@ -8,8 +8,8 @@ from absl.testing import parameterized
 
 from tests import feeding
 from tests.films import EACH, ITEMS, USERS, Films, rated_by_users
-from towers import inputs, ratings
-from towers.feed import Request
+from towers.data import inputs, ratings
+from towers.data.feed import Request
 
 
 class FewFilms(Films):

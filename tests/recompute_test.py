@@ -10,10 +10,12 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import placement, recompute, schedule, segment, tower
-from towers.partition import pieces_of
-from towers.recompute import Block, Choice
-from towers.stages import Pipeline
+from towers.compute import tower
+from towers.layout import placement, schedule
+from towers.layout.partition import pieces_of
+from towers.layout.stages import Pipeline
+from towers.pipelines import recompute, segment
+from towers.pipelines.recompute import Block, Choice
 
 _BATCH = 16
 _FLOAT = 4  # bytes

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers import records
+from towers.data import records
 
 v1 = tf.compat.v1
 

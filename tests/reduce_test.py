@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 import models
 from benchmarks import reduce
-from towers import reduction
+from towers.gradients import reduction
 
 
 def _run(number, spec, seconds, cpu_seconds=1.0):

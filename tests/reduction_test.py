@@ -4,8 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import placement, reduction
-from towers.transfer import Wire
+from towers.gradients import reduction
+from towers.gradients.transfer import Wire
+from towers.layout import placement
 
 v1 = tf.compat.v1
 

@@ -10,8 +10,10 @@ from absl.testing import parameterized
 
 from flags import config
 from tests import runs, trainer
-from towers import hooks, loop, replicas, synchronous, train
-from towers.variable_update import VARIABLE_UPDATES
+from towers import train
+from towers.session import hooks, loop, replicas
+from towers.updates import synchronous
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 _KERNEL = "hidden/dense/kernel"
 

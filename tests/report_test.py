@@ -7,7 +7,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from towers import report
+from towers.session import report
 
 
 class ReportTest(tf.test.TestCase):

@@ -20,6 +20,12 @@ SOURCE = ("flags", "models", "towers", "benchmarks")
 # They may import everything, and nothing imports them.
 MAINS = ("towers/train.py", "towers/verify.py")
 
+# The rooms and files of `towers/`, from the ground up: each imports from those below.
+FLOORS = """
+    errors layout tasks data compute gradients updates pipelines
+    assembly graph plan session run watch verification train verify
+""".split()
+
 # What the files of a folder may import beside the standard library.
 MAY_IMPORT = {
     "flags": {"absl", "flags"},
@@ -70,14 +76,19 @@ class Project:
         """The project that stands at `root`."""
         paths = [root / "pyproject.toml"]
         for folder in (*SOURCE, "tests"):
-            paths += [root / folder / "BUILD", *(root / folder).glob("*.py")]
+            paths += [*(root / folder).rglob("BUILD"), *(root / folder).rglob("*.py")]
         texts = {p.relative_to(root).as_posix(): p.read_text() for p in paths}
         # Bazel adds an empty `__init__.py` where a folder has none.
         return cls({path: text for path, text in texts.items() if text})
 
     def files(self, *folders: str) -> list[str]:
-        """The Python files of these folders."""
+        """The Python files of these folders, and of the folders in them."""
         return [path for path in self.trees if path.split("/")[0] in folders]
+
+    def packages(self) -> list[str]:
+        """The folders of the source, each with a BUILD file of its own."""
+        folders = {str(pathlib.PurePosixPath(path).parent) for path in self.texts}
+        return sorted(f for f in folders if f.split("/")[0] in SOURCE)
 
     def nodes(self, *folders: str) -> Iterator[tuple[str, ast.AST]]:
         """Every node of those files, beside its file's path."""
@@ -100,10 +111,14 @@ class Project:
         return {file for file in found if file in self.trees}
 
     def file_of(self, name: str) -> str:
-        """Where an imported name would be, were it the project's."""
-        folder, *rest = name.split(".")
-        module = f"{folder}/{rest[0]}.py" if rest else ""
-        return module if module in self.trees else f"{folder}/__init__.py"
+        """Where an imported name is, or would be were it the project's."""
+        words = name.split(".")
+        for end in range(len(words), 0, -1):
+            path = "/".join(words[:end])
+            for file in (f"{path}.py", f"{path}/__init__.py"):
+                if file in self.trees:
+                    return file
+        return f"{words[0]}/__init__.py"
 
 
 def import_direction(project: Project) -> Iterator[str]:
@@ -134,6 +149,25 @@ def no_cycles(project: Project) -> Iterator[str]:
     except graphlib.CycleError as error:
         cycle = " <- ".join(error.args[1])
         yield f"{error.args[1][0]}:1: imports in a circle: {cycle}; cut it"
+
+
+def floors(project: Project) -> Iterator[str]:
+    """A file of `towers/` imports from its own room and from the floors below."""
+    for path in project.files("towers"):
+        if (floor := _floor(path)) not in FLOORS:
+            if floor != "__init__":
+                yield f"{path}:1: {floor} has no floor; put it into FLOORS"
+            continue
+        below = FLOORS[: FLOORS.index(floor) + 1]
+        for line, name in project.imports(path):
+            file = project.file_of(name)
+            if file.startswith("towers/") and _floor(file) not in (*below, "__init__"):
+                yield f"{path}:{line}: {floor} stands below {_floor(file)}; move one"
+
+
+def _floor(path: str) -> str:
+    """The room of a file of `towers/`, or the file itself if it is in none."""
+    return path.removesuffix(".py").split("/")[1]
 
 
 def imports_stand_at_the_top(project: Project) -> Iterator[str]:
@@ -207,11 +241,11 @@ def _changed(node: ast.AST) -> str | None:
 def devices_are_spelled_in_placement(project: Project) -> Iterator[str]:
     """One file makes device strings; a model says no word of devices."""
     for path, node in project.nodes("models", "towers"):
-        if path == "towers/placement.py":
+        if path == "towers/layout/placement.py":
             continue
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if re.match("/(job|replica|task|device|cpu|gpu):", node.value, re.I):
-                yield f"{path}:{node.lineno}: ask towers/placement.py for the device"
+                yield f"{path}:{node.lineno}: ask placement.py for the device"
         elif isinstance(node, ast.Attribute) and path.startswith("models/"):
             if node.attr in ("device", "colocate_with", "control_dependencies"):
                 yield f"{path}:{node.lineno}: tf.{node.attr} is not a model's business"
@@ -265,7 +299,7 @@ def every_file_is_tested(project: Project) -> Iterator[str]:
     """tests/<file>_test.py, or <folder>_test.py for an `__init__.py` with code."""
     tested = {}
     for path in project.files(*SOURCE):
-        folder, stem = path[: -len(".py")].split("/")
+        folder, _, stem = path.removesuffix(".py").rpartition("/")
         if stem == "__init__" and not project.trees[path].body[1:]:
             continue
         test = f"tests/{folder if stem == '__init__' else stem}_test.py"
@@ -344,13 +378,9 @@ def dependencies_are_declared(project: Project) -> Iterator[str]:
 
 def bazel_deps(project: Project) -> Iterator[str]:
     """The BUILD files list what the files import, so Bazel holds the rules again."""
-    for folder in SOURCE:
+    for folder in project.packages():
         build = f"{folder}/BUILD"
-        wanted = {}
-        for path in project.files(folder):
-            deps = [_label(file, folder) for file in project.imported_files(path)]
-            deps.sort(key=lambda label: (label.startswith("//"), label))
-            wanted[path[: -len(".py")].split("/")[1]] = deps
+        wanted = _wanted_rows(project, folder)
         for line, name, deps in _rows(project.texts[build]):
             if name not in wanted:
                 yield f"{build}:{line}: remove {name}: no such file, or a second row"
@@ -358,6 +388,24 @@ def bazel_deps(project: Project) -> Iterator[str]:
                 yield f"{build}:{line}: must be\n{_row(name, right)}"
         for name, deps in wanted.items():
             yield f"{build}:1: a row is missing:\n{_row(name, deps)}"
+        inner = [
+            p.split("/")[-1]
+            for p in project.packages()
+            if p.rpartition("/")[0] == folder
+        ]
+        if _folders(project.texts[build]) != inner:
+            yield f"{build}:1: the folders are {inner}"
+
+
+def _wanted_rows(project: Project, package: str) -> dict[str, list[str]]:
+    """File of a package, without `.py` -> the Bazel names of what it imports."""
+    rows = {}
+    for path in project.trees:
+        folder, _, name = path.removesuffix(".py").rpartition("/")
+        if folder == package:
+            deps = [_label(file, package) for file in project.imported_files(path)]
+            rows[name] = sorted(deps, key=lambda d: (d.startswith("//"), d))
+    return rows
 
 
 def bazel_options(project: Project) -> Iterator[str]:
@@ -374,9 +422,15 @@ def _rows(build: str) -> Iterator[tuple[int, str, Any]]:
         yield key.lineno, key.value, ast.literal_eval(value)
 
 
+def _folders(build: str) -> list[str]:
+    """The folders that a BUILD file's last call names."""
+    keywords = ast.parse(build).body[-1].value.keywords
+    return [name for k in keywords for name in ast.literal_eval(k.value)]
+
+
 def _label(path: str, folder: str) -> str:
     """The Bazel name of a file for the targets of a folder."""
-    package, name = path[: -len(".py")].split("/")
+    package, _, name = path.removesuffix(".py").rpartition("/")
     return f":{name}" if package == folder else f"//{package}:{name}"
 
 
@@ -427,6 +481,16 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         },
         ["towers/a.py:1"],
     ),
+    floors: (
+        {
+            "towers/data/a.py": "from towers.layout import b\nfrom towers import graph",
+            "towers/graph.py": "import towers.data.a",
+            "towers/layout/b.py": "from towers.layout import c\nimport towers.data.a",
+            "towers/layout/c.py": "import towers",
+            "towers/attic/d.py": "",
+        },
+        ["towers/attic/d.py:1", "towers/data/a.py:2", "towers/layout/b.py:2"],
+    ),
     imports_stand_at_the_top: (
         {"towers/a.py": "import os\ndef f():\n    if os:\n        import re"},
         ["towers/a.py:4"],
@@ -457,7 +521,7 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         {
             "models/a.py": "with tf.device(d):\n    pass",
             "towers/a.py": '"""On `/cpu:0`."""\nx = f"/GPU:{i}"\ny = "/job:ps"',
-            "towers/placement.py": 'x = "/device:CPU:0"',
+            "towers/layout/placement.py": 'x = "/device:CPU:0"',
         },
         ["models/a.py:1", "towers/a.py:2", "towers/a.py:3"],
     ),
@@ -532,9 +596,12 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "models/BUILD": 'python_files({"gone": []})',
             "towers/BUILD": "python_files({})",
             "towers/a.py": "import flags.a",
-            "benchmarks/BUILD": "python_files({})",
+            "towers/b/BUILD": 'python_files({"c": ["//flags:a"]})',
+            "towers/b/c.py": "import flags.a",
         },
-        [f"flags/BUILD:{n}" for n in (1, 2, 3)] + ["models/BUILD:1", "towers/BUILD:1"],
+        [f"flags/BUILD:{n}" for n in (1, 2, 3)]
+        + ["models/BUILD:1"]
+        + ["towers/BUILD:1"] * 2,
     ),
     bazel_options: (
         {"tests/BUILD": 'python_tests({"a_test": {}})', "tests/b_test.py": ""},

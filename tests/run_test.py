@@ -12,7 +12,8 @@ from absl.testing import absltest
 
 import models
 from tests import runs, trainer
-from towers import checkpoint, hooks, report
+from towers.session import hooks, report
+from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 

@@ -15,7 +15,10 @@ from absl.testing import parameterized
 
 from flags import config
 from models.model import Images, Model, Recipe, Schedule
-from towers import checkpoint, flops, plan, progress, run, watch
+from towers import plan, run, watch
+from towers.compute import flops
+from towers.session import progress
+from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 

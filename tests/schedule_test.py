@@ -2,8 +2,8 @@
 
 from absl.testing import absltest, parameterized
 
-from towers import schedule
-from towers.schedule import SCHEDULES, Pass
+from towers.layout import schedule
+from towers.layout.schedule import SCHEDULES, Pass
 
 _STAGES = (1, 2, 3, 4, 8)
 _MICRO_BATCHES = (1, 2, 3, 5, 8, 17, 32)

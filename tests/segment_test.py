@@ -6,7 +6,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import segment, tower
+from towers.compute import tower
+from towers.pipelines import segment
 
 v1 = tf.compat.v1
 

@@ -19,10 +19,11 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 # Two tasks in one process; the chief asks everybody, then sends worker 0 away.
 _INSIDE = """
 import json, socket, threading
-from towers import private_network
+from towers.tasks import private_network
 private_network.enter()
 import tensorflow as tf
-from towers import cluster, server
+from towers.layout import cluster
+from towers.tasks import server
 
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
 chief, serving, closed, *others = (f"127.0.0.1:{s.getsockname()[1]}" for s in held)

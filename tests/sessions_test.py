@@ -5,7 +5,8 @@ import types
 import tensorflow as tf
 
 from flags import config
-from towers import placement, sessions
+from towers.layout import placement
+from towers.tasks import sessions
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,7 @@ import hashlib
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers import shakespeare
+from towers.data import shakespeare
 
 
 class ShakespeareTest(tf.test.TestCase):

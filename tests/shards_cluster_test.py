@@ -11,11 +11,13 @@ from models import language
 from models.model import Model, Recipe, Schedule
 from models.examples import Tokens
 from tests import tasks, trainer
-from towers import graph, loop, placement
-from towers.feed import Request
-from towers.optimizer import Piecewise, Update
-from towers.shards import Shards
-from towers.synthetic import SyntheticSource
+from towers import graph
+from towers.layout import placement
+from towers.session import loop
+from towers.data.feed import Request
+from towers.updates.optimizer import Piecewise, Update
+from towers.layout.shards import Shards
+from towers.data.synthetic import SyntheticSource
 v1 = tf.compat.v1
 
 ROWS, UNITS, LENGTH, BATCH, TOWERS = 1001, 8, 3, 4, 2  # a tower per worker

@@ -11,12 +11,12 @@ from models.examples import Tokens
 from models.model import Model, Recipe, Schedule
 from models.sequences import SequenceLayers
 from tests import trainer
-from towers import evaluate
-from towers.feed import Request
-from towers.optimizer import Piecewise, Settings, Update
-from towers.shards import Shards
-from towers.synthetic import SyntheticSource
-from towers.tower import Task
+from towers.compute.tower import Task
+from towers.data.feed import Request
+from towers.data.synthetic import SyntheticSource
+from towers.layout.shards import Shards
+from towers.session import evaluate
+from towers.updates.optimizer import Piecewise, Settings, Update
 
 v1 = tf.compat.v1
 

@@ -6,9 +6,9 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from models.logits import Product
-from towers import shards
-from towers.parts import Split
-from towers.shards import Shards
+from towers.layout import shards
+from towers.layout.parts import Split
+from towers.layout.shards import Shards
 
 v1 = tf.compat.v1
 

@@ -5,8 +5,8 @@ import itertools
 import tensorflow as tf
 
 from tests import trainer
-from towers import spans
-from towers.stages import Pipeline
+from towers.layout.stages import Pipeline
+from towers.pipelines import spans
 
 
 class SpansTest(tf.test.TestCase):

@@ -8,8 +8,8 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import sparse
-from towers.optimizer import OPTIMIZERS, Piecewise, Update
+from towers.gradients import sparse
+from towers.updates.optimizer import OPTIMIZERS, Piecewise, Update
 
 v1 = tf.compat.v1
 _WORDS, _LENGTH = 40, 6

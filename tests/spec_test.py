@@ -5,7 +5,7 @@ import re
 
 from absl.testing import absltest, parameterized
 
-from towers import spec
+from towers.gradients import spec
 
 _NAMES = ("pscpu", "psgpu", "xring", "nccl", "rechd", "tree")
 _A = spec.Algorithm

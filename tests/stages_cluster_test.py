@@ -5,8 +5,10 @@ from absl.testing import absltest
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import tasks, trainer
-from towers import graph, loop, placement
-from towers.stages import Pipeline
+from towers import graph
+from towers.layout import placement
+from towers.layout.stages import Pipeline
+from towers.session import loop
 
 v1 = tf.compat.v1
 

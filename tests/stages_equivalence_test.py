@@ -8,9 +8,9 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers.loss_scale import LossScaling
-from towers.optimizer import Piecewise
-from towers.stages import Pipeline
+from towers.layout.stages import Pipeline
+from towers.updates.loss_scale import LossScaling
+from towers.updates.optimizer import Piecewise
 
 BOUND = 1e-5
 GLOBAL_BATCH = 16

@@ -2,8 +2,8 @@
 
 from absl.testing import absltest, parameterized
 
-from towers import schedule
-from towers.stages import RECOMPUTE, Pipeline
+from towers.layout import schedule
+from towers.layout.stages import RECOMPUTE, Pipeline
 
 
 class PipelineTest(parameterized.TestCase):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from towers import staging
+from towers.data import staging
 
 v1 = tf.compat.v1
 

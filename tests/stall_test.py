@@ -4,7 +4,7 @@ import threading
 
 import tensorflow as tf
 
-from towers import stall
+from towers.tasks import stall
 
 v1 = tf.compat.v1
 

@@ -3,10 +3,12 @@
 import tensorflow as tf
 
 from tests import trainer
-from towers import assembly, placement, stamping
-from towers.feed import Batch
-from towers.synchronous import ParameterServer
-from towers.tower import Task
+from towers import assembly
+from towers.compute import stamping
+from towers.compute.tower import Task
+from towers.data.feed import Batch
+from towers.layout import placement
+from towers.updates.synchronous import ParameterServer
 
 v1 = tf.compat.v1
 

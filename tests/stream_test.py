@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import records
-from towers.preprocessing import PREPROCESSING
-from towers.stream import Share, Stream
+from towers.data import records
+from towers.data.preprocessing import PREPROCESSING
+from towers.data.stream import Share, Stream
 
 v1 = tf.compat.v1
 

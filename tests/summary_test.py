@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers import folders, summary
+from towers.errors import folders
+from towers.session import summary
 
 v1 = tf.compat.v1
 

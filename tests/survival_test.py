@@ -15,7 +15,8 @@ from absl.testing import absltest
 
 from benchmarks import launched
 from tests import runs, trainer
-from towers import failure, hooks
+from towers.errors import failure
+from towers.session import hooks
 
 _EVALUATE = "--eval_during_training_at_specified_steps"
 _FLAGS = ("--model=tests.runs:small_model", "--num_warmup_batches=0")

@@ -7,9 +7,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import placement
-from towers.exchange import Exchange
-from towers.variable_update import VARIABLE_UPDATES
+from towers.gradients.exchange import Exchange
+from towers.layout import placement
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 

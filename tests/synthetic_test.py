@@ -5,9 +5,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import feeding
-from towers import inputs
-from towers.feed import Request
-from towers.synthetic import SYNTHETIC, SyntheticSource
+from towers.data import inputs
+from towers.data.feed import Request
+from towers.data.synthetic import SYNTHETIC, SyntheticSource
 
 
 def _images():

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from models.model import Model, Pairs, Recipe, Schedule
-from towers.feed import Request
-from towers.synthetic import SyntheticSource
+from towers.data.feed import Request
+from towers.data.synthetic import SyntheticSource
 
 v1 = tf.compat.v1
 

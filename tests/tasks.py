@@ -15,7 +15,9 @@ import tensorflow as tf
 
 import towers
 from benchmarks import launched
-from towers import cluster, local_cluster, placement, wire
+from towers.gradients import wire
+from towers.layout import cluster, placement
+from towers.tasks import local_cluster
 
 v1 = tf.compat.v1
 
@@ -32,7 +34,7 @@ def found_inside(program: str, *arguments: str) -> Any:
     """
     if not launched.have_private_networks():
         raise SkipTest("this system has no private networks")
-    enter = "from towers import private_network; private_network.enter()\n"
+    enter = "from towers.tasks import private_network; private_network.enter()\n"
     done = subprocess.run(
         [sys.executable, "-c", enter + program, *arguments],
         env={**os.environ, "PYTHONPATH": _ROOT},

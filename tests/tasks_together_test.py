@@ -54,8 +54,10 @@ _INSIDE = """
 import dataclasses, json, sys
 import tensorflow as tf
 from tests import runs, tables, tasks, trainer
-from towers import cluster, graph, loop, placement
-from towers.exchange import Exchange
+from towers import graph
+from towers.layout import cluster, placement
+from towers.session import loop
+from towers.gradients.exchange import Exchange
 v1 = tf.compat.v1
 
 both, target = tasks.serve(ps=2, devices=2)

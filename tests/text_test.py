@@ -10,8 +10,8 @@ import tensorflow_datasets as tfds
 from absl.testing import parameterized
 
 from tests import feeding
-from towers import catalog, inputs, text
-from towers.feed import Request
+from towers.data import catalog, inputs, text
+from towers.data.feed import Request
 
 LINES = b"the cat saw the dog\nthe dog saw a cat\n\nno cat sat\n"
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import stamping, tower
+from towers.compute import stamping, tower
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-from towers import trace
+from towers.session import trace
 
 v1 = tf.compat.v1
 

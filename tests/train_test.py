@@ -23,7 +23,9 @@ from absl.testing import absltest
 
 import towers
 from tests import runs, trainer
-from towers import checkpoint, flops, train
+from towers import train
+from towers.compute import flops
+from towers.updates import checkpoint
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 _PATIENCE = 240  # seconds

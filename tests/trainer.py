@@ -4,10 +4,14 @@ import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
-from towers import checkpoint, graph, inputs, loop, placement
-from towers.exchange import Exchange
-from towers.optimizer import Piecewise, Update
-from towers.parts import Parts
+from towers import graph
+from towers.data import inputs
+from towers.gradients.exchange import Exchange
+from towers.layout import placement
+from towers.layout.parts import Parts
+from towers.session import loop
+from towers.updates import checkpoint
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

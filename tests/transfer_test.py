@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers.transfer import Wire
+from towers.gradients.transfer import Wire
 
 v1 = tf.compat.v1
 _HERE, _THERE = "/device:CPU:0", "/device:CPU:1"

@@ -10,8 +10,8 @@ from absl.testing import parameterized
 import models
 from models import sequences, transformer_lm
 from tests import runs, trainer
-from towers import inputs, text
-from towers.feed import Request
+from towers.data import inputs, text
+from towers.data.feed import Request
 
 v1 = tf.compat.v1
 

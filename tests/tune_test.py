@@ -12,10 +12,11 @@ from absl.testing import parameterized
 
 from flags import config
 from tests import runs, trainer
-from towers import plan, train, tune
-from towers.reduction import REDUCTIONS, usable
-from towers.synchronous import ParameterServer
-from towers.variable_update import VARIABLE_UPDATES
+from towers import plan, train
+from towers.gradients.reduction import REDUCTIONS, usable
+from towers.session import tune
+from towers.updates.synchronous import ParameterServer
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 _TREE = tune.Choice("replicated", "tree")
 

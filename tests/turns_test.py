@@ -6,7 +6,8 @@ import threading
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers import asynchronous, placement, turns
+from towers.layout import placement
+from towers.updates import asynchronous, turns
 
 v1 = tf.compat.v1
 

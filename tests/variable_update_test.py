@@ -4,8 +4,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers.synchronous import Mode
-from towers.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers.updates.synchronous import Mode
+from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 # Whether a mode takes the steps of one tower; a new mode needs a row.
 _EXACT = {

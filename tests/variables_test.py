@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers import variables
-from towers.optimizer import Piecewise, Update
+from towers.updates import variables
+from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from towers import verdict
-from towers.exchange import Exchange
-from towers.verdict import Case
+from towers.gradients.exchange import Exchange
+from towers.verification import verdict
+from towers.verification.verdict import Case
 
 
 class DistanceTest(parameterized.TestCase):

@@ -10,7 +10,8 @@ from absl.testing import absltest, parameterized
 
 from models.model import Model
 from tests import trainer
-from towers import synchronous, variable_update, verify
+from towers import verify
+from towers.updates import synchronous, variable_update
 
 _OWN = "--model=tests.verify_test:own"
 _SMALL = (

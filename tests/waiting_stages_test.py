@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import waiting_stages
-from towers.stages import Pipeline
+from towers.layout.stages import Pipeline
 
 
 class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):

@@ -9,8 +9,8 @@ from absl.testing import absltest, parameterized
 
 from benchmarks import waiting_towers
 from tests import trainer
-from towers import inputs
-from towers.optimizer import Piecewise, Update
+from towers.data import inputs
+from towers.updates.optimizer import Piecewise, Update
 
 
 class WaitingTowersTest(parameterized.TestCase):

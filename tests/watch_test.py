@@ -14,7 +14,9 @@ from absl.testing import absltest
 import models
 from flags import config
 from tests import runs
-from towers import failure, hooks, plan, progress, watch
+from towers import plan, watch
+from towers.errors import failure
+from towers.session import hooks, progress
 
 
 class WatchTest(runs.Runs):

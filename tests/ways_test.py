@@ -5,12 +5,12 @@ import itertools
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers import ways
-from towers.exchange import Exchange
-from towers.schedule import SCHEDULES
-from towers.stages import RECOMPUTE
-from towers.variable_update import VARIABLE_UPDATES
-from towers.verdict import Case
+from towers.gradients.exchange import Exchange
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import RECOMPUTE
+from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.verification import ways
+from towers.verification.verdict import Case
 
 
 class CasesTest(absltest.TestCase):

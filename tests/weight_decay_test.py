@@ -7,8 +7,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers import weight_decay
-from towers.optimizer import OPTIMIZERS, Piecewise, Settings, Update
+from towers.updates import weight_decay
+from towers.updates.optimizer import OPTIMIZERS, Piecewise, Settings, Update
 
 v1 = tf.compat.v1
 

@@ -9,7 +9,9 @@ from absl.testing import absltest
 
 import models
 from tests import tasks, trainer
-from towers import cluster, graph, placement, wire
+from towers import graph
+from towers.gradients import wire
+from towers.layout import cluster, placement
 
 v1 = tf.compat.v1
 
@@ -21,10 +23,13 @@ import numpy as np
 import tensorflow as tf
 import models
 from tests import runs, tasks, trainer
-from towers import graph, inputs, loop, placement
-from towers.exchange import Exchange
-from towers.feed import Request
-from towers.synthetic import SyntheticSource
+from towers import graph
+from towers.data import inputs
+from towers.layout import placement
+from towers.session import loop
+from towers.gradients.exchange import Exchange
+from towers.data.feed import Request
+from towers.data.synthetic import SyntheticSource
 v1 = tf.compat.v1
 
 spec, target = tasks.serve(ps=2, devices=2)

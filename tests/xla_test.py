@@ -12,7 +12,9 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import runs, trainer
-from towers import explain, train, xla
+from towers import train
+from towers.compute import xla
+from towers.errors import explain
 
 
 def _model() -> Model:

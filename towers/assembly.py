@@ -7,21 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import (
-    accumulation,
-    costs,
-    look_up,
-    parts,
-    pipeline,
-    precision,
-    recompute,
-    stamping,
-    wire,
-)
-from towers import tower as tower_lib
-from towers.feed import Batch
-from towers.placement import Placement, task_of
-from towers.tower import Site, Task, Template, Tower
+from towers.compute import accumulation, look_up, precision, stamping
+from towers.compute import tower as tower_lib
+from towers.compute.tower import Site, Task, Template, Tower
+from towers.data.feed import Batch
+from towers.gradients import wire
+from towers.layout import parts
+from towers.layout.placement import Placement, task_of
+from towers.pipelines import costs, pipeline, recompute
 
 
 def stamp_towers(

@@ -12,19 +12,21 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers import clients, parts, reduction
 from towers.assembly import stamp_towers
-from towers.clients import Step, Sums
-from towers.exchange import Exchange
-from towers.feed import Feed, Part
-from towers.loss_scale import LossScale, LossScaling
-from towers.optimizer import Update
-from towers.placement import Placement
-from towers.shards import Shards
-from towers.stages import Pipeline
-from towers.stamping import join_shares
-from towers.tower import Task, Template, Tower
-from towers.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers.compute.stamping import join_shares
+from towers.compute.tower import Task, Template, Tower
+from towers.data.feed import Feed, Part
+from towers.gradients import reduction
+from towers.gradients.exchange import Exchange
+from towers.layout import parts
+from towers.layout.placement import Placement
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.updates import clients
+from towers.updates.clients import Step, Sums
+from towers.updates.loss_scale import LossScale, LossScaling
+from towers.updates.optimizer import Update
+from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -118,7 +120,7 @@ def build(
 
     Args:
       model: a `models.Model`.
-      source: where batches come from, of `towers.inputs`.
+      source: where batches come from, of `towers.data.inputs`.
       update: optimizer, learning rate, weight decay.
       placement: devices of the towers and variables.
       options: batch size and the rest.

@@ -8,17 +8,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import cutting, folders, graph, inputs, placement, recompute, reduction
-from towers.cluster import Cluster
-from towers.exchange import Exchange
-from towers.findings import Found, PlanError
-from towers.learning import update_of
-from towers.loss_scale import DEFAULT_SCALE, LossScaling
-from towers.optimizer import Update
-from towers.precision import COMPUTE_DTYPES
-from towers.shards import Shards
-from towers.stages import Pipeline
-from towers.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers import graph
+from towers.compute.precision import COMPUTE_DTYPES
+from towers.data import inputs
+from towers.errors import folders
+from towers.errors.findings import Found, PlanError
+from towers.gradients import reduction
+from towers.gradients.exchange import Exchange
+from towers.layout import placement
+from towers.layout.cluster import Cluster
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.pipelines import cutting, recompute
+from towers.updates.learning import update_of
+from towers.updates.loss_scale import DEFAULT_SCALE, LossScaling
+from towers.updates.optimizer import Update
+from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 # Why some flags do not work on a cluster.
 _WHY = {

@@ -8,15 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import (
-    checkpoint,
+from towers import graph
+from towers.compute import flops
+from towers.compute.tower import Task
+from towers.errors import folders
+from towers.plan import Plan
+from towers.session import (
     describe,
     device_loop,
     diagnose,
     evaluate,
-    flops,
-    folders,
-    graph,
     hooks,
     loop,
     probe,
@@ -24,11 +25,10 @@ from towers import (
     report,
     summary,
 )
-from towers.pipeline_report import ReportPipeline
-from towers.plan import Plan
-from towers.progress import Console, Display, Progress
-from towers.sessions import Local, Sessions, session_config
-from towers.tower import Task
+from towers.session.pipeline_report import ReportPipeline
+from towers.session.progress import Console, Display, Progress
+from towers.tasks.sessions import Local, Sessions, session_config
+from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 

@@ -14,31 +14,23 @@ import tensorflow as tf
 
 import models
 from flags import parse
-from towers import (
-    cluster,
-    explain,
-    failure,
-    follow,
-    inputs,
-    local_cluster,
-    placement,
-    plan,
-    run,
-    server,
-    tune,
-    watch,
-    xla,
-)
-from towers.controller import Controller
-from towers.folders import OutputError
-from towers.hooks import TrainingError
-from towers.optimizer import OPTIMIZERS
-from towers.precision import COMPUTE_DTYPES
-from towers.progress import Console
-from towers.schedule import SCHEDULES
-from towers.sessions import session_config
-from towers.stages import RECOMPUTE
-from towers.variable_update import VARIABLE_UPDATES
+from towers import plan, run, watch
+from towers.compute import xla
+from towers.compute.precision import COMPUTE_DTYPES
+from towers.data import inputs
+from towers.errors import explain, failure
+from towers.errors.folders import OutputError
+from towers.layout import cluster, placement
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import RECOMPUTE
+from towers.session import follow, tune
+from towers.session.hooks import TrainingError
+from towers.session.progress import Console
+from towers.tasks import local_cluster, server
+from towers.tasks.controller import Controller
+from towers.tasks.sessions import session_config
+from towers.updates.optimizer import OPTIMIZERS
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 # Flag -> the table that its values are names in.
 CHOICES = {

@@ -17,12 +17,16 @@ import tensorflow as tf
 
 import models
 from flags import config, parse
-from towers import agreement, explain, inputs, plan, reduction, verdict, ways
-from towers.optimizer import OPTIMIZERS
-from towers.progress import Console
-from towers.schedule import SCHEDULES
-from towers.stages import RECOMPUTE
-from towers.variable_update import VARIABLE_UPDATES
+from towers import plan
+from towers.data import inputs
+from towers.errors import explain
+from towers.gradients import reduction
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import RECOMPUTE
+from towers.session.progress import Console
+from towers.updates.optimizer import OPTIMIZERS
+from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.verification import agreement, verdict, ways
 
 # Flag -> the table that its values are names in.
 CHOICES = {

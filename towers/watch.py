@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from towers import checkpoint, evaluate, failure, hooks, report, run
-from towers.parts import joined
+from towers import run
+from towers.errors import failure
+from towers.layout.parts import joined
 from towers.plan import Plan
-from towers.progress import Console
-from towers.sessions import session_config
-from towers.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers.session import evaluate, hooks, report
+from towers.session.progress import Console
+from towers.tasks.sessions import session_config
+from towers.updates import checkpoint
+from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 

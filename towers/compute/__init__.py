@@ -1,0 +1,1 @@
+"""A tower: the operations of a model, traced once and copied to its device."""

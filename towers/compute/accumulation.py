@@ -1,0 +1,167 @@
+"""Gradient accumulation: a tower that takes its batch in pieces, one after the other.
+
+What a piece delivers are shares of the mean over all pieces of all towers, so pieces
+add up as towers do: to the step of one tower on the whole batch, in the memory of one
+piece.  The pieces' sums are float32; batch statistics are averaged over the pieces,
+each of which is normalised by itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.compute import stamping
+from towers.compute.tower import Site, Template, Tower
+
+v1 = tf.compat.v1
+
+_BATCH = ("features", "labels", "weights")
+
+
+def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
+    """Towers that go through their rounds together, as one loop in the graph.
+
+    Args:
+      template: of one piece.
+      sites: of the towers, whose batches are `rounds` pieces each.
+      rounds: how many.
+    """
+    with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
+        cut = [_cut(site, rounds) for site in sites]
+        begin = [
+            _Sum.zero(template, name, site.device, rounds)
+            for site in sites
+            for name in template.outputs
+        ]
+
+        def one_round(index, totals):
+            inside = [_round_of(site, own, index) for site, own in zip(sites, cut)]
+            towers = stamping.stamp(template, inside)
+            found = [part for tower in towers for part in _parts(template, tower)]
+            return index + 1, [
+                kind.add(total, part, index)
+                for kind, total, part in zip(begin, totals, found)
+            ]
+
+        _, totals = tf.while_loop(
+            lambda index, _: index < rounds,
+            one_round,
+            [tf.constant(0), [kind.start for kind in begin]],
+            parallel_iterations=1,
+            name=f"{sites[0].scope}/rounds",
+        )
+    ends = [kind.end(total) for kind, total in zip(begin, totals)]
+    size = len(template.outputs)
+    statistics = {name for _, name in template.statistics}
+    towers = []
+    for k, site in enumerate(sites):
+        of = dict(zip(template.outputs, ends[k * size : (k + 1) * size]))
+        with tf.device(site.device):
+            of |= {name: of[name] / rounds for name in statistics}
+        towers.append(stamping.tower(template, k, site.device, of))
+    return towers
+
+
+def _cut(site: Site, rounds: int) -> dict[str, tf.Tensor]:
+    """The batch as [rounds, piece, ...]."""
+    cut = {}
+    for name in _BATCH:
+        batch = site.inputs[name]
+        size, *rest = batch.shape
+        with tf.device(batch.device):
+            cut[name] = tf.reshape(batch, [rounds, size // rounds, *rest])
+    return cut
+
+
+def _round_of(site: Site, cut: dict[str, tf.Tensor], index: tf.Tensor) -> Site:
+    """The site with one piece for its batch; inside the loop."""
+    with tf.device(site.device):
+        # Inside, an outer tensor becomes usable by being read.
+        inputs = {
+            name: tf.identity(tensor)
+            for name, tensor in site.inputs.items()
+            if name not in _BATCH
+        }
+        inputs |= {name: tf.gather(part, index) for name, part in cut.items()}
+        size = inputs["weights"].shape[0]
+        inputs["first"] += tf.cast(index, tf.int64) * size
+        reads = {name: tf.identity(tensor) for name, tensor in site.reads.items()}
+    return site._replace(inputs=inputs, reads=reads)
+
+
+def _parts(template: Template, tower: Tower) -> list[tf.Tensor]:
+    """What a tower delivers, in the order of `Template.outputs`."""
+    gradients: list[Any] = []
+    for gradient in tower.gradients:
+        if isinstance(gradient, tf.IndexedSlices):
+            gradients += [gradient.values, gradient.indices, gradient.dense_shape]
+        elif gradient is not None:
+            gradients.append(gradient)
+    metrics = [tower.metrics[name] for name in template.metrics]
+    return [tower.loss, *metrics, *gradients, *tower.statistics]
+
+
+class _Sum:
+    """How one output of the rounds becomes one output of the tower: their sum."""
+
+    def __init__(self, spec: tf.TensorSpec, device: str):
+        self._device = device
+        with tf.device(device):
+            self.start = tf.zeros(spec.shape, tf.float32)
+
+    @staticmethod
+    def zero(template: Template, name: str, device: str, rounds: int) -> "_Sum":
+        """The right kind for an output of the template."""
+        spec = template.specs[name]
+        for names in template.gradients:
+            if len(names) > 1 and name in names[:2]:
+                return _Rows(spec, device, rounds)
+            if len(names) > 1 and name == names[2]:
+                return _Same(spec, device)
+        return _Sum(spec, device)
+
+    def add(self, total, part: tf.Tensor, index: tf.Tensor):
+        """The total with one more round; inside the loop."""
+        del index
+        with tf.device(self._device):
+            return total + tf.cast(part, tf.float32)
+
+    def end(self, total) -> tf.Tensor:
+        """What the tower delivers."""
+        return total
+
+
+class _Rows(_Sum):
+    """The rows of a sparse gradient: those of all rounds, side by side."""
+
+    def __init__(self, spec: tf.TensorSpec, device: str, rounds: int):
+        self._device = device
+        with tf.device(device):
+            self.start = tf.TensorArray(
+                spec.dtype, size=rounds, element_shape=spec.shape
+            )
+
+    def add(self, total, part, index):
+        """Puts the rows of a round into their place."""
+        with tf.device(self._device):
+            return total.write(index, part)
+
+    def end(self, total):
+        """All rows, [rounds x rows, ...]."""
+        with tf.device(self._device):
+            return total.concat()
+
+
+class _Same(_Sum):
+    """What is the same in every round."""
+
+    def __init__(self, spec: tf.TensorSpec, device: str):
+        self._device = device
+        with tf.device(device):
+            self.start = tf.zeros(spec.shape, spec.dtype)
+
+    def add(self, total, part, index):
+        """The latest."""
+        del total, index
+        return part

@@ -1,0 +1,123 @@
+"""What a model asks for while it is traced: a placeholder for every variable."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.layout import parts, placement
+from towers.layout.parts import Split
+
+v1 = tf.compat.v1
+
+
+class LookUp(NamedTuple):
+    """Rows of a variable that a tower gathers."""
+
+    variable: str
+    dtype: tf.DType  # of the rows as the tower reads them
+    ids: str  # name of the tensor that says which
+    rows: str  # name of the operation that gathered them
+
+
+class Variables:
+    """Hands the model a placeholder for every variable that it asks for.
+
+    A variable in parts has a placeholder for each part.  The model gets them joined;
+    what can do with the parts finds them in `parts`, and then nothing joins them.
+
+    Args:
+      create: makes a variable, as `tower.trace` has it; of one in parts, it also gets
+        `split`.
+      splits: variable -> how it is cut.
+
+    Attributes:
+      reads: name of a variable or part -> its placeholder.
+      trainable: those of them that are trained.
+      parts: name of the tensor that the model got -> its parts.
+    """
+
+    def __init__(self, create: Callable[..., Any], splits: Mapping[str, Split]):
+        self._create = create
+        self._splits = splits
+        self._given: dict[str, tf.Tensor] = {}
+        self.reads: dict[str, tf.Tensor] = {}
+        self.trainable: dict[str, tf.Tensor] = {}
+        self.parts: dict[str, list[tf.Tensor]] = {}
+
+    def get(self, getter, name, *, shape=None, dtype=tf.float32, **options):
+        """A custom getter for `tf.compat.v1.variable_scope`."""
+        del getter
+        for option in ("regularizer", "constraint", "partitioner"):
+            if options.get(option) is not None:
+                raise ValueError(
+                    f"variable {name!r}: {option} is not taken from get_variable; "
+                    "weight decay belongs to the model's recipe"
+                )
+        if re.search(r"/part_\d+$", name):
+            raise ValueError(
+                f"variable {name!r}: /part_{name.rsplit('_')[-1]} stands for a part of "
+                "a variable; give it another name"
+            )
+        if name not in self._given:
+            trainable = options.get("trainable", True) is not False
+            shape, initializer = tf.TensorShape(shape), options.get("initializer")
+            split = self._splits.get(name)
+            if split is None:
+                self._create(name, shape, initializer, trainable=trainable)
+                self._given[name] = self._read(name, shape, dtype, trainable)
+            else:
+                self._create(name, shape, initializer, trainable=trainable, split=split)
+                self._given[name] = self._joined(name, shape, dtype, trainable)
+        found = self._given[name]
+        if found.dtype != dtype:
+            raise ValueError(
+                f"variable {name!r} is read as {tf.as_dtype(dtype).name} and as "
+                f"{found.dtype.name}; a variable is read in one dtype"
+            )
+        return found
+
+    def lookup(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor | None:
+        """Rows of a table in parts, each looked up where its part lies.
+
+        Args:
+          ids: int32 [...].
+          table: as the model got it.
+
+        Returns:
+          [..., units]; None if the table is not cut into ranges of rows.
+        """
+        found = self.parts.get(table.name)
+        if found is None or found[0].shape[1:] != table.shape[1:]:
+            return None
+        ranges = Split(len(found)).ranges(table.shape[0])
+        flat = tf.reshape(ids, [-1])
+        starts = tf.constant([begin for begin, _ in ranges], flat.dtype)
+        owner = tf.searchsorted(starts, flat, side="right") - 1
+        count = len(found)
+        wanted = tf.dynamic_partition(flat - tf.gather(starts, owner), owner, count)
+        places = tf.dynamic_partition(tf.range(tf.size(flat)), owner, count)
+        rows = []
+        for part, own in zip(found, wanted):
+            with tf.device(part.device):
+                rows.append(tf.gather(part, own))
+        joined = tf.dynamic_stitch(places, rows)
+        return tf.reshape(joined, [*ids.shape, *table.shape[1:]])
+
+    def _read(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
+        read = v1.placeholder(dtype, shape, f"read/{name}")
+        self.reads[name] = read
+        if trainable:
+            self.trainable[name] = read
+        return read
+
+    def _joined(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
+        """The whole, of parts each of which is on the device that has it."""
+        split, found = self._splits[name], []
+        for k, part in enumerate(split.shapes(shape)):
+            with tf.device(placement.owner(len(self.reads))):
+                found.append(self._read(parts.name_of(name, k), part, dtype, trainable))
+        whole = tf.concat(found, split.axis)
+        self.parts[whole.name] = found
+        return whole

@@ -1,0 +1,208 @@
+"""A classifier whose classes are spread over a tower's devices.
+
+Each device has the weights of its own classes, and the logits of those; nobody has all.
+What a loss or a metric asks of them is put together from numbers per example, of each
+device:
+
+  * its largest logit, and the sum of exp(logit - largest), for the softmax;
+  * the label's logit, which one device has and the others say 0 for;
+  * how many of its logits are larger than the label's, for the accuracy.
+
+The cross entropy and its gradient are thus exact.  To a device go the rows that the
+layer reads, from it comes its part of their gradient; but for these, only the numbers
+above cross.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import addition
+from towers.layout.parts import Split
+from towers.layout.placement import shard
+from towers.layout.shards import Shards
+
+
+class Weights(NamedTuple):
+    """Of one device's classes.
+
+    Attributes:
+      begin: the first of them.
+      kernel: [features, classes]; [classes, features] if `transposed`.
+      bias: [classes], or None.
+    """
+
+    begin: int
+    kernel: tf.Tensor
+    bias: tf.Tensor | None
+
+
+def spread(
+    outputs: Any, nn: Any, parts: Mapping[str, Sequence[tf.Tensor]], shards: Shards
+) -> Any:
+    """The outputs of a model's last block, with its logits spread if they shall be.
+
+    Args:
+      outputs: of the block.
+      nn: its layers, which noted what it ends with.
+      parts: name of a tensor that the model got -> its parts.
+      shards: what is spread.
+    """
+    if shards.classifier == 1:
+        return outputs
+    [last] = [product for product in nn.products if product.y is outputs]
+    kernels = parts[last.kernel.name]
+    biases = [None] * len(kernels) if last.bias is None else parts[last.bias.name]
+    ranges = Split(len(kernels)).ranges(outputs.shape[-1])
+    weights = [Weights(b, k, v) for (b, _), k, v in zip(ranges, kernels, biases)]
+    return Spread(last.x, weights, outputs.shape, transposed=last.transposed)
+
+
+class Spread:
+    """Logits in pieces, as `models.logits` has them.
+
+    Args:
+      rows: [rows, features], what the layer reads.
+      weights: of each device.
+      shape: of the logits, [batch, ..., classes].
+      transposed: whether each kernel is.
+
+    Attributes:
+      shape: of the logits.
+    """
+
+    def __init__(
+        self,
+        rows: tf.Tensor,
+        weights: Sequence[Weights],
+        shape: tf.TensorShape,
+        *,
+        transposed: bool,
+    ):
+        self.shape = shape
+        self._rows = rows
+        self._weights = weights
+        self._transposed = transposed
+        self._pieces: list[tf.Tensor] = []
+
+    def __tf_tensor__(self, dtype=None, name=None):
+        """Refuses to gather what was spread."""
+        del dtype, name
+        raise ValueError(
+            "--shard_classifier: a loss or metric of the model reads its logits as "
+            "one tensor; let it ask models.logits, which takes them in pieces, or "
+            "leave the flag out"
+        )
+
+    def cross_entropy(self, labels: tf.Tensor) -> tf.Tensor:
+        """As `models.logits.cross_entropy`."""
+        flat = tf.reshape(labels, [-1])
+        pieces = [self._softmax(index, flat) for index in range(len(self._weights))]
+        top = tf.reduce_max([piece.top for piece in pieces], 0)
+        total = addition.in_order(
+            [piece.total * tf.exp(piece.top - top) for piece in pieces]
+        )
+        label = tf.add_n([piece.label for piece in pieces])
+        return tf.reshape(tf.math.log(total) + (top - label), labels.shape)
+
+    def in_top_k(self, labels: tf.Tensor, k: int) -> tf.Tensor:
+        """As `models.logits.in_top_k`."""
+        flat = tf.reshape(labels, [-1])
+        label = self._label(flat)
+        larger, finite = [], [tf.math.is_finite(label)]
+        for index, logits in enumerate(self._logits()):
+            with tf.device(shard(index)):
+                more = tf.cast(logits > label[:, None], tf.int32)
+                larger.append(tf.reduce_sum(more, 1))
+                finite.append(tf.reduce_all(tf.math.is_finite(logits), 1))
+        found = tf.logical_and(tf.add_n(larger) < k, tf.reduce_all(finite, 0))
+        return tf.reshape(found, labels.shape)
+
+    def _logits(self) -> list[tf.Tensor]:
+        """Of each device's classes, float32."""
+        if not self._pieces:
+            for index, piece in enumerate(self._weights):
+                with tf.device(shard(index)):
+                    y = tf.matmul(
+                        self._rows, piece.kernel, transpose_b=self._transposed
+                    )
+                    if piece.bias is not None:
+                        y = tf.nn.bias_add(y, piece.bias)
+                    self._pieces.append(tf.cast(y, tf.float32))
+        return self._pieces
+
+    def _label(self, labels: tf.Tensor) -> tf.Tensor:
+        """The label's logit: float32 [rows], from the device that has it."""
+        found = []
+        for index, logits in enumerate(self._logits()):
+            with tf.device(shard(index)):
+                column, own = self._column(labels, index, logits)
+                value = tf.gather(logits, column, batch_dims=1)
+                found.append(tf.where(own, value, 0.0))
+        return tf.add_n(found)
+
+    def _column(self, labels, index: int, logits) -> tuple[tf.Tensor, tf.Tensor]:
+        """Where the label's class is on a device, if it is: int32 and bool [rows]."""
+        column = tf.cast(labels, tf.int32) - self._weights[index].begin
+        own = tf.logical_and(column >= 0, column < logits.shape[1])
+        return tf.where(own, column, 0), own
+
+    def _softmax(self, index: int, labels: tf.Tensor) -> "_Softmax":
+        """What a device knows of the softmax.
+
+        The cross entropy does not depend on the tops: they are no more than what keeps
+        sums in range, and are differentiated as constants.
+        """
+        logits, weights = self._logits()[index], self._weights[index]
+        column, own = self._column(labels, index, logits)
+        given = [self._rows, weights.kernel]
+        given += [] if weights.bias is None else [weights.bias]
+        with tf.device(shard(index)):
+            top = tf.stop_gradient(tf.reduce_max(logits, 1))
+
+        @tf.custom_gradient
+        def run(*tensors):
+            del tensors
+            total = tf.reduce_sum(tf.exp(logits - top[:, None]), 1)
+            label = tf.where(own, tf.gather(logits, column, batch_dims=1), 0.0)
+
+            def backward(of_total, of_label):
+                with tf.device(shard(index)):
+                    error = tf.exp(logits - top[:, None]) * of_total[:, None]
+                    places = tf.stack([tf.range(tf.size(column)), column], 1)
+                    only_own = tf.where(own, of_label, 0.0)
+                    error = tf.tensor_scatter_nd_add(error, places, only_own)
+                    return self._gradients(index, tf.cast(error, self._rows.dtype))
+
+            return (total, label), backward
+
+        with tf.device(shard(index)):
+            return _Softmax(top, *run(*given))
+
+    def _gradients(self, index: int, error: tf.Tensor) -> list[tf.Tensor]:
+        """By the rows and a device's weights, of what its logits' gradient is."""
+        rows, weights = self._rows, self._weights[index]
+        if self._transposed:
+            of_rows = tf.matmul(error, weights.kernel)
+            of_kernel = tf.matmul(error, rows, transpose_a=True)
+        else:
+            of_rows = tf.matmul(error, weights.kernel, transpose_b=True)
+            of_kernel = tf.matmul(rows, error, transpose_a=True)
+        if weights.bias is None:
+            return [of_rows, of_kernel]
+        return [of_rows, of_kernel, tf.raw_ops.BiasAddGrad(out_backprop=error)]
+
+
+class _Softmax(NamedTuple):
+    """A device's share in the softmax of all rows, float32 [rows] each.
+
+    Attributes:
+      top: the largest logit.
+      total: sum of exp(logit - top).
+      label: the label's logit, or 0 where another device has it.
+    """
+
+    top: tf.Tensor
+    total: tf.Tensor
+    label: tf.Tensor

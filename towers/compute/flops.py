@@ -1,0 +1,175 @@
+"""Model FLOP/s: what the towers compute, over what the device can.
+
+Counted are the multiplications and additions of convolutions and matrix products,
+forward and backward, as they stand in the towers; element-wise work is not.  The peak
+is measured, not looked up: the better of one large matrix product and one 3x3
+convolution on the same devices.
+"""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+
+from towers.layout.placement import (
+    Placement,
+    cores,
+    session_config,
+    threads_in_operation,
+)
+from towers.tasks.sessions import Local, Sessions
+
+v1 = tf.compat.v1
+
+
+def of_graph(graph: tf.Graph, prefix: str = "") -> int:
+    """Floating point operations in one run of the operations under a prefix.
+
+    Args:
+      graph: with static shapes.
+      prefix: of the operations' names.
+    """
+    return of_operations(
+        op for op in graph.get_operations() if op.name.startswith(prefix)
+    )
+
+
+def of_operations(operations: Iterable[tf.Operation]) -> int:
+    """Floating point operations in one run of operations with static shapes."""
+    return sum(_COUNTS[op.type](op) for op in operations if op.type in _COUNTS)
+
+
+def of_nodes(graph_def: v1.GraphDef) -> int:
+    """Floating point operations in one run of a tower's template."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+    return of_graph(graph, "")
+
+
+def _size(tensor: tf.Tensor) -> int:
+    return tensor.shape.num_elements() or 0
+
+
+def _matmul(op: tf.Operation) -> int:
+    transposed = op.get_attr("transpose_a")
+    return 2 * _size(op.outputs[0]) * op.inputs[0].shape[0 if transposed else 1]
+
+
+def _batch_matmul(op: tf.Operation) -> int:
+    return (
+        2
+        * _size(op.outputs[0])
+        * op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1]
+    )
+
+
+def _conv(output: tf.Tensor, kernel) -> int:
+    """Each output element takes one product per filter element and input channel."""
+    return 2 * _size(output) * int(np.prod(kernel[:3]))
+
+
+def _conv_forward(op: tf.Operation) -> int:
+    return _conv(op.outputs[0], op.inputs[1].shape)
+
+
+def _conv_input(op: tf.Operation) -> int:
+    return _conv(op.inputs[2], op.inputs[1].shape)
+
+
+def _conv_filter(op: tf.Operation) -> int:
+    return _conv(op.inputs[2], op.outputs[0].shape)
+
+
+_COUNTS = {
+    "MatMul": _matmul,
+    "BatchMatMulV2": _batch_matmul,
+    "Conv2D": _conv_forward,
+    "Conv2DBackpropInput": _conv_input,
+    "Conv2DBackpropFilter": _conv_filter,
+}
+
+
+def measure_peak(
+    placement: Placement,
+    dtype: tf.DType = tf.float32,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+    *,
+    seconds: float = 0.15,
+    at_least: float = 0.0,
+) -> float:
+    """FLOP/s that the placement's devices reach together.
+
+    The logical CPU devices of a host share its cores, so what keeps these busy on one
+    stands for all; of several GPUs, the first stands for each.  All hosts compute at
+    the same time; those of other clients are taken to be like this one's.
+
+    Args:
+      placement: of the towers.
+      dtype: that they compute in.
+      sessions: where sessions come from.
+      seconds: how long each of the two kernels is measured.
+      at_least: what the devices are known to reach.  With less, something else keeps
+        them busy just now: they are measured again and again, ten times as long.
+    """
+    gpu = placement.kind == "gpu"
+    per_tower = len(placement.devices) // len(placement.towers)
+    # Kernels of one thread each have to be as many as the cores.
+    copies = cores() if threads_in_operation(placement) == 1 else 1
+    with tf.Graph().as_default() as graph:
+        kernels, counts = [], []
+        for number, (_, devices) in enumerate(placement.groups):
+            for copy in range(copies):
+                scope = v1.variable_scope(f"host_{number}_{copy}")
+                with tf.device(devices[0]), scope:
+                    kernels.append(_kernels(dtype, gpu=gpu))
+                count = len(devices) * per_tower if gpu else 1
+                counts.append(count * placement.clients)
+        with sessions.open(graph, session_config(placement)) as session:
+            session.run(v1.local_variables_initializer())
+            measured = []
+            for same in zip(*kernels):
+                work = [of_graph(graph, kernel.op.name) for kernel in same]
+                # A fetched number waits for the GPU; an operation does not.
+                ends = session.make_callable([_last_number(kernel) for kernel in same])
+                total = sum(flops * count for flops, count in zip(work, counts))
+                measured.append((total, ends))
+            best, rounds = 0.0, 0
+            while not rounds or (best < at_least and rounds < 10):
+                rates = (total / _fastest(ends, seconds) for total, ends in measured)
+                best, rounds = max(best, *rates), rounds + 1
+    return best
+
+
+def _kernels(dtype: tf.DType, *, gpu: bool) -> list[tf.Tensor]:
+    """What a device is measured by: a matrix product and a convolution."""
+    size, batch, image = (8192, 32, 64) if gpu else (1536, 8, 28)
+    a = _numbers("a", [size, size], dtype)
+    x = _numbers("x", [batch, image, image, 256], dtype)
+    w = _numbers("w", [3, 3, 256, 256], dtype)
+    return [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
+
+
+def _last_number(kernel: tf.Tensor) -> tf.Tensor:
+    with tf.device(kernel.device):
+        return tf.reshape(kernel, [-1])[-1]
+
+
+def _numbers(name: str, shape: list[int], dtype: tf.DType) -> tf.Tensor:
+    """Something in the device's memory that TensorFlow cannot fold away."""
+    start = v1.random_uniform_initializer(-1.0, 1.0, seed=1)
+    variable = v1.get_local_variable(
+        name, shape, dtype, initializer=start, use_resource=True
+    )
+    return variable.read_value()
+
+
+def _fastest(run, seconds: float) -> float:
+    run()
+    begun = time.perf_counter()
+    best = float("inf")
+    while time.perf_counter() - begun < seconds:
+        before = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - before)
+    return best

@@ -1,0 +1,161 @@
+"""Look-ups go to the table: not the table to the tower, but the rows that it asks for.
+
+Where all that a tower does with a variable is to gather rows of it, the gathers are cut
+out of the template.  The rows are then taken on the device that holds the variable, or
+each part of it, so that of a table on a ps task the rows of a batch cross the network
+and no others; each once, however often the batch has it.  A row is the same number
+wherever it is taken, so nothing else changes.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.compute.asked import LookUp
+from towers.compute.tower import Template
+from towers.layout import parts
+from towers.layout.placement import task_of
+
+v1 = tf.compat.v1
+
+
+def cut_out(template: Template) -> Template:
+    """The template that does not read the variables of which it only gathers rows.
+
+    In place of these reads it has `look_ups`: rows to be given where gathers were.
+    """
+    nodes = {node.name: node for node in template.graph_def.node}
+    users: dict[str, list[v1.NodeDef]] = {f"read/{name}": [] for name in template.reads}
+    for node in nodes.values():
+        for name in map(_operation, node.input):
+            if name in users:
+                users[name].append(node)
+    outputs = set(map(_operation, template.outputs))
+    given = {*users, *(name for name, _ in template.exchanges)}
+    found: list[LookUp] = []
+    for name, dtype in template.reads.items():
+        read = f"read/{name}"
+        gathers = [node for node in users[read] if _takes_rows(node, read, nodes)]
+        early = all(given.isdisjoint(_needed(nodes, [n.input[1]])) for n in gathers)
+        whole = not parts.is_part(name)  # a part is looked up where it lies already
+        if len(gathers) == len(users[read]) and early and whole and read not in outputs:
+            found += [
+                LookUp(name, dtype, _tensor(node.input[1]), node.name)
+                for node in gathers
+            ]
+    gone = {one.variable for one in found}
+    reads = {name: d for name, d in template.reads.items() if name not in gone}
+    return dataclasses.replace(template, reads=reads, look_ups=tuple(found))
+
+
+def _takes_rows(node: v1.NodeDef, read: str, nodes: Mapping[str, v1.NodeDef]) -> bool:
+    """Whether it gathers along the first axis of the variable, and no more."""
+    if node.op != "GatherV2" or list(map(_operation, node.input)).count(read) != 1:
+        return False
+    axis = nodes[_operation(node.input[2])]
+    along_first = axis.op == "Const" and not tf.make_ndarray(axis.attr["value"].tensor)
+    return (
+        _operation(node.input[0]) == read
+        and along_first
+        and not node.attr["batch_dims"].i
+    )
+
+
+def _tensor(name: str) -> str:
+    """The tensor of an input, which leaves out the 0 of a first output."""
+    return name if ":" in name else f"{name}:0"
+
+
+def _operation(name: str) -> str:
+    """The operation of an input or a tensor."""
+    return name.removeprefix("^").split(":")[0]
+
+
+def _needed(nodes: Mapping[str, v1.NodeDef], names: Sequence[str]) -> set[str]:
+    """Names of the operations that these need, and their own."""
+    found: set[str] = set()
+    names = [_operation(name) for name in names]
+    while names:
+        name = names.pop()
+        if name not in found:
+            found.add(name)
+            names += map(_operation, nodes[name].input)
+    return found
+
+
+def rows(
+    template: Template,
+    inputs: Mapping[str, tf.Tensor],
+    read: Callable[[str], Any],
+    *,
+    scope: str,
+    device: str,
+    host: str,
+) -> dict[str, tf.Tensor]:
+    """What is to be given to a tower where the template had gathers.
+
+    Args:
+      template: from `cut_out`.
+      inputs: of the tower.
+      read: name of a variable -> its value where it lies, or `parts.Parts` of values.
+      scope: prefix of the names of the operations that say which rows.
+      device: of the tower.
+      host: CPU device beside it.
+    """
+    if not template.look_ups:
+        return {}
+    nodes = {node.name: node for node in template.graph_def.node}
+    wanted = [one.ids for one in template.look_ups]
+    needed = _needed(nodes, wanted)
+    ids_def = v1.GraphDef(
+        versions=template.graph_def.versions, library=template.graph_def.library
+    )
+    ids_def.node.extend(nodes[name] for name in sorted(needed))
+    fed = {f"{name}:0": inputs[name] for name in needed & set(inputs)}
+    with v1.name_scope(None), tf.device(None), tf.device(device):
+        found = tf.import_graph_def(ids_def, fed, return_elements=wanted, name=scope)
+    with v1.name_scope(f"{scope}/rows/"):
+        return {
+            one.rows: _fetch(read(one.variable), ids, one.dtype, host)
+            for one, ids in zip(template.look_ups, found)
+        }
+
+
+def _fetch(table: Any, ids: tf.Tensor, dtype: tf.DType, host: str) -> tf.Tensor:
+    """[ids, units] rows of a table, in a dtype in which they travel."""
+    pieces = parts.each(table)
+    if len(pieces) == 1 and task_of(table.device) == task_of(host):
+        return _take(table, ids, dtype)
+    with tf.device(host):
+        once, place = tf.unique(tf.reshape(ids, [-1]))
+    if len(pieces) == 1:
+        found = _take(table, once, dtype)
+    elif table.axis:
+        taken = [_take(piece, once, dtype) for piece in pieces]
+        with tf.device(host):
+            found = tf.concat(taken, table.axis)
+    else:
+        found = _take_by_owner(table, once, dtype, host)
+    with tf.device(host):
+        shape = [*ids.shape, *table.shape[1:]]
+        return tf.reshape(tf.gather(found, place), shape)
+
+
+def _take_by_owner(table: parts.Parts, ids: tf.Tensor, dtype: tf.DType, host: str):
+    """The rows, each from the part that has it."""
+    count = len(table)
+    with tf.device(host):
+        owner = parts.owners(ids, table)
+        own = tf.dynamic_partition(ids, owner, count)
+        places = tf.dynamic_partition(tf.range(tf.size(ids)), owner, count)
+        own = [some - start for some, start in zip(own, table.starts)]
+    taken = [_take(part, some, dtype) for part, some in zip(table, own)]
+    with tf.device(host):
+        return tf.dynamic_stitch(places, taken)
+
+
+def _take(piece: Any, ids: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    with tf.device(piece.device):
+        return tf.cast(tf.gather(piece, ids), dtype)

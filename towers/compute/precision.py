@@ -1,0 +1,66 @@
+"""16-bit compute on float32 variables.
+
+Variables, optimizer slots and moving averages are float32 always.  What is computed in
+which dtype:
+
+| in the compute dtype                    | in float32, whatever it is              |
+|-----------------------------------------|-----------------------------------------|
+| activations, convolutions, products     | statistics, parameters of normalisation |
+| weights, as the layers read them        | gates and state of LSTM cells           |
+| gradients, until they leave the tower   | softmax, loss, metrics                  |
+|                                         | mean over towers, weight decay, clipping|
+|                                         | the update, moving averages             |
+
+bfloat16 has float32's range, so its gradients need no loss scaling; those of float16
+do (`loss_scale`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.layout import parts
+
+# --compute_dtype -> dtype.
+COMPUTE_DTYPES: dict[str, tf.DType] = {
+    "float32": tf.float32,
+    "bfloat16": tf.bfloat16,
+    "float16": tf.float16,
+}
+
+
+class Casts:
+    """Casts that are made once, where the tensor lies, and shared by all towers."""
+
+    def __init__(self):
+        self._made: dict[tuple[str, tf.DType], tf.Tensor] = {}
+
+    def __call__(self, value: Any, dtype: tf.DType) -> Any:
+        """A tensor, or each of `parts.Parts`, in a dtype; itself if it has it."""
+        return parts.apply(lambda tensor: self._cast(tensor, dtype), value)
+
+    def _cast(self, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        if tensor.dtype == dtype:
+            return tensor
+        key = (tensor.name, dtype)
+        if key not in self._made:
+            with tf.device(tensor.device):
+                self._made[key] = tf.cast(tensor, dtype)
+        return self._made[key]
+
+
+def widen(shares: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Gradients in float32, cast after the transfer, so that 16 bits travel.
+
+    Args:
+      shares: one gradient, of each tower, in any float dtype.
+      devices: where the mean is wanted: one device for all, or each tower's own.
+    """
+    if all(share.dtype == tf.float32 for share in shares):
+        return list(shares)
+    wide = []
+    for k, share in enumerate(shares):
+        with tf.device(devices[k] if len(devices) == len(shares) else devices[0]):
+            wide.append(tf.cast(share, tf.float32))
+    return wide

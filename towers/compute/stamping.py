@@ -1,0 +1,166 @@
+"""Stamping: the template of a tower, copied onto every tower's device.
+
+The copies lie in the train graph under `tower_<i>/`, with the template's placeholders
+replaced by the tower's batch, by the variables as this tower reads them, and by what
+the towers exchange.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from towers.compute.tower import Gradient, Site, Template, Tower
+from towers.layout import placement
+
+v1 = tf.compat.v1
+
+
+def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
+    """Copies the template into the current graph, once per site.
+
+    Args:
+      template: from `tower.trace`.
+      sites: of the towers, in order.
+    """
+    if template.compiled:
+        return [_call(template, index, site) for index, site in enumerate(sites)]
+    graph_def = v1.GraphDef(
+        versions=template.graph_def.versions, library=template.graph_def.library
+    )
+    fed: dict[str, tf.Tensor] = {}
+    wanted: list[str] = []
+    for site in sites:
+        given = _given(template, site)
+        used = _copy_nodes(graph_def, template, site, given, first=sites[0].scope)
+        fed |= {f"{site.scope}/{name}:0": given[name] for name in used}
+        wanted += [f"{site.scope}/{name}" for name in template.outputs]
+    _add_exchanges(graph_def, template, sites)
+    # The scopes are absolute: a caller's name scope or device does not move a tower.
+    with v1.name_scope(None), tf.device(None):
+        found = tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
+    size = len(template.outputs)
+    return [
+        tower(
+            template,
+            index,
+            site.device,
+            dict(zip(template.outputs, found[index * size : (index + 1) * size])),
+        )
+        for index, site in enumerate(sites)
+    ]
+
+
+def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
+    """Placeholder -> what takes its place."""
+    return site.inputs | {f"read/{name}": site.reads[name] for name in template.reads}
+
+
+def _call(template: Template, index: int, site: Site) -> Tower:
+    """A tower that is one operation, compiled by XLA."""
+    with v1.name_scope(None), tf.device(None), tf.device(site.device):
+        with v1.name_scope(site.scope):
+            found = template.function(_given(template, site))
+    return tower(template, index, site.device, dict(zip(template.outputs, found)))
+
+
+def _copy_nodes(
+    graph_def: v1.GraphDef, template: Template, site: Site, given: dict, *, first: str
+) -> set[str]:
+    """Adds a tower's nodes; returns which of the given placeholders they use.
+
+    What the towers exchange has its name under the scope of the first.
+    """
+    used: set[str] = set()
+    owners = [site.reads[n].device if n in site.reads else "" for n in template.owners]
+    exchanges = {name for name, _ in template.exchanges}
+    elsewhere = exchanges | {f"read/{one.variable}" for one in template.look_ups}
+
+    def renamed(name: str) -> str:
+        if name in exchanges:
+            return f"{first}/{name}"
+        return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
+
+    for node in template.graph_def.node:
+        if node.name not in given and node.name not in elsewhere:
+            copy = graph_def.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"{site.scope}/{node.name}"
+            copy.device = placement.of_node(node.device, site.devices, owners)
+            # Colocation would name nodes of the template; the devices say the same.
+            copy.attr.pop("_class", None)
+            del copy.input[:]
+            copy.input.extend(map(renamed, node.input))
+            used.update(name.removeprefix("^").split(":")[0] for name in node.input)
+    return used & given.keys()
+
+
+def _add_exchanges(
+    graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
+) -> None:
+    """Adds the mean of what the towers send, on the first one's device."""
+    if not template.exchanges:
+        return
+    scope = sites[0].scope
+    with tf.Graph().as_default() as graph, tf.device(sites[0].device):
+        part = tf.constant(1.0 / len(sites), name=f"{scope}/exchange/part")
+        for index, (name, _) in enumerate(template.exchanges):
+            sent = [
+                v1.placeholder(tf.float32, name=f"{index}/{s.scope}") for s in sites
+            ]
+            tf.multiply(tf.add_n(sent, name=f"{scope}/{name}/sum"), part, name)
+    own = {
+        f"{index}/{site.scope}": f"{site.scope}/{name}"
+        for index, (_, name) in enumerate(template.exchanges)
+        for site in sites
+    }
+    for node in graph.as_graph_def().node:
+        if node.op != "Placeholder":
+            names = [own.get(name, name) for name in node.input]
+            del node.input[:]
+            node.input.extend(names)
+            if node.name in {name for name, _ in template.exchanges}:
+                node.name = f"{scope}/{node.name}"
+            graph_def.node.append(node)
+
+
+def tower(
+    template: Template, index: int, device: str, of: Mapping[str, tf.Tensor]
+) -> Tower:
+    """A tower from its tensors, `of` the template's outputs by name."""
+    return Tower(
+        index=index,
+        device=device,
+        loss=of[template.loss],
+        gradients=[_gradient([of[n] for n in names]) for names in template.gradients],
+        statistics=[of[name] for _, name in template.statistics],
+        metrics={name: of[tensor] for name, tensor in template.metrics.items()},
+    )
+
+
+def _gradient(parts: list[tf.Tensor]) -> Gradient:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)
+
+
+def join_shares(
+    towers: Sequence[Tower], *, joined: bool = True
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Loss and metrics of a step.
+
+    Args:
+      towers: of the step.
+      joined: whether the towers' shares add up to a mean; otherwise each tower has a
+        mean of its own, and the mean of these is taken.
+    """
+    part = 1.0 if joined else 1.0 / len(towers)
+
+    def join(shares: list[tf.Tensor], name: str) -> tf.Tensor:
+        return tf.multiply(tf.add_n(shares), part, name=name)
+
+    loss = join([tower.loss for tower in towers], "loss")
+    metrics = {
+        name: join([tower.metrics[name] for tower in towers], name)
+        for name in towers[0].metrics
+    }
+    return loss, metrics

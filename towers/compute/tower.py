@@ -1,0 +1,398 @@
+"""Towers: the model's operations, traced once, to be stamped on every tower's device.
+
+Tracing runs the model's Python on placeholders in a graph of its own; that template
+holds the blocks, the loss and the gradients of one tower.  `stamping` copies its nodes
+into the train graph.  Thirty-two towers thus cost one run of the model's Python, and
+cannot differ.
+
+What a tower differentiates is its share of the mean loss,
+
+    share_k = sum_b weight_kb x loss_kb / total weight of all towers,
+
+so the shares add up to the loss of the joined batch, exactly, for towers that saw
+fewer examples or none; and no gradient is ever divided.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import addition, classifier, compact, flops, xla
+from towers.compute.asked import LookUp, Variables
+from towers.layout import shards
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+
+v1 = tf.compat.v1
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+_STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial")
+
+
+class Tower(NamedTuple):
+    """What one tower hands to the reduction; pipelined or not."""
+
+    index: int
+    device: str
+    loss: tf.Tensor  # float32 scalar, this tower's share of the mean loss
+    gradients: list[Gradient]  # of the share, one per trainable variable
+    statistics: list[tf.Tensor]  # batch statistics, one per `Template.statistics`
+    metrics: dict[str, tf.Tensor]  # float32 scalars, shares of the means
+
+
+class Site(NamedTuple):
+    """Where a tower goes and what it gets."""
+
+    scope: str  # prefix of its operations' names, `tower_0` or the like
+    devices: Sequence[str]  # of its stages; one, if it is not cut into stages
+    inputs: dict[str, tf.Tensor]  # `features`, `labels`, `weights`, ...
+    reads: dict[str, tf.Tensor]  # variable name -> its value as this tower reads it
+
+    @property
+    def device(self) -> str:
+        """Of the first stage: the tower's, as others see it."""
+        return self.devices[0]
+
+
+class StatisticRule(NamedTuple):
+    """Which variable follows a batch statistic, and how fast."""
+
+    variable: str
+    momentum: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What every tower computes; plain data, no devices.
+
+    Attributes:
+      model: a `models.Model` (or what has its `inputs`, `run`, `layers`, `loss`,
+        `metrics`).
+      num_classes: of the data set.
+      training: with dropout, batch statistics and gradients, or without.
+      data_format: `NHWC` or `NCHW`.
+      dtype: of activations.
+      seed: of dropout.
+      compiled: whether XLA compiles the tower as a whole.
+      pipeline: how the tower is cut into stages and micro-batches; None: it is not.
+      joined: number of towers whose batches batch norm takes as one; 0 for each tower
+        by its own batch.
+      loss_scaled: whether gradients are those of the loss times a given scale.
+      shards: what of the model is spread over the tower's devices; None: nothing is.
+    """
+
+    model: Any
+    num_classes: int
+    training: bool = True
+    data_format: str = "NHWC"
+    dtype: tf.DType = tf.float32
+    seed: int = 0
+    compiled: bool = False
+    pipeline: Pipeline | None = None
+    joined: int = 0
+    loss_scaled: bool = False
+    shards: Shards | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A traced tower, ready to be stamped.
+
+    Attributes:
+      graph_def: its nodes, without the unused ones.
+      trainable: names of the trainable variables, in order of creation.
+      reads: the variables that it reads, each with the dtype in which it does.
+      loss: name of the loss tensor.
+      gradients: per trainable variable the names of one tensor, of the three of an
+        `IndexedSlices`, or none.
+      statistics: (rule, name of the tensor) of the batch statistics.
+      metrics: metric -> name of the tensor.
+      parameters: number of trainable parameters.
+      compiled: whether XLA compiles it as a whole.
+      exchanges: (placeholder, the tensor whose mean over all towers it stands for).
+      specs: shape and dtype of each of `outputs`.
+      owners: what `placement.owner` numbers: variables and parts.
+      look_ups: gathers whose rows are to be given, see `look_up`.
+    """
+
+    graph_def: v1.GraphDef
+    trainable: tuple[str, ...]
+    reads: dict[str, tf.DType]
+    loss: str
+    gradients: tuple[tuple[str, ...], ...]
+    statistics: tuple[tuple[StatisticRule, str], ...]
+    metrics: dict[str, str]
+    parameters: int
+    compiled: bool = False
+    exchanges: tuple[tuple[str, str], ...] = ()
+    specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
+    owners: tuple[str, ...] = ()
+    look_ups: tuple[LookUp, ...] = ()
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of one run."""
+        return flops.of_nodes(self.graph_def)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The tensors that a tower is to deliver."""
+        outputs = [self.loss, *self.metrics.values()]
+        outputs += [name for names in self.gradients for name in names]
+        return outputs + [name for _, name in self.statistics]
+
+    @functools.cached_property
+    def function(self) -> xla.Call:
+        """The tower as one compiled function, which all towers call."""
+        reads = {f"read/{name}" for name in self.reads}
+        with tf.Graph().as_default():
+            tf.import_graph_def(self.graph_def, name="")
+            placeholders = [
+                op.outputs[0]
+                for op in v1.get_default_graph().get_operations()
+                if op.type == "Placeholder"
+            ]
+        assert reads <= {tensor.op.name for tensor in placeholders}
+        inputs = {t.op.name: tf.TensorSpec(t.shape, t.dtype) for t in placeholders}
+        return xla.compiled(self.graph_def, inputs, self.outputs)
+
+
+def trace(
+    task: Task,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
+    *,
+    create: Callable[..., Any],
+) -> Template:
+    """Runs the model's Python once.
+
+    Args:
+      task: what to compute.
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
+      create: called with (name, shape, dtype, initializer, trainable) when the model
+        first asks for a variable; makes it where it is to live.
+
+    Raises:
+      ValueError: the model does what towers cannot repeat: a stateful random
+        operation, a variable made without `get_variable`, a regularizer.
+    """
+    graph, exchange = tf.Graph(), _Exchange()
+    variables = Variables(create, _splits(task, features))
+    with graph.as_default():
+        batch = {
+            "features": v1.placeholder(features.dtype, features.shape, "features"),
+            "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
+            "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
+            "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
+            "first": v1.placeholder(tf.int64, [], "first"),
+        }
+        scale = v1.placeholder(tf.float32, [], "loss_scale")
+        nn, outputs = _run(task, batch, variables, exchange)
+        if task.shards:
+            outputs = classifier.spread(outputs, nn, variables.parts, task.shards)
+        shares = shares_of(task, outputs, batch)
+        loss = shares.pop("loss")
+        trainable = variables.trainable
+        gradients = ()
+        if task.training:
+            start = scale if task.loss_scaled else None
+            variables_read = list(trainable.values())
+            gradients = addition.differentiate(loss, variables_read, start)
+        check_repeatable(graph)
+    ends = _Ends(loss, gradients, nn.statistics, shares)
+    template = _template(graph, variables, exchange, ends)
+    return dataclasses.replace(template, compiled=task.compiled)
+
+
+def _run(
+    task: Task, batch: Mapping[str, tf.Tensor], variables: Variables, exchange: Any
+) -> tuple[Any, Any]:
+    """The model's layers, and what its last block returns."""
+    nn = task.model.layers(
+        training=task.training,
+        num_classes=task.num_classes,
+        data_format=task.data_format,
+        dtype=task.dtype,
+        seed=task.seed,
+        first_example=batch["first"],
+    )
+    nn.joined = (task.joined, exchange.mean) if task.joined else None
+    nn.lookup = variables.lookup
+    x = task.model.inputs.prepare(batch["features"], nn)
+    with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+        return nn, task.model.run(x, nn)
+
+
+def _splits(task: Task, features: tf.TensorSpec) -> dict[str, Any]:
+    """Variable -> how it is cut: what the layers say when the model is run to see."""
+    if not task.shards:
+        return {}
+    with tf.Graph().as_default():
+        batch = {
+            "features": v1.placeholder(features.dtype, features.shape),
+            "first": v1.placeholder(tf.int64, []),
+        }
+        nn, outputs = _run(
+            task, batch, Variables(lambda *_, **options: None, {}), _Exchange()
+        )
+        return shards.splits(task.shards, nn, outputs, task.model.name)
+
+
+class _Exchange:
+    """Placeholders for what all towers make together.
+
+    Attributes:
+      sent: placeholder's name -> the tensor whose mean it stands for.
+    """
+
+    def __init__(self):
+        self.sent: dict[str, tf.Tensor] = {}
+
+    def mean(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The mean over all towers of a float tensor that each has.
+
+        A tower's tensor is in the mean that every tower gets, and the towers' shares of
+        the loss add up: so its gradient is the mean of what the towers send back.
+        """
+
+        @tf.custom_gradient
+        def exchanged(tensor):
+            received = v1.placeholder(tensor.dtype, tensor.shape, "exchange")
+            self.sent[received.op.name] = tf.identity(tensor)
+            return received, self.mean
+
+        return exchanged(tensor)
+
+
+def shares_of(
+    task: Task, outputs: Any, batch: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """`loss` and the metrics of a batch, as float32 scalars: shares of the means.
+
+    Args:
+      task: whose loss and metrics.
+      outputs: of the last block.
+      batch: `labels`, `weights`, `total_weight`.
+    """
+    values = {"loss": task.model.loss(outputs, batch["labels"])}
+    values |= task.model.metrics(outputs, batch["labels"])
+    share_of = batch["weights"] / batch["total_weight"]
+    return {
+        name: tf.reduce_sum(value * share_of, name=name)
+        for name, value in values.items()
+    }
+
+
+def check_repeatable(graph: tf.Graph) -> None:
+    """Refuses what would make the result depend on the number of towers.
+
+    Raises:
+      ValueError: the sentence names the variable or the operation.
+    """
+    if graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES):
+        made = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)[0]
+        raise ValueError(
+            f"variable {made.name!r} was made without get_variable; towers share "
+            "variables by name, so make it with tf.compat.v1.get_variable"
+        )
+    for op in graph.get_operations():
+        if op.op_def.is_stateful and any(t in op.type for t in _STATEFUL_DRAWS):
+            raise ValueError(
+                f"operation {op.name!r} draws with the stateful {op.type}: its numbers "
+                "would change with the number of towers; use nn.dropout, or "
+                "tf.random.stateless_* with a seed made from the example"
+            )
+
+
+class _Ends(NamedTuple):
+    """What a traced tower delivers."""
+
+    loss: tf.Tensor
+    gradients: Sequence[Gradient]
+    statistics: Sequence[Any]
+    metrics: Mapping[str, tf.Tensor]
+
+
+def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
+    def names(gradient: Gradient) -> tuple[str, ...]:
+        if gradient is None:
+            return ()
+        if isinstance(gradient, tf.IndexedSlices):
+            parts = (gradient.values, gradient.indices, gradient.dense_shape)
+            return tuple(part.name for part in parts)
+        return (gradient.name,)
+
+    gradient_names = tuple(names(gradient) for gradient in ends.gradients)
+    statistic_names = tuple(
+        (
+            StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum),
+            s.value.name,
+        )
+        for s in ends.statistics
+    )
+    metric_names = {name: value.name for name, value in ends.metrics.items()}
+    outputs = [ends.loss.name, *metric_names.values()]
+    outputs += [name for names_ in gradient_names for name in names_]
+    outputs += [name for _, name in statistic_names]
+    needed = [graph.get_tensor_by_name(name).op for name in outputs]
+    kept = ancestors(list(needed))
+    while missing := [
+        sent.op
+        for name, sent in exchange.sent.items()
+        if name in kept and sent.op.name not in kept
+    ]:
+        needed += missing
+        kept = ancestors(list(needed))
+    exchanges = tuple(
+        (name, sent.name) for name, sent in exchange.sent.items() if name in kept
+    )
+    return Template(
+        graph_def=_beside_parts(
+            compact.compact(graph, kept, [*outputs, *(sent for _, sent in exchanges)]),
+            zip(variables.trainable.values(), gradient_names),
+        ),
+        trainable=tuple(variables.trainable),
+        reads={
+            name: read.dtype
+            for name, read in variables.reads.items()
+            if f"read/{name}" in kept
+        },
+        loss=ends.loss.name,
+        gradients=gradient_names,
+        statistics=statistic_names,
+        metrics=metric_names,
+        parameters=sum(v.shape.num_elements() for v in variables.trainable.values()),
+        specs={
+            name: tf.TensorSpec.from_tensor(graph.get_tensor_by_name(name))
+            for name in outputs
+        },
+        exchanges=exchanges,
+        owners=tuple(variables.reads),
+    )
+
+
+def _beside_parts(graph_def, gradients) -> v1.GraphDef:
+    """Adds up the gradients of a part's uses where it lies."""
+    where = {
+        name.split(":")[0]: part.device for part, names in gradients for name in names
+    }
+    for node in graph_def.node:
+        if node.op in ("AddN", "ConcatV2") and not node.device:
+            node.device = where.get(node.name, "")
+    return graph_def
+
+
+def ancestors(ops: list[tf.Operation]) -> set[str]:
+    """Names of the operations that these need, and their own."""
+    found: set[str] = set()
+    while ops:
+        op = ops.pop()
+        if op.name not in found:
+            found.add(op.name)
+            ops += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return found

@@ -1,0 +1,269 @@
+"""A TFDS data set by its name: found, prepared, or refused.
+
+    records = find("cifar10", splits=("train",), data_dir="/data")
+
+TFDS alone takes minutes of retries to find out that there is no network, so what can
+be known beforehand is looked at first, and refused in a sentence that says what to do.
+"""
+
+import contextlib
+import difflib
+import io
+import logging
+import os
+import pathlib
+import re
+import socket
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from towers.data import digits, shakespeare
+from towers.data.records import Records, from_tfds
+
+# The data sets that ship with the project.
+_SHIPPED = (digits.Digits, shakespeare.Shakespeare)
+
+# A host that does not answer in this time is taken for unreachable; so many are asked.
+_PATIENCE_SECONDS = 2.0
+_HOSTS_ASKED = 4
+
+# Of the files that are missing, so many are named.
+_FILES_NAMED = 4
+
+
+def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
+    """The records of an image classification data set.
+
+    Args:
+      name: as `tfds.load` takes it: `mnist`, `cifar10:3.0.2`, `imagenette/160px`.
+      splits: the first of these that the data set has is taken; a part of a split
+        (`train[:90%]`) counts as one.
+      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
+
+    Raises:
+      ValueError: no such data set or split, not one of images and classes, or not
+        prepared and not to be had.
+    """
+    builder, keys = prepared(name, data_dir, _image_and_label)
+    return from_tfds(builder, _split(name, builder.info, splits), keys=keys)
+
+
+def prepared(
+    name: str, data_dir: str, check: Callable[[str, tfds.core.DatasetInfo], Any]
+) -> tuple[tfds.core.DatasetBuilder, Any]:
+    """A data set, which is downloaded and prepared when it must be.
+
+    Args:
+      name: as `tfds.load` takes it.
+      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
+      check: (name, summary) -> what the caller needs of it; called before anything is
+        downloaded, it raises ValueError when the data set is not of the right kind.
+
+    Returns:
+      Its builder, and what `check` returned.
+
+    Raises:
+      ValueError: no such data set, or not prepared and not to be had.
+    """
+    builder = _builder(name, data_dir)
+    found = check(name, builder.info)
+    if not _is_prepared(builder):
+        builder = _prepare(name, builder, chosen=bool(data_dir))
+    if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
+        raise ValueError(
+            f"--data_name={name}: {builder.data_path} holds "
+            f"{builder.info.file_format.value} files; prepare it again with "
+            f"`tfds build {name} --file_format=tfrecord`"
+        )
+    return builder, found
+
+
+def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
+    """A folder for what is made of a prepared data set: its own, if it is writable."""
+    folder = pathlib.Path(os.fspath(builder.data_path))
+    if not os.access(folder, os.W_OK):
+        folder = temporary_root() / builder.info.full_name
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
+    """The TFDS builder of that name; reads nothing but the data set's summary."""
+    if os.path.isabs(name):
+        raise ValueError(
+            f"--data_name={name}: is a path, which only language models read; name a "
+            "TFDS data set, or one of them, as --model=transformer_lm"
+        )
+    root = os.path.expanduser(data_dir) or None
+    if root and not tf.io.gfile.isdir(root):
+        raise ValueError(f"--data_dir={data_dir}: there is no such directory")
+    try:
+        return tfds.builder(name, data_dir=root)
+    except tfds.core.DatasetNotFoundError as error:
+        known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
+        near = difflib.get_close_matches(re.split("[:/]", name)[0], known)
+        hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
+        raise ValueError(f"--data_name={name}: no such data set; {hint}") from error
+    except Exception as error:  # TFDS raises all kinds for what a name may get wrong
+        raise ValueError(f"--data_name={name}: {_in_short(error)}") from error
+
+
+def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
+    """The keys of the image and of its class among the features of an example."""
+    keys = info.supervised_keys or ("image", "label")
+    kinds = (tfds.features.Image, tfds.features.ClassLabel)
+    fits = (
+        len(keys) == 2
+        and all(isinstance(key, str) and key in info.features for key in keys)
+        and all(isinstance(info.features[key], kind) for key, kind in zip(keys, kinds))
+    )
+    if not fits or not info.features[keys[1]].num_classes:
+        raise ValueError(
+            f"--data_name={name}: not an image classification data set; an example "
+            f"has {', '.join(info.features)}, not an image and its class"
+        )
+    return keys
+
+
+def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any:
+    """The first of `splits` that the data set has."""
+    for split in splits:
+        try:
+            return info.splits[split]
+        except (KeyError, ValueError):
+            continue
+    raise ValueError(
+        f"--data_name={name}: there is no split {' or '.join(splits)}, only "
+        f"{', '.join(info.splits)}"
+    )
+
+
+def _prepare(
+    name: str, builder: tfds.core.DatasetBuilder, *, chosen: bool
+) -> tfds.core.DatasetBuilder:
+    """Downloads and prepares a data set.
+
+    Args:
+      name: for messages.
+      builder: of the data set.
+      chosen: whether the user chose the directory.  Where TFDS's default cannot be
+        written, the digits go to a temporary one.
+
+    Returns:
+      The builder of the prepared data set.
+
+    Raises:
+      ValueError: it cannot be had here.
+    """
+    _check_within_reach(name, builder)
+    root = _root(builder)
+    ships_with_us = isinstance(builder, _SHIPPED)
+    if not _writable(root):
+        if chosen or not ships_with_us:
+            raise ValueError(
+                f"--data_name={name}: not prepared in {builder.data_path}, which "
+                "cannot be written; name another --data_dir"
+            )
+        unwritable, root = root, temporary_root()
+        builder = tfds.builder(name, data_dir=root)
+        if _is_prepared(builder):
+            return builder
+        logging.getLogger(__name__).warning(
+            "%s cannot be written: %s goes to %s", unwritable, name, root
+        )
+    try:
+        # In a graph TFDS encodes images in a session without GPUs; run eagerly it
+        # would start TensorFlow's eager runtime, which takes all memory of all GPUs.
+        with tf.Graph().as_default(), contextlib.ExitStack() as stack:
+            if ships_with_us:  # too quick for progress bars
+                stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+                stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            builder.download_and_prepare()
+    except Exception as error:  # whatever a builder's own code may raise
+        if not builder.is_prepared():  # it is, when another process was faster
+            raise ValueError(
+                f"--data_name={name}: cannot be prepared: {_in_short(error)}"
+            ) from error
+    return tfds.builder(name, data_dir=root)
+
+
+def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+    """As TFDS says; it warns of a folder that is not there yet."""
+    return builder.data_path.exists() and builder.is_prepared()
+
+
+def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
+    """Raises ValueError when a file of the data set is neither here nor in reach."""
+    root = _root(builder)
+    manual = root / "downloads" / "manual"
+    instructions = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None)
+    if instructions and not (manual.exists() and any(manual.iterdir())):
+        raise ValueError(
+            f"--data_name={name}: not prepared in {builder.data_path}, and its files "
+            f"are not in {manual}: {' '.join(instructions.split())}"
+        )
+    missing = {
+        url: info.filename or url.rsplit("/", 1)[-1]
+        for url, info in (builder.url_infos or {}).items()
+        if not info.filename or not (manual / info.filename).exists()
+    }
+    if instructions or not (host := _unreachable_host(missing)):
+        return
+    files = sorted(missing.values())
+    rest = f" and {len(files) - _FILES_NAMED} more" if files[_FILES_NAMED:] else ""
+    raise ValueError(
+        f"--data_name={name}: not prepared in {builder.data_path}, and {host} cannot "
+        f"be reached; put {', '.join(files[:_FILES_NAMED])}{rest} into {manual}, or "
+        f"run `tfds build {name}` where there is a network and copy the result here"
+    )
+
+
+def _unreachable_host(urls: Sequence[str]) -> str | None:
+    """The first host that does not accept a connection, of the first few."""
+    proxies = urllib.request.getproxies()
+    parsed = [urllib.parse.urlsplit(url) for url in urls]
+    ways = {
+        urllib.parse.urlsplit(proxies.get(url.scheme, url.geturl())) for url in parsed
+    }
+    ports = {"http": 80, "https": 443, "ftp": 21}
+    for way in sorted(ways)[:_HOSTS_ASKED]:
+        address = (way.hostname, way.port or ports.get(way.scheme, 443))
+        try:
+            socket.create_connection(address, timeout=_PATIENCE_SECONDS).close()
+        except OSError:
+            return way.hostname
+    return None
+
+
+def _root(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
+    """The data directory: `<root>/<name>[/<config>]/<version>` holds the files."""
+    return builder.data_path.parents[builder.info.full_name.count("/")]
+
+
+def _writable(root: pathlib.Path) -> bool:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return "://" in os.fspath(root) or os.access(root, os.W_OK)
+
+
+def temporary_root() -> pathlib.Path:
+    """A directory of this user's own, the same in every run."""
+    root = pathlib.Path(tempfile.gettempdir(), f"towers-{os.getuid()}")
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.lstat().st_uid != os.getuid():  # somebody else was there first
+        return pathlib.Path(tempfile.mkdtemp(prefix="towers-"))
+    return root
+
+
+def _in_short(error: Exception) -> str:
+    """The first sentence of what TFDS says, less the call that it repeats before it."""
+    text = re.sub(r"^Failed to construct dataset .*?}\": ", "", str(error).strip())
+    return re.split(r"\n|(?<=\.) (?=[A-Z])", text)[0] or type(error).__name__

@@ -1,0 +1,273 @@
+"""Data sets by name: one batch per tower and step, resumable and deterministic.
+
+    source = get("digits", Request(shape=(8, 8, 1)), training=True)
+    feed = source.feed(placement.groups, batch_size=32, position=position.read_value())
+    session.run(feed.initializer)  # once `position` has its value
+    features, labels, weights, first = feed.batches[0]
+
+The input is a function of the stream position, the number of examples consumed: a
+checkpoint holds that one number, and any number of towers can go on from it.  The
+stream never ends; examples from `limit` on carry weight 0, so that a short last batch
+is a batch like any other.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from towers.data import catalog, ratings, records, text
+from towers.data.feed import Feed, Groups, Part, Request, weight_of_all, weighted
+from towers.data.preprocessing import PREPROCESSING
+from towers.data.records import Records
+from towers.data.staging import staged
+from towers.data.stream import Share, Stream
+from towers.data.synthetic import SyntheticSource
+
+v1 = tf.compat.v1
+
+# A split whose decoded images fit into this is kept in memory: CIFAR-10's does.
+_MEMORY_BYTES = 2**28
+
+
+class DatasetSource:
+    """A split of a data set: shuffled and distorted for training, else as it is.
+
+    Attributes:
+      name: of the data set.
+      num_classes: labels are in [0, num_classes); of pairs, (users, items).
+      num_examples: in the split, which is an epoch.
+      shape: of the features, (height, width, channels).
+      path: where its files are, or "".
+      records: the examples before decoding.
+    """
+
+    def __init__(
+        self,
+        examples: Records,
+        request: Request,
+        *,
+        training: bool = True,
+        memory: int = _MEMORY_BYTES,
+    ):
+        """Makes a source of records.
+
+        Args:
+          examples: of the split.
+          request: how the network wants them.
+          training: whether they are shuffled, and distorted if `request.augment`.
+          memory: bytes of decoded images up to which a split is kept in memory.
+
+        Raises:
+          ValueError: the images do not fit the network.
+        """
+        preprocessing = PREPROCESSING[request.preprocessing]
+        try:
+            self.shape = preprocessing.fit(examples.shape, request.shape)
+        except ValueError as error:
+            raise ValueError(f"data set {examples.name}: {error}") from error
+        self.name = examples.name
+        self.num_classes = examples.num_classes
+        self.num_examples = examples.num_examples
+        self.path = examples.path
+        self.records = examples
+        self._request = request
+        self._stream = Stream(
+            records=examples,
+            shape=self.shape,
+            preprocessing=preprocessing,
+            seed=request.seed,
+            shuffle=training,
+            augment=training and request.augment,
+            in_memory=examples.num_bytes <= memory,
+        )
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+        stage: bool | None = None,
+        part: Part = Part(),  # noqa: B008 - a tuple
+    ) -> Feed:
+        """Adds to the current graph what brings each tower its batches.
+
+        Each host has one pipeline, and takes one batch of it per step for all of its
+        towers.  The towers' batches together are the next rows of the stream.  Of
+        towers that step apart, each takes the next batch of its host's pipeline when
+        it steps, so no batch is seen twice, and none is left out.
+
+        Args:
+          groups: the hosts and their towers.
+          batch_size: per tower.
+          position: int64 scalar, where in the stream the initializer goes to.
+          limit: examples from this index on weigh 0; None for no end.
+          stage: whether a step gets the batch that the step before brought onto the
+            tower's device; None to do so on GPUs.
+          part: of the stream that this graph's towers read.
+        """
+        batches, starts, refills = [], [], []
+        takes = [1 if part.apart else len(devices) for _, devices in groups]
+        sizes = [batch_size * count for count in takes]
+        rows = sum(sizes)
+        with tf.name_scope("input"):
+            for index, (host, devices) in enumerate(groups):
+                before = part.index * rows + sum(sizes[:index])
+                share = Share(part.count * rows, before, sizes[index])
+                on_gpu = any("GPU" in device for device in devices)
+                with tf.device(host):
+                    iterator = self._iterator(share, position)
+                    start = iterator.initializer
+                    pieces = _take(iterator, len(devices), part.apart)
+                    own_refills = [tf.no_op()] * len(devices)
+                    if stage or (stage is None and on_gpu):
+                        with tf.control_dependencies([start]):
+                            primers = _take(iterator, len(devices), part.apart)
+                        pieces, start, own_refills = staged(devices, primers, pieces)
+                    batches += [weighted(*piece, limit) for piece in pieces]
+                starts.append(start)
+                refills += own_refills
+            with tf.device(groups[0][0]):
+                weight = weight_of_all(batches[0].first, part, rows, limit)
+            return Feed(batches, tf.group(starts), refills, weight)
+
+    def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
+        """An iterator over a host's batches; its initializer goes to the position."""
+        options = tf.data.Options()
+        options.deterministic = True
+        if self._request.threads:
+            options.threading.private_threadpool_size = self._request.threads
+        dataset = self._stream.batches(share, position)
+        dataset = dataset.prefetch(self._request.prefetch).with_options(options)
+        return v1.data.make_initializable_iterator(dataset)
+
+
+Source = SyntheticSource | DatasetSource
+
+
+def get(
+    name: str, request: Request, *, split: str | None = None, training: bool = True
+) -> Source:
+    """The source that `--data_name=name` means.
+
+    Args:
+      name: a row of `DATASETS`, or the TFDS name of a data set of the kind that is
+        requested, or the path of a text (see `text.find`).
+      request: how the network wants its examples.
+      split: as TFDS writes it, parts (`train[:90%]`) too.  None for `train`, or for
+        evaluation `validation`, or `test` where there is no such split.
+      training: whether examples are shuffled and distorted.
+
+    Raises:
+      ValueError: there is no such data set or split, it cannot be had, or its images
+        do not fit the network.
+    """
+    return DATASETS.get(name, _named)(name, request, split, training)
+
+
+def from_arrays(
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    num_classes: int,
+    request: Request | None = None,
+    training: bool = True,
+) -> DatasetSource:
+    """A source of the user's own images.
+
+    Args:
+      images: [examples, height, width, channels]; uint8 is scaled to [-1, 1] unless
+        the request says otherwise, float32 is taken as it is.
+      labels: integers [examples].
+      num_classes: labels are in [0, num_classes).
+      request: how the network wants them; as they are when None.
+      training: whether they are shuffled and distorted.
+
+    Raises:
+      ValueError: shapes or labels do not fit.
+    """
+    examples = records.from_arrays(images, labels, num_classes=num_classes)
+    request = request or Request(shape=examples.shape)
+    return DatasetSource(examples, request, training=training)
+
+
+def from_dataset(
+    make: Callable[[], tf.data.Dataset],
+    *,
+    num_examples: int,
+    num_classes: int,
+    request: Request | None = None,
+    training: bool = True,
+) -> DatasetSource:
+    """A source of the user's own dataset of (image, label) pairs.
+
+    Args:
+      make: makes the dataset in the current graph, in an order that is always the
+        same; shuffling it is the source's business.
+      num_examples: how many pairs it has.
+      num_classes: labels are in [0, num_classes).
+      request: how the network wants them; as they are when None.
+      training: whether they are shuffled and distorted.
+
+    Raises:
+      ValueError: it is no such dataset.
+    """
+    examples = records.from_dataset(
+        make, num_examples=num_examples, num_classes=num_classes
+    )
+    request = request or Request(shape=examples.shape)
+    return DatasetSource(examples, request, training=training)
+
+
+def explain(error: Exception, *sources: Source) -> str | None:
+    """One sentence about a session call that failed on damaged files, or None.
+
+    Args:
+      error: from the call.
+      sources: that it may have read.
+    """
+    return records.explain(error, paths=[source.path for source in sources])
+
+
+def _named(name: str, request: Request, split: str | None, training: bool) -> Source:
+    splits = (split,) if split else ("train",) if training else ("validation", "test")
+    examples = KINDS[request.kind](name, request, splits=splits)
+    return DatasetSource(examples, request, training=training)
+
+
+def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
+    return catalog.find(name, splits=splits, data_dir=request.data_dir or "")
+
+
+def _synthetic(
+    name: str, request: Request, split: str | None, training: bool
+) -> Source:
+    del name, split, training
+    return SyntheticSource(request)
+
+
+# kind of data -> (name, request, splits=) -> the records of its data set.
+KINDS: dict[str, Callable[..., Records]] = {
+    "images": _images,
+    "tokens": text.find,
+    "pairs": ratings.find,
+}
+
+# name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.
+DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
+    "synthetic": _synthetic,
+    "digits": _named,
+    "shakespeare": _named,
+}
+
+
+def _take(
+    iterator: v1.data.Iterator, num_towers: int, apart: bool
+) -> list[tuple[tf.Tensor, ...]]:
+    """A (features, labels, indices) for each tower: a batch of the iterator split to
+    the towers, or one taken by each."""
+    if apart:
+        return [iterator.get_next() for _ in range(num_towers)]
+    return list(zip(*(tf.split(part, num_towers) for part in iterator.get_next())))

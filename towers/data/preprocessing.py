@@ -1,0 +1,329 @@
+"""From decoded examples to what the network reads: a table of named preprocessings.
+
+A row works on a batch of images of one size, and every random choice it makes for an
+example comes from numbers that belong to that example alone:
+
+    row = PREPROCESSING["cifar"]
+    shape = row.fit((32, 32, 3), (32, 32, 3))
+    draws = example_uniform((batch_size, DRAWS), seed=seed, first=first)
+    features = row.training(images, shape, draws)
+
+so augmentation is the same whatever the batch size, the number of towers or the order
+in which threads finish.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# (height, width, channels), of which height and width are None where images differ in
+# size; or (length,) of tokens.
+Shape = tuple[int | None, ...]
+
+# Uniform numbers per example that a row may use.
+DRAWS = 11
+
+# Mean and standard deviation of the three channels over CIFAR-10's training images.
+_CIFAR_MEAN = (125.3, 123.0, 113.9)
+_CIFAR_DEVIATION = (63.0, 62.1, 66.7)
+_CIFAR_PADDING = 4
+
+_TUTORIAL_BRIGHTNESS = (-63.0, 63.0)
+_TUTORIAL_CONTRAST = (0.2, 1.8)
+
+# Share of the image's area and width / height of a training crop (Szegedy et al. 2015),
+# and the share of the shorter side that evaluation keeps (224 of 256).
+_IMAGENET_AREA = (0.08, 1.0)
+_IMAGENET_RATIO = (3 / 4, 4 / 3)
+_IMAGENET_CENTRE = 0.875
+_IMAGENET_TRIES = 4
+
+
+class Preprocessing(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+      fit: (shape of the data set's images, shape that the network was written for) ->
+        shape of the features.  Raises ValueError when there is none.
+      training: (images [batch, h, w, c], shape of the features, draws) -> float32
+        [batch, *shape].  `draws` is float32 [batch, DRAWS], uniform in [0, 1).
+      evaluation: (images, shape of the features) -> float32 [batch, *shape].
+    """
+
+    fit: Callable[[Shape, Shape], Shape]
+    training: Callable[[tf.Tensor, Shape, tf.Tensor], tf.Tensor]
+    evaluation: Callable[[tf.Tensor, Shape], tf.Tensor]
+
+
+def example_uniform(
+    shape: tuple[int, ...], *, seed: int, first: tf.Tensor | int, salt: int = 0
+) -> tf.Tensor:
+    """Uniform numbers in [0, 1) that belong to examples, not to batches.
+
+    Row b is a function of (seed, salt, first + b) alone: Philox is a counter-based
+    generator, so a batch that starts at another example starts at another counter.
+
+    Args:
+      shape: [batch, ...], static.
+      seed: of the run.
+      first: int64 scalar, index in the stream of the batch's first example.
+      salt: tells one use from another.
+
+    Returns:
+      float32 of `shape`.
+    """
+    numbers = math.prod(shape[1:])
+    blocks = -(-numbers // 4)  # Philox makes four numbers per counter value
+    counter = tf.stack([tf.cast(first, tf.int64) * blocks, tf.constant(salt, tf.int64)])
+    flat = tf.raw_ops.StatelessRandomUniformV2(
+        shape=[shape[0] * blocks * 4],
+        key=tf.constant([seed & (2**64 - 1)], tf.uint64),
+        counter=tf.bitcast(counter, tf.uint64),
+        alg=1,  # Philox
+    )
+    return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :numbers], shape)
+
+
+def scale(images: tf.Tensor, shape: Shape, draws: tf.Tensor | None = None) -> tf.Tensor:
+    """Integers to [-1, 1]; floating point images are taken as they are."""
+    del shape, draws
+    return _scaled(images, images.dtype)
+
+
+def as_they_are(
+    tokens: tf.Tensor, shape: Shape, draws: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Windows of tokens are ready to be read."""
+    del shape, draws
+    return tokens
+
+
+def draw_items(pairs: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+    """Puts a random item where one is to be drawn.
+
+    Args:
+      pairs: int32 [batch, 3] of `towers.data.ratings`: user, item, number of items to
+        draw one from or 0.
+      shape: (2,).
+      draws: as in `Preprocessing`.
+
+    Returns:
+      int32 [batch, 2]: user, item.
+    """
+    del shape
+    user, item, items = tf.unstack(pairs, axis=1)
+    drawn = tf.cast(draws[:, 0] * tf.cast(items, tf.float32), tf.int32)
+    drawn = tf.minimum(drawn, items - 1)  # the product may be rounded up
+    return tf.stack([user, tf.where(items > 0, drawn, item)], axis=1)
+
+
+def given_items(pairs: tf.Tensor, shape: Shape) -> tf.Tensor:
+    """Pairs int32 [..., 3] of which no item is to be drawn, as int32 [..., 2]."""
+    del shape
+    return pairs[..., :2]
+
+
+def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+    """Pads with 4 black pixels, crops at random, mirrors half (He et al. 2016)."""
+    margin = [_CIFAR_PADDING, _CIFAR_PADDING]
+    padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
+    return cifar_evaluation(_crop_and_mirror(padded, shape, draws), shape)
+
+
+def cifar_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
+    """Each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
+    del shape
+    # Times and not divided by: TensorFlow rewrites a division by constants into this
+    # or leaves it, as the graph happens to be, and the last bit differs.
+    factors = [1 / deviation for deviation in _CIFAR_DEVIATION]
+    return (tf.cast(images, tf.float32) - _CIFAR_MEAN) * factors
+
+
+def tutorial_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+    """The distortions of TensorFlow's CIFAR-10 tutorial.
+
+    A random crop, half of them mirrored, a random brightness, a random contrast about
+    each channel's mean; then each image to mean 0 and deviation 1.
+    """
+    x = tf.cast(_crop_and_mirror(images, shape, draws), tf.float32)
+    brightness, contrast = (
+        _between(bounds, draws[:, column, None, None, None])
+        for bounds, column in ((_TUTORIAL_BRIGHTNESS, 3), (_TUTORIAL_CONTRAST, 4))
+    )
+    x += brightness
+    mean = tf.reduce_mean(x, axis=[1, 2], keepdims=True)
+    return tf.image.per_image_standardization((x - mean) * contrast + mean)
+
+
+def tutorial_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
+    """The central crop, each image to mean 0 and deviation 1."""
+    top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], shape[:2]))
+    crop = images[:, top : top + shape[0], left : left + shape[1]]
+    return tf.image.per_image_standardization(crop)
+
+
+def imagenet_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+    """A window of random area, proportions and place, resized; half are mirrored.
+
+    The first of four random windows that fits into the image is taken (Szegedy et al.
+    2015), or else the first, cut to the image.
+    """
+    height, width = _size(images)
+    areas, ratios, places = tf.split(draws, [_IMAGENET_TRIES, _IMAGENET_TRIES, 3], 1)
+    area = _between(_IMAGENET_AREA, areas) * height * width
+    low, high = _IMAGENET_RATIO
+    ratio = tf.exp(_between((math.log(low), math.log(high)), ratios))
+    heights, widths = tf.sqrt(area / ratio), tf.sqrt(area * ratio)
+    fits = tf.cast((heights <= height) & (widths <= width), tf.int32)
+    taken = tf.argmax(fits, axis=1)  # the first of them, and 0 where there is none
+    window_height = tf.minimum(tf.gather(heights, taken, batch_dims=1), height)
+    window_width = tf.minimum(tf.gather(widths, taken, batch_dims=1), width)
+    top = places[:, 0] * (height - window_height)
+    left = places[:, 1] * (width - window_width)
+    bottom, right = top + window_height, left + window_width
+    mirror = places[:, 2] < 0.5
+    # A window whose left edge is right of its right edge is resized mirrored.
+    left, right = tf.where(mirror, right, left), tf.where(mirror, left, right)
+    return _resize_windows(images, shape, (top, left, bottom, right))
+
+
+def imagenet_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
+    """The central 87.5% of the shorter side, in the features' proportions, resized."""
+    height, width = _size(images)
+    pixel = _IMAGENET_CENTRE * tf.minimum(height / shape[0], width / shape[1])
+    half_height, half_width = pixel * shape[0] / 2, pixel * shape[1] / 2
+    edges = (
+        height / 2 - half_height,
+        width / 2 - half_width,
+        height / 2 + half_height,
+        width / 2 + half_width,
+    )
+    batch = tf.shape(images)[:1]
+    return _resize_windows(images, shape, [tf.fill(batch, edge) for edge in edges])
+
+
+def _between(bounds: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
+    """Uniform in [0, 1) -> uniform between the bounds."""
+    low, high = bounds
+    return low + draw * (high - low)
+
+
+def _scaled(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """x, on the scale of images of `dtype`, to [-1, 1] unless that is floating."""
+    x = tf.cast(x, tf.float32)
+    return x if dtype.is_floating else x * (2 / dtype.max) - 1.0
+
+
+def _size(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Height and width as float32 scalars."""
+    size = tf.cast(tf.shape(images), tf.float32)
+    return size[1], size[2]
+
+
+def _crop_and_mirror(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+    """A random window of each image, every other one mirrored; draws 0, 1 and 2.
+
+    Picks whole rows and then columns by their numbers: two gathers for the batch, and
+    a mirrored window is one whose columns are counted backwards.
+    """
+    numbers = []
+    for axis, (have, want) in enumerate(zip(images.shape[1:3], shape[:2])):
+        offsets = tf.cast(draws[:, axis] * (have - want + 1), tf.int32)
+        numbers.append(offsets[:, None] + tf.range(want))
+    rows, columns = numbers
+    mirror = draws[:, 2, None] < 0.5
+    columns = tf.where(mirror, tf.reverse(columns, [1]), columns)
+    crop = tf.gather(images, rows, axis=1, batch_dims=1)
+    return tf.gather(crop, columns, axis=2, batch_dims=1)
+
+
+def _resize_windows(images: tf.Tensor, shape: Shape, edges) -> tf.Tensor:
+    """Resizes a window of each image, bilinearly, and scales it to [-1, 1].
+
+    Args:
+      images: [batch, h, w, c]; h and w may be unknown.
+      shape: of the result.
+      edges: top, left, bottom and right in pixels, float32 [batch] each.
+
+    Returns:
+      float32 [batch, *shape].
+    """
+    height, width = _size(images)
+    top, left, bottom, right = edges
+    mirrored = right < left
+    # `crop_and_resize` counts from the centre of the first pixel to that of the last.
+    boxes = tf.stack(
+        [
+            top / (height - 1),
+            tf.where(mirrored, left - 1, left) / (width - 1),
+            (bottom - 1) / (height - 1),
+            tf.where(mirrored, right, right - 1) / (width - 1),
+        ],
+        axis=1,
+    )
+    windows = tf.image.crop_and_resize(
+        images, boxes, tf.range(tf.shape(images)[0]), shape[:2]
+    )
+    return _scaled(windows, images.dtype)
+
+
+def _own_size(images: Shape, network: Shape) -> Shape:
+    """The data set's own size, whatever the network was written for."""
+    del network
+    if None in images:
+        raise ValueError(
+            "images that differ in size need a model that resizes them "
+            '(preprocessing="imagenet")'
+        )
+    return images
+
+
+def _windows(text: Shape, network: Shape) -> Shape:
+    """Windows are cut to the network's length."""
+    if text != network:
+        raise _misfit(text, network)
+    return network
+
+
+def _pairs(pairs: Shape, network: Shape) -> Shape:
+    """Of each pair, what says whether its item is to be drawn is left out."""
+    if pairs[-1] != 3 or network != (2,):
+        raise _misfit(pairs, network)
+    return (*pairs[:-1], 2)
+
+
+def _same_size(images: Shape, network: Shape) -> Shape:
+    if images != network or images[2] != len(_CIFAR_MEAN):
+        raise _misfit(images, network)
+    return network
+
+
+def _crop(images: Shape, network: Shape) -> Shape:
+    fits = None not in images and images[2] == network[2]
+    if not fits or images[0] < network[0] or images[1] < network[1]:
+        raise _misfit(images, network)
+    return network
+
+
+def _any_size(images: Shape, network: Shape) -> Shape:
+    if images[2] != network[2]:
+        raise _misfit(images, network)
+    return network
+
+
+def _misfit(images: Shape, network: Shape) -> ValueError:
+    have, want = ("x".join(str(n or "?") for n in size) for size in (images, network))
+    return ValueError(f"images of {have} do not fit a model that reads {want}")
+
+
+PREPROCESSING: dict[str, Preprocessing] = {
+    "scale": Preprocessing(_own_size, scale, scale),
+    "cifar": Preprocessing(_same_size, cifar_training, cifar_evaluation),
+    "cifar_tutorial": Preprocessing(_crop, tutorial_training, tutorial_evaluation),
+    "bytes": Preprocessing(_windows, as_they_are, as_they_are),
+    "words": Preprocessing(_windows, as_they_are, as_they_are),
+    "pairs": Preprocessing(_pairs, draw_items, given_items),
+    "imagenet": Preprocessing(_any_size, imagenet_training, imagenet_evaluation),
+}

@@ -1,0 +1,193 @@
+"""Who liked what, of a TFDS data set of ratings: pairs of a user and an item.
+
+    records = find("movielens/1m-ratings", request, splits=("train",))
+
+Every rating counts as a liking, as He et al. (2017) have it.  The item that a user
+rated last is held out: in `validation` it stands before 99 others, drawn once from
+those that the user never rated.  All else is `train`, where each pair that was liked is
+followed by four of the same user and an item drawn anew in every epoch, from all items:
+now and then it is one that the user liked.
+
+The pairs are written as plain files when the data set is first used.
+"""
+
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from towers.data import catalog, records
+from towers.data.feed import Request
+from towers.data.records import Records
+
+# User, item and time of every rating, [ratings] each.
+Ratings = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_DRAWN = 4  # pairs per liked one in training
+_OTHERS = 99  # items that the one held out is ranked among
+_HEADER = 2  # numbers before the rows: of users, of items
+
+
+def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
+    """The pairs of a data set.
+
+    An example is (user, item, 0) for what stands in the data, and (user, 0, number of
+    items) where the item is to be drawn; its label is 1 if it was liked.  In evaluation
+    it is a hundred of them.
+
+    Args:
+      name: of a TFDS data set with `user_id`, `timestamp` and one more `..._id`.
+      request: where TFDS keeps its data sets.
+      splits: the first of these that is a row of `SPLITS` is taken.
+
+    Raises:
+      ValueError: no such data set or split, or it cannot be had.
+    """
+    builder, item = catalog.prepared(name, request.data_dir or "", _item_key)
+    split = next((split for split in splits if split in SPLITS), None)
+    if split is None:
+        raise ValueError(
+            f"--data_name={name}: there is no split {' or '.join(splits)}, only "
+            f"{', '.join(SPLITS)}"
+        )
+    folder = catalog.cache(builder)
+    path = folder / f"{split}.pairs"
+    if not path.exists():
+        _write(name, folder, _ratings(builder, item))
+    users, items = np.fromfile(path, np.int32, _HEADER).tolist()
+    found = SPLITS[split](path, items)
+    return found._replace(name=builder.info.full_name, num_classes=(users, items))
+
+
+def _item_key(name: str, info: tfds.core.DatasetInfo) -> str:
+    """The key of the item among the features of an example."""
+    keys = [key for key in info.features if key.endswith("_id") and key != "user_id"]
+    if "user_id" not in info.features or "timestamp" not in info.features or not keys:
+        raise ValueError(
+            f"--data_name={name}: not a data set of ratings; an example has "
+            f"{', '.join(info.features)}, not user_id, timestamp and an item's id"
+        )
+    return keys[0]
+
+
+def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
+    """Every rating."""
+    keys = ("user_id", item, "timestamp")
+    features = tfds.features.FeaturesDict({k: builder.info.features[k] for k in keys})
+    (split,) = builder.info.splits.values()
+    batches = list(records.read_batches(split.file_instructions, features))
+    return tuple(np.concatenate([batch[key] for batch in batches]) for key in keys)
+
+
+def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
+    """Writes the files of both splits."""
+    user, item, time = ratings
+    users, user = np.unique(user, return_inverse=True)
+    items, item = np.unique(item, return_inverse=True)
+    header = [len(users), len(items)]
+    order = np.lexsort((item, time, user))
+    user, item = user[order], item[order]
+    begins = np.flatnonzero(np.diff(user, prepend=-1))
+    ends = np.append(begins[1:], len(user))
+    if len(items) - np.max(ends - begins) < _OTHERS:
+        raise ValueError(
+            f"--data_name={name}: too few items to rank one among {_OTHERS} that its "
+            "user never rated"
+        )
+    rng = np.random.default_rng(0)  # the same others for all runs
+    held_out = [
+        (number, item[end - 1], *_never_rated(item[begin:end], len(items), rng))
+        for number, (begin, end) in enumerate(zip(begins, ends))
+    ]
+    rest = np.delete(np.stack([user, item], axis=1), ends - 1, axis=0)
+    for split, rows in (("validation", held_out), ("train", rng.permutation(rest))):
+        partial = folder / f"{split}.pairs.{os.getpid()}"
+        np.concatenate([header, np.ravel(rows)]).astype(np.int32).tofile(partial)
+        os.replace(partial, folder / f"{split}.pairs")
+
+
+def _never_rated(rated: np.ndarray, items: int, rng: np.random.Generator) -> np.ndarray:
+    """Items, each once, in random order, that are not among those rated."""
+    drawn = rng.integers(0, items, 4 * (_OTHERS + len(rated)))
+    _, first = np.unique(drawn, return_index=True)
+    drawn = drawn[np.sort(first)]
+    drawn = drawn[~np.isin(drawn, rated)]
+    if len(drawn) < _OTHERS:  # of few items most were rated
+        drawn = rng.permutation(np.setdiff1d(np.arange(items), rated))
+    return drawn[:_OTHERS]
+
+
+def _rows(path: pathlib.Path, width: int) -> tf.data.Dataset:
+    """The file's rows of so many numbers, as strings."""
+    return tf.data.FixedLengthRecordDataset(
+        os.fspath(path), 4 * width, header_bytes=4 * _HEADER
+    )
+
+
+def _count(path: pathlib.Path, width: int) -> int:
+    return (path.stat().st_size // 4 - _HEADER) // width
+
+
+def _numbers(row: tf.Tensor, width: int) -> tf.Tensor:
+    return tf.ensure_shape(tf.io.decode_raw(row, tf.int32), [width])
+
+
+def _training(path: pathlib.Path, items: int) -> Records:
+    """Liked pairs, each with the places of those that are drawn."""
+
+    @tf.autograph.experimental.do_not_convert
+    def with_drawn(row: tf.Tensor) -> tf.data.Dataset:
+        rows = tf.data.Dataset.from_tensors(row).repeat()
+        return tf.data.Dataset.zip((rows, tf.data.Dataset.range(1 + _DRAWN)))
+
+    def decode(record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        row, place = record
+        user, item = tf.unstack(_numbers(row, 2))
+        liked = tf.equal(place, 0)
+        pair = [user, tf.where(liked, item, 0), tf.where(liked, 0, items)]
+        return tf.stack(pair), tf.cast(liked, tf.int32)
+
+    return Records(
+        name="",
+        num_classes=0,
+        num_examples=_count(path, 2) * (1 + _DRAWN),
+        shape=(3,),
+        dtype=tf.int32,
+        open=lambda seed: _rows(path, 2).flat_map(with_drawn),
+        decode=decode,
+        path=os.fspath(path),
+    )
+
+
+def _validation(path: pathlib.Path, items: int) -> Records:
+    """Each user's last item, before others."""
+    del items
+    width = 2 + _OTHERS
+
+    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        row = _numbers(record, width)
+        candidates = row[1:]
+        none = tf.zeros_like(candidates)
+        labels = tf.one_hot(0, 1 + _OTHERS, dtype=tf.int32)
+        return tf.stack([none + row[0], candidates, none], axis=1), labels
+
+    return Records(
+        name="",
+        num_classes=0,
+        num_examples=_count(path, width),
+        shape=(1 + _OTHERS, 3),
+        dtype=tf.int32,
+        open=lambda seed: _rows(path, width),
+        decode=decode,
+        path=os.fspath(path),
+    )
+
+
+# split -> (file, number of items) -> its records.
+SPLITS: dict[str, Callable[[pathlib.Path, int], Records]] = {
+    "train": _training,
+    "validation": _validation,
+}

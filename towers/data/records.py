@@ -1,0 +1,252 @@
+"""Examples that are not decoded yet, in an order that can be had again.
+
+    records = from_arrays(images, labels, num_classes=10)
+    dataset = records.open(None)  # a tf.data.Dataset of what `records.decode` takes
+
+TFDS's files are read here and not by `tfds.load` because shuffling and skipping are to
+happen before decoding, and the files are to come in another order in every epoch.
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from towers.data.preprocessing import Shape
+
+v1 = tf.compat.v1
+
+# Files that are read side by side, and records in a row from each: TFDS's own values.
+_FILES_AT_ONCE = 16
+_RECORDS_IN_A_ROW = 16
+
+# TensorFlow's words for files that are not what the data set's summary promises.
+_DAMAGE = re.compile(
+    r"(truncated|corrupted) record at \d+|\S+; No such file or directory"
+    r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
+    r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
+    r"|label -?\d+ is not in \[0, \d+\)"
+)
+# The operations that read: others have errors, of checkpoints say, in the same words.
+_READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
+
+
+class Records(NamedTuple):
+    """The examples of one split, not decoded.  A window of a text counts as an image.
+
+    Attributes:
+      name: of the data set.
+      num_classes: labels are in [0, num_classes); of pairs, (users, items).
+      num_examples: in the split.
+      shape: of the images; height and width are None where images differ.
+      dtype: of the images.
+      open: (seed) -> a dataset of all records, made in the current graph.  The order
+        is always the same with seed None, else a function of `seed`, int64 [2].
+      decode: record -> (image of `shape` and `dtype`, label int32; that of a window is
+        a window too).
+      path: where the files are, or "".
+    """
+
+    name: str
+    num_classes: int | tuple[int, int]
+    num_examples: int
+    shape: Shape
+    dtype: tf.DType
+    open: Callable[[tf.Tensor | None], tf.data.Dataset]
+    decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
+    path: str = ""
+
+    @property
+    def num_bytes(self) -> float:
+        """Size of the decoded images; infinite where it is not known beforehand."""
+        if None in self.shape:
+            return math.inf
+        return self.num_examples * math.prod(self.shape) * self.dtype.size
+
+
+def from_tfds(
+    builder: tfds.core.DatasetBuilder, split: Any, *, keys: tuple[str, str]
+) -> Records:
+    """The records of a split of a prepared image classification data set.
+
+    Args:
+      builder: its files are TFRecords.
+      split: an entry of `builder.info.splits`, or a part of one.
+      keys: of the image and of the label among the features.
+    """
+    features = tfds.features.FeaturesDict(
+        {key: builder.info.features[key] for key in keys}
+    )
+    image, label = (features[key] for key in keys)
+
+    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        example = features.deserialize_example(record)
+        return example[keys[0]], _checked(example[keys[1]], label.num_classes)
+
+    return Records(
+        name=builder.info.full_name,
+        num_classes=label.num_classes,
+        num_examples=split.num_examples,
+        shape=tuple(image.shape),
+        dtype=tf.as_dtype(image.np_dtype),
+        open=lambda seed: read_tfds(split.file_instructions, seed),
+        decode=decode,
+        path=os.fspath(builder.data_path),
+    )
+
+
+def from_dataset(
+    make: Callable[[], tf.data.Dataset], *, num_examples: int, num_classes: int
+) -> Records:
+    """The records of a dataset of (image, label) pairs.
+
+    Args:
+      make: makes the dataset in the current graph; its order is always the same.
+        Images are [height, width, channels], labels integer scalars.
+      num_examples: number of pairs; a dataset of another number fails when read.
+      num_classes: labels are in [0, num_classes).
+
+    Raises:
+      ValueError: the dataset is not one of images and labels.
+    """
+    with tf.Graph().as_default():
+        spec = make().element_spec
+    if not (isinstance(spec, tuple) and len(spec) == 2):
+        raise ValueError(f"a dataset of (image, label) pairs is needed, not of {spec}")
+    image, label = spec
+    if image.shape.rank != 3 or image.shape[2] is None:
+        raise ValueError(f"images must be [height, width, channels], not {image.shape}")
+    if label.shape.rank != 0 or not label.dtype.is_integer:
+        raise ValueError(
+            f"labels must be integer scalars, not {label.dtype.name} {label.shape}"
+        )
+    return Records(
+        name="dataset",
+        num_classes=num_classes,
+        num_examples=num_examples,
+        shape=tuple(image.shape),
+        dtype=image.dtype,
+        open=lambda seed: make(),
+        decode=lambda record: (record[0], _checked(record[1], num_classes)),
+    )
+
+
+def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> Records:
+    """The records of images [examples, height, width, channels] and their labels.
+
+    The arrays become constants of the graph, which cannot be larger than 2 GB and is
+    slow long before: anything large is better prepared as a TFDS data set.
+
+    Raises:
+      ValueError: shapes or labels do not fit together.
+    """
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.ndim != 4 or labels.shape != images.shape[:1] or not len(images):
+        raise ValueError(
+            "images must be [examples, height, width, channels] and labels "
+            f"[examples], not {list(images.shape)} and {list(labels.shape)}"
+        )
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise ValueError(
+            f"labels must be in [0, {num_classes}), not in "
+            f"[{labels.min()}, {labels.max()}]"
+        )
+    records = from_dataset(
+        lambda: tf.data.Dataset.from_tensor_slices((images, labels)),
+        num_examples=len(images),
+        num_classes=num_classes,
+    )
+    return records._replace(name="arrays")
+
+
+def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """The label as int32; reading one out of range fails, which no GPU's loss would."""
+    label = tf.cast(label, tf.int64)
+    fits = (label >= 0) & (label < num_classes)
+    complaint = tf.strings.format(f"label {{}} is not in [0, {num_classes})", label)
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=fits, data=[complaint])]):
+        return tf.cast(label, tf.int32)
+
+
+def explain(error: Exception, *, paths: Sequence[str]) -> str | None:
+    """One sentence about a session call that failed on damaged files, or None.
+
+    Args:
+      error: from the call.
+      paths: where the data sets lie that it may have read.
+    """
+    damage = _DAMAGE.search(str(error))
+    if not damage or not _READERS.search(str(error)):
+        return None
+    places = " and ".join(sorted({path for path in paths if path}))
+    cure = f"remove {places} and prepare it again" if places else "prepare it again"
+    return f"the data set is damaged ({damage.group()}): {cure}"
+
+
+def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
+    """The numbers 0..n-1 in an order that is a function of `seed`, int64 [2]."""
+    keys = tf.random.stateless_uniform([n], seed, minval=None, dtype=tf.int64)
+    return tf.argsort(keys)
+
+
+def read_tfds(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
+    """Serialized examples of TFDS `FileInstruction`s, several files side by side.
+
+    Args:
+      files: of a split.
+      seed: int64 [2], of the order of the files; None for their own.
+    """
+    columns = (
+        tf.constant([os.fspath(file.filename) for file in files]),
+        tf.constant([file.skip for file in files], tf.int64),
+        tf.constant([file.take for file in files], tf.int64),
+    )
+    if seed is not None:
+        order = permutation(len(files), seed)
+        columns = tuple(tf.gather(column, order) for column in columns)
+
+    @tf.autograph.experimental.do_not_convert
+    def read_one(filename, skip, take):
+        return tf.data.TFRecordDataset(filename).skip(skip).take(take)
+
+    return tf.data.Dataset.from_tensor_slices(columns).interleave(
+        read_one,
+        cycle_length=min(len(files), _FILES_AT_ONCE),
+        block_length=_RECORDS_IN_A_ROW,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+
+
+def read_batches(
+    files: Sequence[Any], features: tfds.features.FeaturesDict
+) -> Iterator[dict[str, np.ndarray]]:
+    """Reads a split of a TFDS data set at once, in a session of its own.
+
+    Args:
+      files: of the split, as `read_tfds` takes them.
+      features: of an example, those that are wanted.
+
+    Yields:
+      name of the feature -> its values in the next examples, in order.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
+        return features.deserialize_example(record)
+
+    # Threads of its own, or it would settle how many all later sessions have.
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        examples = read_tfds(files, None).map(decode).batch(1024)
+        following = v1.data.make_one_shot_iterator(examples).get_next()
+        while True:
+            try:
+                yield session.run(following)
+            except tf.errors.OutOfRangeError:
+                return

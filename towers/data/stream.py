@@ -1,0 +1,188 @@
+"""The stream of examples as a tf.data pipeline that begins anywhere.
+
+Example i of the stream belongs to epoch i // n, whose order is a function of (seed,
+epoch); its distortions are a function of (seed, i).  Shuffling and skipping move
+records that are not decoded yet, and a host decodes only its own rows.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.data.preprocessing import DRAWS, Preprocessing, Shape, example_uniform
+from towers.data.records import Records, permutation
+
+v1 = tf.compat.v1
+
+# Records that are shuffled at a time when they are read from files: enough to mix a
+# dozen of ImageNet's, whose JPEGs then take about 2 GB.
+_SHUFFLE_BUFFER = 16384
+
+# AutoGraph costs 0.2 s at the start, and nothing here has Python control flow.
+_plain = tf.autograph.experimental.do_not_convert
+
+
+def unsaved(value: tf.Tensor) -> tf.Variable:
+    """A variable that is in no collection: saved and initialized by nobody else."""
+    return v1.Variable(value, trainable=False, collections=[], use_resource=True)
+
+
+class Share(NamedTuple):
+    """The rows that one host reads of each step: `count` of `step`, from `first` on."""
+
+    step: int
+    first: int
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """An endless stream over the records of a split.
+
+    Attributes:
+      records: the examples of an epoch.
+      shape: of the features.
+      preprocessing: makes them.
+      seed: of order and distortions.
+      shuffle: whether every epoch has an order of its own, or the records' own.
+      augment: whether examples are distorted as for training.
+      in_memory: whether the decoded images are kept in memory, or decoded as they
+        come.
+    """
+
+    records: Records
+    shape: Shape
+    preprocessing: Preprocessing
+    seed: int
+    shuffle: bool
+    augment: bool
+    in_memory: bool
+
+    def batches(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
+        """A dataset of one host's batches, step by step, on the current device.
+
+        Args:
+          share: the host's rows.
+          position: int64 scalar, index in the stream of the first step's first row.
+
+        Returns:
+          A dataset of (features float32 [count, *shape], labels int32 [count], indices
+          in the stream int64 [count]).
+        """
+        if self.in_memory:
+            return self._gathered(share, position)
+        return self._decoded(share, position)
+
+    def _gathered(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
+        """Picks rows of decoded images that lie in a variable."""
+        n = self.records.num_examples
+
+        @_plain
+        def decode(_, record):
+            return self.records.decode(record)
+
+        every_record = self._records_of_epoch(None).enumerate()
+        decoded = every_record.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        rows = decoded.batch(n, drop_remainder=True).get_single_element()
+        images, labels = map(unsaved, rows)
+        with tf.control_dependencies([images.initializer, labels.initializer]):
+            # Whoever initializes an iterator over the dataset reads the images first.
+            position = tf.identity(position)
+        numbers_of_rows = self._epochs(position, self._order)
+
+        @_plain
+        def gather(step, numbers):
+            mine = numbers[share.first : share.first + share.count]
+            first = position + step * share.step + share.first
+            indices = first + tf.range(share.count, dtype=tf.int64)
+            features = self._features(tf.gather(images, mine), first)
+            return features, tf.gather(labels, mine), indices
+
+        steps = numbers_of_rows.batch(share.step, drop_remainder=True).enumerate()
+        return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _decoded(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
+        """Decodes records as they come from their files."""
+        indexed = self._epochs(position, self._records_of_epoch)
+        indexed = indexed.enumerate(start=position)
+        if share.count < share.step:
+            end = share.first + share.count
+
+            @_plain
+            def mine(index, _):
+                row = (index - position) % share.step
+                return (row >= share.first) & (row < end)
+
+            indexed = indexed.filter(mine)
+
+        @_plain
+        def decode(index, record):
+            return *self.records.decode(record), index
+
+        @_plain
+        def prepare_one(index, record):
+            image, label = self.records.decode(record)
+            return self._features(image[None], index)[0], label, index
+
+        @_plain
+        def prepare_batch(images, labels, indices):
+            return self._features(images, indices[0]), labels, indices
+
+        if None in self.records.shape:  # images can be stacked only when prepared
+            examples = indexed.map(prepare_one, num_parallel_calls=tf.data.AUTOTUNE)
+            return examples.batch(share.count, drop_remainder=True)
+        examples = indexed.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        return examples.batch(share.count, drop_remainder=True).map(
+            prepare_batch, num_parallel_calls=tf.data.AUTOTUNE
+        )
+
+    def _epochs(
+        self, position: tf.Tensor, epoch_of: Callable[[tf.Tensor], tf.data.Dataset]
+    ) -> tf.data.Dataset:
+        """All epochs in a row, from the position on.
+
+        Args:
+          position: int64 scalar.
+          epoch_of: seed, int64 [2], -> dataset of an epoch.
+        """
+        num_examples = self.records.num_examples
+        begun = position // num_examples
+
+        @_plain
+        def rest_of_epoch(epoch):
+            done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)
+            return epoch_of(tf.stack([self.seed, epoch])).skip(done)
+
+        return tf.data.Dataset.range(begun, tf.int64.max).flat_map(rest_of_epoch)
+
+    def _order(self, seed: tf.Tensor) -> tf.data.Dataset:
+        """The numbers of the records in the order of an epoch."""
+        n = self.records.num_examples
+        numbers = permutation(n, seed) if self.shuffle else tf.range(n)
+        return tf.data.Dataset.from_tensor_slices(numbers)
+
+    def _records_of_epoch(self, seed: tf.Tensor | None) -> tf.data.Dataset:
+        """The records in the order of an epoch, or in their own."""
+        n = self.records.num_examples
+        shuffled = self.shuffle and seed is not None
+        dataset = self.records.open(seed if shuffled else None)
+        # An epoch of another length would shift all that follows, unnoticed.
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(n))
+        if not shuffled:
+            return dataset
+        scalar = tf.random.stateless_uniform([], seed, minval=None, dtype=tf.int64)
+        return dataset.shuffle(
+            min(n, _SHUFFLE_BUFFER), seed=scalar, reshuffle_each_iteration=False
+        )
+
+    def _features(self, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        """Images [count, ...] to features, the first of them at index `first`."""
+        count = images.shape[0]
+        if not self.augment:
+            features = self.preprocessing.evaluation(images, self.shape)
+        else:
+            draws = example_uniform((count, DRAWS), seed=self.seed, first=first)
+            features = self.preprocessing.training(images, self.shape, draws)
+        return tf.ensure_shape(features, (count, *self.shape))

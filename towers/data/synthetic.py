@@ -1,0 +1,126 @@
+"""Synthetic data: random examples that stay in the towers' memory."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from towers.data.feed import Feed, Groups, Part, Request, weight_of_all, weighted
+from towers.data.preprocessing import example_uniform
+from towers.data.stream import unsaved
+
+# (features, labels) of some examples.
+Rows = tuple[tf.Tensor, tf.Tensor]
+
+# Mean and deviation of synthetic pixels, as tf_cnn_benchmarks has them, and the share
+# of the normal distribution that is cut off on either side, two deviations out.
+_SYNTHETIC_PIXELS = (127.0, 60.0)
+_SYNTHETIC_TAIL = 0.022750131948179195
+
+
+class SyntheticSource:
+    """Random examples that stay in the towers' memory, to measure the step alone.
+
+    Row r of the global batch is a function of (seed, r), so that four towers hold what
+    one tower of four times the batch size holds.
+
+    Attributes:
+      name, num_classes, num_examples, shape, path: as `DatasetSource` has them.
+    """
+
+    def __init__(self, request: Request):
+        self.name = "synthetic"
+        self.num_classes = request.num_classes
+        self.num_examples = request.num_examples
+        self.shape = request.shape
+        self.path = ""
+        self._request = request
+        self._rows = SYNTHETIC[request.kind]
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+        part: Part = Part(),  # noqa: B008 - a tuple
+    ) -> Feed:
+        """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
+        batches, starts = [], []
+        num_towers = sum(len(devices) for _, devices in groups)
+        own = batch_size * (1 if part.apart else num_towers)
+        with tf.name_scope("input"):
+            for host, devices in groups:
+                with tf.device(host):
+                    now, start = _counter(position, part.count * own)
+                starts.append(start)
+                for device in devices:
+                    before = part.index * own + len(batches) * batch_size
+                    first = 0 if part.apart else before
+                    with tf.device(host):
+                        rows = self._rows(self._request, first, batch_size)
+                        indices = now + np.arange(first, first + batch_size)
+                    with tf.device(device):
+                        kept = [unsaved(part) for part in rows]
+                        features, labels = (_narrow(part.read_value()) for part in kept)
+                    starts += [variable.initializer for variable in kept]
+                    with tf.device(host):
+                        batches.append(weighted(features, labels, indices, limit))
+            with tf.device(groups[0][0]):
+                weight = weight_of_all(batches[0].first, part, own, limit)
+            nothing = [tf.no_op()] * len(batches)
+            return Feed(batches, tf.group(starts), nothing, weight)
+
+
+def _images(request: Request, first: int, count: int) -> Rows:
+    """Float32 [count, height, width, channels] and classes [count]."""
+    options = {"seed": request.seed, "first": first}
+    draw = example_uniform((count, *request.shape), salt=1, **options)
+    draw = _SYNTHETIC_TAIL + draw * (1 - 2 * _SYNTHETIC_TAIL)
+    mean, deviation = _SYNTHETIC_PIXELS
+    pixels = mean + deviation * tf.math.ndtri(draw)
+    label = example_uniform((count,), salt=2, **options) * request.num_classes
+    return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
+
+
+def _tokens(request: Request, first: int, count: int) -> Rows:
+    """Tokens [count, length], and those that follow each."""
+    (length,) = request.shape
+    draw = example_uniform((count, length + 1), salt=1, seed=request.seed, first=first)
+    tokens = tf.cast(draw * request.num_classes, tf.int64)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def _pairs(request: Request, first: int, count: int) -> Rows:
+    """Users and items [count, 2], of which some items are popular; 1 of 5 is liked."""
+    users, items = request.num_classes
+    draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
+    user, item = draw[:, 0] * users, draw[:, 1] ** 3 * items
+    liked = draw[:, 2] < 0.2
+    pairs = tf.stack([user, item], axis=1)
+    return tf.cast(pairs, tf.int64), tf.cast(liked, tf.int64)
+
+
+# kind of data -> (request, first row of the global batch, number of rows) -> features
+# and labels.  Integers are int64, because GPUs hold no int32 variables.
+SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
+    "images": _images,
+    "tokens": _tokens,
+    "pairs": _pairs,
+}
+
+
+def _narrow(part: tf.Tensor) -> tf.Tensor:
+    return tf.cast(part, tf.int32) if part.dtype.is_integer else part
+
+
+def _counter(position: tf.Tensor, step: int) -> tuple[tf.Tensor, tf.Operation]:
+    """A number that grows by `step` with every reading, and what sets it."""
+    counter = unsaved(tf.constant(0, tf.int64))
+    start = counter.assign(position, read_value=False)
+    now = counter.read_value()
+    with tf.control_dependencies([now]):
+        advance = counter.assign_add(step, read_value=False)
+    with tf.control_dependencies([advance]):
+        return tf.identity(now), start

@@ -1,0 +1,277 @@
+"""A text as windows of tokens: of a file, of a folder of files, or of a TFDS data set.
+
+    records = find("shakespeare", request, splits=("train",))
+
+Window i of L tokens begins at token i x L, and its label is the L tokens that begin
+one later: every token but the text's first is predicted once.  A rest that is shorter
+than a window is left out.
+
+Texts are read as plain files.  A TFDS data set becomes one when it is first used: its
+texts, one to a line.
+"""
+
+import collections
+import os
+import pathlib
+import urllib.parse
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from towers.data import catalog, records
+from towers.data.feed import Request
+from towers.data.records import Records
+
+# Into so many pieces a file is cut that is read in another order in every epoch, and
+# from so many windows come in turns.
+_PIECES = 64
+_PIECES_AT_ONCE = 16
+
+# Texts up to this size are cut into words, which takes some ten times as much memory.
+_MOST_BYTES_OF_WORDS = 2**29
+
+_END_OF_LINE = b"<eos>"
+_UNKNOWN = b"<unk>"
+
+
+class Part(NamedTuple):
+    """A stretch of a file, from byte `start` to before byte `stop`."""
+
+    path: str
+    start: int
+    stop: int
+
+    def read(self) -> bytes:
+        """What stands there."""
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
+            return file.read(self.stop - self.start)
+
+
+# Split -> where it is, or None where there is no such split.
+Splits = Callable[[str], Part | None]
+
+
+def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
+    """The windows of a text.
+
+    Args:
+      name: the path of a plain text file, whose last tenth is `validation` and the
+        rest `train`; or that of a folder, with a file for each split, whose name holds
+        the split's (`valid` will do); or a TFDS data set with a text in each example.
+        A path begins with `/`, `.` or `~`, or is that of a file.
+      request: length of a window; `preprocessing` is a row of `TOKENS`.
+      splits: the first of these that the text has is taken.
+
+    Raises:
+      ValueError: there is no such text or split, or it is too short.
+    """
+    path = pathlib.Path(name).expanduser()
+    if path.is_dir() and name[0] in "/.~":
+        label, find_split, known = name, _folder(path), sorted(os.listdir(path))
+    elif path.is_file() or name[0] in "/.~":
+        label, find_split = name, _file(path, name)
+        known = ["train", "validation"]
+    else:
+        label, find_split, known = _tfds(name, request.data_dir or "")
+    found = next(filter(None, map(find_split, splits)), None)
+    if found is None:
+        raise ValueError(
+            f"--data_name={name}: there is no split {' or '.join(splits)}, only "
+            f"{', '.join(known)}"
+        )
+    windows = TOKENS[request.preprocessing](found, find_split, request)
+    if not windows.num_examples:
+        raise ValueError(
+            f"--data_name={name}: {found.path} is too short for windows of "
+            f"{request.shape[0]} tokens"
+        )
+    return windows._replace(name=label)
+
+
+def _file(path: pathlib.Path, name: str) -> Splits:
+    """A file with two splits."""
+    try:
+        size = path.stat().st_size
+        path.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"--data_name={name}: {error.strerror or error}") from error
+    cut = size * 9 // 10
+    parts = {
+        "train": Part(os.fspath(path), 0, cut),
+        "validation": Part(os.fspath(path), cut, size),
+    }
+    return parts.get
+
+
+def _folder(path: pathlib.Path) -> Splits:
+    """A folder with a file for each split."""
+
+    def split(name: str) -> Part | None:
+        short = "valid" if name == "validation" else name
+        found = [file for file in path.iterdir() if short in file.name]
+        if len(found) > 1:
+            names = ", ".join(sorted(file.name for file in found))
+            raise ValueError(
+                f"--data_name={path}: which is the {name} split, {names}? leave one"
+            )
+        return _whole(found[0]) if found else None
+
+    return split
+
+
+def _whole(path: pathlib.Path) -> Part:
+    return Part(os.fspath(path), 0, path.stat().st_size)
+
+
+def _tfds(name: str, data_dir: str) -> tuple[str, Splits, list[str]]:
+    """The data set's full name, its splits as plain files, and their names."""
+    builder, key = catalog.prepared(name, data_dir, _text_key)
+
+    def split(wanted: str) -> Part | None:
+        try:
+            files = builder.info.splits[wanted].file_instructions
+        except (KeyError, ValueError):
+            return None
+        path = catalog.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
+        if not path.exists():
+            feature = {key: builder.info.features[key]}
+            _write(path, files, tfds.features.FeaturesDict(feature))
+        return _whole(path)
+
+    return builder.info.full_name, split, list(builder.info.splits)
+
+
+def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
+    """The key of the text among the features of an example.
+
+    It is `text`, or else the first of what a model is to be trained on.
+    """
+    for key in ("text", *(info.supervised_keys or ())[:1]):
+        if key in info.features and isinstance(info.features[key], tfds.features.Text):
+            return key
+    raise ValueError(
+        f"--data_name={name}: not a text data set; an example has "
+        f"{', '.join(info.features)}"
+    )
+
+
+def _write(
+    path: pathlib.Path, files: Any, features: tfds.features.FeaturesDict
+) -> None:
+    """Writes the texts of TFDS files into one plain file, one to a line."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(partial, "wb") as file:
+        between = b""
+        for batch in records.read_batches(files, features):
+            (texts,) = batch.values()
+            file.write(between + b"\n".join(texts))
+            between = b"\n"
+    os.replace(partial, path)
+
+
+def _bytes(part: Part, splits: Splits, request: Request) -> Records:
+    """Each byte is a token; windows are read from the file as they are needed."""
+    del splits
+    (length,) = request.shape
+    count = max(0, part.stop - part.start - 1) // length
+
+    def piece(first: tf.Tensor | int, number: tf.Tensor | int) -> tf.data.Dataset:
+        """(window, its label) from a window on."""
+        begin = part.start + first * length
+        end = os.path.getsize(part.path) - begin - number * length
+        return tf.data.Dataset.zip(
+            tuple(
+                tf.data.FixedLengthRecordDataset(
+                    part.path, length, begin + later, end - later
+                )
+                for later in (0, 1)
+            )
+        )
+
+    @tf.autograph.experimental.do_not_convert
+    def read_piece(bounds: tf.Tensor) -> tf.data.Dataset:
+        return piece(bounds[0], bounds[1] - bounds[0])
+
+    def windows(seed: tf.Tensor | None) -> tf.data.Dataset:
+        if seed is None:
+            return piece(0, count)
+        ends = np.linspace(0, count, min(count, _PIECES) + 1).astype(np.int64)
+        bounds = np.stack([ends[:-1], ends[1:]], axis=1)
+        order = records.permutation(len(bounds), seed)
+        return tf.data.Dataset.from_tensor_slices(tf.gather(bounds, order)).interleave(
+            read_piece, cycle_length=_PIECES_AT_ONCE
+        )
+
+    def tokens(text: tf.Tensor) -> tf.Tensor:
+        codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
+        return tf.ensure_shape(codes, [length])
+
+    return Records(
+        name=part.path,
+        num_classes=256,
+        num_examples=count,
+        shape=(length,),
+        dtype=tf.int32,
+        open=windows,
+        decode=lambda record: (tokens(record[0]), tokens(record[1])),
+        path=part.path,
+    )
+
+
+def _words(part: Part, splits: Splits, request: Request) -> Records:
+    """Each word is a token, and each end of a line; the rarest are all `<unk>`."""
+    (length,) = request.shape
+    if part.stop - part.start > _MOST_BYTES_OF_WORDS:
+        raise ValueError(
+            f"{part.path} is too large to be cut into words in memory; use a part of "
+            "it, or a model that reads bytes"
+        )
+    ids = vocabulary(_cut(splits("train") or part), request.num_classes)
+    unknown = ids[_UNKNOWN]
+    tokens = np.array([ids.get(word, unknown) for word in _cut(part)], np.int32)
+    count = max(0, len(tokens) - 1) // length
+    windows = tuple(
+        tokens[later : later + count * length].reshape(count, length)
+        for later in (0, 1)
+    )
+    return Records(
+        name=part.path,
+        num_classes=len(ids),
+        num_examples=count,
+        shape=(length,),
+        dtype=tf.int32,
+        open=lambda seed: tf.data.Dataset.from_tensor_slices(windows),
+        decode=lambda record: record,
+        path=part.path,
+    )
+
+
+def _cut(part: Part) -> list[bytes]:
+    """The words of a text and the ends of its lines, in order."""
+    return part.read().replace(b"\n", b" " + _END_OF_LINE + b" ").split()
+
+
+def vocabulary(words: Sequence[bytes], most: int) -> dict[bytes, int]:
+    """The most frequent words, each with its number: 0 is the most frequent.
+
+    Args:
+      words: of the text to train on.
+      most: how many words there may be, `<unk>`, which stands for all others, included.
+    """
+    counts = collections.Counter(words)
+    counts.setdefault(_UNKNOWN, 0)
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    if _UNKNOWN not in ranked[:most]:
+        ranked[most - 1] = _UNKNOWN
+    return {word: number for number, word in enumerate(ranked[:most])}
+
+
+# What a token is: preprocessing -> (part, the text's splits, request) -> its windows.
+TOKENS: dict[str, Callable[[Part, Splits, Request], Records]] = {
+    "bytes": _bytes,
+    "words": _words,
+}

@@ -1,0 +1,1 @@
+"""From the gradients of the towers to their mean."""

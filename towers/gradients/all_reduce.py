@@ -1,0 +1,238 @@
+"""All-reduce algorithms as plain dataflow: K shares in, their sum on K devices out.
+
+Each function is one algorithm of the literature, drawn with additions and copies
+pinned to devices; TensorFlow's own sends and receives do the rest.  All copies of a
+result are bit-equal: every element is summed in one place and in one order, then
+copied.
+
+    algorithm(shares, devices, num_shards, wire) -> [K] tensors
+
+with the float32 `shares[k]` on `devices[k]`; `wire` says in which bits they travel.
+A tensor of fewer elements than shards is cut into as many pieces as it has elements.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from towers.compute import addition
+from towers.gradients.transfer import WIDE, Wire
+
+Algorithm = Callable[[Sequence[tf.Tensor], Sequence[str], int, Wire], list[tf.Tensor]]
+
+
+def tree(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    num_shards: int = 1,
+    wire: Wire = WIDE,
+) -> list[tf.Tensor]:
+    """Binary tree: pairs are added up to the root, the sum is handed down again.
+
+    2 log2(K) hops.  With several shards each piece has a root of its own, so that no
+    device is every piece's root.
+    """
+
+    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+        order = _rotated(len(devices), shard * len(devices) // num_shards)
+        where = [devices[k] for k in order]
+        held = {rank: pieces[k] for rank, k in enumerate(order)}
+        hops = []
+        stride = 1
+        while stride < len(order):
+            for low in range(0, len(order) - stride, 2 * stride):
+                high = low + stride
+                arrived = wire.carry(held[high], where[high], where[low])
+                with tf.device(where[low]):
+                    held[low] = held[low] + arrived
+                hops.append((low, high))
+            stride *= 2
+        held[0] = wire.rounded(held[0], where[0])
+        for low, high in reversed(hops):
+            held[high] = wire.copy(held[low], where[low], where[high])
+        return _by_tower(order, held)
+
+    return sharded(one, shares, devices, num_shards)
+
+
+def ring(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    num_shards: int = 1,
+    wire: Wire = WIDE,
+) -> list[tf.Tensor]:
+    """Ring (Patarasuk & Yuan 2009): each of K chunks travels once around to be summed
+    and once more to be spread, so every link carries 2 (K - 1) / K of the bytes.
+
+    With several shards, that many rings run side by side on pieces of the tensor.
+    """
+
+    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+        del num_shards
+        count = len(devices)
+        chunks = [_split(piece, devices[k], count) for k, piece in enumerate(pieces)]
+        parts: list[list[tf.Tensor]] = [[] for _ in devices]
+        for chunk in range(len(chunks[0])):
+            order = _rotated(count, chunk + 1 + shard)
+            hops = list(itertools.pairwise(order))
+            total = chunks[order[0]][chunk]
+            for before, k in hops:
+                arrived = wire.carry(total, devices[before], devices[k])
+                with tf.device(devices[k]):
+                    total = arrived + chunks[k][chunk]
+            held = {order[-1]: wire.rounded(total, devices[order[-1]])}
+            for before, k in zip([order[-1], *order], order[:-1]):
+                held[k] = wire.copy(held[before], devices[before], devices[k])
+            for k in range(count):
+                parts[k].append(held[k])
+        return _joined(parts, devices)
+
+    return sharded(one, shares, devices, num_shards)
+
+
+def halving_doubling(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    num_shards: int = 1,
+    wire: Wire = WIDE,
+) -> list[tf.Tensor]:
+    """Recursive halving, then doubling (Thakur, Rabenseifner & Gropp 2005).
+
+    2 log2(K) hops with the bytes of a ring.  When K is no power of two, the towers
+    beyond the largest one first add theirs to a partner, and get the sum at the end.
+    """
+    core = 1 << (len(devices).bit_length() - 1)
+
+    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+        del shard, num_shards
+        held = list(pieces[:core])
+        for extra in range(core, len(devices)):
+            partner = devices[extra - core]
+            arrived = wire.carry(pieces[extra], devices[extra], partner)
+            with tf.device(partner):
+                held[extra - core] = held[extra - core] + arrived
+        held = _halve_and_double(held, devices[:core], wire)
+        for extra in range(core, len(devices)):
+            partner = extra - core
+            held.append(wire.copy(held[partner], devices[partner], devices[extra]))
+        return held
+
+    return sharded(one, shares, devices, num_shards)
+
+
+def _halve_and_double(
+    pieces: list[tf.Tensor], devices: Sequence[str], wire: Wire
+) -> list[tf.Tensor]:
+    """Both halves of the exchange for a power of two of devices."""
+    if len(devices) == 1:
+        return [wire.rounded(pieces[0], devices[0])]
+    if pieces[0].shape.num_elements() < 2:  # nothing to halve
+        return to_one(pieces, devices, 1, wire)
+    half = len(devices) // 2
+    split = [_split(piece, device, 2) for piece, device in zip(pieces, devices)]
+    lower, upper = [], []
+    for low, high in zip(range(half), range(half, 2 * half)):
+        for kept, at, there in ((lower, low, high), (upper, high, low)):
+            which = 0 if kept is lower else 1
+            arrived = wire.carry(split[there][which], devices[there], devices[at])
+            with tf.device(devices[at]):
+                kept.append(split[at][which] + arrived)
+    lower = _halve_and_double(lower, devices[:half], wire)
+    upper = _halve_and_double(upper, devices[half:], wire)
+    parts: list[list[tf.Tensor]] = [[] for _ in devices]
+    for k, device in enumerate(devices):
+        for sums, offset in ((lower, 0), (upper, half)):
+            source = k % half + offset
+            parts[k].append(wire.carry(sums[k % half], devices[source], device))
+    return _joined(parts, devices)
+
+
+def to_one(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    num_shards: int = 1,
+    wire: Wire = WIDE,
+) -> list[tf.Tensor]:
+    """All shares to one device and the sum back; shards go to devices in turn."""
+
+    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+        del num_shards
+        return at_one(pieces, devices, devices[shard % len(devices)], wire)
+
+    return sharded(one, shares, devices, num_shards)
+
+
+def at_one(
+    shares: Sequence[tf.Tensor], devices: Sequence[str], meeting: str, wire: Wire
+) -> list[tf.Tensor]:
+    """All shares to the device `meeting`, which need not be a tower's, and back."""
+    arrived = [wire.carry(s, d, meeting) for s, d in zip(shares, devices)]
+    with tf.device(meeting):
+        total = addition.in_order(arrived)
+    return wire.spread(total, meeting, devices)
+
+
+def _rotated(count: int, start: int) -> list[int]:
+    return [(start + i) % count for i in range(count)]
+
+
+def _by_tower(order: list[int], held: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+    found = {k: held[rank] for rank, k in enumerate(order)}
+    return [found[k] for k in range(len(order))]
+
+
+def sharded(
+    one: Callable[[Sequence[tf.Tensor], int, int], list[tf.Tensor]],
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    num_shards: int,
+) -> list[tf.Tensor]:
+    """Flattens, runs `one` on each piece, and puts the results together again.
+
+    Args:
+      one: (pieces [K], index of the shard, number of shards) -> sums [K].
+      shares: [K], of one shape; a single one is its own sum.
+      devices: [K].
+      num_shards: how many pieces; of fewer elements, as many as there are.
+    """
+    if len(shares) == 1:
+        return list(shares)
+    shape = shares[0].shape
+    flat = []
+    for share, device in zip(shares, devices):
+        with tf.device(device):
+            flat.append(tf.reshape(share, [-1]))
+    if num_shards == 1:
+        totals = one(flat, 0, 1)
+    else:
+        pieces = [_split(f, d, num_shards) for f, d in zip(flat, devices)]
+        count = len(pieces[0])
+        results = [one([p[s] for p in pieces], s, count) for s in range(count)]
+        totals = _joined(
+            [[r[k] for r in results] for k in range(len(devices))], devices
+        )
+    shaped = []
+    for total, device in zip(totals, devices):
+        with tf.device(device):
+            shaped.append(tf.reshape(total, shape))
+    return shaped
+
+
+def _split(flat: tf.Tensor, device: str, count: int) -> list[tf.Tensor]:
+    """`count` pieces of nearly equal size, none of them empty if that can be."""
+    size = flat.shape.num_elements()
+    count = max(1, min(count, size))
+    if count == 1:
+        return [flat]
+    sizes = [size // count + (i < size % count) for i in range(count)]
+    with tf.device(device):
+        return tf.split(flat, sizes)
+
+
+def _joined(parts: list[list[tf.Tensor]], devices: Sequence[str]) -> list[tf.Tensor]:
+    joined = []
+    for pieces, device in zip(parts, devices):
+        with tf.device(device):
+            joined.append(tf.concat(pieces, 0))
+    return joined

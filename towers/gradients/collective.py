@@ -1,0 +1,70 @@
+"""TensorFlow's own collective operations, inside one graph and one session.
+
+A collective has one operation per device, its members, and none ends before all run:
+a step that fetched the sum of one tower only would hang.  So each result here waits
+for all members of its collective, and whoever fetches one runs them all.  When a step
+fails, TensorFlow cancels the members that wait, and the next step starts anew; only
+when it was the session's first, the group of devices stays cancelled, and a new session
+is needed.
+
+No order among collectives is needed while all members are in one process: NCCL's
+kernels are launched collective by collective once all members of one have arrived.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from towers.gradients import all_reduce
+from towers.gradients.transfer import Wire
+
+
+def reduce(
+    shares: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    num_shards: int,
+    wire: Wire,
+    *,
+    hint: str,
+) -> list[tf.Tensor]:
+    """All-reduce by `CollectiveReduceV2`: the sum of the shares on every device.
+
+    Args:
+      shares: float32, of each tower, on its device.
+      devices: of the towers, each once.
+      num_shards: how many collectives, on pieces of the tensor.
+      wire: the dtype in which tensors travel, and here are added too: the operations
+        add in the dtype of what they are given.
+      hint: `nccl`, `ring`, or `auto`: NCCL on GPUs, TensorFlow's ring on CPU devices.
+    """
+
+    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+        del shard, num_shards
+        # Unique in the graph, and the same whenever the same graph is built.
+        instance_key = tf.compat.v1.get_default_graph().version
+        members = []
+        for piece, device in zip(pieces, devices):
+            with tf.device(device):
+                members.append(
+                    tf.raw_ops.CollectiveReduceV2(
+                        input=tf.cast(piece, wire.dtype),
+                        group_size=len(devices),
+                        group_key=group_key,
+                        instance_key=instance_key,
+                        ordering_token=[],
+                        merge_op="Add",
+                        final_op="Id",
+                        communication_hint=hint,
+                    )
+                )
+        results = []
+        for member, device in zip(members, devices):
+            others = [m.op for m in members if m is not member]
+            with tf.device(device), tf.control_dependencies(others):
+                results.append(tf.cast(tf.identity(member), tf.float32))
+        return results
+
+    # A group of devices has one key for as long as the process lives.
+    group_key = zlib.crc32("|".join(devices).encode()) & 0x7FFFFFFF
+    return all_reduce.sharded(one, shares, devices, num_shards)

@@ -1,0 +1,1 @@
+"""What lies where: tasks, devices, towers, stages, parts of variables.  Plain data."""

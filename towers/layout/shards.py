@@ -1,0 +1,99 @@
+"""Which variables of a model are spread over a tower's devices; plain data.
+
+`--shard_classifier` spreads the classes of the layer that the model ends with,
+`--shard_embeddings` the rows of the tables that its blocks look up.  The model says
+neither: its layers note what they were asked for, and this finds it there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.layout.parts import Split
+
+
+class Shards(NamedTuple):
+    """What is spread, and over how many devices.
+
+    Attributes:
+      classifier: devices that share the classes of the last layer; 1: it is whole.
+      embeddings: devices that share the rows of each table; 1: they are whole.
+    """
+
+    classifier: int = 1
+    embeddings: int = 1
+
+
+def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split]:
+    """How variables are cut.
+
+    Args:
+      shards: what is to be spread.
+      nn: the layers, after the model was run.
+      outputs: of its last block.
+      model: its name.
+
+    Returns:
+      name of a variable -> its split.
+
+    Raises:
+      ValueError: the model has nothing that could be spread, or fewer classes or rows
+        than devices; the sentence says which.
+    """
+    found = {}
+    if shards.embeddings > 1:
+        found |= _tables(shards.embeddings, nn.tables, model)
+    if shards.classifier > 1:
+        found |= _classifier(shards.classifier, nn.products, outputs, model)
+    return found
+
+
+def _classifier(count: int, products: Sequence[Any], outputs, model: str):
+    flag = f"--shard_classifier={count}"
+    last = next((product for product in products if product.y is outputs), None)
+    if last is None:
+        raise ValueError(
+            f"{flag}: the last block of {model} does not end with a dense layer; its "
+            "outputs must be what nn.dense returned, with no activation, or leave it "
+            "out"
+        )
+    classes = outputs.shape[-1]
+    _check_count(flag, count, classes, f"{model} tells {classes} classes apart")
+    found = {_name(flag, last.kernel): Split(count, 0 if last.transposed else 1)}
+    if last.bias is not None:
+        found[_name(flag, last.bias)] = Split(count)
+    return found
+
+
+def _tables(count: int, tables: Sequence[tf.Tensor], model: str):
+    flag = f"--shard_embeddings={count}"
+    if not tables:
+        raise ValueError(
+            f"{flag}: no block of {model} looks up rows by nn.embedding; leave it out"
+        )
+    found = {}
+    for table in tables:
+        name, rows = _name(flag, table), table.shape[0]
+        _check_count(flag, count, rows, f"{name} has {rows} rows")
+        found[name] = Split(count)
+    return found
+
+
+def _check_count(flag: str, count: int, length: int, what: str) -> None:
+    if count > length:
+        raise ValueError(
+            f"{flag}: {what}, fewer than devices; write {flag.split('=')[0]}={length} "
+            "or fewer"
+        )
+
+
+def _name(flag: str, tensor: tf.Tensor) -> str:
+    """Of the variable that a tensor is."""
+    name = tensor.op.name
+    if tensor.op.type != "Placeholder" or not name.startswith("read/"):
+        raise ValueError(
+            f"{flag}: {name!r} is computed from variables, not one itself, and cannot "
+            "be spread; leave it out"
+        )
+    return name.removeprefix("read/")

@@ -1,0 +1,1 @@
+"""Towers cut into stages, which pass micro-batches on."""

@@ -1,0 +1,282 @@
+"""Chunks: what one stage does with one micro-batch, as two functions of the graph.
+
+A chunk is some segments of the model, one after another.  Its forward pass and its
+backward pass are each one `tf.function` that is kept as a call (`_noinline`): all
+towers and micro-batches call the same two, so the graph has one node per pass, however
+large the model, and a control dependency between two calls orders all they do.
+
+The backward function also adds the micro-batch's gradients to those of the ones before,
+in float32, under the value `sum<chunk>/<variable>`; gradients of a gather stay sparse,
+under `sparse<chunk>/<variable>/<i>`, and are joined at the end of the step.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import addition
+from towers.pipelines.segment import Segment
+
+v1 = tf.compat.v1
+
+Values = Mapping[str, tf.Tensor]
+
+
+def _config() -> bytes:
+    """How TensorFlow treats the functions' bodies: as the session treats the graph.
+
+    A plain call of a `tf.function` would place softly, and optimize each body anew on
+    every device.
+    """
+    config = v1.ConfigProto(allow_soft_placement=False)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return config.SerializeToString()
+
+
+class Function(NamedTuple):
+    """A function of the graph from named values to named values."""
+
+    concrete: Any  # tf.ConcreteFunction
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __call__(self, values: Values) -> dict[str, tf.Tensor]:
+        """Adds one call to the current graph."""
+        body = self.concrete.graph
+        stateful = any(op.op_def.is_stateful for op in body.get_operations())
+        call = (
+            tf.raw_ops.StatefulPartitionedCall
+            if stateful
+            else tf.raw_ops.PartitionedCall
+        )
+        found = call(
+            args=[values[name] for name in self.inputs],
+            Tout=[tensor.dtype for tensor in body.outputs],
+            f=self.concrete,
+            config_proto=_config(),
+        )
+        return dict(zip(self.outputs, found))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """The passes of some segments.
+
+    Attributes:
+      number: of it in the model.
+      segments: in order.
+      forward: values of a micro-batch -> more of them.
+      first: the backward pass of the first micro-batch, or None without gradients.
+      later: of those after it, which adds to the sums; None when there are none.
+      dense: the variables whose gradients are summed.
+      sparse: those whose gradients are `IndexedSlices`.
+    """
+
+    number: int
+    segments: tuple[Segment, ...]
+    forward: Function
+    first: Function | None
+    later: Function | None
+    dense: tuple[str, ...]
+    sparse: tuple[str, ...]
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """Names of its blocks."""
+        return tuple(name for segment in self.segments for name in segment.blocks)
+
+    @property
+    def reads(self) -> dict[str, tf.DType]:
+        """The variables that it reads."""
+        return {k: v for segment in self.segments for k, v in segment.reads.items()}
+
+
+def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
+    """Makes the functions of a chunk.
+
+    Args:
+      number: of it in the model.
+      segments: of it.
+      micro_batches: how many there will be; the gradients of one need no sum.
+    """
+    dense, sparse = _variables(segments)
+    forward = _forward(f"forward_{number}", segments)
+    first = later = None
+    if any(segment.backward for segment in segments):
+        backward = _Backward(number, segments, dense, sparse)
+        first = backward.function(f"backward_{number}", wide=micro_batches > 1)
+        if micro_batches > 1:
+            later = backward.function(f"backward_{number}_and_sum", wide=True, add=True)
+    return Chunk(number, tuple(segments), forward, first, later, dense, sparse)
+
+
+def _variables(segments: Sequence[Segment]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The variables with gradients: the dense ones, the sparse ones."""
+    parts: dict[str, list[int]] = {}
+    for segment in segments:
+        for name in segment.trainable:
+            if count := len(_parts(segment, name)):
+                parts.setdefault(name, []).append(count)
+    sparse = tuple(name for name, counts in parts.items() if counts == [2])
+    return tuple(name for name in parts if name not in sparse), sparse
+
+
+def _parts(segment: Segment, variable: str) -> list[str]:
+    """Names of the parts of a segment's gradient; none, one or two."""
+    names = (f"grad{segment.number}/{variable}/{i}" for i in range(2))
+    outputs = segment.backward.outputs if segment.backward else ()
+    return [name for name in names if name in outputs]
+
+
+def _forward(name: str, segments: Sequence[Segment]) -> Function:
+    pieces = [segment.forward for segment in segments]
+    later = {
+        value
+        for segment in segments
+        if segment.backward
+        for value in segment.backward.inputs
+    }
+    made = {name: t for piece in pieces for name, t in piece.outputs.items()}
+    last = set(pieces[-1].outputs)
+    wanted = [value for value in made if _kept(value) or value in later | last]
+
+    def body(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        for piece in pieces:
+            values |= piece(values)
+        return values
+
+    specs = {
+        value: t
+        for piece in pieces
+        for value, t in piece.inputs.items()
+        if value not in made
+    }
+    return _function(name, body, specs, wanted)
+
+
+def _kept(value: str) -> bool:
+    return value.startswith(("share/", "statistic"))
+
+
+class _Backward:
+    """Makes the backward functions of a chunk."""
+
+    def __init__(self, number: int, segments: Sequence[Segment], dense, sparse):
+        self._number = number
+        self._segments = [s for s in reversed(segments) if s.backward]
+        self._dense, self._sparse = dense, sparse
+        pieces = [segment.backward for segment in self._segments]
+        made = {value for piece in pieces for value in piece.outputs}
+        self._specs = {
+            value: t
+            for piece in pieces
+            for value, t in piece.inputs.items()
+            if value not in made
+        }
+        self._shapes = {k: v for s in segments for k, v in s.shapes.items()}
+
+    def function(self, name: str, *, wide: bool, add: bool = False) -> Function:
+        """The backward pass.
+
+        Args:
+          name: of the function.
+          wide: whether the gradients leave in float32.
+          add: whether they are added to the sums so far.
+        """
+        first = self._segments[-1]
+        wanted = [n for n in first.backward.outputs if n.startswith("dx")]
+        sums = [f"sum{self._number}/{v}" for v in self._dense]
+        wanted += sums
+        wanted += [
+            f"sparse{self._number}/{v}/{i}" for v in self._sparse for i in (0, 1)
+        ]
+
+        def body(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            before = {name: values.pop(name) for name in sums if name in values}
+            for segment in self._segments:
+                values |= segment.backward(_when_needed(segment, values))
+            for variable, value in zip(self._dense, sums):
+                gradient = self._gradient(variable, values)
+                if wide:
+                    gradient = tf.cast(gradient, tf.float32)
+                values[value] = before[value] + gradient if add else gradient
+            for variable in self._sparse:
+                [parts] = filter(None, (_parts(s, variable) for s in self._segments))
+                for i, part in enumerate(parts):
+                    values[f"sparse{self._number}/{variable}/{i}"] = values[part]
+            return values
+
+        specs = dict(self._specs)
+        if add:
+            for variable, value in zip(self._dense, sums):
+                specs[value] = tf.TensorSpec(self._shapes[variable])
+        return _function(name, body, specs, wanted)
+
+    def _gradient(self, variable: str, values: Values) -> tf.Tensor:
+        """Of all uses of a variable in the chunk, dense."""
+        found = []
+        for segment in self._segments:
+            parts = [values[name] for name in _parts(segment, variable)]
+            if parts:
+                found.append(dense_gradient(parts, self._shapes[variable]))
+        return addition.in_order(found)
+
+
+def dense_gradient(parts: Sequence[tf.Tensor], shape: tf.TensorShape) -> tf.Tensor:
+    """A gradient as one tensor.
+
+    Args:
+      parts: it, or the values and indices of an `IndexedSlices`.
+      shape: of the variable.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    values, indices = parts
+    return tf.math.unsorted_segment_sum(values, indices, shape[0])
+
+
+def _when_needed(segment: Segment, values: Values) -> Values:
+    """The values of a backward piece, so that it recomputes no earlier than it must.
+
+    What it recomputes from seems to come into being with the gradient that the piece
+    begins with; otherwise the recomputation would run early and its results would stay
+    in memory, as if they had been kept.
+    """
+    if not segment.recomputed:
+        return values
+    inputs = segment.backward.inputs
+    upstream = [values[n] for n in inputs if n.startswith(f"dx{segment.number + 1}/")]
+    with tf.control_dependencies(upstream):
+        held = {
+            name: tf.identity(values[name])
+            for name in inputs
+            if name.startswith((f"x{segment.number}/", "features"))
+        }
+    return {**values, **held}
+
+
+def _function(
+    name: str,
+    body: Callable[[dict[str, tf.Tensor]], Values],
+    specs: Mapping[str, Any],
+    wanted: Sequence[str],
+) -> Function:
+    """A function that stays a call in the graph."""
+    inputs = tuple(specs)
+
+    def call(*tensors):
+        values = body(dict(zip(inputs, tensors)))
+        return [values[value] for value in wanted]
+
+    call.__name__ = name
+    function = tf.function(
+        call, autograph=False, experimental_attributes={"_noinline": True}
+    )
+    with tf.Graph().as_default():
+        concrete = function.get_concrete_function(
+            *[tf.TensorSpec(t.shape, t.dtype) for t in specs.values()]
+        )
+    return Function(concrete, inputs, tuple(wanted))

@@ -1,0 +1,114 @@
+"""From the flags of stages to a `Pipeline`, with what cannot be cut refused."""
+
+import math
+from typing import Any
+
+from towers.layout import partition
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import Pipeline
+from towers.pipelines import costs
+
+
+def plan(
+    flags: Any, model: Any, batch_size: int, *, timed: bool = True
+) -> Pipeline | None:
+    """The pipeline that settings ask for; None for whole towers.
+
+    Args:
+      flags: a `flags.staged.Stages`.
+      model: a `models.Model`.
+      batch_size: examples per tower.
+      timed: whether blocks can be timed on the towers' devices before the run.
+
+    Raises:
+      ValueError: there are more stages than blocks, the batch cannot be cut so, or the
+        cut is impossible; the sentence has the numbers or names that would work.
+    """
+    if not flags.pipelined:
+        return None
+    row = SCHEDULES[flags.schedule]
+    chunks = flags.chunks_per_stage if row.interleaves else 1
+    blocks = [name for name, _ in model.blocks]
+    _check_blocks(flags, model.name, blocks, chunks)
+    _check_batch(flags.num_micro_batches, batch_size)
+    return Pipeline(
+        stages=flags.num_stages,
+        micro_batches=flags.num_micro_batches,
+        schedule=flags.schedule,
+        chunks=chunks,
+        cut=_cut(flags.partition, blocks, flags.num_stages * chunks),
+        recompute=flags.recompute,
+        memory_limit=(flags.memory_limit or 0) * 10**6,
+        balance=_balance(flags.partition, timed=timed),
+    )
+
+
+def _balance(text: str, *, timed: bool) -> str:
+    """What an open cut balances."""
+    if not timed and text == "time":
+        raise ValueError(
+            "--partition=time: blocks are not timed on a cluster; write "
+            "--partition=flops, which is auto's choice there, or the blocks' names"
+        )
+    auto = costs.AUTO if timed else "flops"
+    return text if text in costs.COSTS else auto
+
+
+def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
+    """Refuses devices that do not make whole towers.
+
+    Args:
+      num_gpus: devices of each worker.
+      num_stages: devices of a tower.
+      num_workers: of the cluster.
+
+    Raises:
+      ValueError: the sentence has the numbers that would work.
+    """
+    devices = num_gpus * num_workers
+    if not devices % num_stages:
+        return
+    step = num_stages // math.gcd(num_stages, num_workers)
+    below, above = num_gpus // step * step, -(-num_gpus // step) * step
+    fits = [str(n) for n in range(1, devices + 1) if devices % n == 0]
+    of = f"of {num_workers} workers " if num_workers > 1 else ""
+    raise ValueError(
+        f"--num_gpus={num_gpus}: {of}is not a multiple of "
+        f"--num_stages={num_stages}; write --num_gpus={below or above}"
+        + (f" or {above}" if below else "")
+        + f", or --num_stages={' or '.join(fits)}"
+    )
+
+
+def _check_blocks(flags, model: str, blocks: list[str], chunks: int) -> None:
+    pieces = flags.num_stages * chunks
+    if pieces <= len(blocks):
+        return
+    of = f" of {chunks} chunks each" if chunks > 1 else ""
+    fits = len(blocks) // chunks
+    write = f"write --num_stages={fits} or fewer" if fits else "write --schedule=1f1b"
+    raise ValueError(
+        f"--num_stages={flags.num_stages}: {model} is a chain of {len(blocks)} blocks, "
+        f"too few for {flags.num_stages} stages{of}; {write}"
+    )
+
+
+def _check_batch(micro_batches: int, batch_size: int) -> None:
+    if batch_size % micro_batches:
+        fits = [str(n) for n in range(1, batch_size + 1) if batch_size % n == 0]
+        raise ValueError(
+            f"--num_micro_batches={micro_batches}: does not divide a tower's batch of "
+            f"{batch_size}; write {', '.join(fits[:-1])} or {fits[-1]}"
+        )
+
+
+def _cut(text: str, blocks: list[str], pieces: int) -> partition.Cut:
+    """The cut by names; empty where costs decide."""
+    if text == "auto" or text in costs.COSTS:
+        return ()
+    names = [name.strip() for name in text.split(",")]
+    try:
+        return partition.after(names, blocks, pieces)
+    except ValueError as error:
+        ways = ", ".join(["auto", *costs.COSTS])
+        raise ValueError(f"--partition={text}: {error}; or write {ways}") from error

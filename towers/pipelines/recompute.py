@@ -1,0 +1,337 @@
+"""Where to recompute activations: `--recompute=auto`.
+
+The rule: of all choices of blocks whose activations are computed again in the backward
+pass, the one with the fewest floating point operations computed again among those with
+which every stage stays within a memory limit; of several such, one with the fewest
+blocks.  A stage needs, by estimate,
+
+    held micro-batches x what its blocks keep of one for the backward pass
+    + the activations of the largest of its blocks that are computed again
+    + five float32 numbers per parameter: value, gradient, sum of gradients, two slots
+
+where a block that is computed again keeps only what entered it, a tensor that two
+blocks keep counts once, and `schedule.held` says how many micro-batches are held.
+Bytes are rounded up to a 16384th of the limit.
+
+PyTorch calls the limit `activation_memory_budget`, TensorFlow `memory_limit` (of a
+logical device, in megabytes); ours is TensorFlow's.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import flops
+from towers.compute.tower import Task
+from towers.layout import schedule
+from towers.layout.partition import pieces_of
+from towers.layout.placement import Placement, session_config, task_of
+from towers.layout.stages import Chosen, Pipeline
+from towers.pipelines import segment
+from towers.pipelines.segment import Piece, Segment
+
+v1 = tf.compat.v1
+
+NO_LIMIT = (
+    "--recompute=auto: how much memory a device has is known of this machine's GPUs "
+    "only; say with --memory_limit how many megabytes a stage may need"
+)
+
+_PER_PARAMETER = 5 * 4  # bytes
+_GRAINS = 2**14
+_SHARE = 0.9  # of a GPU's memory; the rest is for what is not estimated
+
+Kept = frozenset[tuple[str, int]]  # (tensor, bytes)
+
+
+class Block(NamedTuple):
+    """What a block costs with and without being computed again.
+
+    Attributes:
+      kept: bytes that it adds to what is kept, [again][the block before it again].
+      passing: bytes of its activations while it is computed again.
+      flops: of computing it again.
+    """
+
+    kept: tuple[tuple[int, int], tuple[int, int]]
+    passing: int
+    flops: int
+
+
+class Choice(NamedTuple):
+    """Which of some blocks are computed again; smaller is better."""
+
+    flops: int = 0
+    blocks: int = 0  # how many are
+    kept: int = 0  # bytes
+    passing: int = 0  # bytes
+    again: tuple[bool, ...] = ()
+
+    def then(self, block: Block, again: bool) -> "Choice":
+        """With one more block."""
+        before = self.again[-1] if self.again else False
+        return Choice(
+            self.flops + again * block.flops,
+            self.blocks + again,
+            self.kept + block.kept[again][before],
+            max(self.passing, again * block.passing),
+            (*self.again, again),
+        )
+
+    @property
+    def bytes(self) -> int:
+        """That the choice needs."""
+        return self.kept + self.passing
+
+
+def cheapest(blocks: Sequence[Block], room: int) -> Choice | None:
+    """The best choice that needs no more bytes than there are; None: there is none.
+
+    Exact: by dynamic programming over the blocks, in which a choice is dropped only for
+    one that is no worse in any respect.
+
+    Args:
+      blocks: of one stage.
+      room: in bytes.
+    """
+    found = _undominated(blocks, room)
+    return min(found, default=None)
+
+
+def least(blocks: Sequence[Block]) -> int:
+    """Fewest bytes that any choice needs."""
+    return min(choice.bytes for choice in _undominated(blocks, None))
+
+
+def _undominated(blocks: Sequence[Block], room: int | None) -> list[Choice]:
+    choices = [Choice()]
+    for block in blocks:
+        grown = sorted(c.then(block, again) for c in choices for again in (False, True))
+        choices = []
+        for one in grown:
+            fits = room is None or one.bytes <= room
+            if fits and not any(_as_good(other, one) for other in choices):
+                choices.append(one)
+    return choices
+
+
+def _as_good(one: Choice, other: Choice) -> bool:
+    """Whether a choice, which costs no more, needs no more either."""
+    same_end = one.again[-1] == other.again[-1]
+    return same_end and one.kept <= other.kept and one.passing <= other.passing
+
+
+def with_choice(
+    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, placement: Placement
+) -> Task:
+    """The task with its pipeline's choice, if that is still open.
+
+    Args:
+      task: what a tower computes; its pipeline is cut.
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
+      placement: of the towers.
+
+    Raises:
+      ValueError: no choice fits; the sentence says how much memory would do.
+    """
+    how = task.pipeline
+    if how is None or how.recompute != "auto" or how.chosen or not task.training:
+        return task
+    limit = how.memory_limit or _memory(placement)
+    stages = _stages(task, features, labels, grain=max(1, limit // _GRAINS))
+    found = [cheapest(stage.blocks, limit - stage.fixed) for stage in stages]
+    if None in found:
+        most = max(stage.fixed + least(stage.blocks) for stage in stages)
+        needed = -(-most // 10**6)
+        raise ValueError(
+            f"--memory_limit={limit // 10**6}: with everything recomputed a stage of "
+            f"{task.model.name} still needs {needed} MB by estimate; write "
+            f"--memory_limit={needed}, more --num_stages or a smaller --batch_size"
+        )
+    numbers = [number for stage in stages for number in stage.numbers]
+    flags = [flag for choice in found for flag in choice.again]
+    work = sum(stage.flops for stage in stages)
+    chosen = Chosen(
+        blocks=tuple(sorted(n for n, flag in zip(numbers, flags) if flag)),
+        bytes=tuple(c.bytes + stage.fixed for c, stage in zip(found, stages)),
+        limit=limit,
+        flops=sum(choice.flops for choice in found) / max(1, work),
+    )
+    return dataclasses.replace(task, pipeline=dataclasses.replace(how, chosen=chosen))
+
+
+def estimate(task: Task, features: tf.TensorSpec, labels: tf.TensorSpec) -> list[int]:
+    """Bytes that each stage needs.
+
+    Args:
+      task: what a tower computes; its pipeline is cut and recomputes nothing, whole
+        stages or every block.
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
+    """
+    way = task.pipeline.recompute
+    found = []
+    for stage in _stages(task, features, labels, grain=1):
+        choice = Choice()
+        for block in stage.blocks:
+            choice = choice.then(block, way == "block")
+        needed = stage.entered + stage.whole if way == "stage" else choice.bytes
+        found.append(stage.fixed + needed)
+    return found
+
+
+class _Stage(NamedTuple):
+    """A stage before anything is chosen.
+
+    Attributes:
+      numbers: of its blocks.
+      blocks: what they cost.
+      fixed: bytes for its parameters.
+      entered: bytes of all that enters it and is held.
+      whole: bytes of all activations of one micro-batch.
+      flops: of one micro-batch, forward and backward.
+    """
+
+    numbers: list[int]
+    blocks: list[Block]
+    fixed: int
+    entered: int
+    whole: int
+    flops: int
+
+
+def _stages(
+    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, *, grain: int
+) -> list[_Stage]:
+    how = task.pipeline
+    batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
+    whole = dataclasses.replace(task, pipeline=None)
+    plain, again = (_segments(whole, batch, recomputed=one) for one in (False, True))
+    found = []
+    for stage in range(how.stages):
+        blocks, entered = _blocks(how, stage, (plain, again), grain=grain)
+        numbers = _of_stage(how, stage, plain)
+        shapes = {k: v for n in numbers for k, v in plain[n].shapes.items()}
+        size = sum(shape.num_elements() for shape in shapes.values())
+        kept = frozenset().union(*(_kept(plain, n) for n in numbers))
+        found.append(
+            _Stage(
+                numbers=numbers,
+                blocks=blocks,
+                fixed=size * _PER_PARAMETER,
+                entered=entered,
+                whole=_bytes(kept, grain),
+                flops=sum(plain[n].flops for n in numbers),
+            )
+        )
+    return found
+
+
+def _segments(task: Task, batch: segment.Batch, *, recomputed: bool) -> list[Segment]:
+    """One for each block."""
+    blocks = task.model.blocks
+    return segment.trace(
+        task,
+        [[block] for block in blocks],
+        batch,
+        create=lambda *args, **options: None,
+        recomputed=range(len(blocks)) if recomputed else (),
+    )
+
+
+def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
+    """Numbers of a stage's blocks."""
+    chunks = pieces_of(how.cut, range(len(blocks)))[stage :: how.stages]
+    return [number for chunk in chunks for number in chunk]
+
+
+def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> tuple[list[Block], int]:
+    """What each block of a stage costs, and the bytes of all that enters its chunks.
+
+    Args:
+      how: the pipeline.
+      stage: of it.
+      both: the segments without recomputation and with it.
+      grain: bytes are rounded up to.
+    """
+    plain, again = both
+    passes, found, entered = how.order()[stage], [], 0
+    for c in range(stage, how.stages * how.chunks, how.stages):
+        held = schedule.held([one for one in passes if one.chunk == c])
+        before: tuple[Kept, Kept] = (frozenset(), frozenset())
+        numbers = pieces_of(how.cut, range(len(plain)))[c]
+        entered += held * _bytes(_kept(again, numbers[0]), grain)
+        for number in numbers:
+            own = _kept(plain, number), _kept(again, number)
+            found.append(
+                Block(
+                    kept=tuple(
+                        tuple(held * _bytes(mine - theirs, grain) for theirs in before)
+                        for mine in own
+                    ),
+                    passing=_bytes(own[0] - own[1], grain),
+                    flops=_work(again[number].backward) - _work(plain[number].backward),
+                )
+            )
+            before = own
+    return found, entered
+
+
+def _kept(segments: Sequence[Segment], number: int) -> Kept:
+    """What a block's backward pass reads of its forward pass, and what entered it."""
+    backward = segments[number].backward
+    found = set()
+    for name in backward.inputs if backward else ():
+        # What entered a block may be among what the one before keeps, too.
+        maker = number - 1 if name.startswith(f"x{number}/") else number
+        if maker >= 0 and name.startswith((f"x{number}/", "saved")):
+            made = segments[maker].forward.outputs[name]
+            size = made.shape.num_elements() * made.dtype.size
+            found.add((f"{maker}/{made.name}", size))
+    return frozenset(found)
+
+
+def _bytes(kept: Iterable[tuple[str, int]], grain: int) -> int:
+    return -(-sum(size for _, size in kept) // grain) * grain
+
+
+def _work(piece: Piece | None) -> int:
+    if piece is None:
+        return 0
+    graph = next(iter(piece.outputs.values())).graph
+    names = [node.name for node in piece.graph_def.node]
+    return flops.of_operations(map(graph.get_operation_by_name, names))
+
+
+def _memory(placement: Placement) -> int:
+    """Bytes of the smallest device of the towers."""
+    if placement.kind == "cpu" or task_of(placement.towers[0]):
+        raise ValueError(NO_LIMIT)
+    with tf.Graph().as_default() as graph:
+        with v1.Session(graph=graph, config=session_config(placement)) as session:
+            devices = {d.name: d.memory_limit_bytes for d in session.list_devices()}
+    sizes = [
+        size
+        for name, size in devices.items()
+        if any(name.endswith(device) for device in placement.devices)
+    ]
+    return int(_SHARE * min(sizes))
+
+
+def words(how: Pipeline, names: Sequence[str]) -> str:
+    """What was chosen.
+
+    Args:
+      how: with a choice.
+      names: of the model's blocks.
+    """
+    chosen = how.chosen
+    blocks = ", ".join(names[n] for n in chosen.blocks) or "nothing"
+    return (
+        f"auto: {blocks}\n{100 * chosen.flops:.1f} % more FLOPs; at most "
+        f"{max(chosen.bytes) / 1e6:.1f} of {chosen.limit / 1e6:.0f} MB per stage by "
+        "estimate"
+    )

@@ -1,0 +1,396 @@
+"""Segments: contiguous pieces of a model's chain, traced forward and backward apart.
+
+Tracing runs the Python of a segment's blocks once, on placeholders, in a graph of its
+own.  Out of that graph come two pieces: the forward operations, and the backward ones,
+which read what the forward ones computed.  What they read is where the graph is cut:
+either the activations that the gradients need (`saved`), or, with recomputation, only
+what entered the segment; the backward piece then has the forward operations too.
+
+Pieces meet at named values of one micro-batch:
+
+| name                     | is                                                      |
+|--------------------------|---------------------------------------------------------|
+| `features`, `labels`     | the batch, as `tower.trace` has it; and `weights`,      |
+|                          | `total_weight`, `first`, `loss_scale`                   |
+| `read/<variable>`        | a variable's value                                      |
+| `x<n>/<i>`, `dx<n>/<i>`  | the i-th tensor that enters segment n; its gradient     |
+| `saved<n>/<tensor>`      | an activation of segment n                              |
+| `share/<metric>`         | of the loss and the metrics                             |
+| `statistic<n>/<i>`       | a batch statistic of segment n                          |
+| `grad<n>/<variable>/<i>` | the gradient by a variable: one part, or the two        |
+|                          | (values, indices) of an `IndexedSlices`                 |
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import addition, flops
+from towers.compute.asked import Variables
+from towers.compute.tower import StatisticRule, Task, check_repeatable, shares_of
+from towers.pipelines import chain
+
+v1 = tf.compat.v1
+
+
+class Piece(NamedTuple):
+    """Operations between named values."""
+
+    graph_def: v1.GraphDef
+    inputs: dict[str, tf.Tensor]  # value -> its placeholder in the traced graph
+    outputs: dict[str, tf.Tensor]  # value -> its tensor there
+
+    def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Copies the operations into the current graph; returns the outputs."""
+        given = {tensor.name: values[name] for name, tensor in self.inputs.items()}
+        read = {_tensor(name) for node in self.graph_def.node for name in node.input}
+        # An input may also be an output as it is.
+        wanted = list({tensor.name for tensor in self.outputs.values()} - set(given))
+        found = tf.import_graph_def(
+            self.graph_def,
+            {name: tensor for name, tensor in given.items() if name in read},
+            return_elements=wanted,
+        )
+        of = given | dict(zip(wanted, found))
+        return {name: of[tensor.name] for name, tensor in self.outputs.items()}
+
+
+class Batch(NamedTuple):
+    """Shapes and dtypes of a micro-batch."""
+
+    features: tf.TensorSpec
+    labels: tf.TensorSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A traced segment.
+
+    Attributes:
+      number: of it in the model.
+      blocks: names of its blocks.
+      recomputed: whether its backward piece computes its activations again.
+      forward: its forward operations.
+      backward: its backward ones; None where there is nothing to differentiate.
+      reads: the variables that it reads, each with the dtype in which it does.
+      trainable: names of its trainable variables.
+      shapes: of them.
+      statistics: rules of the `statistic<n>/<i>`, in order.
+      flops: floating point operations of one run, without recomputation.
+    """
+
+    number: int
+    blocks: tuple[str, ...]
+    recomputed: bool
+    forward: Piece
+    backward: Piece | None
+    reads: dict[str, tf.DType]
+    trainable: tuple[str, ...]
+    shapes: dict[str, tf.TensorShape]
+    statistics: tuple[StatisticRule, ...]
+    flops: int
+
+
+def trace(
+    task: Task,
+    groups: Sequence[Sequence[tuple[str, Any]]],
+    batch: Batch,
+    *,
+    create: Callable[..., Any],
+    recomputed: Collection[int] = (),
+) -> list[Segment]:
+    """Traces a model's blocks in segments.
+
+    Args:
+      task: what to compute.
+      groups: the blocks of each segment; all together the model's.
+      batch: of one micro-batch.
+      create: makes a variable, as `tower.trace` has it, and gets `segment`, the number
+        of the one that asks.
+      recomputed: of which segments the backward pieces compute the activations again.
+
+    Raises:
+      ValueError: as `tower.trace` has it.
+    """
+    opened: list[_Open] = []
+    for number, blocks in enumerate(groups):
+        opened.append(
+            _Open(
+                task,
+                number,
+                blocks,
+                batch=batch,
+                before=opened[-1] if opened else None,
+                variables=Variables(_for_segment(create, number), {}),
+            )
+        )
+    opened[-1].end(task)
+    _check_dtypes(opened)
+    segments = []
+    wanted: list[bool] = []
+    for number in reversed(range(len(opened))):
+        segment = opened[number]
+        gradients = segment.differentiate(wanted) if task.training else {}
+        segments.append(segment.close(gradients, recomputed=number in recomputed))
+        wanted = [f"dx{number}/{i}" in gradients for i in range(len(segment.xs))]
+    return segments[::-1]
+
+
+def _for_segment(create: Callable[..., Any], number: int) -> Callable[..., Any]:
+    def create_for(name, shape, initializer, *, trainable):
+        return create(name, shape, initializer, trainable=trainable, segment=number)
+
+    return create_for
+
+
+def _check_dtypes(opened: Iterable["_Open"]) -> None:
+    """What `Variables` holds within a segment, between them."""
+    dtypes: dict[str, tf.DType] = {}
+    for segment in opened:
+        for name, read in segment.variables.reads.items():
+            if dtypes.setdefault(name, read.dtype) != read.dtype:
+                raise ValueError(
+                    f"variable {name!r} is read as {read.dtype.name} and as "
+                    f"{dtypes[name].name}; a variable is read in one dtype"
+                )
+
+
+class _Open:
+    """A segment while it is traced."""
+
+    def __init__(
+        self, task: Task, number: int, blocks, *, batch: Batch, before, variables
+    ):
+        self.number = number
+        self.blocks = blocks
+        self.variables = variables
+        self.graph = tf.Graph()
+        self.shares: dict[str, tf.Tensor] = {}
+        with self.graph.as_default():
+            self.given = _placeholders(batch)
+            self._nn = task.model.layers(
+                training=task.training,
+                num_classes=task.num_classes,
+                data_format=task.data_format,
+                dtype=task.dtype,
+                seed=task.seed,
+                first_example=self.given["first"],
+            )
+            x = self._x(task, before)
+            with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+                self.outputs = _part(task.model, chain.guarded(blocks)).run(x, self._nn)
+            self.ys = tf.nest.flatten(self.outputs)
+            check_repeatable(self.graph)
+
+    def _x(self, task: Task, before: "_Open | None") -> Any:
+        """What the first block reads."""
+        if before is None:
+            self.xs = []
+            return task.model.inputs.prepare(self.given["features"], self._nn)
+        self.xs = [
+            v1.placeholder(y.dtype, y.shape, f"x{i}") for i, y in enumerate(before.ys)
+        ]
+        self.given |= {f"x{self.number}/{i}": x for i, x in enumerate(self.xs)}
+        return tf.nest.pack_sequence_as(before.outputs, self.xs)
+
+    def end(self, task: Task) -> None:
+        """Adds the loss and the metrics, behind the model's last block."""
+        with self.graph.as_default():
+            shares = shares_of(task, self.outputs, self.given)
+            check_repeatable(self.graph)
+        self.shares = {f"share/{name}": share for name, share in shares.items()}
+        self.start = [self.given["loss_scale"]] if task.loss_scaled else None
+
+    def differentiate(self, wanted: Sequence[bool]) -> dict[str, tf.Tensor]:
+        """Adds the gradients.
+
+        Args:
+          wanted: which of the outputs the next segment has gradients by.
+        """
+        with self.graph.as_default():
+            if self.shares:
+                targets, upstream = [self.shares["share/loss"]], self.start
+            else:
+                targets = [y for y, one in zip(self.ys, wanted) if one]
+                upstream = []
+                for i, one in enumerate(wanted):
+                    if one:
+                        name, y = f"dx{self.number + 1}/{i}", self.ys[i]
+                        self.given[name] = v1.placeholder(y.dtype, y.shape, f"dy{i}")
+                        upstream.append(self.given[name])
+            by = {
+                f"dx{self.number}/{i}": x
+                for i, x in enumerate(self.xs)
+                if x.dtype.is_floating
+            }
+            by |= {
+                f"grad{self.number}/{name}": read
+                for name, read in self.variables.trainable.items()
+            }
+            found = (
+                addition.differentiate(targets, list(by.values()), upstream)
+                if targets and by
+                else []
+            )
+            return _named_parts(dict(zip(by, found)))
+
+    def close(self, gradients: dict[str, tf.Tensor], *, recomputed: bool) -> Segment:
+        """The segment, cut into its pieces."""
+        number = self.number
+        outputs = {f"x{number + 1}/{i}": y for i, y in enumerate(self.ys)}
+        if self.shares:
+            outputs = dict(self.shares)
+        outputs |= {
+            f"statistic{number}/{i}": statistic.value
+            for i, statistic in enumerate(self._nn.statistics)
+        }
+        reads = {f"read/{n}": read for n, read in self.variables.reads.items()}
+        fixed = self.given | reads
+        forward = _ancestors(outputs.values())
+        saved: dict[str, tf.Tensor] = {}
+        backward = None
+        if gradients:
+            stop = set() if recomputed else forward & _descendants(self.given.values())
+            kept, cut = _back_to(gradients.values(), stop)
+            saved = {f"saved{number}/{t.name}": t for t in cut}
+            backward = _piece(self.graph, kept, {**fixed, **saved}, gradients)
+        forward = _piece(self.graph, forward, fixed, outputs | saved)
+        used = {*forward.inputs, *(backward.inputs if backward else ())}
+        return Segment(
+            number=number,
+            blocks=tuple(name for name, _ in self.blocks),
+            recomputed=recomputed,
+            forward=forward,
+            backward=backward,
+            reads={
+                name: read.dtype
+                for name, read in self.variables.reads.items()
+                if f"read/{name}" in used
+            },
+            trainable=tuple(self.variables.trainable),
+            shapes={n: read.shape for n, read in self.variables.trainable.items()},
+            statistics=tuple(
+                StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum)
+                for s in self._nn.statistics
+            ),
+            flops=flops.of_operations(
+                _ancestors([*outputs.values(), *gradients.values()])
+            ),
+        )
+
+
+def _part(model: Any, blocks: tuple) -> Any:
+    """Some of a model's blocks as a model: only with the last it has the loss."""
+    ends = blocks[-1][0] == model.blocks[-1][0]
+    loss = model.loss if ends else None
+    return dataclasses.replace(model, blocks=blocks, loss=loss)
+
+
+def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:
+    features, labels = batch
+    return {
+        "features": v1.placeholder(features.dtype, features.shape, "features"),
+        "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
+        "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
+        "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
+        "first": v1.placeholder(tf.int64, [], "first"),
+        "loss_scale": v1.placeholder(tf.float32, [], "loss_scale"),
+    }
+
+
+def _named_parts(gradients: dict[str, Any]) -> dict[str, tf.Tensor]:
+    """The tensors of gradients by name, in operations of their own.
+
+    A gradient may be a tensor of the forward operations, or a placeholder.
+    """
+    named = {}
+    for name, gradient in gradients.items():
+        if name.startswith("dx"):
+            if gradient is not None:
+                named[name] = tf.identity(tf.convert_to_tensor(gradient))
+        elif isinstance(gradient, tf.IndexedSlices):
+            parts = (gradient.values, gradient.indices)
+            named |= {f"{name}/{i}": tf.identity(part) for i, part in enumerate(parts)}
+        elif gradient is not None:
+            named[f"{name}/0"] = tf.identity(gradient)
+    return named
+
+
+def _piece(graph, kept: set[tf.Operation], given, outputs) -> Piece:
+    """The kept operations without the placeholders and what is given."""
+    inputs, placeholders = {}, {t.op for t in given.values() if not _computed(t)}
+    kept = kept - placeholders
+    names = {op.name for op in kept}
+    read = {tensor.ref() for op in kept for tensor in op.inputs}
+    read |= {tensor.ref() for tensor in outputs.values()}
+    for name, tensor in given.items():
+        if tensor.ref() in read and tensor.op not in kept:
+            inputs[name] = tensor
+    whole = graph.as_graph_def()
+    part = v1.GraphDef(versions=whole.versions, library=whole.library)
+    for node in whole.node:
+        if node.name in names:
+            copy = part.node.add()
+            copy.CopyFrom(node)
+            # The operations of a tower's stage are on one device.
+            copy.attr.pop("_class", None)
+            del copy.input[:]
+            copy.input.extend(
+                name for name in node.input if name[0] != "^" or name[1:] in names
+            )
+    return Piece(part, inputs, dict(outputs))
+
+
+def _tensor(name: str) -> str:
+    """The name of a tensor out of a node's input."""
+    return name if ":" in name else f"{name}:0"
+
+
+def _computed(tensor: tf.Tensor) -> bool:
+    return tensor.op.type != "Placeholder"
+
+
+def _ancestors(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
+    """The operations that these tensors need."""
+    return _back_to(tensors, set())[0]
+
+
+def _back_to(
+    tensors: Iterable[tf.Tensor], stop: set[tf.Operation]
+) -> tuple[set[tf.Operation], list[tf.Tensor]]:
+    """The operations that these tensors need, and the tensors that they stopped at."""
+    found: set[tf.Operation] = set()
+    cut: dict[str, tf.Tensor] = {}
+    left = list(tensors)
+    controls: list[tf.Operation] = []
+    while left or controls:
+        if left:
+            tensor = left.pop()
+            op = tensor.op
+            if op in stop and _computed(tensor):
+                cut[tensor.name] = tensor
+                continue
+        else:
+            op = controls.pop()
+            if op in stop:
+                continue
+        if op not in found:
+            found.add(op)
+            left += op.inputs
+            controls += op.control_inputs
+    return found, list(cut.values())
+
+
+def _descendants(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
+    """The operations that need one of these tensors, and those that they come from."""
+    left = [tensor.op for tensor in tensors]
+    found = set(left)
+    while left:
+        for output in left.pop().outputs:
+            for op in output.consumers():
+                if op not in found:
+                    found.add(op)
+                    left.append(op)
+    return found

@@ -1,0 +1,54 @@
+"""When the passes of pipelines ran, out of the trace of a step."""
+
+import re
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.layout.schedule import Pass
+
+v1 = tf.compat.v1
+
+_CALL = re.compile(
+    r"(.*)/stage_(\d+)/micro_batch_(\d+)/(forward|backward)_(\d+)/\w*PartitionedCall$"
+)
+
+
+class TowerSpan(NamedTuple):
+    """When a pass of a tower ran, in seconds from the first one's begin."""
+
+    scope: str  # of the tower, `tower_0` or the like
+    stage: int
+    what: Pass
+    begin: float
+    end: float
+
+
+def traced() -> v1.RunOptions:
+    """The options of a `session.run` whose metadata `of_step` reads."""
+    return v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+
+
+def of_step(metadata: v1.RunMetadata) -> list[TowerSpan]:
+    """The passes of all towers in one step, in the order of their begin.
+
+    Args:
+      metadata: of a `session.run` with the options of `traced`.
+    """
+    found = []
+    for device in metadata.step_stats.dev_stats:
+        for node in device.node_stats:
+            name = node.node_name.split(":")[0]
+            match = _CALL.match(name)
+            if match and "stream" not in device.device:
+                scope, stage, micro_batch, way, chunk = match.groups()
+                one = Pass(int(chunk), int(micro_batch), way == "backward")
+                begin = node.all_start_micros
+                end = begin + node.all_end_rel_micros
+                found.append(TowerSpan(scope, int(stage), one, begin, end))
+    start = min((span.begin for span in found), default=0)
+    found = [
+        span._replace(begin=(span.begin - start) / 1e6, end=(span.end - start) / 1e6)
+        for span in found
+    ]
+    return sorted(found, key=lambda span: (span.begin, span.end))

@@ -1,0 +1,169 @@
+"""A run in words, before its first step: the header, and the facts for the log."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from towers.graph import TrainGraph
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import RECOMPUTE
+from towers.pipelines import recompute
+from towers.plan import Plan
+
+v1 = tf.compat.v1
+
+
+def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
+    """The run in words: tf_cnn_benchmarks' rows, then our own."""
+    steps = parts.num_steps if parts.num_batches is None else parts.num_batches
+    examples = parts.options.limit or steps * parts.examples_per_step
+    epochs = examples / parts.source.num_examples
+    num_towers = parts.placement.num_towers
+    spec = built.mode.all_reduce_spec
+    joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
+    images = parts.model.inputs.kind == "images"
+    rows = [
+        ("Model", parts.model.name),
+        ("Dataset", parts.source.name),
+        ("Mode", "training"),
+        ("SingleSess", str(parts.placement.clients == 1)),
+        (
+            "Batch size",
+            f"{parts.options.tower_batch * num_towers} global\n"
+            + _per_device(parts.options),
+        ),
+        ("Num batches", str(steps)),
+        ("Num epochs", f"{epochs:.2f}"),
+        ("Devices", _devices(parts.placement)),
+        *_clients(parts.placement),
+        ("NUMA bind", "False"),
+        *([("Data format", parts.options.data_format)] if images else []),
+        ("Compute dtype", f"{parts.options.dtype.name}, variables float32"),
+        ("Optimizer", parts.update.optimizer),
+        ("Variables", parts.options.variable_update),
+        *([("AllReduce", spec)] if spec else []),
+        ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
+        ("Update", built.mode.description),
+        ("Reduction", joined if built.mode.joined else "none"),
+    ]
+    if not built.mode.together:
+        rows.append(
+            (
+                "Learning rate",
+                f"for an update by {parts.options.tower_batch} examples; "
+                f"{num_towers} updates take the place of one synchronous step",
+            )
+        )
+    rows += _pipeline(parts.options.pipeline, built.template)
+    rows += _shards(built.mode.wholes)
+    if built.template.statistics:
+        rows.append(("Batch norm", _batch_norm(parts.options)))
+    if scaling := parts.options.loss_scaling:
+        how = f"doubled every {scaling.grow_every} good steps, halved at a bad one"
+        how = how if scaling.grow_every else "fixed"
+        rows.append(("Loss scale", f"{scaling.initial:g}, {how}"))
+    if parts.update.weight_decay:
+        decay, where = parts.update.weight_decay, parts.update.place.words
+        rows.append(("Weight decay", f"{decay:g}, {where}"))
+    return rows
+
+
+def _clients(placement) -> list[tuple[str, str]]:
+    """How many there are, if there are several."""
+    if placement.clients == 1:
+        return []
+    each = _plural(len(placement.towers), "tower")
+    return [
+        ("Replication", f"between graphs: {placement.clients} clients, {each} each")
+    ]
+
+
+def _devices(placement) -> str:
+    """One device per tower, or a list of them for its stages."""
+    if len(placement.devices) == len(placement.towers):
+        return str(list(placement.towers))
+    return str([list(stages) for stages in placement.stages])
+
+
+def _pipeline(how, template) -> list[tuple[str, str]]:
+    """How towers are cut, if they are."""
+    if how is None:
+        return []
+    stages = [
+        f"{k}: {', '.join(_range(c.blocks) for c in template.chunks[k :: how.stages])}"
+        for k in range(how.stages)
+    ]
+    order = SCHEDULES[how.schedule].description
+    chosen = template.pipeline.chosen
+    names = [name for chunk in template.chunks for name in chunk.blocks]
+    how_again = recompute.words(template.pipeline, names) if chosen else ""
+    return [
+        ("Stages", "\n".join(stages)),
+        ("Micro-batches", f"{how.micro_batches} per tower, {how.schedule}: {order}"),
+        ("Recompute", how_again or RECOMPUTE[how.recompute]),
+    ]
+
+
+def _shards(wholes) -> list[tuple[str, str]]:
+    """Which variables are in parts, and where these are."""
+    lines = []
+    for name, whole in wholes.items():
+        sizes = ", ".join(str(part.shape[whole.axis]) for part in whole)
+        where = ", ".join(part.device for part in whole)
+        of = "rows" if whole.axis == 0 < len(whole.shape) - 1 else "columns"
+        lines.append(f"{name}: {sizes} {of} on {where}")
+    return [("Shards", "\n".join(lines))] if lines else []
+
+
+def _range(names) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _batch_norm(options) -> str:
+    """Which statistics it normalises by, and which are saved."""
+    if options.batch_norm == "sync":
+        return "statistics of all towers' batches as one; these are saved"
+    pieces = [
+        (options.pipeline and options.pipeline.micro_batches > 1, "micro-batch", "es"),
+        (options.accumulate_steps > 1, "round", "s"),
+    ]
+    for several, name, plural in pieces:
+        if several:
+            both = f"the {name}{plural} and towers"
+            return f"statistics per {name}; saved: the mean over {both}"
+    return "statistics per tower; saved: the mean over the towers"
+
+
+def _per_device(options) -> str:
+    if options.accumulate_steps == 1:
+        return f"{options.batch_size} per device"
+    return (
+        f"{options.tower_batch} per device, "
+        f"in {options.accumulate_steps} rounds of {options.batch_size}"
+    )
+
+
+def _devices_of(built: TrainGraph) -> str:
+    variables = built.graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)
+    return ", ".join(sorted({variable.device for variable in variables}))
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def facts(parts: Plan, built: TrainGraph) -> dict[str, Any]:
+    """What `benchmark_run.log` says of the run."""
+    settings = {
+        name: value
+        for section in vars(parts.config).values()
+        for name, value in vars(section).items()
+    }
+    return {
+        "model_name": parts.model.name,
+        "dataset": {"name": parts.source.name},
+        "test_id": parts.config.output.benchmark_test_id,
+        "devices": list(parts.placement.devices),
+        "num_parameters": built.template.parameters,
+        "run_parameters": settings,
+    }

@@ -1,0 +1,171 @@
+"""Which gradient was the first that was not finite: the steps of a failed run, again.
+
+A run looks at the loss of each step and at nothing else, so that looking costs nothing.
+When a loss is not finite, the same graph is built once more with a flag for every
+tower's loss and gradients, and takes the same steps from the last checkpoint, or from
+the start.  Runs repeat bit for bit, so what fails here is what failed there; a gradient
+may have done so steps before the loss.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from towers import graph
+from towers.compute.tower import Tower
+from towers.errors.folders import first_line
+from towers.plan import Plan
+from towers.session import loop
+from towers.session.progress import Console
+from towers.tasks.sessions import Sessions, Stop, session_config
+from towers.updates import checkpoint
+
+v1 = tf.compat.v1
+
+_LEAST_SECONDS, _MOST_SECONDS = 10.0, 300.0  # of looking
+_PROGRESS_SECONDS = 5.0
+_NAMES = 3  # at most, of variables in a sentence
+
+
+def explain(
+    parts: Plan,
+    sessions: Sessions,
+    console: Console,
+    *,
+    last_step: int,
+    seconds: float,
+    stop: Stop,
+) -> str:
+    """Takes the steps again until a tower's gradient or loss is not finite.
+
+    Args:
+      parts: of the run.
+      sessions: where sessions come from.
+      console: takes lines for the user.
+      last_step: at which the run failed.
+      seconds: that the run took, which is how long this may take, within limits.
+      stop: what signals set; then it gives up, too.
+
+    Returns:
+      what was found, or why nothing was; the beginning of a sentence.
+    """
+    train = parts.build()
+    if not train.mode.together:
+        return (
+            "which gradient was the first to fail cannot be told, as the steps of "
+            "towers that do not wait for one another do not repeat"
+        )
+    if parts.placement.clients > 1:
+        return (
+            "which gradient was the first to fail cannot be told, as this client sees "
+            "those of its own towers only"
+        )
+    with train.graph.as_default():
+        fine = [_finite(tower) for tower in train.towers]
+        restore = _restorer(parts, train, console)
+        config = session_config(parts.placement, parts.config.devices)
+        try:
+            with sessions.open(train.graph, config) as session:
+                loop.start(train, session, restore)
+                seconds = min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS)
+                search = _Search(train, session, fine, console)
+                return search(last_step, time.monotonic() + seconds, stop)
+        except tf.errors.OpError as error:
+            return f"taking the steps again failed ({first_line(error)})"
+
+
+def _finite(tower: Tower) -> tf.Tensor:
+    """Bool [1 + variables]: whether the tower's loss and each gradient are finite."""
+    found = []
+    for value in (tower.loss, *tower.gradients):
+        value = getattr(value, "values", value)
+        if value is None:
+            found.append(tf.constant(True))
+            continue
+        with tf.device(value.device):
+            found.append(tf.reduce_all(tf.math.is_finite(value)))
+    with tf.device(tower.device):
+        return tf.stack(found)
+
+
+def _restorer(parts: Plan, train: graph.TrainGraph, console: Console):
+    """What loads the last checkpoint, if there are any."""
+    directory = parts.config.output.train_dir
+    if not directory:
+        return lambda session: None
+    with tf.device(parts.placement.master):
+        return checkpoint.Checkpoints(directory, train.saved, log=console).restore
+
+
+class _Search:
+    """Takes steps until one is not finite."""
+
+    def __init__(self, train, session, fine: Sequence[tf.Tensor], console: Console):
+        self._names = train.template.trainable
+        # A loss scale that moves skips steps whose gradients are not finite.
+        self._skips = train.skipped is not None
+        self._first = int(session.run(train.global_step))
+        self._run = session.make_callable([train.step, fine])
+        self._console = console
+
+    def __call__(self, last_step: int, deadline: float, stop: Stop) -> str:
+        step, due = self._first, time.monotonic() + _PROGRESS_SECONDS
+        self._console(
+            f"Taking the steps from {step + 1} to {last_step} again, to find the first "
+            "gradient that is not finite"
+        )
+        while step < last_step:
+            step, found = self._run()
+            fine = np.stack(found)
+            if not (fine[:, :1] if self._skips else fine).all():
+                return _sentence(int(step), fine[:, 0], fine[:, 1:], self._names)
+            now = time.monotonic()
+            if now >= due:
+                due = now + _PROGRESS_SECONDS
+                self._console(f"Step {step} of {last_step}: all gradients are finite")
+            if stop.received is not None or now >= deadline:
+                return (
+                    "the first gradient to fail was not found: all are finite from "
+                    f"step {self._first + 1} to {step}, where time was up"
+                )
+        return f"all gradients are finite up to step {step}, when it is taken again"
+
+
+def _sentence(
+    step: int, losses: np.ndarray, gradients: np.ndarray, names: Sequence[str]
+) -> str:
+    """What is not finite in a step.
+
+    Args:
+      step: its number.
+      losses: bool [towers], whether each is finite.
+      gradients: bool [towers, variables], the same.
+      names: of the variables.
+    """
+    count = len(losses)
+    if gradients.all():
+        towers = _towers(np.flatnonzero(~losses), count)
+        return f"the loss {towers} is not finite at step {step}, its gradients are"
+    towers = np.flatnonzero(~gradients.all(axis=1))
+    bad = [name for name, fine in zip(names, gradients.all(axis=0)) if not fine]
+    shown = bad[:_NAMES]
+    if bad[_NAMES:]:
+        shown.append(f"{len(bad) - _NAMES} others")
+    finite = "finite" if losses[towers].all() else "not finite, too"
+    return (
+        f"the gradient of {_and(shown)} {_towers(towers, count)} is not finite at step "
+        f"{step}, and the loss there is {finite}"
+    )
+
+
+def _towers(which: Collection[int], count: int) -> str:
+    if len(which) == count > 1:
+        return "in every tower"
+    return f"in tower{'s' if len(which) > 1 else ''} {_and(list(map(str, which)))}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last

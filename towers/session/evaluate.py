@@ -1,0 +1,138 @@
+"""Evaluation: towers without gradients that count every example exactly once."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.assembly import stamp_towers
+from towers.compute.tower import Task
+from towers.data.feed import Feed
+from towers.data.inputs import Source
+from towers.layout import parts
+from towers.layout.placement import Placement
+
+v1 = tf.compat.v1
+
+
+class EvalGraph(NamedTuple):
+    """Evaluation towers in a graph that holds the variables."""
+
+    feed: Feed
+    sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
+    weight: tf.Tensor  # float32 scalar, how many examples those are
+    num_steps: int
+    examples_per_step: int
+
+
+class Result(NamedTuple):
+    """What one evaluation found."""
+
+    step: int
+    num_examples: int
+    means: dict[str, float]  # `loss`, `top_1_accuracy`, ...
+    examples_per_second: float
+
+
+class Averaged:
+    """A mode as evaluation reads it: moving averages in place of their variables.
+
+    Args:
+      mode: holds the variables.
+      averages: variable -> its moving average.
+    """
+
+    def __init__(self, mode: Any, averages: Mapping[str, Any]):
+        self.create = mode.create
+        self.placement = mode.placement
+        self._mode = mode
+        self._averages = averages
+
+    def read(self, name: str, tower: int) -> Any:
+        """The average's value, or the variable's if it has none."""
+        average = self._averages.get(name)
+        if average is None:
+            return self._mode.latest(name, tower)
+        return parts.read(average)
+
+
+def attach(
+    task: Task,
+    source: Source,
+    *,
+    placement: Placement,
+    mode: Any,
+    batch_size: int,
+    num_examples: int | None = None,
+) -> EvalGraph:
+    """Adds evaluation towers to the current graph.
+
+    Args:
+      task: with `training=False`.
+      source: of the split to evaluate.
+      placement: of the towers.
+      mode: holds the variables, or is an `Averaged` of what does; makes those that are
+        not there yet.
+      batch_size: per tower.
+      num_examples: how many of the split's first examples; None for all.
+    """
+    limit = num_examples or source.num_examples
+    feed = source.feed(
+        placement.groups,
+        batch_size=batch_size,
+        position=tf.constant(0, tf.int64),
+        limit=limit,
+    )
+    _, towers = stamp_towers(
+        task,
+        feed.batches,
+        mode,
+        beside=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
+        scope="eval_tower",
+    )
+    per_step = batch_size * len(towers)
+    with tf.name_scope("eval"), tf.device(placement.master):
+        weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
+        names = ["loss", *towers[0].metrics]
+        shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
+        with tf.control_dependencies(feed.refills):
+            sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
+    return EvalGraph(feed, sums, weight, -(-limit // per_step), per_step)
+
+
+def run(
+    graph: EvalGraph,
+    session: v1.Session,
+    step: int,
+    *,
+    progress: Callable[[int, float], None] | None = None,
+) -> Result:
+    """Evaluates once, from the first example on.
+
+    Args:
+      graph: from `attach`.
+      session: with the variables' values.
+      step: the global step they belong to.
+      progress: called with (batches done, examples per second) after each.
+    """
+    session.run(graph.feed.initializer)
+    next_sums = session.make_callable([graph.weight, graph.sums])
+    totals = dict.fromkeys(graph.sums, 0.0)
+    counted = 0.0
+    begun = time.perf_counter()
+    for index in range(graph.num_steps):
+        weight, sums = next_sums()
+        counted += float(weight)
+        for name, value in sums.items():
+            totals[name] += float(value)
+        if progress:
+            rate = counted / (time.perf_counter() - begun)
+            progress(index + 1, rate)
+    seconds = time.perf_counter() - begun
+    return Result(
+        step=step,
+        num_examples=round(counted),
+        means={name: total / max(counted, 1.0) for name, total in totals.items()},
+        examples_per_second=counted / seconds,
+    )

@@ -1,0 +1,115 @@
+"""A client that follows: its towers' part of every step, until it is told to leave.
+
+It knows no step to end at and keeps no files.  A token of the chief's says which graph
+to run, the run's or the probe's, and where the input is; see `clients`.
+"""
+
+import types
+from collections.abc import Callable
+from typing import NoReturn
+
+import tensorflow as tf
+
+from towers import graph
+from towers.plan import Plan
+from towers.session import loop, probe
+from towers.tasks.sessions import Sessions, session_config
+from towers.updates import clients
+from towers.updates.turns import BegunAnewError
+
+v1 = tf.compat.v1
+
+
+class Obey(loop.Hook):
+    """Looks whether each token is the one after the last.
+
+    Args:
+      train: the graph of a follower.
+      stamp: the token that it began with.
+    """
+
+    def __init__(self, train: graph.TrainGraph, stamp: int):
+        self._token = train.clients.token
+        self._watched = train.clients.watched
+        self._stamp = stamp
+
+    def next_due(self, step: int) -> int:
+        """Each step, if it ends with a token."""
+        return step + 1 if self._watched else loop.NEVER
+
+    def before_run(self, run_context):
+        """Asks for the token."""
+        return v1.train.SessionRunArgs(self._token)
+
+    def after_run(self, run_context, run_values):
+        """Raises BegunAnewError."""
+        if run_values.results != self._stamp + 1:
+            raise BegunAnewError(int(run_values.results))
+        self._stamp += 1
+
+
+def follow(parts: Plan, sessions: Sessions, renew: Callable[[], None]) -> NoReturn:
+    """Trains as the chief says; does not return before a task is lost for good.
+
+    Args:
+      parts: of the run.
+      sessions: where sessions come from.
+      renew: lets this task appear as one that was started anew, so that the chief,
+        who may wait for it meanwhile, begins anew as well.
+
+    Raises:
+      ValueError: model and data do not fit.
+      server.ClusterError: the chief or a ps task is wrong, or does not come back.
+    """
+    where = parts.placement
+    config = session_config(where, parts.config.devices)
+    graphs = {
+        clients.PROBE: probe.build(parts.options, where),
+        clients.TRAIN: graph.build(
+            parts.model,
+            parts.source,
+            parts.update,
+            placement=where,
+            options=parts.options,
+        ),
+    }
+    with tf.Graph().as_default() as waiting, tf.device(where.counters):
+        token = clients.token_queue(where.client).dequeue()
+
+    tokens: list[int] = []  # that are not followed yet: at most one
+    failed = False
+
+    def attempt() -> int:
+        nonlocal failed
+        if failed:
+            renew()
+        failed = True
+        if not tokens:
+            with sessions.open(waiting, config) as session:
+                tokens.append(int(session.run(token)))
+        stamp = tokens.pop()
+        train = graphs[clients.purpose_of(stamp)]
+        with sessions.open(train.graph, config) as session:
+            try:
+                tokens.extend(_train(train, session, stamp))
+                failed = False
+            except tf.errors.FailedPreconditionError:
+                pass  # it was a token of before a ps task was lost
+        return 0
+
+    no_signal = types.SimpleNamespace(received=None)
+    while True:
+        sessions.keep(attempt, no_signal, resumes=True)
+
+
+def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int]:
+    """Steps from a token on, until the chief begins anew; the token if it is here."""
+    try:
+        train.clients.begin(session, stamp)
+        session.run(train.sync)
+        session.run(train.feed.initializer)
+        train.clients.ready(session, stamp)
+        loop.run(train, session, [Obey(train, stamp)], last_step=loop.NEVER)
+    except BegunAnewError as news:
+        return [] if news.stamp is None else [news.stamp]
+    raise AssertionError("there are more steps than a run has")

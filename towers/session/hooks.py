@@ -1,0 +1,338 @@
+"""What happens around the steps: checkpoints, summaries, evaluation, stops."""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from towers.errors import folders
+from towers.graph import TrainGraph
+from towers.session import summary, trace
+from towers.session.loop import NEVER, Hook
+from towers.updates.checkpoint import Checkpoints, Finite
+
+v1 = tf.compat.v1
+
+
+class TrainingError(RuntimeError):
+    """Training found something that no step can follow."""
+
+
+class NanLossError(TrainingError):
+    """The loss of a step, or a variable after it, was not a number.
+
+    Attributes:
+      step: which.
+    """
+
+    def __init__(self, text: str, step: int):
+        super().__init__(text)
+        self.step = step
+
+
+class StopOnNan(Hook):
+    """Stops the run at the first step whose loss is not finite.
+
+    The loss of a step is that of the variables before it.  After the last step the
+    variables themselves are looked at.
+
+    Args:
+      train: the graph.
+      finite: of its variables.
+    """
+
+    def __init__(self, train: TrainGraph, finite: Finite):
+        self._fetches = (train.loss, train.step)
+        self._global_step = train.global_step
+        self._finite = finite
+
+    def next_due(self, step: int) -> int:
+        """Losses of steps inside the graph arrive by `after_steps`."""
+        return NEVER
+
+    def before_run(self, run_context):
+        """Asks for the loss."""
+        return v1.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        """Raises NanLossError."""
+        loss, step = run_values.results
+        self._check(loss, step)
+
+    def after_steps(self, step, losses, seconds):
+        """Raises NanLossError, with the step in the middle that was at fault."""
+        for index, loss in enumerate(losses):
+            self._check(loss, step - len(losses) + 1 + index)
+
+    def end(self, session):
+        """Raises NanLossError, with the variable."""
+        if broken := self._finite.broken(session):
+            step = int(session.run(self._global_step))
+            raise NanLossError(
+                f"variable {broken} is not finite after step {step}; "
+                "lower --init_learning_rate",
+                step,
+            )
+
+    def _check(self, loss: float, step: int) -> None:
+        if not math.isfinite(loss):
+            raise NanLossError(
+                f"the loss of step {step} is {loss}; lower --init_learning_rate",
+                int(step),
+            )
+
+
+class ReportSkips(Hook):
+    """Says when steps were skipped because a float16 gradient was not finite.
+
+    Args:
+      train: the graph, with `skipped`.
+      log: takes lines for the user.
+    """
+
+    def __init__(self, train: TrainGraph, log: Callable[[str], None]):
+        self._skipped = train.skipped
+        self._value = train.loss_scale.value
+        self._log = log
+        self._session: v1.Session | None = None
+        self._known = 0
+
+    def after_create_session(self, session, coord):
+        """Notes how many there were before."""
+        self._session = session
+        self._known = int(session.run(self._skipped))
+
+    def next_due(self, step: int) -> int:
+        """Steps inside the graph are looked at together."""
+        return NEVER
+
+    def after_run(self, run_context, run_values):
+        """Looks at the step."""
+        self._look()
+
+    def after_steps(self, step, losses, seconds):
+        """Looks at them together."""
+        self._look()
+
+    def _look(self) -> None:
+        skipped, value = self._session.run((self._skipped, self._value))
+        if skipped > self._known:
+            steps = skipped - self._known
+            count = "A step was" if steps == 1 else f"{steps} steps were"
+            self._log(
+                f"{count} skipped: a gradient is not finite in float16; the loss scale "
+                f"is now {value:g} ({skipped} skipped in all)"
+            )
+        self._known = skipped
+
+
+class StopOnSignal(Hook):
+    """SIGTERM and SIGINT end the loop after the step under way.
+
+    Attributes:
+      received: the signal, or None.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
+        self._previous = {}
+
+    def __enter__(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        del frame
+        self.received = number
+
+    def next_due(self, step: int) -> int:
+        """At once when there was a signal."""
+        return step + 1 if self.received else NEVER
+
+    def after_run(self, run_context, run_values):
+        """Asks the loop to stop."""
+        if self.received:
+            run_context.request_stop()
+
+
+class Every(Hook):
+    """Something to do after some global steps; the base of the hooks below.
+
+    Args:
+      train: the graph.
+      steps: between two times, or 0 for never.
+      at: single steps, besides.
+      seconds: between two times, or 0; looked at after each step.
+    """
+
+    def __init__(
+        self,
+        train: TrainGraph,
+        *,
+        steps: int = 0,
+        at: Sequence[int] = (),
+        seconds: float = 0.0,
+    ):
+        self._fetches = train.step
+        self._steps = steps
+        self._at = sorted(at)
+        self._seconds = seconds
+        self._last_time = time.monotonic()
+
+    def next_due(self, step: int) -> int:
+        """The next step to act after."""
+        due = [s for s in self._at if s > step][:1]
+        if self._steps:
+            due.append((step // self._steps + 1) * self._steps)
+        if self._seconds and time.monotonic() >= self._last_time + self._seconds:
+            due.append(step + 1)
+        return min(due, default=NEVER)
+
+    def before_run(self, run_context):
+        """Asks for the global step."""
+        return v1.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        """Acts if this step is due."""
+        step = int(run_values.results)
+        if self.next_due(step - 1) == step:
+            self._last_time = time.monotonic()
+            self.act(run_context, step)
+
+    def act(self, run_context, step: int) -> None:
+        """What there is to do."""
+        raise NotImplementedError
+
+
+class SaveCheckpoints(Every):
+    """Writes a checkpoint every so many steps or seconds."""
+
+    def __init__(self, train, checkpoints: Checkpoints, *, steps=0, seconds=0.0):
+        super().__init__(train, steps=steps, seconds=seconds)
+        self._checkpoints = checkpoints
+
+    def act(self, run_context, step):
+        """Saves."""
+        self._checkpoints.save(run_context.session, step)
+
+
+class Evaluate(Every):
+    """Evaluates during training.
+
+    Args:
+      train: the graph.
+      evaluate: (session, step) -> top-1 accuracy; reports it.
+      stop_at: the accuracy at which training stops, or None.
+      steps, at: as `Every` has them.
+    """
+
+    def __init__(
+        self,
+        train: TrainGraph,
+        evaluate: Callable[[v1.Session, int], float],
+        *,
+        stop_at: float | None,
+        steps: int = 0,
+        at: Sequence[int] = (),
+    ):
+        super().__init__(train, steps=steps, at=at)
+        self._evaluate = evaluate
+        self._stop_at = stop_at
+
+    def act(self, run_context, step):
+        """Evaluates; asks to stop when the accuracy is reached."""
+        accuracy = self._evaluate(run_context.session, step)
+        if self._stop_at is not None and accuracy >= self._stop_at:
+            run_context.request_stop()
+
+
+class WriteSummaries(Every):
+    """Writes TensorBoard summaries."""
+
+    def __init__(self, train, text: tf.Tensor, directory: str, *, steps: int):
+        super().__init__(train, steps=steps)
+        self._directory = directory
+        self._graph = train.graph
+        self._fetch = (train.step, text)
+        self._global_step = train.global_step
+        self._step = 0
+
+    def after_create_session(self, session, coord):
+        """Opens the file, notes where the loop starts."""
+        self._step = int(session.run(self._global_step))
+        self._file = summary.EventFile(self._directory, self._step, self._graph)
+
+    def before_run(self, run_context):
+        """Asks for the summary when this step is due."""
+        due = self.next_due(self._step) == self._step + 1
+        return v1.train.SessionRunArgs(self._fetch) if due else None
+
+    def after_run(self, run_context, run_values):
+        """Writes it."""
+        self._step += 1
+        if run_values.results is not None:
+            step, text = run_values.results
+            self._file.add(v1.Summary.FromString(text), step)
+
+    def after_steps(self, step, losses, seconds):
+        """Notes where the loop is."""
+        self._step = step
+
+    def end(self, session):
+        """Closes the file."""
+        self._file.close()
+
+
+class TraceStep(Hook):
+    """Writes a Chrome trace of one global step.
+
+    Args:
+      path: of the JSON file; `chrome://tracing` and Perfetto read it.
+      step: which.
+    """
+
+    def __init__(self, train: TrainGraph, path: str, *, step: int):
+        self._path = path
+        self._wanted = step
+        self._global_step = train.global_step
+        self._step = 0
+
+    def after_create_session(self, session, coord):
+        """Makes the file's folder, notes where the loop starts."""
+        os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+        self._step = int(session.run(self._global_step))
+
+    def next_due(self, step: int) -> int:
+        """The wanted step; none once it is past."""
+        return self._wanted if step < self._wanted else NEVER
+
+    def before_run(self, run_context):
+        """Asks TensorFlow to record the step."""
+        if self._step + 1 != self._wanted:
+            return None
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        return v1.train.SessionRunArgs((), options=options)
+
+    def after_run(self, run_context, run_values):
+        """Writes what was recorded."""
+        self._step += 1
+        if self._step == self._wanted:
+            self.write(run_values.run_metadata, self._step)
+
+    def write(self, metadata: v1.RunMetadata, step: int) -> None:
+        """Writes the file."""
+        del step
+        with folders.writing("events of the trace", self._path):
+            trace.write(self._path, metadata)
+
+    def after_steps(self, step, losses, seconds):
+        """Notes where the loop is."""
+        self._step = step

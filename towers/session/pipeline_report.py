@@ -1,0 +1,284 @@
+"""What a step of the stages looked like: bubble, busy times, memory, a chart.
+
+The numbers come from TensorFlow's own trace of one step.  A stage is busy while one of
+its passes runs; the bubble is the share of the step's passes, from the first one's
+begin to the last one's end, in which stages are not.
+"""
+
+import html
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.errors import folders
+from towers.graph import TrainGraph
+from towers.layout import schedule
+from towers.pipelines import spans
+from towers.pipelines.spans import TowerSpan
+from towers.session.hooks import TraceStep
+
+v1 = tf.compat.v1
+
+ENOUGH = 0.95  # share of the time that stages shall be busy
+
+
+class StageUse(NamedTuple):
+    """One stage of one tower in the step."""
+
+    scope: str
+    stage: int
+    device: str
+    blocks: tuple[str, ...]
+    busy: float  # seconds
+    peak_bytes: int  # most memory allocated at a time on the device
+
+
+class Report(NamedTuple):
+    """The stages of all towers in a step."""
+
+    stages: list[StageUse]
+    seconds: float  # from the first pass to the end of the last
+    num_stages: int
+    micro_batches: int
+    chunks: int
+
+    @property
+    def bubble(self) -> float:
+        """Share of the time in which stages were not busy."""
+        busy = sum(stage.busy for stage in self.stages)
+        return 1.0 - busy / (len(self.stages) * self.seconds)
+
+    @property
+    def ideal_bubble(self) -> float:
+        """That of equal stages: (K - 1) / (M V + K - 1)."""
+        return 1.0 - schedule.busy_share(
+            self.num_stages, self.micro_batches, self.chunks
+        )
+
+    @property
+    def imbalance(self) -> float:
+        """The busiest stage over the mean of all; 1 is perfect."""
+        busy = [stage.busy for stage in self.stages]
+        return max(busy) * len(busy) / sum(busy)
+
+    @property
+    def enough(self) -> int:
+        """Fewest micro-batches that would keep equal stages busy enough."""
+        return schedule.micro_batches_for(ENOUGH, self.num_stages, self.chunks)
+
+
+def analyse(
+    train: TrainGraph, metadata: v1.RunMetadata
+) -> tuple[Report, list[TowerSpan]]:
+    """The report of a step.
+
+    Args:
+      train: whose towers are cut into stages.
+      metadata: of a step with the options of `spans.traced`.
+    """
+    found = spans.of_step(metadata)
+    how, chunks = train.options.pipeline, train.template.chunks
+    peaks = peak_bytes(metadata)
+    uses = []
+    for index, devices in enumerate(train.placement.stages):
+        for stage, device in enumerate(devices):
+            scope = f"tower_{index}"
+            own = [s for s in found if (s.scope, s.stage) == (scope, stage)]
+            mine = chunks[stage :: how.stages]
+            uses.append(
+                StageUse(
+                    scope=scope,
+                    stage=stage,
+                    device=device,
+                    blocks=tuple(name for chunk in mine for name in chunk.blocks),
+                    busy=sum(span.end - span.begin for span in own),
+                    peak_bytes=max(
+                        (n for name, n in peaks.items() if name.endswith(device)),
+                        default=0,
+                    ),
+                )
+            )
+    seconds = max(span.end for span in found)
+    return Report(uses, seconds, how.stages, how.micro_batches, how.chunks), found
+
+
+def peak_bytes(metadata: v1.RunMetadata) -> dict[str, int]:
+    """Most bytes that a step had allocated at a time, for each device.
+
+    Args:
+      metadata: of a step with the options of `spans.traced`.
+    """
+    peaks = {}
+    for device in metadata.step_stats.dev_stats:
+        records = sorted(
+            # At one time, what is freed makes room for what is allocated.
+            (record.alloc_micros, record.alloc_bytes)
+            for node in device.node_stats
+            for memory in node.memory
+            for record in memory.allocation_records
+        )
+        now = peak = 0
+        for _, size in records:
+            now += size
+            peak = max(peak, now)
+        if records:
+            peaks[device.device] = peak
+    return peaks
+
+
+def lines(report: Report, step: int) -> list[str]:
+    """The report in words.
+
+    Args:
+      report: of a step.
+      step: which.
+    """
+    chunks = f", V = {report.chunks}" if report.chunks > 1 else ""
+    found = [
+        f"Pipeline in step {step}: bubble {100 * report.bubble:.1f} %; equal stages "
+        f"would have {100 * report.ideal_bubble:.1f} % (K = {report.num_stages}, "
+        f"M = {report.micro_batches}{chunks})"
+    ]
+    for use in report.stages:
+        share = 100 * use.busy / report.seconds
+        found.append(
+            f"  {use.scope} stage {use.stage} on {use.device}: busy "
+            f"{1e3 * use.busy:.2f} ms ({share:.1f} %), peak "
+            f"{use.peak_bytes / 1e6:.2f} MB: {', '.join(use.blocks)}"
+        )
+    found.append(
+        f"  imbalance {report.imbalance:.2f} (busiest stage over the mean); equal "
+        f"stages are busy {100 * ENOUGH:.0f} % of the time from "
+        f"--num_micro_batches={report.enough} on"
+    )
+    return found
+
+
+def facts(report: Report, step: int) -> dict[str, Any]:
+    """The report as JSON has it."""
+    return {
+        "step": step,
+        "bubble": report.bubble,
+        "ideal_bubble": report.ideal_bubble,
+        "imbalance": report.imbalance,
+        "seconds": report.seconds,
+        "num_stages": report.num_stages,
+        "num_micro_batches": report.micro_batches,
+        "chunks_per_stage": report.chunks,
+        "enough_micro_batches": report.enough,
+        "stages": [use._asdict() for use in report.stages],
+    }
+
+
+def gantt(found: Sequence[TowerSpan], title: str) -> str:
+    """The passes of a step as a chart: an SVG file's text.
+
+    Args:
+      found: the passes.
+      title: above the chart.
+    """
+    rows = sorted({(span.scope, span.stage) for span in found})
+    end = max(span.end for span in found)
+    left, width, height = 130, 1000, 26
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 20}" '
+        f'height="{height * (len(rows) + 3)}" font-family="sans-serif" font-size="12">',
+        f'<text x="{left}" y="18">{html.escape(title)}</text>',
+    ]
+    for k, (scope, stage) in enumerate(rows):
+        y = height * (k + 1)
+        parts.append(f'<text x="4" y="{y + 17}">{scope} stage {stage}</text>')
+        for span in found:
+            if (span.scope, span.stage) == (scope, stage):
+                parts.append(_bar(span, left, y, width / end))
+    y = height * (len(rows) + 1) + 17
+    parts.append(
+        f'<text x="{left}" y="{y}">0</text>'
+        f'<text x="{left + width}" y="{y}" text-anchor="end">{1e3 * end:.1f} ms</text>'
+        f'<text x="{left + 200}" y="{y}" fill="{_COLOURS[False]}">forward</text>'
+        f'<text x="{left + 270}" y="{y}" fill="{_COLOURS[True]}">backward</text>'
+    )
+    return "\n".join([*parts, "</svg>\n"])
+
+
+# Backward or not -> colour.
+_COLOURS = {False: "#3b75af", True: "#519e3e"}
+
+
+def _bar(span: TowerSpan, left: float, y: float, scale: float) -> str:
+    x, width = left + span.begin * scale, (span.end - span.begin) * scale
+    number = (
+        f'<text x="{x + width / 2:.2f}" y="{y + 16}" text-anchor="middle" '
+        f'fill="white" font-size="10">{span.what.micro_batch}</text>'
+        if width > 12
+        else ""
+    )
+    return (
+        f'<rect x="{x:.2f}" y="{y + 2}" width="{max(width, 0.5):.2f}" height="20" '
+        f'fill="{_COLOURS[span.what.backward]}" stroke="white" stroke-width="0.5">'
+        f"<title>{span.what}: {1e3 * (span.end - span.begin):.3f} ms</title></rect>"
+        f"{number}"
+    )
+
+
+def chrome_events(found: Sequence[TowerSpan]) -> list[dict[str, Any]]:
+    """The passes as Chrome trace events: a process per tower, a row per stage."""
+    scopes = sorted({span.scope for span in found})
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": scope}}
+        for pid, scope in enumerate(scopes)
+    ]
+    for span in found:
+        way = "backward" if span.what.backward else "forward"
+        events.append(
+            {
+                "ph": "X",
+                "pid": scopes.index(span.scope),
+                "tid": span.stage,
+                "ts": 1e6 * span.begin,
+                "dur": 1e6 * (span.end - span.begin),
+                "name": f"{way} {span.what.micro_batch}",
+                "args": {"chunk": span.what.chunk},
+            }
+        )
+    return events
+
+
+class ReportPipeline(TraceStep):
+    """Reports one global step of the stages: a few lines, and files of a folder.
+
+    `report.json`, `gantt.svg`, and `passes.json`, a Chrome trace.
+
+    Args:
+      folder: for the files.
+      step: which.
+      say: takes a line.
+    """
+
+    def __init__(
+        self, train: TrainGraph, folder: str, *, step: int, say: Callable[[str], None]
+    ):
+        super().__init__(train, os.path.join(folder, "report.json"), step=step)
+        self._train = train
+        self._folder = folder
+        self._say = say
+
+    def write(self, metadata: v1.RunMetadata, step: int) -> None:
+        """Says the lines and writes the files."""
+        report, found = analyse(self._train, metadata)
+        said = lines(report, step)
+        for line in said:
+            self._say(line)
+        contents = {
+            "report.json": json.dumps(facts(report, step), indent=2),
+            "gantt.svg": gantt(found, said[0]),
+            "passes.json": json.dumps({"traceEvents": chrome_events(found)}),
+        }
+        for name, text in contents.items():
+            path = os.path.join(self._folder, name)
+            with folders.writing("the report of the stages", path):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)

@@ -1,0 +1,279 @@
+"""Proof, before the first step of a run, that its mode takes the mean of gradients.
+
+    probe.check(options, placement, config, Local())
+
+A graph of its own, built with the run's placement, mode, reduction, stages and
+compiler, has variables whose gradient is 1 in every example, whatever they hold.  So by
+the mean every copy of them moves by -1 with each update at rate 1: by -N it would be a
+sum, and by anything else a tower, or a micro-batch, would be missing.  Where batch norm
+takes all towers' batches as one, a mean over the towers is a factor of the loss, too.
+"""
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers import graph
+from towers.data.feed import Batch, Feed, Part
+from towers.gradients import reduction
+from towers.gradients.exchange import Exchange
+from towers.layout import parts
+from towers.layout.placement import Placement
+from towers.layout.stages import Pipeline
+from towers.session import loop
+from towers.tasks.sessions import Sessions
+from towers.updates import clients
+from towers.updates.loss_scale import DEFAULT_SCALE
+from towers.updates.optimizer import Piecewise, Update
+from towers.updates.variable_update import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+_LARGEST = 2**22  # bytes of a variable: larger ones would take their time
+_EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
+_ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
+_ROWS = "probe/rows"  # the variable with sparse gradients
+_GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not add up
+
+
+class NotTheMeanError(ValueError):
+    """The mode does something else with gradients than to take their mean."""
+
+
+def check(
+    options: graph.Options,
+    placement: Placement,
+    config: v1.ConfigProto,
+    sessions: Sessions,
+    *,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+) -> None:
+    """Takes the steps of the probe.
+
+    Args:
+      options: of the run.
+      placement: of the run.
+      config: of the run's sessions.
+      sessions: where they come from.
+      modes: the table that `options.variable_update` is a row of.
+
+    Raises:
+      NotTheMeanError: a variable moved by something else than the mean gradient.
+    """
+    built = build(options, placement, modes=modes)
+    with built.graph.as_default(), sessions.open(built.graph, config) as session:
+        loop.start(built, session, lambda session: None)
+        copies = dict(_copies(built))
+        for number in range(1, 2 + built.mode.deferred):
+            for step in built.steps:
+                session.run(step.train_op)
+            due = len(built.steps) * max(0, number - built.mode.deferred)
+            for name, values in session.run(copies).items():
+                _compare(built, name, values, due=due, number=number)
+
+
+def build(
+    options: graph.Options,
+    placement: Placement,
+    *,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+) -> graph.TrainGraph:
+    """The probe's graph; arguments as `check` has them."""
+    scaling, pipeline = options.loss_scaling, _small(options.pipeline)
+    own = graph.Options(
+        batch_size=pipeline.micro_batches if pipeline else 1,
+        dtype=options.dtype,
+        variable_update=options.variable_update,
+        exchange=options.exchange,
+        # What is beyond would take its time, and not be exact.
+        accumulate_steps=min(
+            options.accumulate_steps, max(1, _EXAMPLES // placement.num_towers)
+        ),
+        # Gradients of 1 would overflow at scales that suit a model's.
+        loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
+        pipeline=pipeline,
+        xla_compile=options.xla_compile,
+        batch_norm=options.batch_norm,
+        purpose=clients.PROBE,
+    )
+    pieces = len(pipeline.cut) if pipeline else 1
+    return graph.build(
+        _ones(_sizes(options.exchange), pieces),
+        _Source(joined=modes[options.variable_update].joined),
+        Update("sgd", Piecewise((1.0,))),
+        placement=placement,
+        options=own,
+        modes=modes,
+    )
+
+
+def _compare(
+    built: graph.TrainGraph, name: str, values: np.ndarray, *, due: int, number: int
+) -> None:
+    wanted = np.full_like(values, -due)
+    if name.endswith(_ROWS):
+        wanted[1:] = 0.0  # nothing reads them
+    if np.array_equal(values, wanted):
+        return
+    place = np.argmax(values != wanted)
+    found, right = values.flat[place], wanted.flat[place]
+    towers = built.placement.num_towers
+    verdict = "that is not their mean"
+    if right and found == towers * right:
+        verdict = "that is their sum, not their mean"
+    spec_of = built.mode.all_reduce_spec
+    reduced = f" with --all_reduce_spec={spec_of}" if spec_of else ""
+    raise NotTheMeanError(
+        f"--variable_update={built.options.variable_update}{reduced}: nothing was "
+        f"trained, since gradients of 1 in all of {towers} towers moved {name} by "
+        f"{found:g} in step {number}, not by {right:g}: {verdict}"
+    )
+
+
+def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
+    """Every copy of the probe's variables."""
+    for name in built.template.trainable:
+        yield name, parts.join(parts.read(built.mode.held(name)))
+        for replica in built.mode.replicas().get(name, ()):
+            yield replica.op.name, replica
+
+
+def _sizes(exchange: Exchange) -> list[int]:
+    """Elements of the variables: one for each range of sizes in the spec, and one that
+    is cut into parts if any are."""
+    limits = [r.limit for r in reduction.parse(exchange.all_reduce_spec)]
+    limits.append(exchange.partition_bytes)
+    sizes = [_ELEMENTS, *(n // 4 + 1 for n in limits if n and n <= _LARGEST)]
+    return list(dict.fromkeys(sizes))
+
+
+def _small(pipeline: Pipeline | None) -> Pipeline | None:
+    """The same stages, each of the one block, and few micro-batches."""
+    if pipeline is None:
+        return None
+    return dataclasses.replace(
+        pipeline,
+        micro_batches=min(pipeline.micro_batches, max(2, pipeline.stages)),
+        cut=tuple(range(1, pipeline.stages * pipeline.chunks + 1)),
+    )
+
+
+def _first(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The outputs are the losses."""
+    del labels
+    return outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ones:
+    """A model, as `tower.Task` has it, with gradients of 1 at every value.
+
+    The loss of an example is the sum of the variables; of one of them, of its first
+    row, looked up.
+
+    Attributes:
+      blocks: named functions (x, nn) -> x: the first looks up, and each adds variables.
+      loss: (outputs, labels) -> float32 [batch].
+    """
+
+    blocks: tuple[tuple[str, Any], ...]
+    loss: Callable[..., tf.Tensor] | None = _first
+    name = "probe"
+
+    @property
+    def inputs(self) -> "_Ones":
+        """Itself: it has `prepare`."""
+        return self
+
+    def layers(self, *, dtype: tf.DType, **others: Any) -> Any:
+        """The dtype, and no statistics."""
+        del others
+        return types.SimpleNamespace(dtype=dtype, statistics=[], joined=None)
+
+    def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
+        """The rows to look up, as they are."""
+        del nn
+        return features
+
+    def run(self, x: tf.Tensor, nn: Any) -> tf.Tensor:
+        """Float32 [batch], the loss of each example."""
+        for _, block in self.blocks:
+            x = block(x, nn)
+        return x
+
+    def metrics(self, outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """None."""
+        del outputs, labels
+        return {}
+
+
+def _ones(sizes: Sequence[int], count: int) -> _Ones:
+    """The model in so many blocks; the first has variables of these sizes."""
+    later = [(f"block_{k}", _adds(f"block_{k}", [_ELEMENTS])) for k in range(1, count)]
+    return _Ones((("block_0", _looks_up(_adds("vector", sizes))), *later))
+
+
+def _looks_up(adds: Any) -> Any:
+    """A block: rows to look up -> the loss of each example, with what is added."""
+
+    def block(rows, nn):
+        added = adds(0.0, nn)
+        table = _variable(_ROWS, [2, 3], nn)
+        loss = tf.reduce_sum(tf.cast(tf.gather(table, rows), tf.float32), 1)
+        if nn.joined:
+            _, mean = nn.joined
+            loss *= tf.round(_GRID * mean(tf.ones([]))) / _GRID
+        return loss + added
+
+    return block
+
+
+def _adds(name: str, sizes: Sequence[int]) -> Any:
+    """A block: the loss of each example -> what it is with a variable of each size."""
+
+    def block(loss, nn):
+        held = [_variable(f"probe/{name}_{size}", [size], nn) for size in sizes]
+        return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
+
+    return block
+
+
+def _variable(name: str, shape: Sequence[int], nn: Any) -> tf.Tensor:
+    start = v1.zeros_initializer()
+    return v1.get_variable(name, shape, nn.dtype, initializer=start)
+
+
+class _Source:
+    """Examples that all look up row 0.
+
+    The weights of those that one mean is of add up to a power of two, so that the
+    towers' shares and all their partial sums are exact, in 16 bits too for as many as
+    `_EXAMPLES`.
+    """
+
+    num_classes = 1
+    num_examples = 1
+
+    def __init__(self, *, joined: bool):
+        self._joined = joined
+
+    def feed(self, groups, *, batch_size: int, part: Part, **others: Any) -> Feed:
+        """Constants on each tower's host."""
+        del others
+        hosts = [host for host, devices in groups for _ in devices]
+        total = batch_size * (len(hosts) * part.count if self._joined else 1)
+        more = 2 ** (total - 1).bit_length() - total
+        batches = []
+        for host in hosts:
+            weights = np.ones([batch_size], np.float32)
+            later = batches or part.index
+            weights[0] += 0 if self._joined and later else more
+            with tf.device(host):
+                rows, first = tf.zeros([batch_size], tf.int32), tf.zeros([], tf.int64)
+                batches.append(Batch(rows, rows, tf.constant(weights), first))
+        weight = tf.constant(float(total + more)) if part.count > 1 else None
+        return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches), weight)

@@ -1,0 +1,240 @@
+"""What a run shows of its steps: lines in a log, a bar on a terminal, the speed."""
+
+import contextlib
+import math
+import time
+from typing import NamedTuple, TextIO
+
+import tensorflow as tf
+import tqdm
+
+from towers.graph import TrainGraph
+from towers.session import report
+from towers.session.loop import NEVER, Hook
+
+v1 = tf.compat.v1
+
+
+class Console:
+    """Prints lines, above a progress bar if there is one."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._bar: tqdm.tqdm | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person is watching."""
+        return self._stream.isatty()
+
+    def __call__(self, line: str) -> None:
+        """Prints one line at once."""
+        if self._bar is not None:
+            self._bar.write(line, file=self._stream)
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def open_bar(self, step: int, last_step: int) -> None:
+        """Shows a bar from step 0 to the last one, of which some are done."""
+        self._bar = tqdm.tqdm(
+            total=last_step,
+            initial=step,
+            unit="step",
+            dynamic_ncols=True,
+            file=self._stream,
+        )
+
+    def advance(self, steps: int, text: str = "") -> None:
+        """Moves the bar, if there is one, and puts a text beside it."""
+        if self._bar is not None:
+            if text:
+                self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(steps)
+
+    def close(self) -> None:
+        """Ends the bar, if there is one; what comes is printed below it."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class Display(NamedTuple):
+    """What step lines say, and when they come."""
+
+    every: int = 10  # steps between lines, from the end of the warm-up on
+    warmup: int = 0  # global steps that are not timed and get no line
+    total_loss: bool = True  # whether the loss holds the weight decay's penalty
+    metrics: bool = False  # whether accuracies are shown
+    unit: report.Unit = report.IMAGES  # of speeds
+
+
+class Progress(Hook):
+    """Step lines in a log, a bar on a terminal, and the speed of the timed steps.
+
+    Steps are numbered from the end of the warm-up.  Neither the warm-up is timed nor
+    the first step of a process, which makes the kernels.
+
+    Args:
+      train: the graph.
+      console: where lines go.
+      log: gets the numbers of each line.
+      display: what lines say and when they come.
+
+    Attributes:
+      speed: of the timed steps.
+      last_loss: the latest loss that was reported.
+    """
+
+    def __init__(
+        self,
+        train: TrainGraph,
+        console: Console,
+        log: report.BenchmarkLog,
+        display: Display,
+    ):
+        self._train = train
+        self._console = console
+        self._log = log
+        self._every, self._warmup = display.every, display.warmup
+        self._loss_name = "total_loss" if display.total_loss else "base_loss"
+        names = sorted(train.metrics) if display.metrics else []
+        self._metrics = names
+        self._shown = {
+            "loss": train.total_loss if display.total_loss else train.loss,
+            "rate": train.learning_rate,
+            "metrics": [train.metrics[name] for name in names],
+        }
+        # Towers that step apart are not stopped for a line that needs no more than
+        # their losses.
+        self._free = train.loop is not None and train.loop.free and not names
+        self._beside = {"rate": train.learning_rate}
+        if display.total_loss:
+            self._beside["penalty"] = train.penalty
+        self._session: v1.Session | None = None
+        self._step = self._first_timed = 0
+        self._titled = False
+        self._latest = math.nan  # seconds of the latest step
+        self._begun = self._wall = self._paused = self._elapsed = 0.0
+        self._unit = display.unit
+        self._units_per_step = train.examples_per_step * display.unit.per_example
+        self.speed = report.Speed(self._units_per_step)
+        self.last_loss = math.nan
+
+    def begin_at(self, step: int, last_step: int) -> None:
+        """Says where the loop starts and ends."""
+        self._step = step
+        self._first_timed = max(self._warmup, step + 1)
+        if self._console.is_terminal:
+            self._console.open_bar(step, last_step)
+        elif step < self._warmup:
+            self._console("Running warm up")
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Time inside is not training time."""
+        begun = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - begun
+
+    def after_create_session(self, session, coord):
+        """Keeps the session, to look at what does not belong to a step."""
+        self._session = session
+
+    def next_due(self, step: int) -> int:
+        """The end of the warm-up, then the next step that gets a line."""
+        shown = step - self._warmup
+        if shown < 0:
+            return self._warmup
+        if self._free:
+            return NEVER
+        if shown == 0:
+            return step + 1
+        return self._warmup + (shown // self._every + 1) * self._every
+
+    def before_run(self, run_context):
+        """Asks for the loss and the rest when this step gets a line.
+
+        The last step that is not timed is asked as well: TensorFlow prepares a new set
+        of fetches once, and that is not to be timed.
+        """
+        step = self._step + 1
+        due = self._line_due(step) or step == self._first_timed
+        self._begun = time.perf_counter()
+        return v1.train.SessionRunArgs(self._shown) if due else None
+
+    def after_run(self, run_context, run_values):
+        """Times the step, prints its line."""
+        self._after(time.perf_counter() - self._begun, 1)
+        if self._line_due(self._step):
+            self._print_line(run_values.results)
+
+    def after_steps(self, step, losses, seconds):
+        """Times steps that nobody watched; prints a line if one of them is due."""
+        before = self._step
+        self._after(seconds, len(losses))
+        first, last = before - self._warmup, self._step - self._warmup
+        if first // self._every < last // self._every and last > 0:
+            values = self._session.run(self._beside)
+            values["loss"] = losses[-1] + values.pop("penalty", 0.0)
+            self._print_line({**values, "metrics": []})
+
+    def _line_due(self, step: int) -> bool:
+        shown = step - self._warmup
+        return shown == 1 or (shown > 0 and shown % self._every == 0)
+
+    def _after(self, seconds: float, steps: int) -> None:
+        before, self._step = self._step, self._step + steps
+        self._latest = seconds / steps
+        if before >= self._first_timed:
+            self.speed.add(seconds, steps)
+        elif self._step >= self._first_timed:
+            self._wall = time.perf_counter()
+            self._paused = 0.0
+        if before < self._warmup <= self._step and not self._console.is_terminal:
+            self._console("Done warm up")
+        self._console.advance(steps)
+
+    def _print_line(self, values) -> None:
+        step, self.last_loss = self._step, float(values["loss"])
+        # Before any step was timed there is only the speed of this one.
+        speed = (self._units_per_step / self._latest, 0.0, 0.0)
+        if len(self.speed):
+            speed = self.speed.statistics()
+        if self._console.is_terminal:
+            self._console.advance(
+                0,
+                f"{self._loss_name} {self.last_loss:.3f}, "
+                f"{speed[0]:.0f} {self._unit.name}/s",
+            )
+        else:
+            if not self._titled:
+                self._console(
+                    report.step_title(self._loss_name, self._metrics, unit=self._unit)
+                )
+                self._titled = True
+            line = report.step_line(
+                step - self._warmup,
+                speed,
+                self.last_loss,
+                values["metrics"],
+                unit=self._unit,
+            )
+            self._console(line)
+        rate = speed[0] / self._unit.per_example
+        self._log.metric("current_examples_per_sec", rate, step)
+        self._log.metric("loss", self.last_loss, step)
+        self._log.metric("learning_rate", values["rate"], step)
+        for name, value in zip(self._metrics, values["metrics"]):
+            self._log.metric(name, value, step)
+
+    def end(self, session):
+        """Closes the bar."""
+        self._elapsed = time.perf_counter() - self._wall - self._paused
+        self._console.close()
+
+    @property
+    def examples_per_second(self) -> float:
+        """Examples of all timed steps over the wall time they took, pauses excluded."""
+        if not len(self.speed):
+            return 0.0
+        return len(self.speed) * self._train.examples_per_step / self._elapsed

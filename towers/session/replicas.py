@@ -1,0 +1,74 @@
+"""`--check_replicas_every`: whether the replicas of every variable are still equal.
+
+They start equal and apply the same mean to the same values, so their bits never differ,
+and neither do those of their optimizer slots.  A memory fault, a reduction that gives
+the towers different sums or an update that leaves one out shows here, long before it
+shows in the loss.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from towers.graph import TrainGraph
+from towers.session import hooks
+from towers.updates.synchronous import Mode
+
+v1 = tf.compat.v1
+
+# (tower, variable) -> bool scalar, whether its replica has the first one's bits.
+Same = Mapping[tuple[int, str], tf.Tensor]
+
+
+class ReplicaError(hooks.TrainingError):
+    """A replica is not what the others are."""
+
+
+def same(mode: Mode) -> Same:
+    """Adds the comparisons of a mode's replicas to the graph, each beside its replica.
+
+    Bits are compared, not numbers: a NaN equals itself, and 0.0 is not -0.0.
+    """
+    found = {}
+    with tf.name_scope("replicas"):
+        for name, (first, *others) in mode.replicas().items():
+            with tf.device(first.device):
+                wanted = _bytes(first)
+            for tower, other in enumerate(others, start=1):
+                with tf.device(other.device):
+                    equal = tf.equal(_bytes(other), wanted)
+                    found[tower, name] = tf.reduce_all(equal)
+    return found
+
+
+def _bytes(variable: tf.Variable) -> tf.Tensor:
+    """The value's bits, in a dtype that GPUs can compare."""
+    return tf.bitcast(variable.read_value(), tf.uint8)
+
+
+class CheckReplicas(hooks.Every):
+    """Stops the run when replicas differ.
+
+    Args:
+      train: the graph.
+      compared: what `same` made of its mode.
+      steps: between two checks.
+    """
+
+    def __init__(self, train: TrainGraph, compared: Same, *, steps: int):
+        super().__init__(train, steps=steps)
+        self._compared = dict(compared)
+        self._mode = train.options.variable_update
+
+    def act(self, run_context, step):
+        """Raises ReplicaError."""
+        found = run_context.session.run(self._compared)
+        differ = [where for where, equal in found.items() if not equal]
+        if differ:
+            tower, name = differ[0]
+            more = f", and so do {len(differ) - 1} others" if differ[1:] else ""
+            raise ReplicaError(
+                f"after step {step}, the replica of {name} in tower {tower} differs "
+                f"from that in tower 0{more}: a fault of the tower's device, or of "
+                f"--variable_update={self._mode}"
+            )

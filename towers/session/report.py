@@ -1,0 +1,224 @@
+"""What a run says: tf_cnn_benchmarks' lines for people and parsers, JSON for the rest.
+
+The formats of the header, the step line, the total line and the evaluation line are
+those of tf_cnn_benchmarks, so that old parsers work.  `BenchmarkLog` writes what goes
+beyond them.
+"""
+
+import array
+import datetime
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.errors import folders
+
+RULE = "-" * 64
+
+
+def header(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """`Model:       lenet` and so on, closed by ten equal signs.
+
+    Args:
+      rows: (title, text) pairs; a text of several lines goes on under itself.
+    """
+    lines = []
+    for title, text in rows:
+        first, *rest = text.split("\n")
+        lines.append(f"{title + ':':<12} {first}")
+        lines += [" " * 13 + line for line in rest]
+    return lines + ["=" * 10]
+
+
+class Unit(NamedTuple):
+    """What a speed counts.
+
+    Attributes:
+      name: in the plural.
+      per_example: how many of them an example is.
+    """
+
+    name: str = "images"
+    per_example: int = 1
+
+    @property
+    def title(self) -> str:
+        """Of the column of speeds."""
+        return "Img/sec" if self.name == "images" else f"{self.name.capitalize()}/sec"
+
+
+IMAGES = Unit()
+
+
+class Speed:
+    """Throughput of the timed steps: mean, standard error and jitter.
+
+    Args:
+      units: per step.
+    """
+
+    def __init__(self, units: int):
+        self._units = units
+        # Not a list: numpy would take 50 times as long to read one of many steps.
+        self._seconds = array.array("d")
+
+    def add(self, seconds: float, steps: int = 1) -> None:
+        """Records steps that took `seconds` together."""
+        self._seconds.extend([seconds / steps] * steps)
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def statistics(self) -> tuple[float, float, float]:
+        """(mean, uncertainty, jitter) in units/s, as tf_cnn_benchmarks has them.
+
+        The mean is units over mean step time; the uncertainty the standard
+        deviation of the steps' speeds over the root of their number; the jitter
+        1.4826 x their median absolute deviation.
+        """
+        seconds = np.array(self._seconds)
+        speeds = self._units / seconds
+        spread = np.abs(speeds - np.median(speeds))
+        return (
+            float(self._units / np.mean(seconds)),
+            float(np.std(speeds) / np.sqrt(len(speeds))),
+            float(1.4826 * np.median(spread)),
+        )
+
+
+def step_title(
+    loss_name: str, metrics: Sequence[str] = (), *, unit: Unit = IMAGES
+) -> str:
+    """The line over the step lines."""
+    return "\t".join(["Step", unit.title, loss_name, *metrics])
+
+
+def step_line(
+    step: int,
+    speed: tuple[float, float, float],
+    loss: float,
+    metrics: Sequence[float] = (),
+    *,
+    unit: Unit = IMAGES,
+) -> str:
+    """`10<TAB>images/sec: 228.4 +/- 0.3 (jitter = 1.1)<TAB>7.857`."""
+    mean, error, jitter = speed
+    rate = f"{unit.name}/sec: {mean:.1f} +/- {error:.1f} (jitter = {jitter:.1f})"
+    return "\t".join([str(step), rate, *(f"{x:.3f}" for x in (loss, *metrics))])
+
+
+def total_lines(per_second: float, *, unit: Unit = IMAGES) -> list[str]:
+    """The line that parsers look for, between two rules."""
+    return [RULE, f"total {unit.name}/sec: {per_second:.2f}", RULE]
+
+
+def utilization_line(
+    rate: float, work: float, peak: float, *, unit: Unit = IMAGES
+) -> str:
+    """`MFU: 74.4 % (69.8 of 94 GFLOP/s measured; 5.9 MFLOP per image)`.
+
+    No device does more than its peak: where the run did more than the peak measured,
+    the measurement was disturbed, and the line says so instead of a share.
+
+    Args:
+      rate: examples per second.
+      work: FLOP per example.
+      peak: FLOP/s.
+      unit: of the line.
+    """
+    share = f"{100 * rate * work / peak:.1f} %"
+    if rate * work > peak:
+        share = "unknown, the device was busy when its peak was measured"
+    return (
+        f"MFU: {share} ({rate * work / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s measured; "
+        f"{work / unit.per_example / 1e6:.1f} MFLOP per {unit.name[:-1]})"
+    )
+
+
+def evaluation_line(means: Mapping[str, float], num_examples: int) -> str:
+    """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`.
+
+    Without a metric of that name, what there is: `perplexity = 4.5 [360 examples]`.
+    """
+    titles = {f"top_{k}_accuracy": f"Accuracy @ {k}" for k in (1, 5)}
+    if not titles.keys() <= means.keys():
+        titles = {name: name for name in means if name != "loss"} or {"loss": "loss"}
+    parts = [f"{title} = {means[name]:.4f}" for name, title in titles.items()]
+    return f"{' '.join(parts)} [{num_examples} examples]"
+
+
+class BenchmarkLog:
+    """JSON files of a run, in tf_cnn_benchmarks' schema.
+
+    `benchmark_run.log` holds one JSON object: `model_name`, `dataset`, `test_id`,
+    `run_date` (ISO 8601, UTC), `tensorflow_version`, `machine_config` (`cpu_cores`,
+    `memory_bytes`, `platform`), `run_parameters` (all flags), `devices`.
+
+    `metric.log` gets one JSON object per line: `name`, `value` (float), `unit` (or
+    null), `global_step`, `timestamp` (ISO 8601, UTC), `extras` (object).  Names:
+    `current_examples_per_sec`, `average_examples_per_sec`, `loss`, `learning_rate`,
+    `mfu` (none where it is unknown), `flops_per_sec`, and the model's metrics:
+    `top_1_accuracy`, `top_5_accuracy`, or others.  Of an evaluation `eval_loss`,
+    `eval_average_examples_per_sec` and those metrics, with what is derived from them:
+    `eval_top_1_accuracy`, `eval_top_5_accuracy`, or others.
+
+    Args:
+      directory: made if there is none; None writes nothing.
+    """
+
+    def __init__(self, directory: str | None):
+        self._directory = directory
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+
+    def run(self, facts: Mapping[str, Any]) -> None:
+        """Writes `benchmark_run.log`; `facts` join what this knows by itself."""
+        if not self._directory:
+            return
+        facts = {
+            "run_date": _now(),
+            "tensorflow_version": tf.version.VERSION,
+            "machine_config": {
+                "cpu_cores": os.cpu_count(),
+                "memory_bytes": os.sysconf("SC_PAGE_SIZE")
+                * os.sysconf("SC_PHYS_PAGES"),
+                "platform": platform.platform(),
+            },
+            **facts,
+        }
+        path = os.path.join(self._directory, "benchmark_run.log")
+        with (
+            folders.writing("measurements", path),
+            open(path, "w", encoding="utf-8") as file,
+        ):
+            json.dump(facts, file, indent=2, default=str)
+
+    def metric(
+        self, name: str, value: float, step: int, *, unit: str | None = None, **extras
+    ) -> None:
+        """Appends one line to `metric.log`."""
+        if not self._directory:
+            return
+        line = {
+            "name": name,
+            "value": float(value),
+            "unit": unit,
+            "global_step": int(step),
+            "timestamp": _now(),
+            "extras": extras,
+        }
+        path = os.path.join(self._directory, "metric.log")
+        with (
+            folders.writing("measurements", path),
+            open(path, "a", encoding="utf-8") as file,
+        ):
+            file.write(json.dumps(line) + "\n")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat()

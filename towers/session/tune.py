@@ -1,0 +1,293 @@
+"""`--variable_update=auto`: times the ways to train here, and takes the fastest.
+
+Only modes that take the steps of one tower compete, each with every reduction that it
+can use, for a few steps on the run's own model, batch, data and devices.  What was
+found is remembered in a JSON file, by machine, model, batch and devices; the run then
+is the one of `--variable_update` and `--all_reduce_spec` written out.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.gradients import reduction
+from towers.plan import Plan
+from towers.session import loop
+from towers.session.progress import Console
+from towers.tasks.sessions import session_config
+from towers.updates import variable_update
+from towers.updates.variable_update import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+AUTO = "auto"
+
+WARMUP = 3  # steps; the first makes kernels and threads
+STEPS = 20  # timed
+
+_COLUMNS = "{:<18} {:<16} {:>10}  {}"
+
+
+class Choice(NamedTuple):
+    """A way to train."""
+
+    variable_update: str
+    all_reduce_spec: str | None = None
+
+    def __str__(self) -> str:
+        flags = f"--variable_update={self.variable_update}"
+        spec = self.all_reduce_spec
+        return f"{flags} --all_reduce_spec={spec}" if spec else flags
+
+
+DEFAULT = Choice(variable_update.DEFAULT)
+
+# Seconds of each timed step of a way to train.
+Measure = Callable[[Plan, Choice], list[float]]
+
+
+def candidates(
+    num_towers: int, *, kind: str, modes: Mapping[str, Any] = VARIABLE_UPDATES
+) -> list[Choice]:
+    """The ways to train that take the steps of one tower.
+
+    Args:
+      num_towers: alone, a tower has nothing to reduce.
+      kind: of their devices, cpu or gpu, which decides on the reductions there are.
+      modes: the table of modes.
+    """
+    found = []
+    for name, mode in modes.items():
+        if not (mode.exact and mode.joined):
+            continue
+        if "all_reduce_spec" in mode.reads and num_towers > 1:
+            found += [Choice(name, spec) for spec in reduction.usable(kind)]
+        else:
+            found.append(Choice(name))
+    return found
+
+
+def settled(config: Any, choice: Choice = DEFAULT) -> Any:
+    """The settings of a run with a way to train in the place of `auto`."""
+    if config.variables.variable_update != AUTO:
+        return config
+    return dataclasses.replace(
+        config, variables=dataclasses.replace(config.variables, **choice._asdict())
+    )
+
+
+def measure(parts: Plan, choice: Choice) -> list[float]:
+    """Trains a few steps in a graph and session of its own.
+
+    Raises:
+      ValueError: the mode or the reduction does not work here.
+    """
+    exchange = parts.options.exchange
+    if spec := choice.all_reduce_spec:
+        where = parts.placement
+        reduction.check(spec, kind=where.kind, hosts=where.hosts)
+        exchange = dataclasses.replace(exchange, all_reduce_spec=spec)
+    options = dataclasses.replace(
+        parts.options,
+        variable_update=choice.variable_update,
+        exchange=exchange,
+        limit=None,
+    )
+    built = dataclasses.replace(parts, options=options).build()
+    seconds = []
+    config = session_config(parts.placement, parts.config.devices)
+    with v1.Session(graph=built.graph, config=config) as session:
+        loop.start(built, session, lambda session: None)
+        step = session.make_callable(built.train_op)
+        for _ in range(WARMUP + STEPS):
+            begun = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - begun)
+    return seconds[WARMUP:]
+
+
+class Memory:
+    """What was found before, in a JSON file; one that cannot be used is ignored.
+
+    Args:
+      path: of the file.
+      console: for a line about a file that cannot be used.
+    """
+
+    def __init__(self, path: str, console: Console):
+        self.path = path
+        self._console = console
+
+    def recall(self, key: str) -> dict[str, Any] | None:
+        """What was remembered, or None."""
+        found = self._read().get(key)
+        if not isinstance(found, dict) or not isinstance(found.get("choice"), dict):
+            return None
+        return found
+
+    def remember(self, key: str, found: Mapping[str, Any]) -> bool:
+        """Writes the file anew, whole or not at all; returns whether it could."""
+        everything = {**self._read(), key: dict(found)}
+        part = f"{self.path}.{os.getpid()}.part"
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump(everything, file, indent=1)
+            os.replace(part, self.path)
+        except OSError as error:
+            self._console(f"Not remembered in {self.path}: {error.strerror}")
+            return False
+        return True
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                found = json.load(file)
+            if not isinstance(found, dict):
+                raise ValueError("not a JSON object")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self._console(f"Ignoring {self.path}: {reason.splitlines()[0]}")
+            return {}
+        return found
+
+
+def default_path(environment: Mapping[str, str] = os.environ) -> str:
+    """Where the user's caches are, by the XDG base directory specification."""
+    home = environment.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(home):  # which the specification says to ignore
+        home = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "towers", "variable_update.json")
+
+
+def key(parts: Plan) -> str:
+    """What a finding holds for, as text: another machine or run has another key."""
+    details = [tf.config.experimental.get_device_details(d) for d in _gpus(parts)]
+    facts = {
+        "machine": [platform.node(), platform.machine(), _processor(), os.cpu_count()],
+        "gpus": [detail.get("device_name", "") for detail in details],
+        "tensorflow": tf.__version__,
+        "model": parts.config.model.model,
+        "num_parameters": parts.model.num_parameters,
+        "data": parts.source.name,
+        "optimizer": parts.update.optimizer,
+        "placement": dataclasses.asdict(parts.placement),
+        "threads": [
+            parts.config.devices.num_intra_threads,
+            parts.config.devices.num_inter_threads,
+        ],
+        "xla": parts.config.devices.xla,
+        "options": {
+            field.name: str(getattr(parts.options, field.name))
+            for field in dataclasses.fields(parts.options)
+            if field.name not in ("variable_update", "limit", "seed")
+        },
+    }
+    text = json.dumps(facts, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    shape = f"{len(parts.placement.towers)}x{parts.options.batch_size}"
+    return f"{platform.node()} {parts.config.model.model} {shape} {digest}"
+
+
+def _gpus(parts: Plan) -> list:
+    return (
+        tf.config.list_physical_devices("GPU") if parts.placement.kind == "gpu" else []
+    )
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((s for s in file if s.startswith("model name")), "").strip()
+    except OSError:
+        return platform.processor()
+
+
+def choose(
+    parts: Plan,
+    memory: Memory,
+    console: Console,
+    *,
+    again: bool = False,
+    measured: Measure = measure,
+) -> Choice:
+    """The fastest way to train, from memory or by timing all.
+
+    Args:
+      parts: of the run, in any mode.
+      memory: what was found before.
+      console: for the table.
+      again: whether to time though there is a memory.
+      measured: times one of them.
+
+    Raises:
+      ValueError: none of them works here.
+    """
+    where, name = parts.placement, key(parts)
+    ways = candidates(len(where.towers), kind=where.kind)
+    found = None if again else memory.recall(name)
+    if found:
+        choice = Choice(**found["choice"]) if _is_one(found["choice"], ways) else None
+        if choice:
+            console(f"Fastest on {found.get('date')}: {choice} ({memory.path})")
+            return choice
+    timings = _time_all(parts, ways, console, measured)
+    best = min(timings, key=lambda way: statistics.median(timings[way]))
+    rates = {str(way): _rates(parts, seconds)[0] for way, seconds in timings.items()}
+    kept = memory.remember(
+        name,
+        {
+            "choice": best._asdict(),
+            "date": datetime.datetime.now().isoformat(" ", "minutes"),
+            "examples_per_second": rates,
+        },
+    )
+    where = f", remembered in {memory.path}" if kept else ""
+    console(f"Fastest: {best}{where}")
+    return best
+
+
+def _is_one(found: Mapping[str, Any], ways: list[Choice]) -> bool:
+    """Whether what a file says is one of the ways to train."""
+    return any(way._asdict() == found for way in ways)
+
+
+def _time_all(
+    parts: Plan, ways: list[Choice], console: Console, measured: Measure
+) -> dict[Choice, list[float]]:
+    """Prints a row for each as soon as it is known."""
+    console(f"Timing {len(ways)} ways to train {parts.model.name}, {STEPS} steps each")
+    columns = "variable_update", "all_reduce_spec", "examples/s", "[least, most]"
+    console(_COLUMNS.format(*columns))
+    timings, reason = {}, ""
+    for way in ways:
+        cells = way.variable_update, way.all_reduce_spec or "-"
+        try:
+            timings[way] = measured(parts, way)
+        except ValueError as error:
+            reason = str(error)
+            console(_COLUMNS.format(*cells, "-", reason))
+            continue
+        median, least, most = _rates(parts, timings[way])
+        console(_COLUMNS.format(*cells, f"{median:.1f}", f"[{least:.1f}, {most:.1f}]"))
+    if not timings:
+        raise ValueError(f"--variable_update=auto: nothing works here; {reason}")
+    return timings
+
+
+def _rates(parts: Plan, seconds: list[float]) -> tuple[float, float, float]:
+    """Examples per second: of the median step, the slowest and the fastest."""
+    examples = parts.options.batch_size * len(parts.placement.towers)
+    middle = statistics.median(seconds)
+    return examples / middle, examples / max(seconds), examples / min(seconds)

@@ -1,0 +1,227 @@
+"""A client's end of a cluster: sessions that outlive the tasks they run on.
+
+    with Controller(spec, config, ...) as sessions:
+        status = run.train(parts, console, sessions)
+
+An attempt to train begins when every task answers.  When one is lost, a new session is
+made once it is back, and the attempt begins again: it restores the last checkpoint,
+input position included, so that the result is that of a run that lost nothing.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from towers.layout.cluster import Cluster, Task
+from towers.tasks import exposure, server
+from towers.tasks.sessions import Stop
+from towers.tasks.stall import StallError, WatchedSession
+
+v1 = tf.compat.v1
+
+_ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
+_QUIET_SECONDS = 5.0  # of waiting before it is worth a line
+_LIMIT_UNEXPLAINED = 3  # failures in a row with every task there
+
+
+class Controller:
+    """Makes sessions on the cluster; see `sessions.Sessions`.
+
+    Args:
+      spec: with this task, the controller, as `me`.
+      config: of the server.
+      needs: (kind, number) of devices that every worker must have.
+      stall_secs: how long a call may take until the tasks are asked for life signs.
+      wait_secs: how long to wait for a task that does not answer.
+      console: takes lines for the user.
+
+    Attributes:
+      target: of the server.
+
+    Raises:
+      ClusterError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        spec: Cluster,
+        config: v1.ConfigProto,
+        *,
+        needs: tuple[str, int],
+        stall_secs: float,
+        wait_secs: float,
+        console: Callable[[str], None],
+    ):
+        self._spec = spec
+        self._needs = needs
+        self._stall_secs = stall_secs
+        self._wait_secs = wait_secs
+        self._console = console
+        self._lives: dict[Task, str] = {}
+        self._unexplained = 0
+        self._others = spec.servers
+        if spec.me != spec.controller:  # it follows: what other followers do is not its
+            ps = [task for task in spec.servers if task.job == "ps"]
+            self._others = [spec.controller, *ps]
+        self.target = server.start(spec, config).target
+        if line := exposure.of(spec):
+            console(line)
+
+    def __enter__(self) -> "Controller":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is not None:
+            self.dismiss(1)
+
+    @contextlib.contextmanager
+    def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
+        """A session on the graph, closed at the end, or left if that takes long."""
+        session = WatchedSession(
+            self.target,
+            graph,
+            config,
+            stall_secs=self._stall_secs,
+            silent=self._silent,
+        )
+        try:
+            yield session
+        finally:
+            session.leave()
+
+    def keep(
+        self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
+    ) -> int | None:
+        """Makes the attempt until it succeeds; None if a signal came first.
+
+        Raises:
+          ClusterError: a task is wrong, or does not come back, or nothing was saved.
+        """
+        while True:
+            self._gather(stop)
+            if stop.received is not None:
+                return None
+            try:
+                return attempt()
+            except Exception as error:
+                lost = self._what_was_lost(error)
+                if not lost:
+                    raise
+                if not resumes:
+                    raise server.ClusterError(
+                        f"lost {lost}; without a --train_dir there is nothing to go on "
+                        "from"
+                    ) from error
+                self._console(f"Lost {lost}. Going on from the last checkpoint.")
+
+    def dismiss(self, status: int) -> None:
+        """Tells all tasks to leave with a status."""
+        _in_parallel(
+            lambda task: server.dismiss(
+                self.target, self._spec, task, status=status, seconds=_ANSWER_SECONDS
+            ),
+            self._spec.servers,
+        )
+
+    def _gather(self, stop: Stop) -> None:
+        """Waits until every task answers as it should, or a signal comes."""
+        begun = time.monotonic()
+        due = begun + _QUIET_SECONDS
+        while stop.received is None:
+            hellos, silent = self._ask_all()
+            self._check(hellos)
+            if not silent:
+                self._lives = {task: hello.life for task, hello in hellos.items()}
+                return
+            reasons = "; ".join(silent.values())
+            if time.monotonic() - begun > self._wait_secs:
+                raise server.ClusterError(
+                    f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
+                )
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._stall_secs
+                self._console(f"Waiting for {reasons}.")
+            time.sleep(0.2)
+
+    def _check(self, hellos: dict[Task, server.Hello]) -> None:
+        wrong = []
+        for task, hello in hellos.items():
+            wrong += server.differences(self._spec, task, hello)
+            if task.job == "worker" and (lack := server.lacking(hello, *self._needs)):
+                wrong.append(f"{self._named(task)} {lack}")
+        if wrong:
+            raise server.ClusterError("; ".join(wrong))
+
+    def _ask_all(self) -> tuple[dict[Task, server.Hello], dict[Task, str]]:
+        """Who answers, and for the others why not."""
+        hellos: dict[Task, server.Hello] = {}
+        silent: dict[Task, str] = {}
+
+        def ask(task: Task) -> None:
+            try:
+                hellos[task] = server.ask(
+                    self.target, self._spec, task, seconds=_ANSWER_SECONDS
+                )
+            except server.SilentError as reason:
+                silent[task] = f"{self._named(task)}: {reason}"
+
+        _in_parallel(ask, self._others)
+        return hellos, {task: silent[task] for task in sorted(silent)}
+
+    def _silent(self) -> list[str]:
+        """Who is not what it was while a call takes long; said at once."""
+        hellos, silent = self._ask_all()
+        reasons = [*silent.values(), *self._anew(hellos)]
+        if reasons:
+            waited = f"No step for {self._stall_secs:.0f} s"
+            self._console(f"{waited}: {'; '.join(reasons)}.")
+        return reasons
+
+    def _anew(self, hellos: dict[Task, server.Hello]) -> list[str]:
+        """Those of the tasks that are not the processes they were."""
+        return [
+            f"{self._named(task)}: it was started anew"
+            for task, hello in hellos.items()
+            if hello.life != self._lives.get(task, hello.life)
+        ]
+
+    def _named(self, task: Task) -> str:
+        return f"{task} at {self._spec.address(task)}"
+
+    def _what_was_lost(self, error: Exception) -> str:
+        """The tasks that explain a failure, in words; empty if it is another one."""
+        if isinstance(error, StallError):
+            return str(error)
+        cause = _operation_error(error)
+        if cause is None:
+            return ""
+        hellos, silent = self._ask_all()
+        reasons = [*silent.values(), *self._anew(hellos)]
+        if reasons:
+            self._unexplained = 0
+            return "; ".join(reasons)
+        self._unexplained += 1
+        broken = isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError)
+        if broken and self._unexplained <= _LIMIT_UNEXPLAINED:
+            return f"a connection ({(cause.message or '').splitlines()[0]})"
+        return ""
+
+
+def _operation_error(error: BaseException | None) -> tf.errors.OpError | None:
+    """The failed session call behind an error."""
+    while error is not None and not isinstance(error, tf.errors.OpError):
+        error = error.__cause__
+    return error
+
+
+def _in_parallel(act: Callable[[Task], None], tasks: Sequence[Task]) -> None:
+    threads = [
+        threading.Thread(target=act, args=(task,), daemon=True) for task in tasks
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

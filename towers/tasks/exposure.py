@@ -1,0 +1,49 @@
+"""What a task's server lays open, and to whom.
+
+TensorFlow's server listens on every interface, unencrypted and without authentication.
+"""
+
+import getpass
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+from towers.layout.cluster import Cluster
+from towers.tasks import private_network
+
+
+def of(spec: Cluster) -> str:
+    """What the server lays open and to whom, for the user; empty if nothing."""
+    found = private_network.interfaces().items()
+    interfaces = {name: addresses for name, addresses in found if addresses}
+    if interfaces.keys() <= {"lo"}:
+        return ""
+    port = spec.address(spec.me).rpartition(":")[2]
+    told = (f"{name} {' '.join(own)}" for name, own in interfaces.items())
+    return (
+        f"{spec.me} listens on port {port} of every interface ({', '.join(told)}), "
+        f"unencrypted and without authentication: {_reach(interfaces)} can run "
+        f"anything as {_user()}. Let only the cluster's own machines reach it: "
+        "deploy/networkpolicy.yaml does that on Kubernetes, and deploy/tunnel.sh by a "
+        "firewall and TLS on other machines (see deploy/README.md)."
+    )
+
+
+def _reach(interfaces: Mapping[str, Sequence[str]]) -> str:
+    """Who reaches a port that is open on all interfaces."""
+    found = [
+        ipaddress.ip_address(address)
+        for name, addresses in interfaces.items()
+        for address in addresses
+        if name != "lo"
+    ]
+    public = [str(address) for address in found if address.is_global]
+    if public:
+        return f"whoever on the Internet reaches {' or '.join(public)}"
+    return "whoever reaches one of these addresses"
+
+
+def _user() -> str:
+    try:
+        return f"the user {getpass.getuser()}"
+    except (KeyError, OSError):  # as in a container whose user has no name
+        return "this task's user"

@@ -1,0 +1,270 @@
+"""All tasks of a cluster on this machine: starts them, reads them, ends them.
+
+`python -m towers.train --local_cluster=ps:1,worker:2` turns into this program, which
+starts itself anew for every task.  It needs the standard library only, so it is small,
+has one thread, and can step into a private network.
+
+A task that is killed is started again, up to a number of times; the controller then
+goes on from the last checkpoint.  One that is stopped (SIGSTOP) is named, and killed if
+it stays so.  No task outlives this program, however it ends: the
+kernel kills them with it.
+"""
+
+import ctypes
+import functools
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from towers.tasks import private_network
+
+_GRACE = 10.0  # seconds that tasks have to leave by themselves
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+
+
+def become(
+    tasks: Mapping[str, int],
+    flags: Sequence[str],
+    *,
+    kind: str,
+    num_gpus: int,
+    limits: Mapping[str, int],
+    allow_open_ports: bool,
+) -> NoReturn:
+    """Replaces this process by the local cluster.
+
+    Args:
+      tasks: job -> number of tasks.  The controller leads, or without one worker 0.
+      flags: of the command line, which every task gets.
+      kind: `cpu` or `gpu`, what towers run on.
+      num_gpus: towers of each worker.
+      limits: `max_restarts` of each task; `stall_secs`, after which a stopped one is
+        named, and `wait_secs`, after which it is killed.
+      allow_open_ports: whether the tasks share the machine's network.
+    """
+    order = {
+        "tasks": dict(tasks),
+        "flags": list(flags),
+        "kind": kind,
+        "num_gpus": num_gpus,
+        **limits,
+        "private": not allow_open_ports,
+    }
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, "-m", "towers.tasks.local_cluster", json.dumps(order)]
+    os.execve(sys.executable, command, _environment())
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the cluster that the one argument describes; returns the exit status."""
+    order = json.loads(argv[1])
+    if order["private"]:
+        try:
+            private_network.enter()
+        except OSError as error:
+            print(
+                "error: --local_cluster: TensorFlow's servers listen on every network "
+                "interface and let whoever reaches them run anything, and this system "
+                f"gives no private network to hide them in ({error}); write "
+                "--allow_open_ports to start them all the same, in a network that you "
+                "trust",
+                file=sys.stderr,
+            )
+            return 2
+    return _Tasks(order).run()
+
+
+class _Tasks:
+    """The processes, by (job, index)."""
+
+    def __init__(self, order: Mapping[str, Any]):
+        self._order = order
+        counts = order["tasks"]
+        self._leader = ("controller" if "controller" in counts else "worker", 0)
+        self._names = [(job, i) for job, count in counts.items() for i in range(count)]
+        free = iter(free_addresses(len(self._names)))
+        hosts = {job: [next(free) for _ in range(n)] for job, n in counts.items()}
+        self._hosts = [
+            f"--{job}_host{'s' * (job != 'controller')}={','.join(addresses)}"
+            for job, addresses in hosts.items()
+        ]
+        self._processes: dict[tuple[str, int], subprocess.Popen] = {}
+        self._restarts = dict.fromkeys(self._names, 0)
+        self._output = selectors.DefaultSelector()
+        self._unfinished: dict[tuple[str, int], bytes] = {}
+        self._signals: list[int] = []
+        self._stopped: dict[tuple[str, int], float] = {}  # task -> since when
+        self._named: set[tuple[str, int]] = set()
+
+    def run(self) -> int:
+        """Starts all tasks and stays until the one that leads ends."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: self._signals.append(number))
+        try:
+            for name in self._names:
+                self._start(name)
+            status = self._watch()
+            if status is not None:
+                self._read_until_gone(time.monotonic() + _GRACE)
+            return 1 if status is None else status
+        finally:
+            for process in self._processes.values():
+                process.kill()
+            for process in self._processes.values():
+                process.wait()
+            while self._output.get_map():
+                self._read(0.0)
+
+    def _watch(self) -> int | None:
+        """Until the leader ends: its status; None if a task ended the run."""
+        forwarded = 0
+        while True:
+            self._read(0.1)
+            if len(self._signals) > forwarded:
+                if forwarded:  # the second time somebody is in earnest
+                    return 128 + self._signals[-1]
+                self._processes[self._leader].send_signal(self._signals[0])
+                forwarded = len(self._signals)
+            ended = self._processes[self._leader].poll()
+            if ended is not None and ended >= 0:
+                return ended
+            for name, process in self._processes.items():
+                status = process.poll()
+                if status and not self._may_go_on(name, status):
+                    return None
+                self._look_at(name, process)
+
+    def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
+        """Starts a killed task again; says why if the run ends."""
+        words = f"{name[0]} {name[1]}"
+        if status > 0:
+            print(f"error: {words} ended with status {status}", file=sys.stderr)
+            return False
+        killed = f"{words} was killed by {signal.Signals(-status).name}"
+        over = self._signals or any(p.poll() == 0 for p in self._processes.values())
+        if over or self._restarts[name] >= self._order["max_restarts"]:
+            times = f" after {self._restarts[name]} restarts (see --max_restarts)"
+            print(f"error: {killed}{times}", file=sys.stderr)
+            return False
+        self._restarts[name] += 1
+        print(f"{killed}; it is started again", file=sys.stderr, flush=True)
+        self._start(name)
+        return True
+
+    def _look_at(self, name: tuple[str, int], process: subprocess.Popen) -> None:
+        """Names a task that is stopped, and kills it when it stays so."""
+        if not _is_stopped(process.pid):
+            self._stopped.pop(name, None)
+            self._named.discard(name)
+            return
+        lasted = time.monotonic() - self._stopped.setdefault(name, time.monotonic())
+        if lasted >= self._order["stall_secs"] and name not in self._named:
+            self._named.add(name)
+            left = self._order["wait_secs"]
+            print(
+                f"{name[0]} {name[1]} is stopped and does nothing, for "
+                f"{lasted:.0f} s (--stall_secs); it is killed after {left} s "
+                f"(--wait_secs) unless it is continued: kill -CONT {process.pid}",
+                file=sys.stderr,
+                flush=True,
+            )
+        if lasted >= self._order["wait_secs"]:
+            process.kill()
+
+    def _start(self, name: tuple[str, int]) -> None:
+        job, index = name
+        command = [sys.executable, "-m", "towers.train", *self._order["flags"]]
+        command += [f"--job_name={job}", f"--task_index={index}", *self._hosts]
+        command.append(f"--device={self._order['kind']}")
+        shown = name == self._leader  # its lines are the program's
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": self._gpus(job, index)},
+            stdin=subprocess.DEVNULL,
+            stdout=None if shown else subprocess.PIPE,
+            stderr=None if shown else subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the controller to obey
+            preexec_fn=functools.partial(_die_with, os.getpid()),
+        )
+        self._processes[name] = process
+        if not shown:
+            self._output.register(process.stdout, selectors.EVENT_READ, name)
+
+    def _gpus(self, job: str, index: int) -> str:
+        """The GPUs that a task sees: each worker its own."""
+        if job != "worker" or self._order["kind"] == "cpu":
+            return ""
+        count = self._order["num_gpus"]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        every = visible.split(",") if visible else [str(i) for i in range(1024)]
+        return ",".join(every[index * count : (index + 1) * count])
+
+    def _read(self, seconds: float) -> None:
+        """Passes on what tasks print, waiting for it so long at most."""
+        if not self._output.get_map():
+            time.sleep(seconds)
+        for key, _ in self._output.select(seconds):
+            text = os.read(key.fd, 2**16)
+            if not text:
+                self._output.unregister(key.fileobj)
+                key.fileobj.close()
+            self._print(key.data, text)
+
+    def _print(self, name: tuple[str, int], text: bytes) -> None:
+        """Whole lines, each behind the task's name; at the end of file the rest."""
+        text = self._unfinished.pop(name, b"") + (text or b"\n")
+        *lines, self._unfinished[name] = text.split(b"\n")
+        for line in filter(None, lines):
+            shown = line.decode(errors="replace")
+            print(f"[{name[0]} {name[1]}] {shown}", file=sys.stderr, flush=True)
+
+    def _read_until_gone(self, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            if all(process.poll() is not None for process in self._processes.values()):
+                return
+            self._read(0.05)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal; one under a debugger is not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def _environment() -> dict[str, str]:
+    """This one's, in which Python finds the project and TensorFlow is not chatty."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def free_addresses(count: int) -> list[str]:
+    """So many addresses, host:port, on which nothing listens just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
+
+
+def _die_with(parent: int) -> None:
+    """In a child: asks the kernel for SIGKILL when the parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before it was asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

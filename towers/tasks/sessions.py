@@ -1,0 +1,76 @@
+"""Where sessions come from: this process alone, or the controller of a cluster.
+
+A run asks for sessions and hands over what it does with them,
+
+    sessions.keep(attempt, stop)
+
+so that on a cluster (`controller.Controller`) the attempt can be made again.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from towers.layout import placement
+
+v1 = tf.compat.v1
+
+
+class Stop(Protocol):
+    """What a signal leaves behind."""
+
+    received: int | None
+
+
+class Sessions(Protocol):
+    """What a run needs of them."""
+
+    def open(
+        self, graph: tf.Graph, config: v1.ConfigProto
+    ) -> contextlib.AbstractContextManager[v1.Session]:
+        """A session on the graph, closed at the end."""
+
+    def keep(
+        self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
+    ) -> int | None:
+        """Makes the attempt until it succeeds; None if a signal came first.
+
+        Args:
+          attempt: to be made; goes on from the last checkpoint if there is one.
+          stop: what signals set.
+          resumes: whether it leaves checkpoints behind.
+        """
+
+
+class Local:
+    """Sessions in this process; what fails has failed."""
+
+    @contextlib.contextmanager
+    def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
+        """A session on the graph, closed at the end."""
+        with v1.Session(graph=graph, config=config) as session:
+            yield session
+
+    def keep(self, attempt: Callable[[], int], stop: Stop, *, resumes: bool) -> int:
+        """Makes the attempt once."""
+        del stop, resumes
+        return attempt()
+
+
+def session_config(where: placement.Placement, devices: Any) -> v1.ConfigProto:
+    """The session's options that settings ask for.
+
+    Args:
+      where: the graph lies.
+      devices: the section of the settings.
+    """
+    return placement.session_config(
+        where,
+        intra_threads=devices.num_intra_threads,
+        inter_threads=devices.num_inter_threads,
+        allow_growth=devices.allow_growth,
+        gpu_memory_fraction=devices.gpu_memory_frac_for_testing,
+        auto_jit=devices.xla,
+    )

@@ -1,0 +1,1 @@
+"""How gradients meet variables: modes, optimizers, what is saved."""

@@ -1,0 +1,295 @@
+"""Checkpoints that do not know the layout: TensorFlow's `Saver`, names as variables.
+
+A checkpoint holds the variables, the optimizer's slots, the moving averages, the
+global step and the input position; the same names whatever the number of towers.
+"""
+
+import glob
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from towers.errors.folders import OutputError, first_line
+from towers.layout import parts
+
+v1 = tf.compat.v1
+
+_NAME = "model.ckpt"  # of the files, up to the step
+
+# Variables of this prefix carry something from one step into the next.  They are in a
+# checkpoint, which can be loaded without them, and where nothing is carried.
+CARRIED = "carried/"
+
+# What a session call raises when a task of its cluster is gone.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class CheckpointError(OutputError):
+    """A checkpoint was not written; the ones before it are whole."""
+
+
+class NotFiniteError(CheckpointError):
+    """A variable holds what no training can go on from.
+
+    Attributes:
+      step: after which it does.
+    """
+
+    def __init__(self, text: str, step: int):
+        super().__init__(text)
+        self.step = step
+
+
+class Finite:
+    """Whether variables hold numbers only, found where they lie.
+
+    Args:
+      variables: by name, of the current graph.
+    """
+
+    def __init__(self, variables: Mapping[str, tf.Variable | parts.Parts]):
+        self._fine = {}
+        for whole in variables.values():
+            for variable in parts.each(whole):
+                if variable.dtype.is_floating:
+                    with tf.device(variable.device), tf.name_scope("finite"):
+                        fine = tf.math.is_finite(variable.read_value())
+                        self._fine[variable.op.name] = tf.reduce_all(fine)
+
+    def broken(self, session: v1.Session) -> str | None:
+        """The name of the first that does not, or None."""
+        found = session.run(self._fine)
+        return next((name for name, fine in found.items() if not fine), None)
+
+
+class Checkpoints:
+    """The checkpoints of one directory.
+
+    Args:
+      directory: made if there is none.
+      variables: checkpoint name -> variable.
+      max_to_keep: older checkpoints are deleted; 0 keeps all.
+      partial: whether a checkpoint may hold more than `variables`.
+      finite: of the variables: no checkpoint is written while one is broken.
+      log: takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        variables: Mapping[str, tf.Variable | parts.Parts],
+        *,
+        max_to_keep: int = 5,
+        partial: bool = False,
+        finite: Finite | None = None,
+        log: Callable[[str], None] = print,
+    ):
+        self._directory = os.fspath(directory)
+        self._variables = dict(variables)
+        self._partial = partial
+        self._log = log
+        self._saver = v1.train.Saver(
+            self._variables, max_to_keep=max_to_keep, save_relative_paths=True
+        )
+        self._loaders = [
+            (set(group), v1.train.Saver(group)) for group in _groups(self._variables)
+        ]
+        self._finite = finite
+        self._saved_step = -1
+
+    def save(self, session: v1.Session, step: int) -> str:
+        """Writes the checkpoint of this global step, unless it was the last one.
+
+        Raises:
+          CheckpointError: the disk is full or the directory is gone.
+          NotFiniteError: a variable holds what is no number.
+        """
+        path = os.path.join(self._directory, _NAME)
+        if step == self._saved_step:
+            return f"{path}-{step}"
+        if self._finite and (broken := self._finite.broken(session)):
+            raise NotFiniteError(
+                f"variable {broken} is not finite after step {step}, so no "
+                f"checkpoint was written; lower the learning rate; "
+                f"{self._last_whole()}",
+                step,
+            )
+        try:
+            os.makedirs(self._directory, exist_ok=True)
+            with session.graph.as_default():
+                path = self._saver.save(
+                    session, path, global_step=step, write_meta_graph=False
+                )
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint of step {step} could not be written to "
+                f"{self._directory} ({first_line(error)}); {self._last_whole()}"
+            ) from error
+        self._saved_step = step
+        return path
+
+    def restore(self, session: v1.Session) -> str | None:
+        """Loads the newest checkpoint that can be read.
+
+        Returns:
+          its path, or None when the directory holds no checkpoint.
+
+        Raises:
+          ValueError: the checkpoint is of another model (the sentence names what
+            differs), or none of several can be read.
+        """
+        paths = all_paths(self._directory)
+        for path in reversed(paths):
+            try:
+                self._check_same(path)
+                with session.graph.as_default():
+                    self._load(session, path)
+            except _LOST:
+                raise  # it says nothing about the file
+            except tf.errors.OpError as error:
+                # Names and shapes were compared before: the file itself is broken.
+                self._log(
+                    f"Checkpoint {path} cannot be read ({first_line(error)}); "
+                    "falling back to the one before."
+                )
+                continue
+            step = self._saved_step = _step_of(path)
+            self._saver.recover_last_checkpoints(
+                [path for path in _listed(self._directory) if _step_of(path) <= step]
+            )
+            return path
+        if paths:
+            raise ValueError(
+                f"none of the {len(paths)} checkpoints in {self._directory} can be "
+                "read; move them away to start anew"
+            )
+        return None
+
+    def _load(self, session: v1.Session, path: str) -> None:
+        contents = set(_contents(path))
+        for names, loader in self._loaders:
+            if names <= contents:
+                loader.restore(session, path)
+
+    def _last_whole(self) -> str:
+        last = latest(self._directory)
+        return f"the last whole one is {last}" if last else "there is none before"
+
+    def _check_same(self, path: str) -> None:
+        shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
+        check_same(path, shapes, partial=self._partial)
+
+
+def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The variables that are loaded together: all, but of what is carried each kind."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, variable in variables.items():
+        kind = name.split("/")[1] if _carried(name) else ""
+        groups.setdefault(kind, {})[name] = variable
+    return list(groups.values())
+
+
+def check_same(
+    path: str, shapes: Mapping[str, list[int]], *, partial: bool = False
+) -> None:
+    """Compares a checkpoint with the variables that are to be loaded from it.
+
+    Args:
+      path: of the checkpoint.
+      shapes: variable name -> shape.
+      partial: whether the checkpoint may hold more.
+
+    Raises:
+      ValueError: names or shapes differ; up to five of each are named.
+    """
+    found = {
+        name: shape for name, shape in _contents(path).items() if not _carried(name)
+    }
+    shapes = {name: shape for name, shape in shapes.items() if not _carried(name)}
+    missing = sorted(set(shapes) - set(found))
+    extra = [] if partial else sorted(set(found) - set(shapes))
+    differ = [
+        f"{name} is {found[name]} there and {shapes[name]} here"
+        for name in sorted(set(found) & set(shapes))
+        if list(found[name]) != list(shapes[name])
+    ]
+    parts = [
+        f"{title}: {', '.join(names[:5])}" + (" ..." if len(names) > 5 else "")
+        for title, names in (
+            ("not in it", missing),
+            ("only in it", extra),
+            ("of another shape", differ),
+        )
+        if names
+    ]
+    if parts:
+        raise ValueError(
+            f"checkpoint {path} is of another model or optimizer ({'; '.join(parts)}); "
+            "name the flags it was made with, or another --train_dir"
+        )
+
+
+def _contents(path: str) -> dict[str, list[int]]:
+    return tf.train.load_checkpoint(path).get_variable_to_shape_map()
+
+
+def _carried(name: str) -> bool:
+    return name.startswith(CARRIED)
+
+
+def all_paths(directory: str) -> list[str]:
+    """Paths of the checkpoints of a directory, oldest first.
+
+    The file `checkpoint` says which is the newest; it need not list those before it.
+    """
+    found = glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*.index"))
+    paths = [path.removesuffix(".index") for path in found]
+    state = _state(directory)
+    newest = _step_of(state.model_checkpoint_path) if state else -1
+    most = newest if newest >= 0 else math.inf
+    return sorted((path for path in paths if 0 <= _step_of(path) <= most), key=_step_of)
+
+
+def _state(directory: str):
+    """What the file `checkpoint` says, or None."""
+    try:
+        return tf.train.get_checkpoint_state(directory)
+    except (tf.errors.OpError, ValueError):  # it is malformed, and says nothing
+        return None
+
+
+def _listed(directory: str) -> list[str]:
+    """Those that the file `checkpoint` lists: older ones of them may be deleted.
+
+    It may come from elsewhere; so what it lists outside the directory is left alone.
+    """
+    state = _state(directory)
+    paths = list(state.all_model_checkpoint_paths) if state else []
+    own = os.path.join(os.path.abspath(directory), f"{_NAME}-")
+    return [
+        path
+        for path in paths
+        if re.fullmatch(re.escape(own) + r"\d+", os.path.abspath(path))
+        and tf.io.gfile.exists(path + ".index")
+    ]
+
+
+def latest(directory: str) -> str | None:
+    """Path of the newest checkpoint of a directory."""
+    paths = all_paths(directory)
+    return paths[-1] if paths else None
+
+
+def _step_of(path: str) -> int:
+    """The global step in a checkpoint's name; -1 if there is none."""
+    found = re.search(r"-(\d+)$", path)
+    return int(found.group(1)) if found else -1

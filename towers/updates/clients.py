@@ -1,0 +1,356 @@
+"""Clients that train one model together: between-graph replication.
+
+Each worker builds the same graph with towers of its own, and runs it in a session of
+its own; what they share lies on the ps tasks.  One of them, the chief, updates:
+
+    follower k                                  chief
+    gradients, statistics, loss of its towers   those of its own towers
+      -> accumulators of follower k  ------->   + one of each follower, in order
+    waits for its token              <-------   update, global step; a token for each
+
+So a step is that of one graph with the towers of all clients, and the sum does not
+depend on who came first.
+
+A token is a stamp, run and step in one number that only grows.  Follower k's gradients
+carry the stamp that they were computed at, and accumulators (TensorFlow's conditional
+ones) drop what is older than their own: gradients of a run that was given up, or of a
+follower that was frozen meanwhile.  Two of one stamp, from a follower that was killed
+and came back, are equal, and their mean is each of them.  A follower whose token is not
+the next one begins anew with it.
+
+Clients whose towers do not wait for one another get a token at the start only, when
+the chief has heard that all are there, and then take turns (see `turns`).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import addition
+from towers.data.stream import unsaved
+from towers.gradients import sparse
+from towers.layout.placement import Placement, task_of
+from towers.updates.turns import STEP_BITS
+
+v1 = tf.compat.v1
+
+# What a graph is for; followers have one for each.
+TRAIN, PROBE = range(2)
+_PURPOSE_BITS = 1
+
+# A stamp: tenths of a second since 2026, 34 bits; purpose; step, `STEP_BITS`.
+_BEGIN = 1767225600
+_WAITING = 1024  # tokens that a queue holds: those of runs that were given up, too
+
+
+class Sums(NamedTuple):
+    """What the towers of a step add up to."""
+
+    gradients: list[list[Any]]  # [copies][variables]
+    statistics: list[tf.Tensor]  # the mean of each batch statistic
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
+class Step(NamedTuple):
+    """Towers that step together, and their update."""
+
+    train_op: tf.Operation
+    step: tf.Tensor  # int64 scalar, the global step after `train_op`
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
+class Alone:
+    """One client.
+
+    Attributes:
+      count: of the clients whose towers step together.
+    """
+
+    count = 1
+
+    def step(
+        self,
+        sums: Sums,
+        *,
+        finish: Callable[[Sums], Step],
+        refills: Sequence[tf.Operation],
+    ) -> Step:
+        """The step of all clients.
+
+        Args:
+          sums: of this client's towers.
+          finish: makes the update from the sums of all, and lets the refills run.
+          refills: of this client's input.
+        """
+        del refills
+        return finish(sums)
+
+    def release(self, session: v1.Session) -> None:
+        """Lets the others begin; called when everything has its value."""
+
+
+class Chief(Alone):
+    """The client that updates.
+
+    Args:
+      mode: of the graph, with the placement of this client.
+      purpose: of the graph.
+    """
+
+    def __init__(self, mode: Any, purpose: int):
+        self._placement = placement = mode.placement
+        self._board = mode.board
+        self._purpose = purpose
+        self._global_step = v1.train.get_global_step()
+        self._accumulators: list[tuple[str, Any]] = []  # each with its device
+        self._fresh: list[tf.Operation] = []  # for each, what sets its stamp,
+        self._counts: list[tf.Tensor] = []  # how much is in it,
+        self._drains: list[Any] = []  # and what takes that out
+        self.count = placement.clients if mode.together else 1
+        followers = range(1, placement.clients)
+        with v1.name_scope("clients"):
+            with tf.device(placement.master):
+                self._stamp = unsaved(tf.constant(0, tf.int64))
+                self._given = v1.placeholder(tf.int64, [], "stamp")
+                self._set = self._stamp.assign(self._given, read_value=False)
+            with tf.device(placement.counters):
+                self._queues = [token_queue(k) for k in followers]
+                self._tell = [queue.enqueue(self._given) for queue in self._queues]
+
+    def step(self, sums, *, finish, refills):
+        """Adds what the followers send, updates, and tells them."""
+        del refills
+        with v1.name_scope("clients"):
+            total = self._add(sums)
+        done = finish(total)
+        with v1.name_scope("clients"), tf.control_dependencies([done.train_op]):
+            with tf.device(self._placement.master):
+                stamp = self._stamp.assign_add(1, read_value=True)
+            train_op = tf.group(*(queue.enqueue(stamp) for queue in self._queues))
+        with tf.device(self._placement.master), tf.control_dependencies([train_op]):
+            return done._replace(train_op=train_op, step=tf.identity(done.step))
+
+    def _add(self, sums: Sums) -> Sums:
+        """The sums of all clients, once all of them are there."""
+        leaves = tf.nest.flatten(sums)
+        places = [(_place(leaf, self._placement), leaf) for leaf in leaves]
+        taken: list[list[Any]] = [[] for _ in leaves]
+        for index, (device, leaf) in enumerate(places):
+            for k in range(1, self._placement.clients) if leaf is not None else ():
+                with tf.device(device):
+                    held = _accumulator(leaf, f"{self._purpose}/{k}/{index}")
+                    self._accumulators.append((device, held))
+                    taken[index].append(_take(held))
+        self._make_ready()
+        # No variable changes before every follower has read all that it reads.
+        ends = [getattr(one, "values", one).op for of_leaf in taken for one in of_leaf]
+        with tf.control_dependencies(ends):
+            added = [
+                leaf if leaf is None else _sum([leaf, *others], device)
+                for (device, leaf), others in zip(places, taken)
+            ]
+        return tf.nest.pack_sequence_as(sums, added)
+
+    def _make_ready(self) -> None:
+        """What empties the accumulators and sets their stamps."""
+        for device, held in self._accumulators:
+            with tf.device(device):
+                self._fresh.append(held.set_global_step(self._given))
+                self._counts.append(held.num_accumulated())
+                self._drains.append(_take(held))
+
+    def release(self, session):
+        """Empties the accumulators, and sends the followers their first token."""
+        given = {self._given: self._new_stamp(session)}
+        # First what is older is kept out, then what is inside is taken out, which
+        # counts as a step.
+        session.run(self._fresh, given)
+        counts = session.run(self._counts)
+        session.run([drain for n, drain in zip(counts, self._drains) if n])
+        session.run(self._fresh, given)
+        session.run([self._set, *self._tell], given)
+
+    def _new_stamp(self, session: v1.Session) -> int:
+        step = int(session.run(self._global_step))
+        moment = _next_moment() << _PURPOSE_BITS | self._purpose
+        return moment << STEP_BITS | step
+
+
+class FreeChief(Chief):
+    """The client that says how many steps all take; its towers wait for nobody."""
+
+    def __init__(self, mode, purpose):
+        super().__init__(mode, purpose)
+        with v1.name_scope("clients"), tf.device(self._placement.counters):
+            self._ready = _ready_queue().dequeue()
+
+    def step(self, sums, *, finish, refills):
+        """The step of one of this client's towers."""
+        del refills
+        return finish(sums)
+
+    def release(self, session):
+        """Sends the followers a token, and lets turns be drawn when all are there."""
+        stamp = self._new_stamp(session)
+        self._board.close(session, stamp)
+        session.run(self._tell, {self._given: stamp})
+        missing = self._placement.clients - 1
+        while missing:
+            missing -= int(session.run(self._ready)) == stamp
+        self._board.open(session)
+
+
+class Follower(Alone):
+    """A client that sends the chief what its towers add up to, and waits for it.
+
+    Args:
+      mode, purpose: as `Chief` has them.
+
+    Attributes:
+      watched: whether each step ends with a token.
+      token: int64 scalar, the stamp that a step ends with.
+    """
+
+    watched = True
+
+    def __init__(self, mode: Any, purpose: int):
+        self._placement = placement = mode.placement
+        self._board = mode.board
+        self._purpose = purpose
+        self._refresh = mode.refresh
+        self.count = placement.clients if mode.together else 1
+        with v1.name_scope("clients"), tf.device(placement.master):
+            self._stamp = unsaved(tf.constant(0, tf.int64))
+            self._given = v1.placeholder(tf.int64, [], "stamp")
+            self._set = self._stamp.assign(self._given, read_value=False)
+            self.token = self._stamp.read_value()
+
+    def step(self, sums, *, finish, refills):
+        """Sends the sums, waits for the token; the update is the chief's."""
+        where = self._placement
+        with v1.name_scope("clients"):
+            sent = []
+            for index, leaf in enumerate(tf.nest.flatten(sums)):
+                if leaf is not None:
+                    with tf.device(_place(leaf, where)):
+                        name = f"{self._purpose}/{where.client}/{index}"
+                        sent.append(_send(_accumulator(leaf, name), leaf, self.token))
+            with tf.device(where.counters), tf.control_dependencies(sent):
+                token = token_queue(where.client).dequeue()
+            with tf.device(where.master):
+                kept = self._stamp.assign(token, read_value=False)
+                refreshed = self._refresh([token.op])
+                train_op = tf.group(kept, *refreshed, *refills)
+                with tf.control_dependencies([train_op]):
+                    step = tf.bitwise.bitwise_and(token, 2**STEP_BITS - 1)
+        self.token = token
+        return Step(train_op, step, sums.loss, sums.metrics)
+
+    def begin(self, session: v1.Session, stamp: int) -> None:
+        """Takes a token for the start of the first step."""
+        session.run(self._set, {self._given: stamp})
+
+    def ready(self, session: v1.Session, stamp: int) -> None:
+        """Called when the first step can begin."""
+
+
+class FreeFollower(Follower):
+    """A client that updates by itself as often as the chief allows."""
+
+    watched = False
+
+    def __init__(self, mode, purpose):
+        super().__init__(mode, purpose)
+        with v1.name_scope("clients"), tf.device(self._placement.counters):
+            self._tell = _ready_queue().enqueue(self._given)
+
+    def step(self, sums, *, finish, refills):
+        """The step of one of this client's towers."""
+        del refills
+        return finish(sums)
+
+    def ready(self, session, stamp):
+        """Tells the chief, who waits for that."""
+        self._board.stamp = stamp >> STEP_BITS << STEP_BITS
+        session.run(self._tell, {self._given: stamp})
+
+
+def of(mode: Any, purpose: int) -> Alone:
+    """This client's part, in the current graph; arguments as `Chief` has them."""
+    if mode.placement.clients == 1:
+        return Alone()
+    leads = mode.placement.client == 0
+    if mode.together:
+        return Chief(mode, purpose) if leads else Follower(mode, purpose)
+    return FreeChief(mode, purpose) if leads else FreeFollower(mode, purpose)
+
+
+def token_queue(client: int) -> tf.queue.FIFOQueue:
+    """Where a follower's tokens come from, on the current device."""
+    return tf.queue.FIFOQueue(
+        _WAITING, [tf.int64], shapes=[[]], shared_name=f"towers/tokens/{client}"
+    )
+
+
+def _ready_queue() -> tf.queue.FIFOQueue:
+    """Where the chief hears who is there, on the current device."""
+    return tf.queue.FIFOQueue(
+        _WAITING, [tf.int64], shapes=[[]], shared_name="towers/ready"
+    )
+
+
+def purpose_of(stamp: int) -> int:
+    """Which of its graphs a follower is to run."""
+    return stamp >> STEP_BITS & 2**_PURPOSE_BITS - 1
+
+
+def _next_moment() -> int:
+    """A number that no call before has returned, in tenths of a second."""
+    moment = int(10 * (time.time() - _BEGIN)) + 1
+    time.sleep(max(0.0, _BEGIN + moment / 10 - time.time()))
+    return moment
+
+
+def _accumulator(like: Any, name: str) -> Any:
+    """The accumulator of this name for such tensors, on the current device."""
+    name = f"towers/sums/{name}"
+    if isinstance(like, tf.IndexedSlices):
+        return v1.SparseConditionalAccumulator(like.dtype, shared_name=name)
+    return v1.ConditionalAccumulator(like.dtype, shape=like.shape, shared_name=name)
+
+
+def _send(held: Any, value: Any, stamp: tf.Tensor) -> tf.Operation:
+    if isinstance(value, tf.IndexedSlices):
+        return held.apply_indexed_slices_grad(value, local_step=stamp)
+    return held.apply_grad(value, local_step=stamp)
+
+
+def _take(held: Any) -> Any:
+    """What one step sent; waits for it."""
+    if isinstance(held, v1.SparseConditionalAccumulator):
+        return held.take_indexed_slices_grad(1)
+    return held.take_grad(1)
+
+
+def _place(leaf: Any, placement: Placement) -> str:
+    """The device of a sum that lies on a ps task, or that of the counters."""
+    device = getattr(getattr(leaf, "values", leaf), "device", "")
+    shared = {task_of(parameters) for parameters in placement.parameters}
+    return device if task_of(device) in shared else placement.counters
+
+
+def _sum(parts: Sequence[Any], device: str) -> Any:
+    """Their sum, in order."""
+    first, *others = parts
+    if isinstance(first, tf.IndexedSlices):
+        rows = [first]
+        for other in others:
+            indices = tf.cast(other.indices, first.indices.dtype)
+            rows.append(tf.IndexedSlices(other.values, indices, first.dense_shape))
+        return sparse.mean(rows, device)
+    with tf.device(device):
+        return addition.in_order(parts)

@@ -1,0 +1,229 @@
+"""The modes in which a gradient meets variables that it was not computed from.
+
+They hide the time of an exchange, or of the slowest tower, at the price of steps that
+are not those of one tower.  What each does instead is stated exactly, w_t being the
+variables before step t, g(w) the mean gradient at w on the batch of the step, and
+update(w, g) the optimizer's step from w with gradient g.
+"""
+
+import tensorflow as tf
+
+from towers.gradients.exchange import DEFAULT
+from towers.layout import parts
+from towers.updates import asynchronous
+from towers.updates.checkpoint import CARRIED
+from towers.updates.synchronous import ParameterServer, Replicated
+from towers.updates.turns import Board
+from towers.updates.variables import copy_to
+
+v1 = tf.compat.v1
+
+
+class Asynchronous(ParameterServer):
+    """One copy of every variable, and towers that do not wait for one another.
+
+    Each tower reads the variables, computes the mean gradient of its own batch, and
+    applies it at once: w becomes update(w, g_k(v)), where v is what tower k read some
+    updates ago.  The staleness of an update is the number of updates that the others
+    applied in between.  A read is not atomic: variables of one read may differ by
+    updates under way.
+
+    A global step is one tower's update, of whatever client.  The learning rate is that
+    of a batch of one tower; with `staleness_lr` it is divided by the update's staleness
+    where that is above 1 (Zhang et al. 2016, Staleness-aware Async-SGD).
+    """
+
+    description = (
+        "one copy; each tower applies its own gradient when it is ready: it does NOT "
+        "take the steps of one tower"
+    )
+    reads = (*ParameterServer.reads, "max_staleness", "staleness_lr")
+    joined = False
+    together = False
+    exact = False
+    switch = ("cross_replica_sync", False)
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._version: tf.Tensor | None = None
+        self._staleness: list[tf.Tensor] = []
+        if placement.clients > 1:
+            self.board = Board(placement)
+
+    def read(self, name, tower):
+        """The value, read after the number of updates that it holds at least."""
+        del tower
+        if self._version is None:
+            step = v1.train.get_global_step()
+            with tf.device(step.device):
+                self._version = step.read_value()
+        return self._copy.read(name, after=[self._version.op])
+
+    def update(self, gradients, names, update, rate):
+        """One tower's update."""
+        step = v1.train.get_global_step()
+        present = [g for g in gradients[0] if g is not None]
+        ready = [getattr(gradient, "values", gradient).op for gradient in present]
+        with tf.name_scope("staleness"), tf.device(step.device):
+            with tf.control_dependencies(ready):
+                stale = step.read_value() - self._version
+            if self.exchange.staleness_lr:
+                rate = rate / tf.cast(tf.maximum(stale, 1), tf.float32)
+        self._staleness.append(stale)
+        # The step counts itself after its changes, and so after this reading.
+        return [*super().update(gradients, names, update, rate), stale.op]
+
+    def loop(self, ends):
+        """A thread for each tower's step."""
+        steps = []
+        for (done, loss), stale in zip(ends, self._staleness):
+            if self.board is not None:
+                done = self.board.report(done, loss, stale)
+            steps.append(asynchronous.Step(done, loss, stale))
+        return asynchronous.Loop(steps, self.exchange.max_staleness, self.board)
+
+
+class Staged(ParameterServer):
+    """Towers read the variables of the step before: --staged_vars.
+
+    w_{t+1} = update(w_t, g(w_{t-1})), and w_{-1} = w_0.  Each tower's device holds a
+    staged copy of the trainable variables; while a step computes from it, the
+    variables' present values travel to it for the next step, so no step waits for
+    variables to arrive.  Evaluation and checkpoints see the variables themselves; the
+    staged copy is in the checkpoint too.
+    """
+
+    description = "one copy; towers read it one step late: NOT the steps of one tower"
+    exact = False
+    switch = ("staged_vars", True)
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._graph = v1.get_default_graph()
+        self._staged: dict[str, list[tf.Variable]] = {}
+        self._staged_reads: dict[str, list[tf.Tensor]] = {}
+        self._filled = _carried("filled", [], placement.master)
+
+    def create(self, name, shape, initializer, *, trainable, stage=0):
+        """Makes the one copy and, if it is trained, a staged one for each tower."""
+        known = name in self._staged
+        super().create(name, shape, initializer, trainable=trainable, stage=stage)
+        if known or not trainable:
+            return
+        with self._graph.as_default(), v1.name_scope(None):
+            staged = [
+                _carried(f"staged{k or ''}/{name}", shape, device)
+                for k, device in enumerate(
+                    stages[stage] for stages in self.placement.stages
+                )
+            ]
+            self._staged[name] = staged
+            self._staged_reads[name] = []
+            for variable in staged:
+                with tf.device(variable.device):
+                    self._staged_reads[name].append(variable.read_value())
+
+    def read(self, name, tower):
+        """The staged value of a trained variable."""
+        if name not in self._staged:
+            return super().read(name, tower)
+        return self._staged_reads[name][tower]
+
+    def latest(self, name, tower):
+        """The variable itself."""
+        return super().read(name, tower)
+
+    def update(self, gradients, names, update, rate):
+        """The update, and what the next step is to read."""
+        refills = []
+        for name, copies in self._staged.items():
+            value = super().read(name, 0)
+            for copy, read in zip(copies, self._staged_reads[name]):
+                with tf.device(copy.device), tf.control_dependencies([read]):
+                    whole = parts.join(value)
+                    refills.append(copy.assign(whole, read_value=False))
+        return [*super().update(gradients, names, update, rate), *refills]
+
+    def sync(self):
+        """Fills the staged copies, from the checkpoint's or from the variables."""
+        fills = []
+        for name, (first, *others) in self._staged.items():
+            with tf.device(first.device):
+                was = tf.where(
+                    self._filled.read_value() > 0,
+                    first.read_value(),
+                    parts.join(parts.read(self.held(name))),
+                )
+            for copy in (first, *others):
+                with tf.device(copy.device):
+                    fills.append(copy.assign(was, read_value=False))
+        with tf.control_dependencies(fills):
+            return self._filled.assign(1.0, read_value=False)
+
+    def saved(self, variables):
+        """The first tower's staged copies beside the variables."""
+        later = {v.ref() for copies in self._staged.values() for v in copies[1:]}
+        return {v.op.name: v for v in variables if v.ref() not in later}
+
+
+class Relaxed(Replicated):
+    """Replicas that apply the mean gradient of the step before:
+    --variable_consistency=relaxed.
+
+    w_{t+1} = update(w_t, g_{t-1}), where g_t is the mean gradient of step t, at w_t,
+    and g_{-1} = 0.  The reduction of a step's gradients overlaps with the whole next
+    step.  The deferred gradient is in the checkpoint; weight decay is that of w_t.
+    """
+
+    description = (
+        "a replica per tower; each applies the mean gradient one step late: NOT the "
+        "steps of one tower"
+    )
+    exact = False
+    deferred = 1
+    switch = ("variable_consistency", "relaxed")
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._deferred: dict[str, list[tf.Variable]] = {}
+
+    def update(self, gradients, names, update, rate):
+        """Updates with what was deferred, and defers this step's gradients."""
+        late, defers = [], []
+        for k, (device, own) in enumerate(zip(self.placement.towers, gradients)):
+            late.append([])
+            for name, gradient in zip(names, own):
+                if gradient is None:
+                    late[k].append(None)
+                    continue
+                shape = self.variables[name].shape
+                kept = _carried(f"gradient{k or ''}/{name}", shape, device)
+                self._deferred.setdefault(name, []).append(kept)
+                with tf.device(device):
+                    before = kept.read_value()
+                    with tf.control_dependencies([before]):
+                        dense = tf.convert_to_tensor(gradient)
+                        defers.append(kept.assign(dense, read_value=False))
+                late[k].append(before)
+        return [*super().update(late, names, update, rate), *defers]
+
+    def sync(self):
+        """Copies the first tower's deferred gradients, too."""
+        copies = [copy_to(*kept) for kept in self._deferred.values()]
+        return tf.group(super().sync(), *copies)
+
+    def saved(self, variables):
+        """The first tower's deferred gradients beside its replicas."""
+        later = {v.ref() for kept in self._deferred.values() for v in kept[1:]}
+        return super().saved([v for v in variables if v.ref() not in later])
+
+
+def _carried(name: str, shape, device: str) -> tf.Variable:
+    """A float32 variable, zeros at first, that a step leaves to the next."""
+    with (
+        tf.device(device),
+        v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
+    ):
+        return v1.get_variable(
+            CARRIED + name, shape, tf.float32, v1.zeros_initializer(), trainable=False
+        )

@@ -1,0 +1,298 @@
+"""Optimizers and learning rates by name, and what lies between gradient and update."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.layout import parts
+from towers.updates import weight_decay
+from towers.updates.weight_decay import Decay, Place, Rate
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The numbers an optimizer may need; each has a flag of the same name.
+
+    Attributes:
+      decay: the weight decay, for the optimizers that apply it themselves; `Update`
+        fills it in.
+    """
+
+    momentum: float = 0.9
+    nesterov: bool = True
+    rmsprop_decay: float = 0.9
+    rmsprop_momentum: float = 0.9
+    rmsprop_epsilon: float = 1.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    lamb_epsilon: float = 1e-6
+    lars_eeta: float = 0.001
+    lars_epsilon: float = 0.0
+    decay: Decay = Decay()  # noqa: RUF009 - frozen
+
+
+def sgd(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """value -= rate x gradient."""
+    del settings
+    return v1.train.GradientDescentOptimizer(rate)
+
+
+def momentum(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Momentum as TensorFlow has it; Nesterov's unless told otherwise.
+
+    slot = momentum x slot + gradient; value -= rate x slot, or with Nesterov
+    value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013), which is what
+    tf_cnn_benchmarks means by momentum.
+    """
+    return v1.train.MomentumOptimizer(
+        rate, settings.momentum, use_nesterov=settings.nesterov
+    )
+
+
+def rmsprop(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """RMSProp with momentum (Hinton, lecture 6e)."""
+    return v1.train.RMSPropOptimizer(
+        rate,
+        settings.rmsprop_decay,
+        momentum=settings.rmsprop_momentum,
+        epsilon=settings.rmsprop_epsilon,
+    )
+
+
+def adam(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Adam (Kingma & Ba 2015)."""
+    return v1.train.AdamOptimizer(
+        rate, settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon
+    )
+
+
+def adamw(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+    return weight_decay.AdamW(
+        rate,
+        settings.adam_beta1,
+        settings.adam_beta2,
+        settings.adam_epsilon,
+        decay=settings.decay,
+    )
+
+
+def lars(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Layer-wise adaptive rate scaling (You et al. 2017), with plain momentum."""
+    return weight_decay.Lars(
+        rate,
+        settings.momentum,
+        eeta=settings.lars_eeta,
+        epsilon=settings.lars_epsilon,
+        decay=settings.decay,
+    )
+
+
+def lamb(rate: Rate, settings: Settings) -> v1.train.Optimizer:
+    """Layer-wise adaptive moments (You et al. 2020)."""
+    return weight_decay.Lamb(
+        rate,
+        settings.adam_beta1,
+        settings.adam_beta2,
+        settings.lamb_epsilon,
+        decay=settings.decay,
+    )
+
+
+class Row(NamedTuple):
+    """An optimizer and what it reads.
+
+    Attributes:
+      make: (rate, settings) -> optimizer.  The rate is a float32 scalar, or a callable
+        of no arguments that makes one at each `apply_gradients`.
+      reads: the settings that it reads; others would have no effect.
+      decay: where the weight decay goes.
+    """
+
+    make: Callable[[Rate, Settings], v1.train.Optimizer]
+    reads: tuple[str, ...]
+    decay: Place = weight_decay.IN_GRADIENT
+
+
+_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+
+# name -> optimizer.  A new one is one function and one row.
+OPTIMIZERS: dict[str, Row] = {
+    "sgd": Row(sgd, ()),
+    "momentum": Row(momentum, ("momentum", "nesterov")),
+    "rmsprop": Row(rmsprop, ("rmsprop_decay", "rmsprop_momentum", "rmsprop_epsilon")),
+    "adam": Row(adam, _ADAM),
+    "adamw": Row(adamw, _ADAM, weight_decay.DECOUPLED),
+    "lars": Row(lars, ("momentum", "lars_eeta", "lars_epsilon"), weight_decay.IN_LARS),
+    "lamb": Row(
+        lamb, ("adam_beta1", "adam_beta2", "lamb_epsilon"), weight_decay.IN_LAMB
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """Everything between a mean gradient and the variable that it changes.
+
+    Attributes:
+      optimizer: a row of `OPTIMIZERS`.
+      settings: its numbers.
+      learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
+      weight_decay: its factor; `weight_decay` says what it is a factor of.
+      decayed: which variables, by name, the weight decay touches.
+      ema_decay: 0, or the decay of moving averages of the trainable variables.
+      clip_value: None, or the size that no element of a gradient exceeds.
+      clip_norm: None, or the size that the norm of all gradients does not exceed.
+    """
+
+    optimizer: str
+    learning_rate: Callable[[tf.Tensor], tf.Tensor]
+    settings: Settings = Settings()
+    weight_decay: float = 0.0
+    decayed: Callable[[str], bool] = lambda name: True
+    ema_decay: float = 0.0
+    clip_value: float | None = None
+    clip_norm: float | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where the weight decay goes."""
+        return OPTIMIZERS[self.optimizer].decay
+
+    def make(self, rate: Rate) -> v1.train.Optimizer:
+        """The optimizer, at a rate or at one made anew at each `apply_gradients`."""
+        decay = Decay(self.weight_decay, self.decayed)
+        settings = dataclasses.replace(self.settings, decay=decay)
+        return OPTIMIZERS[self.optimizer].make(rate, settings)
+
+    def decay(
+        self, gradients: Sequence, variables: Sequence[tf.Variable]
+    ) -> list[tf.Tensor]:
+        """Adds the weight decay where it goes into the gradient, on each's device."""
+        if not self.place.in_gradient:
+            return list(gradients)
+        return [
+            self._decayed(gradient, variable)
+            for gradient, variable in zip(gradients, variables)
+        ]
+
+    def _decayed(self, gradient, variable):
+        name = parts.whole_name(variable.op.name)
+        if gradient is None or not self.weight_decay or not self.decayed(name):
+            return gradient
+        with tf.device(variable.device):
+            return tf.convert_to_tensor(gradient) + self.weight_decay * variable
+
+    def clip(self, gradients: Sequence) -> list:
+        """Clips the mean gradients, the weight decay in them included: by value, then
+        by norm.
+
+        Args:
+          gradients: one per variable; None and `IndexedSlices` may be among them.
+
+        Returns:
+          gradients like them.  With `clip_norm` all are scaled by the one factor that
+          brings their joint norm (Pascanu et al. 2013) down to it.
+        """
+        if self.clip_value is not None:
+            low, high = -self.clip_value, self.clip_value
+            gradients = [
+                _map_values(g, lambda values: tf.clip_by_value(values, low, high))
+                for g in gradients
+            ]
+        if self.clip_norm is None:
+            return list(gradients)
+        norm = tf.linalg.global_norm([g for g in gradients if g is not None])
+        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        return [_map_values(g, lambda values: values * scale) for g in gradients]
+
+    def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor:
+        """What the weight decay adds to the loss: factor / 2 x sum of squares.
+
+        Nothing where it is no gradient: decoupled decay minimises no penalty.
+        """
+        decayed = [
+            v
+            for v in variables
+            if self.decayed(parts.whole_name(v.op.name))
+            and (self.place.vectors or v.shape.rank > 1)
+        ]
+        if not self.place.in_loss or not self.weight_decay or not decayed:
+            return tf.constant(0.0)
+        losses = []
+        for variable in decayed:
+            with tf.device(variable.device):
+                losses.append(tf.nn.l2_loss(variable.read_value()))
+        return self.weight_decay * tf.add_n(losses)
+
+
+def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
+    """The gradient with its values changed, where they lie."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _map_values(gradient.values, change)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    with tf.device(gradient.device):
+        return change(gradient)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piecewise:
+    """A piecewise constant rate over epochs with a linear warm-up and a floor.
+
+    Attributes:
+      rates: one more than `epochs`; `rates[i]` holds before `epochs[i]`.
+      epochs: increasing.
+      warmup_epochs: the rate grows linearly from 0 to `rates[0]` over these.
+      minimum: the rate never falls under this, the warm-up excepted.
+    """
+
+    rates: tuple[float, ...]
+    epochs: tuple[float, ...] = ()
+    warmup_epochs: float = 0.0
+    minimum: float = 0.0
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        rates = [max(rate, self.minimum) for rate in self.rates]
+        passed = tf.reduce_sum(
+            tf.cast(
+                epoch >= tf.constant(self.epochs, tf.float32, [len(self.epochs)]),
+                tf.int32,
+            )
+        )
+        rate = tf.gather(tf.constant(rates, tf.float32), passed)
+        if self.warmup_epochs:
+            warm = rates[0] * epoch / self.warmup_epochs
+            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
+        return rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Staircase:
+    """rate x factor ^ (whole periods passed), with a warm-up and a floor.
+
+    The rule of `--init_learning_rate`, `--num_epochs_per_decay` and
+    `--learning_rate_decay_factor`.
+    """
+
+    rate: float
+    factor: float
+    period: float  # epochs
+    warmup_epochs: float = 0.0
+    minimum: float = 0.0
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        rate = self.rate * self.factor ** tf.floor(epoch / self.period)
+        rate = tf.maximum(rate, self.minimum)
+        if self.warmup_epochs:
+            warm = self.rate * epoch / self.warmup_epochs
+            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
+        return rate

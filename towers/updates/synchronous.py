@@ -1,0 +1,399 @@
+"""The modes in which all towers step together, each on the variables of this step.
+
+A mode says where variables are created, what a tower reads, and how the towers'
+gradients become one update.  The towers do not know the mode, and the mode does not
+know how a tower came about.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.compute.tower import Gradient, Tower
+from towers.gradients import reduction
+from towers.gradients.exchange import DEFAULT, Exchange
+from towers.gradients.wire import Arrivals
+from towers.layout import parts
+from towers.layout.parts import Parts, Split
+from towers.layout.placement import Placement
+from towers.updates.optimizer import Update
+from towers.updates.turns import Board
+from towers.updates.variables import Copy, copy_to
+
+v1 = tf.compat.v1
+
+
+class Mode:
+    """What a row of `variable_update.VARIABLE_UPDATES` is; the base of all of them.
+
+    Attributes:
+      description: for the header, in a line.
+      reads: the settings of `Exchange` that have an effect.
+      joined: whether the towers' shares add up to one mean; otherwise each tower has
+        the mean over its own examples.
+      together: whether one step holds all towers; otherwise each has steps of its own.
+      exact: whether a step is that of one tower on the joined batch.
+      deferred: how many steps after its own a gradient is applied.
+      switch: the flag and its value that choose the mode in tf_cnn_benchmarks, beside
+        `--variable_update`; None if that alone does.
+      placement: devices.
+      variables: by name, each part by its own; of replicas, the first tower's.
+      wholes: the variables in parts, by name; of replicas, the first tower's.
+      board: where towers that step apart take turns with those of other clients; None
+        where there are none.
+    """
+
+    description = ""
+    reads: tuple[str, ...] = ("sparse_to_dense", "transfer")
+    joined = True
+    together = True
+    exact = True
+    deferred = 0
+    switch: tuple[str, object] | None = None
+
+    def __init__(
+        self, placement: Placement, *, seed: int = 0, exchange: Exchange = DEFAULT
+    ):
+        if unread := sorted(set(exchange.changed()) - set(self.reads)):
+            raise ValueError(
+                f"{', '.join(unread)}: {type(self).__name__} does not read it"
+            )
+        self.placement = placement
+        self.exchange = exchange
+        self.seed = seed
+        self.variables: dict[str, tf.Variable] = {}
+        self.wholes: dict[str, Parts] = {}
+        self.board: Board | None = None
+
+    @property
+    def all_reduce_spec(self) -> str | None:
+        """How gradients are reduced, where there is a choice."""
+        chosen = "all_reduce_spec" in self.reads
+        return self.exchange.all_reduce_spec if chosen else None
+
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        stage: int = 0,
+        split: Split | None = None,
+    ) -> None:
+        """Makes a float32 variable unless there is one of this name.
+
+        Args:
+          name: of the variable.
+          shape: of its value.
+          initializer: as `tf.compat.v1.get_variable` has it.
+          trainable: whether it is trained.
+          stage: of a tower, the first that reads it.
+          split: how it is cut into parts; None: it is whole.
+        """
+        raise NotImplementedError
+
+    def read(self, name: str, tower: int) -> Any:
+        """The value, or its parts, as the tower reads it in a training step."""
+        raise NotImplementedError
+
+    def held(self, name: str) -> tf.Variable | Parts:
+        """The variable of this name, or its parts; of replicas, the first tower's."""
+        return self.wholes.get(name) or self.variables[name]
+
+    def latest(self, name: str, tower: int) -> Any:
+        """The variable's value as evaluation reads it: after the last update."""
+        return self.read(name, tower)
+
+    def reduce(
+        self, towers: Sequence[Tower], names: Sequence[str]
+    ) -> list[list[Gradient]]:
+        """The gradients that each copy of the variables is updated with.
+
+        Args:
+          towers: of one step, with gradients in the order of `names`.
+          names: of the trainable variables.
+
+        Returns:
+          [copies][variables] gradients; [copies][parts] of variables in parts.
+        """
+        raise NotImplementedError
+
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
+        """The updates of all variables.
+
+        Args:
+          gradients: as `reduce` returns them.
+          names: of the trainable variables.
+          update: optimizer, weight decay.
+          rate: float32 scalar, the learning rate of this step.
+
+        Returns:
+          operations that, run once, make one step.
+        """
+        raise NotImplementedError
+
+    def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> Any:
+        """What runs the steps between those that are watched; None: nothing does.
+
+        Args:
+          ends: (train op, loss) of each step that the graph has.
+        """
+        del ends
+        return None
+
+    def replicas(self) -> dict[str, list[tf.Variable]]:
+        """Name -> replicas, in tower order, of variables and optimizer slots."""
+        return {}
+
+    def refresh(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
+        """What brings what a step changed, after that, to this graph's towers."""
+        del after
+        return []
+
+    def sync(self) -> tf.Operation:
+        """What must run after initialisation or restore."""
+        return tf.no_op()
+
+    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
+        """Checkpoint name -> variable, of all global variables of the graph."""
+        return {variable.op.name: variable for variable in variables}
+
+
+class ParameterServer(Mode):
+    """One copy of every variable, read by all towers, updated once per step.
+
+    Variables lie on the placement's parameter devices, each on the one that holds the
+    fewest bytes when it is made; with `partition_bytes`, large ones on several.  Every
+    tower's gradient travels to the variable's device, cut as the variable is; the mean
+    is formed and applied there.
+    """
+
+    description = "one copy; the mean gradient is formed and applied beside it"
+    reads = (*Mode.reads, "partition_bytes")
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        sizes = dict(partition_bytes=exchange.partition_bytes)
+        self._copy = Copy(placement.homes, seed, shards=placement.shard_homes, **sizes)
+        self.variables = self._copy.variables
+        self.wholes = self._copy.wholes
+
+    def create(self, name, shape, initializer, **options):
+        """Makes the one copy."""
+        self._copy.create(name, shape, initializer, **options)
+
+    def read(self, name, tower):
+        """The one value: it is read once a step for all towers."""
+        del tower
+        return self._copy.read(name)
+
+    def reduce(self, towers, names):
+        """The mean of each gradient, on its variable's device."""
+        hosts = [self.placement.hosts[tower.index] for tower in towers]
+        pieces = self._copy.pieces(names)
+        with tf.name_scope("reduction"):
+            gradients = self.exchange.gradients(towers)
+            means = reduction.mean(
+                [self._copy.divide(own, names, h) for own, h in zip(gradients, hosts)],
+                [[piece.device] for piece in pieces],
+                names=[parts.whole_name(piece.op.name) for piece in pieces],
+                hosts=hosts,
+                dtype=self.exchange.transfer,
+            )
+        return [[copies[0] for copies in means]]
+
+    def update(self, gradients, names, update, rate):
+        """One update of the one copy."""
+        return [self._copy.update(gradients[0], names, update, rate)]
+
+
+class Replicated(Mode):
+    """A replica of every trainable variable on each tower's device.
+
+    The gradients are all-reduced, and every tower applies the mean to its own replica,
+    so the replicas stay bit-equal.  The first tower's replicas carry the plain names
+    and are the ones saved.  Moving averages of batch norm exist once, beside them.
+    """
+
+    description = "a replica per tower; each applies the all-reduced mean gradient"
+    reads = (
+        *Mode.reads,
+        "all_reduce_spec",
+        "gradient_repacking",
+        "small_bytes",
+        "small_group",
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._copies = [
+            Copy(
+                [[d] for d in stages],
+                seed,
+                prefix=f"replica_{k}/" if k else "",
+                shards=[[d] for d in stages],
+            )
+            for k, stages in enumerate(placement.stages)
+        ]
+        self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
+        self.variables = self._copies[0].variables
+        self.wholes = self._copies[0].wholes
+
+    def create(self, name, shape, initializer, *, trainable, **options):
+        """Makes the variable, and its replicas if it is trained."""
+        for copy in self._copies if trainable else self._copies[:1]:
+            copy.create(name, shape, initializer, trainable=trainable, **options)
+
+    def read(self, name, tower):
+        """The value of the tower's own replica."""
+        own = name in self._copies[tower].variables
+        return self._copies[tower if own else 0].read(name)
+
+    def reduce(self, towers, names):
+        """The mean of each gradient, on every tower's device."""
+        with tf.name_scope("reduction"):
+            means = reduction.mean(
+                self.exchange.gradients(towers),
+                [[c.variables[name].device for c in self._copies] for name in names],
+                names=names,
+                hosts=[self.placement.hosts[tower.index] for tower in towers],
+                dtype=self.exchange.transfer,
+                reduce_all=self.exchange.reduce_all(self.placement.hosts),
+            )
+        return [[copies[k] for copies in means] for k in range(len(towers))]
+
+    def update(self, gradients, names, update, rate):
+        """An update of each replica."""
+        changes = []
+        for k, own in enumerate(gradients):
+            before = {v.ref() for v in v1.global_variables()}
+            with tf.device(self.placement.towers[k]):
+                changes.append(self._copies[k].update(own, names, update, rate))
+            made = [v for v in v1.global_variables() if v.ref() not in before]
+            self._slots[k] = made
+        return changes
+
+    def replicas(self):
+        """Of the trained variables and of their slots."""
+        found = {}
+        for name, first in self.variables.items():
+            replicas = [copy.variables.get(name) for copy in self._copies]
+            if all(replica is not None for replica in replicas):
+                found[first.op.name] = replicas
+        for replicas in zip(*self._slots):
+            found[replicas[0].op.name] = list(replicas)
+        return found
+
+    def sync(self):
+        """Copies the first tower's replicas, slots too, to all others."""
+        return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
+
+    def saved(self, variables):
+        """Of the replicas, the first tower's."""
+        later = {v.ref() for copies in self.replicas().values() for v in copies[1:]}
+        return {v.op.name: v for v in variables if v.ref() not in later}
+
+
+class DistributedReplicated(ParameterServer):
+    """A shadow copy, updated with the mean, and a replica of it on each tower's device.
+
+    The mean gradient is formed and applied beside the shadow copy, as in the mode with
+    one copy; then every tower's replica gets the new value, which travels to a task of
+    a cluster once.  So a step reads variables from its own device.  The shadow copy
+    carries the plain names and the optimizer's slots, and is the one saved; moving
+    averages of batch norm exist there only.
+    """
+
+    description = (
+        "a shadow copy, to which the mean gradient is applied, and a replica of it per "
+        "tower"
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._replicas = [
+            Copy([[d] for d in stages], seed, prefix=f"replica_{k}/")
+            for k, stages in enumerate(placement.stages)
+        ]
+
+    def create(self, name, shape, initializer, *, trainable, stage=0):
+        """Makes the shadow copy and, if it is trained, its replicas."""
+        super().create(name, shape, initializer, trainable=trainable, stage=stage)
+        for copy in self._replicas if trainable else ():
+            # Whatever is put into it, the shadow copy's value is what it begins with.
+            start = v1.zeros_initializer()
+            copy.create(name, shape, start, trainable=False, stage=stage)
+
+    def read(self, name, tower):
+        """The value of the tower's own replica, if it is trained."""
+        own = self._replicas[tower]
+        return own.read(name) if name in own.variables else super().read(name, tower)
+
+    def update(self, gradients, names, update, rate):
+        """One update of the shadow copy, which the replicas then get."""
+        changes = super().update(gradients, names, update, rate)
+        return [*changes, *self.refresh(changes)]
+
+    def refresh(self, after):
+        """Copies the shadow copy to the replicas once the step has read them."""
+        arrive, copies = Arrivals(), []
+        for name, replicas in self.replicas().items():
+            shadow = self.held(name)
+            with tf.control_dependencies(after):
+                value = parts.read(shadow)
+            for copy, host, replica in zip(
+                self._replicas, self.placement.hosts, replicas
+            ):
+                read = [copy.read(name)]
+                value_here = arrive(value, host)
+                with tf.device(replica.device), tf.control_dependencies(read):
+                    copies.append(replica.assign(value_here, read_value=False))
+        return copies
+
+    def replicas(self):
+        """Of the trained variables."""
+        return {
+            name: [copy.variables[name] for copy in self._replicas]
+            for name in self._replicas[0].variables
+        }
+
+    def sync(self):
+        """Copies the shadow copy to all replicas."""
+        return tf.group(*self.refresh(()))
+
+    def saved(self, variables):
+        """All but the replicas."""
+        later = {v.ref() for copies in self.replicas().values() for v in copies}
+        return {v.op.name: v for v in variables if v.ref() not in later}
+
+
+class Independent(Replicated):
+    """A replica per tower and no exchange: the upper bound on speed.
+
+    Every tower trains a model of its own on its share of the data, by the mean of its
+    own examples.  The first tower's model is the one saved, and the one that a resumed
+    run gives to all.
+    """
+
+    description = "a replica per tower, no exchange: it does NOT train one model"
+    reads = ("sparse_to_dense",)
+    joined = False
+    exact = False
+
+    def reduce(self, towers, names):
+        """Each tower's own gradients, beside its own replicas."""
+        found = []
+        with tf.name_scope("reduction"):
+            for copy, own in zip(self._copies, self.exchange.gradients(towers)):
+                places = [[copy.variables[name].device] for name in names]
+                means = reduction.mean([own], places, names=names)
+                found.append([copies[0] for copies in means])
+        return found

@@ -1,0 +1,217 @@
+"""One copy of the model's variables: made by name, read once a step, updated."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.layout import parts
+from towers.layout.parts import Parts, Split
+from towers.layout.placement import host_of
+from towers.updates.optimizer import Update
+
+v1 = tf.compat.v1
+
+
+class Copy:
+    """Float32 variables by name, and the optimizer that moves them.
+
+    Args:
+      devices: for each stage of a tower, where its variables may go: each goes to the
+        device that holds the fewest bytes when it is made.
+      seed: of initial values.
+      prefix: of the variables' names.
+      shards: for each part of a variable in parts, where that may go; by default each
+        goes to a device of its own among those of the first stage.
+      partition_bytes: trained variables larger than this are cut into parts of at most
+        so many bytes, or one for each device if that is fewer; 0 cuts none.
+
+    Attributes:
+      variables: by the name the model gave them, each part by its own.
+      wholes: those in parts, by the name the model gave them.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Sequence[str]],
+        seed: int,
+        prefix: str = "",
+        *,
+        shards: Sequence[Sequence[str]] = (),
+        partition_bytes: int = 0,
+    ):
+        self._devices = devices
+        self._shards = shards
+        self._partition_bytes = partition_bytes
+        self._load = {place: 0 for places in (*devices, *shards) for place in places}
+        self._seed = seed
+        self._prefix = prefix
+        self._graph = v1.get_default_graph()
+        self._reads: dict[str, Any] = {}
+        self._optimizer: v1.train.Optimizer | None = None
+        self._rate: tf.Tensor | None = None
+        self.variables: dict[str, tf.Variable] = {}
+        self.wholes: dict[str, Parts] = {}
+
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        stage: int = 0,
+        split: Split | None = None,
+    ) -> None:
+        """Makes a variable, whole or in parts, unless there is one of this name."""
+        if name in self.variables or name in self.wholes:
+            return
+        first = seeded(initializer, name, self._seed)
+        places = self._shards
+        if split is None and trainable:
+            places = ()
+            most = len(self._devices[stage])
+            split = Split.over(shape, self._partition_bytes, most)
+        with (
+            self._graph.as_default(),
+            v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
+        ):
+            if split is not None:
+                if not places:  # a device for each, those that hold the least
+                    homes = sorted(self._devices[stage], key=self._load.__getitem__)
+                    places = [[home] for home in homes[: split.count]]
+                made = self._make_parts(
+                    name, shape, first, split, places=places, trainable=trainable
+                )
+                self.variables |= made
+                return
+            with tf.device(self._least(self._devices[stage], shape)):
+                self.variables[name] = v1.get_variable(
+                    self._prefix + name, shape, tf.float32, first, trainable=trainable
+                )
+
+    def _make_parts(
+        self, name, shape, initializer, split: Split, *, places, trainable: bool
+    ) -> dict[str, tf.Variable]:
+        """Part's name -> part."""
+        devices = [
+            self._least(own, part)
+            for own, part in zip(places, split.shapes(shape), strict=True)
+        ]
+        # The whole is there once, while it is cut: in a host's memory.
+        with tf.device(host_of(devices[0])):
+            initial = initializer
+            if callable(initializer):
+                initial = initializer(shape.as_list(), dtype=tf.float32)
+            initial = tf.convert_to_tensor(initial, tf.float32)
+        made = parts.make(
+            self._prefix + name, initial, split, devices, trainable=trainable
+        )
+        self.wholes[name] = made
+        return {parts.name_of(name, k): part for k, part in enumerate(made)}
+
+    def _least(self, places: Sequence[str], shape: tf.TensorShape) -> str:
+        """The device that holds the fewest bytes, and now these too."""
+        where = min(places, key=self._load.__getitem__)
+        self._load[where] += 4 * shape.num_elements()
+        return where
+
+    def held(self, name: str) -> tf.Variable | Parts:
+        """The variable of this name, or its parts."""
+        return self.wholes.get(name) or self.variables[name]
+
+    def pieces(self, names: Sequence[str]) -> list[tf.Variable]:
+        """The variables, or instead of each its parts."""
+        return [piece for name in names for piece in parts.each(self.held(name))]
+
+    def divide(self, gradients: Sequence, names: Sequence[str], host: str) -> list:
+        """A tower's gradients, one for each of `pieces`.
+
+        Args:
+          gradients: one per name.
+          names: of the variables.
+          host: CPU device beside the tower.
+        """
+        return [
+            piece
+            for gradient, name in zip(gradients, names, strict=True)
+            for piece in parts.divide(gradient, self.held(name), host)
+        ]
+
+    def read(self, name: str, after: Sequence[tf.Operation] = ()) -> Any:
+        """The variable's value before the step's update: one read for all readers.
+
+        Args:
+          name: of the variable.
+          after: what comes before the read, when it is the first of its name.
+
+        Returns:
+          a tensor, or those of the parts.
+        """
+        if name not in self._reads:
+            with v1.name_scope("read/"), tf.control_dependencies(after):
+                self._reads[name] = parts.read(self.held(name))
+        return self._reads[name]
+
+    def update(
+        self, gradients: Sequence, names: Sequence[str], update: Update, rate
+    ) -> tf.Operation:
+        """Applies weight decay, clipping and optimizer.
+
+        Args:
+          gradients: one for each of `pieces`; None and `IndexedSlices` may be among
+            them.
+          names: of the variables.
+          update: what is done with the gradients.
+          rate: float32 scalar, the learning rate.
+        """
+        variables = self.pieces(names)
+        gradients = update.clip(update.decay(gradients, variables))
+        self._rate = rate
+        if self._optimizer is None:
+            # One for all updates of these variables, so that they share its slots.
+            self._optimizer = update.make(lambda: self._rate)
+        pairs = [
+            (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
+        ]
+        # A gradient need not depend on its variable's value, yet the variable must
+        # not change before every tower has read it.
+        reads = [part for read in self._reads.values() for part in parts.each(read)]
+        with tf.control_dependencies([tf.group(*reads)]):
+            return self._optimizer.apply_gradients(pairs)
+
+
+def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
+    """The initializer with a seed made from the run's seed and the variable's name.
+
+    TensorFlow would take it from the number of operations made before, and so from
+    the number of towers and the mode.
+
+    Args:
+      initializer: of `tf.compat.v1` or Keras, or any callable of (shape, dtype).
+        Glorot uniform when None, as `get_variable` has it.
+      name: of the variable.
+      seed: of the run.
+    """
+    initializer = initializer or v1.glorot_uniform_initializer()
+    if isinstance(initializer, type):
+        initializer = initializer()
+    config = getattr(initializer, "get_config", dict)()
+    if "seed" in config and config["seed"] is None:
+        own = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
+        # The constructor's dtype is deprecated; get_variable passes it on the call.
+        config = {k: v for k, v in config.items() if k != "dtype"}
+        return type(initializer).from_config({**config, "seed": own})
+    return initializer
+
+
+def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
+    """Copies a variable's value to others, read once."""
+    with tf.device(first.device):
+        value = first.read_value()
+    copies = []
+    for other in others:
+        with tf.device(other.device):
+            copies.append(other.assign(value, read_value=False))
+    return tf.group(*copies)

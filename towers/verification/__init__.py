@@ -1,0 +1,1 @@
+"""Whether every way to train takes the steps of one tower."""

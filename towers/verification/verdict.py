@@ -1,0 +1,181 @@
+"""What became of the ways to train that were compared, in numbers and in a table."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.gradients.exchange import Exchange
+from towers.layout.stages import Pipeline
+
+_COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
+HEADING = _COLUMNS.format(
+    "variable_update",
+    "reduction, packing, rounds, stages",
+    "towers",
+    "ulps",
+    "relative",
+    "first beyond the bound",
+    "verdict",
+)
+
+# dtype -> the most that rounding to it changes a number, relative to it.
+_ROUNDING = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way to train.
+
+    Attributes:
+      variable_update: a mode.
+      num_towers: that share the batch.
+      exchange: of the mode; None where there is nothing to choose.
+      rounds: that each tower takes its batch in.
+      pipeline: how each tower is cut; None: it is whole.
+      transfer: dtype that gradients travel in; None: as they are.
+    """
+
+    variable_update: str
+    num_towers: int
+    exchange: Exchange | None = None
+    rounds: int = 1
+    pipeline: Pipeline | None = None
+    transfer: tf.DType | None = None
+
+    @property
+    def pieces(self) -> int:
+        """That each tower takes its batch in."""
+        return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
+
+    def bound(self, exact: float) -> float:
+        """The largest difference that is none, in 16 bits after the first step.
+
+        A gradient that travels in 16 bits is rounded on each of at most N - 1 hops and
+        once more as a sum, to the precision of the towers' shares, which may be larger
+        than their sum: twice as large is admitted.
+
+        Args:
+          exact: of gradients that travel as they are.
+        """
+        if self.transfer is None:
+            return exact
+        return max(exact, 2 * self.num_towers * _ROUNDING[self.transfer])
+
+    @property
+    def reduction(self) -> str:
+        """All but mode and number of towers; "-" where there is no choice."""
+        words = self._exchange()
+        if self.transfer:
+            words.append(self.transfer.name)
+        if self.pipeline:
+            words += self._pipeline()
+        if self.rounds > 1:
+            words.append(f"{self.rounds} rounds")
+        return ", ".join(words) or "-"
+
+    def _exchange(self) -> list[str]:
+        if self.exchange is None:
+            return []
+        words = [self.exchange.all_reduce_spec]
+        if packs := self.exchange.gradient_repacking:
+            words.append(f"{packs} pack" + ("s" if packs > 1 else ""))
+        if self.exchange.small_bytes:
+            words.append(f"joined to {self.exchange.small_bytes} bytes")
+        return words
+
+    def _pipeline(self) -> list[str]:
+        how = self.pipeline
+        words = [f"{how.schedule} K={how.stages} M={how.micro_batches}"]
+        if how.recompute != "none":
+            words.append(f"recompute {how.recompute}")
+        return words
+
+
+class Difference(NamedTuple):
+    """How far a variable is from the reference's after a step."""
+
+    step: int
+    variable: str  # `replica_2/name` in a replica but the first
+    ulps: float  # of the variable's largest element
+    relative: float  # to that element
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+      case: that was run.
+      largest: the largest difference over all steps and variables.
+      first: the first beyond the bound, or None.
+      bound: that it was held to, where that is not the one of all others.
+    """
+
+    case: Case
+    largest: Difference
+    first: Difference | None
+    bound: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """`agrees` or `DIFFERS`."""
+        verdict = "agrees" if self.agrees else "DIFFERS"
+        return f"{verdict} (bound {self.bound:.0e})" if self.bound else verdict
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing is beyond the bound."""
+        return self.first is None
+
+
+def distance(
+    reference: np.ndarray | None, found: np.ndarray | None
+) -> tuple[float, float]:
+    """The largest difference of two arrays.
+
+    Returns:
+      It in ulps of the reference's largest element, and relative to that element;
+      infinite where one is missing or not finite.
+    """
+    if reference is None or found is None or reference.shape != found.shape:
+        return np.inf, np.inf
+    if not reference.size:
+        return 0.0, 0.0
+    if not (np.all(np.isfinite(reference)) and np.all(np.isfinite(found))):
+        return np.inf, np.inf
+    gap = np.max(np.abs(reference.astype("f8") - found))
+    scale = np.max(np.abs(reference)) or reference.dtype.type(1)
+    ulp = np.spacing(scale) if reference.dtype.kind == "f" else 1
+    return float(gap / ulp), float(gap / scale)
+
+
+def row(outcome: Outcome) -> str:
+    """A line of the table under `HEADING`."""
+    case, first = outcome.case, outcome.first
+    return _COLUMNS.format(
+        case.variable_update,
+        case.reduction,
+        case.num_towers,
+        f"{outcome.largest.ulps:.3g}",
+        f"{outcome.largest.relative:.1e}",
+        f"step {first.step}, {first.variable}" if first else "-",
+        outcome.verdict,
+    )
+
+
+def summary(outcomes: Sequence[Outcome], bound: float) -> str:
+    """The outcomes in one sentence."""
+    agreeing = [outcome for outcome in outcomes if outcome.agrees]
+    words = [f"{len(agreeing)} of {len(outcomes)} agree with one tower to {bound:.0e}"]
+    if rounded := sum(outcome.bound is not None for outcome in agreeing):
+        words[0] += f", {rounded} of them to the rounding of 16 bits"
+    if failed := [outcome for outcome in outcomes if not outcome.agrees]:
+        case, first = failed[0].case, failed[0].first
+        words.append(
+            f"{case.variable_update} ({case.reduction}) with {case.num_towers} towers "
+            f"differs from step {first.step} on, first in {first.variable}"
+        )
+    return "; ".join(words)

@@ -1,0 +1,211 @@
+"""The ways to train that `agreement` compares: which cases there are.
+
+Every mode meets every number of towers, every reduction and every packing.  Pipelines
+have too many settings for that: of stages, micro-batches, schedules, recomputation,
+towers and modes every two values meet in some case, and not every six.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.gradients.exchange import Exchange
+from towers.gradients.reduction import usable
+from towers.layout.schedule import SCHEDULES
+from towers.layout.stages import Pipeline
+from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.verification.verdict import Case
+
+Modes = Mapping[str, Callable[..., Any]]
+
+# Every algorithm that any device has, one that works in shards, and one that is chosen
+# by size in bytes.
+SPECS = (*usable("cpu"), "xring#2", "pscpu:1k:xring")
+
+# Optimizers whose first step is linear in the gradient: others may turn a rounded
+# gradient into a step as long as any.
+LINEAR = ("sgd", "momentum")
+
+_CHUNKS = 2  # of each stage, where the schedule interleaves
+
+
+def exchanges(
+    specs: Sequence[str] = SPECS,
+    packs: Sequence[int] = (0, 2),
+    small_bytes: Sequence[int] = (0, 1024),
+) -> list[Exchange]:
+    """Every spec in every packing; not two packings at a time."""
+    packings = [{"gradient_repacking": number} for number in packs]
+    packings += [{"small_bytes": size} for size in small_bytes]
+    found = [
+        Exchange(all_reduce_spec=s, **packing) for s in specs for packing in packings
+    ]
+    return list(dict.fromkeys(found))
+
+
+def cases(
+    num_towers: Sequence[int],
+    choices: Sequence[Exchange],
+    *,
+    rounds: Sequence[int] = (1,),
+    names: Sequence[str] = (),
+    modes: Modes = VARIABLE_UPDATES,
+) -> list[Case]:
+    """Towers that are whole: every choice, every reduction once more in the modes that
+    do not take the steps of one tower, and the first one in several rounds.
+
+    Args:
+      num_towers: numbers of towers.
+      choices: for the modes whose replicas exchange gradients.
+      rounds: that each tower takes its batch in.
+      names: of modes; all when empty.
+      modes: the table of modes.
+    """
+    plain = _plain(choices)
+    found = []
+    for name in names or modes:
+        for count in num_towers:
+            for number in rounds:
+                own: Sequence[Exchange | None] = [None]
+                if "all_reduce_spec" in modes[name].reads:
+                    own = choices if modes[name].exact else plain
+                    # Alone, none has a say; what a round ends with is reduced as ever.
+                    own = own[:1] if count == 1 or number > 1 else own
+                found += [Case(name, count, exchange, number) for exchange in own]
+    return found
+
+
+def _plain(choices: Sequence[Exchange]) -> Sequence[Exchange]:
+    """Those without a packing, if there are any."""
+    plain = [e for e in choices if not e.gradient_repacking and not e.small_bytes]
+    return plain or choices
+
+
+class Cuts(NamedTuple):
+    """The settings of pipelines.
+
+    Attributes:
+      num_blocks: of the model.
+      stages: devices of a tower.
+      micro_batches: pieces of a tower's batch.
+      schedules: rows of `SCHEDULES`.
+      recompute: rows of `stages.RECOMPUTE`.
+      num_devices: that all towers' stages share; None for as many as they need.
+    """
+
+    num_blocks: int
+    stages: Sequence[int] = (1, 2, 4)
+    micro_batches: Sequence[int] = (1, 4)
+    schedules: Sequence[str] = tuple(SCHEDULES)
+    recompute: Sequence[str] = ("none", "stage", "block")
+    num_devices: int | None = None
+
+    def pipelines(self) -> list[Pipeline]:
+        """All that the model can be cut into; the whole tower is none of them."""
+        found = []
+        for k, m, name, recompute in itertools.product(
+            self.stages, self.micro_batches, self.schedules, self.recompute
+        ):
+            interleaves = SCHEDULES[name].interleaves
+            chunks = _CHUNKS if interleaves else 1
+            how = Pipeline(k, m, name, chunks, recompute=recompute, balance="params")
+            cut = k > 1 or (not interleaves and (m > 1 or recompute != "none"))
+            if cut and k * chunks <= self.num_blocks:
+                found.append(how)
+        return found
+
+    def fits(self, case: Case) -> bool:
+        """Whether there is a device for each stage of all towers."""
+        needed = case.num_towers * case.pipeline.stages
+        return self.num_devices is None or needed <= self.num_devices
+
+
+def pipelined(
+    num_towers: Sequence[int],
+    cuts: Cuts,
+    *,
+    names: Sequence[str] = (),
+    modes: Modes = VARIABLE_UPDATES,
+    thorough: bool = False,
+) -> list[Case]:
+    """Towers that are cut into stages.
+
+    Args:
+      num_towers: numbers of towers.
+      cuts: settings of the pipelines.
+      names: of modes; all when empty.
+      modes: the table of modes.
+      thorough: every combination; otherwise so few that every two values of different
+        settings meet.
+    """
+    found = [
+        Case(name, count, pipeline=how)
+        for name, count, how in itertools.product(
+            names or modes, num_towers, cuts.pipelines()
+        )
+    ]
+    found = [case for case in found if cuts.fits(case)]
+    return found if thorough else list(in_pairs(found, _settings))
+
+
+def _settings(case: Case) -> tuple:
+    """What a pipeline's case is made of."""
+    how = case.pipeline
+    settings = how.stages, how.micro_batches, how.schedule, how.recompute
+    return case.variable_update, case.num_towers, *settings
+
+
+def in_pairs(
+    choices: Sequence[Any], settings: Callable[[Any], Sequence[Any]]
+) -> Iterator[Any]:
+    """Few of the choices in which still every two values meet that meet in any.
+
+    Args:
+      choices: to choose from; the first of several that are as good is taken.
+      settings: of a choice, as a tuple.
+    """
+    pairs = {
+        index: frozenset(itertools.combinations(enumerate(settings(choice)), 2))
+        for index, choice in enumerate(choices)
+    }
+    left = frozenset().union(*pairs.values())
+    while left:
+        best = max(pairs, key=lambda index: len(pairs[index] & left))
+        left -= pairs[best]
+        yield choices[best]
+
+
+def narrow(
+    num_towers: int,
+    choices: Sequence[Exchange],
+    dtypes: Sequence[tf.DType],
+    *,
+    names: Sequence[str] = (),
+    modes: Modes = VARIABLE_UPDATES,
+) -> list[Case]:
+    """Gradients that travel in 16 bits, in the modes that are exact otherwise: every
+    reduction, by turns in each of the dtypes.
+
+    Args:
+      num_towers: more than 1; a lone tower's gradients do not travel.
+      choices: for the modes whose replicas exchange gradients.
+      dtypes: that they travel in.
+      names: of modes; all when empty.
+      modes: the table of modes.
+    """
+    turns = itertools.cycle(dtypes)
+    found = []
+    for name in names or modes:
+        mode = modes[name]
+        if mode.exact and "transfer" in mode.reads and dtypes:
+            if "all_reduce_spec" in mode.reads:
+                specs = [choice.all_reduce_spec for choice in _plain(choices)]
+                found += [
+                    Case(name, num_towers, Exchange(spec), transfer=next(turns))
+                    for spec in dict.fromkeys(specs)
+                ]
+            else:
+                found += [Case(name, num_towers, transfer=dtype) for dtype in dtypes]
+    return found
