@@ -14,6 +14,7 @@ import ctypes
 import functools
 import json
 import os
+import pathlib
 import selectors
 import signal
 import socket
@@ -244,8 +245,8 @@ def _is_stopped(pid: int) -> bool:
 
 def _environment() -> dict[str, str]:
     """This one's, in which Python finds the project and TensorFlow is not chatty."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    path = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
