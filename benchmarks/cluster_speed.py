@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import cases, machine, process, ratios, systems, table
 from benchmarks.cases import Case, Length
-from benchmarks.options import add_places, places_of
+from benchmarks.options import add_places, parser_for, places_of
 from benchmarks.process import Command
 from benchmarks.systems import Places
 
@@ -172,11 +172,7 @@ def report(runs: Sequence[dict[str, Any]]) -> list[str]:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster_speed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("cluster_speed", __doc__)
     parser.add_argument("--case", type=Case.parse, default="resnet20:4x32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--num_batches", type=int, default=40, help="timed steps")

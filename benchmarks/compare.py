@@ -21,7 +21,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import cases, chart, machine, process
-from benchmarks.options import add_places, list_of_cases, places_of, positive
+from benchmarks.options import (
+    add_places,
+    list_of_cases,
+    parser_for,
+    places_of,
+    positive,
+)
 from benchmarks.results import Results, Run
 from benchmarks.systems import SYSTEMS, missing
 
@@ -30,11 +36,7 @@ ATTEMPTS = 3  # at a run, with --max_others
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("compare", __doc__)
     parser.add_argument(
         "--cases",
         type=list_of_cases,

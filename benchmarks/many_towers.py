@@ -18,6 +18,7 @@ from itertools import pairwise
 import tensorflow as tf
 
 import models
+from benchmarks.options import parser_for
 from flags import config
 from towers import plan
 from towers.layout import placement
@@ -84,11 +85,7 @@ def _session_config(parts: plan.Plan, options: argparse.Namespace) -> v1.ConfigP
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.many_towers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("many_towers", __doc__)
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--image_size", type=int, default=32)
     parser.add_argument("--num_towers", type=int, default=32)

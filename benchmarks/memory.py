@@ -15,7 +15,13 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import cases, machine, process, ratios, table
-from benchmarks.options import add_places, list_of_cases, places_of, positive
+from benchmarks.options import (
+    add_places,
+    list_of_cases,
+    parser_for,
+    places_of,
+    positive,
+)
 from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
 
 OURS, THEIRS = "towers", "tf_cnn_benchmarks"
@@ -110,11 +116,7 @@ def report(found: Runs) -> list[str]:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.memory",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("memory", __doc__)
     parser.add_argument(
         "--cases",
         type=list_of_cases,

@@ -8,6 +8,15 @@ from benchmarks import cases
 from benchmarks.systems import Places
 
 
+def parser_for(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of `python -m benchmarks.NAME`; its help begins with the docstring."""
+    return argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
 def positive(text: str) -> int:
     """An int of at least 1; argparse turns the error into a sentence."""
     value = int(text)

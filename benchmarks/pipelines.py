@@ -26,6 +26,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import machine, table
+from benchmarks.options import parser_for
 from flags import config
 from models.examples import Tokens
 from models.transformer_lm import Size, chain
@@ -284,11 +285,7 @@ def building(options: argparse.Namespace) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.pipelines",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("pipelines", __doc__)
     what = parser.add_subparsers(required=True, metavar="WHAT")
     for name, act, settings in _WHAT:
         one = what.add_parser(name, help=act.__doc__.splitlines()[0])

@@ -31,6 +31,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import chart, machine, ratios, table
+from benchmarks.options import parser_for
 from flags import config
 from towers import plan
 from towers.gradients import reduction, transfer
@@ -312,11 +313,7 @@ class Results:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("reduce", __doc__)
     parser.add_argument(
         "--models", default="alexnet,resnet50,vgg16", help="%(default)s"
     )

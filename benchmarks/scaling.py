@@ -26,6 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import chart, machine, process, ratios, table
+from benchmarks.options import parser_for
 from benchmarks.systems import ENVIRONMENT
 
 MODES = (
@@ -157,11 +158,7 @@ def summary(found: Found, wait: float) -> dict[str, dict]:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.scaling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("scaling", __doc__)
     parser.add_argument(
         "--modes", nargs="+", default=list(MODES), metavar="MODE[:SPEC]"
     )

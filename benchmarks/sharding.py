@@ -10,7 +10,6 @@ over the one with K = 1, the fastest of a few steps of each taken in turns; and 
 nodes the graph has.
 """
 
-import argparse
 import collections
 import json
 import sys
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from benchmarks import machine, table
+from benchmarks.options import parser_for
 from models.model import Images, Model, Recipe, Schedule
 from towers import graph
 from towers.data.feed import Request
@@ -144,11 +144,7 @@ def report(found: Sequence[Found]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.sharding",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("sharding", __doc__)
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--classes", type=int, default=100_000)
     parser.add_argument("--batch_size", type=int, default=64)

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import machine, process, ratios, table
+from benchmarks.options import parser_for
 from benchmarks.systems import ENVIRONMENT
 
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
@@ -153,11 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.startup",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("startup", __doc__)
     parser.add_argument(
         "--parts",
         nargs="+",

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import machine, process, ratios, table
+from benchmarks.options import parser_for
 from flags import config
 from towers import graph, plan, run
 from towers.session import loop
@@ -39,7 +40,7 @@ def _session(parts: plan.Plan, train: graph.TrainGraph) -> v1.Session:
 
 def bare(parts: plan.Plan) -> float:
     """Seconds per step of a callable, called over and over."""
-    train = _build(parts)
+    train = parts.build()
     with _session(parts, train) as session:
         loop.start(train, session, lambda session: None)
         step = session.make_callable(train.train_op)
@@ -53,7 +54,7 @@ def bare(parts: plan.Plan) -> float:
 
 def looped(parts: plan.Plan) -> float:
     """Seconds per step of the session loop."""
-    train = _build(parts)
+    train = parts.build()
     with _session(parts, train) as session:
         loop.start(train, session, lambda session: None)
         loop.run(train, session, [], last_step=parts.num_warmup)
@@ -127,18 +128,9 @@ def _parts(options: argparse.Namespace, train_dir: str | None) -> plan.Plan:
     return plan.make(settings, models.get)
 
 
-def _build(parts: plan.Plan) -> graph.TrainGraph:
-    """The train graph, as `towers.run` builds it."""
-    return parts.build()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.step_overhead",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("step_overhead", __doc__)
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--num_towers", type=int, default=4)
     parser.add_argument("--batch_size", type=int, default=8, help="per tower")

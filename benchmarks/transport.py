@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import machine, process, ratios, table
+from benchmarks.options import parser_for
 
 SIZES = (2**12, 2**16, 2**20, 2**24, 2**26)  # bytes
 COUNTS = (1, 2, 4)  # ps tasks
@@ -134,11 +135,7 @@ def _bytes(size: int) -> str:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.transport",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("transport", __doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.2, help="of each number")
     parser.add_argument("--settings", default="default", help=", ".join(SETTINGS))

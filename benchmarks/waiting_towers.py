@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.options import parser_for
 from models.model import Images, Model, Recipe, Schedule
 from towers import graph
 from towers.data import inputs
@@ -114,11 +115,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.waiting_towers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("waiting_towers", __doc__)
     parser.add_argument("--mode", default="parameter_server", help="MODE[:SPEC]")
     parser.add_argument("--num_towers", type=int, default=4)
     parser.add_argument("--wait", type=float, default=0.2, help="seconds per step")

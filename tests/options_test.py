@@ -12,7 +12,7 @@ from benchmarks import cases, options
 
 
 def _parsed(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = options.parser_for("scaling", __doc__)
     parser.add_argument("--cases", type=options.list_of_cases, default="lenet:4x8")
     parser.add_argument("--rounds", type=options.positive, default=5)
     options.add_places(parser)
