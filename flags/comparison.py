@@ -75,6 +75,13 @@ class Verify:
     recompute: tuple[str, ...] = field(
         (), "what the backward pass of a pipeline computes again", unset="all"
     )
+    num_shards: tuple[int, ...] = field(
+        (),
+        "devices of each tower that share the classes of the last layer, or the rows "
+        "of tables that are looked up; 1 spreads neither",
+        unset="2, where the model has such a layer or tables",
+        must=AT_LEAST_1,
+    )
     batch_norm: str = field(
         "tower",
         "whether batch norm normalises by each tower's own batch, which then may "

@@ -8,6 +8,8 @@ from absl.testing import absltest, parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
+from towers.compute import classifier
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import pipeline
 from towers.updates import synchronous
@@ -243,6 +245,29 @@ class CompareTest(parameterized.TestCase):
             outcome = _compare(case=case, **changes)
         self.assertEqual(outcome.verdict, "DIFFERS")
         self.assertEqual(outcome.first.step, 1)
+
+    @parameterized.parameters(
+        ("_gradients", lambda found: [1.01 * one for one in found]),
+        ("_column", lambda found: (found[0], tf.ones_like(found[1]))),
+    )
+    def test_finds_faulty_shards(self, name, faulty):
+        case = Case("parameter_server", 2, shards=Shards(2))
+        right = _compare(case=case)
+        self.assertEqual(right.verdict, "agrees", verdict.row(right))
+        method = getattr(classifier.Spread, name)
+        with mock.patch.object(
+            classifier.Spread, name, lambda *args: faulty(method(*args))
+        ):
+            outcome = _compare(case=case)
+        self.assertEqual(outcome.verdict, "DIFFERS")
+        self.assertEqual(outcome.first.step, 1)
+
+    def test_replicas_in_parts_are_compared_too(self):
+        case = Case("replicated", 2, shards=Shards(3))
+        self.assertEqual(_compare(case=case).verdict, "agrees")
+        outcome = _compare(_Stale, case=case)
+        self.assertEqual(outcome.verdict, "DIFFERS")
+        self.assertStartsWith(outcome.first.variable, "replica_1/")
 
     @parameterized.parameters(tf.bfloat16, tf.float16)
     def test_gradients_in_16_bits_are_held_to_their_rounding(self, transfer):

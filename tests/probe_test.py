@@ -9,10 +9,11 @@ from absl.testing import parameterized
 
 from tests import runs
 from towers import graph
-from towers.compute import stamping
+from towers.compute import classifier, stamping
 from towers.gradients.exchange import Exchange
 from towers.gradients.reduction import REDUCTIONS, usable
 from towers.layout import placement
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import pipeline
 from towers.session import probe
@@ -94,6 +95,7 @@ _FIELDS = {field.name for field in dataclasses.fields(graph.Options)}
 def _check(name="planted", planted=None, *, towers=3, **settings):
     """Probes a mode with settings of `Options` and `Exchange`."""
     stages = settings["pipeline"].stages if "pipeline" in settings else 1
+    stages = max(stages, *settings.get("shards", (1,)))
     where = placement.local(towers * stages, kind="cpu", num_stages=stages)
     options = {n: settings.pop(n) for n in list(settings) if n in _FIELDS}
     options = graph.Options(
@@ -132,6 +134,34 @@ class ProbeTest(parameterized.TestCase):
     )
     def test_passes_with_stages(self, name, cut):
         _check(name, pipeline=cut)
+
+    @parameterized.product(
+        name=("parameter_server", "replicated", "independent"),
+        shards=(Shards(2, 2), Shards(3, 1), Shards(1, 3)),
+        dtype=(tf.float32, tf.bfloat16),
+    )
+    def test_passes_with_shards(self, name, shards, dtype):
+        _check(name, shards=shards, dtype=dtype)
+
+    @parameterized.parameters(
+        ("_gradients", "moved probe/vector_29 by -2 in step 1, not by -1"),
+        ("_column", "moved probe/kernel by 0.75 in step 1, not by -0.25"),
+    )
+    def test_finds_a_classifier_that_is_wrong(self, name, sentence):
+        """Gradients are twice as large; or each device takes labels for its own."""
+        right = getattr(classifier.Spread, name)
+
+        def wrong(spread, *args):
+            found = right(spread, *args)
+            if name == "_gradients":
+                return [2.0 * one for one in found]
+            return found[0], tf.ones_like(found[1])
+
+        with (
+            mock.patch.object(classifier.Spread, name, wrong),
+            self.assertRaisesRegex(probe.NotTheMeanError, sentence),
+        ):
+            _check("replicated", shards=Shards(2))
 
     @parameterized.parameters("parameter_server", "independent")
     def test_passes_compiled_towers(self, name):

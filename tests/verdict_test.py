@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from towers.gradients.exchange import Exchange
+from towers.layout.shards import Shards
 from towers.verification import verdict
 from towers.verification.verdict import Case
 
@@ -57,6 +58,17 @@ class WordsTest(absltest.TestCase):
             "2 of 2 agree with one tower to 1e-05, 1 of them to the rounding of 16 "
             "bits",
         )
+
+    def test_what_is_spread(self):
+        for shards, words in (
+            (Shards(classifier=2), "classes over 2"),
+            (Shards(embeddings=3), "rows over 3"),
+            (Shards(2, 2), "2 rounds, classes and rows over 2"),
+        ):
+            rounds = 2 if "rounds" in words else 1
+            case = Case("replicated", 4, rounds=rounds, shards=shards)
+            self.assertEqual(case.reduction, words)
+            self.assertEqual(case.devices, max(shards))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from unittest import mock
 
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from models.model import Model
+from models import language
+from models.examples import Tokens
+from models.model import Model, Recipe, Schedule
 from tests import trainer
 from towers import verify
 from towers.updates import synchronous, variable_update
@@ -18,6 +21,7 @@ _SMALL = (
     "--accumulate_steps=1",
     "--compact_gradient_transfer=float32",
     "--pipelines=none",
+    "--num_shards=1",
     "--device=cpu",
     "--num_towers=1,2",
     "--batch_size=4",
@@ -28,6 +32,34 @@ _SMALL = (
 def own() -> Model:
     """A user's model."""
     return trainer.dense_model("own")
+
+
+def words() -> Model:
+    """A table that is looked up, and a classifier."""
+
+    def embedding(x, nn):
+        return nn.embedding(x, nn.variable("tokens", [11, 6]))
+
+    def logits(x, nn):
+        return nn.dense(x, 11)
+
+    return Model(
+        name="words",
+        blocks=(("embedding", embedding), ("logits", logits)),
+        inputs=Tokens(length=5, num_classes=11),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+        loss=language.mean_cross_entropy,
+        metrics=language.bits_per_token,
+    )
+
+
+def rectified() -> Model:
+    """Logits that are no dense layer's."""
+
+    def logits(x, nn):
+        return nn.dense(nn.flatten(x), nn.num_classes, activation=tf.nn.relu)
+
+    return trainer.model_of(logits, name="rectified")
 
 
 class _Sums(synchronous.Replicated):
@@ -89,6 +121,27 @@ class VerifyTest(parameterized.TestCase):
             "replicated (tree) with 2 towers differs from step 1 on, first in "
             "hidden/dense/kernel",
         )
+
+    def test_shards(self):
+        small = [flag for flag in _SMALL if "shards" not in flag]
+        small += ["--all_reduce_spec=tree", "--gradient_repacking=0"]
+        small += ["--agg_small_grads_max_bytes=0"]
+        modes = "--variable_update=parameter_server,replicated,staged"
+        flags = ["--model=tests.verify_test:words", *small]
+        status, lines, errors = _run(*flags, modes)
+        self.assertEqual((status, errors), (0, []))
+        kinds = {" ".join(line[19:].split()[:-5]) for line in lines[8:-1]}
+        self.assertEqual(
+            kinds, {"classes over 2", "rows over 2", "classes and rows over 2"}
+        )
+        self.assertStartsWith(lines[-1], f"{len(lines) - 3} of {len(lines) - 3} agree")
+        # What cannot be spread is not, unless it is asked for.
+        flags = ["--model=tests.verify_test:rectified", *small, modes]
+        status, lines, errors = _run(*flags)
+        self.assertEqual((status, lines[-1][:6], errors), (0, "6 of 6", []))
+        status, lines, errors = _run(*flags, "--num_shards=3")
+        self.assertEqual((status, lines), (2, []))
+        self.assertRegex(errors[0], "--shard_classifier=3: the last block of rectified")
 
     def test_pipelines_and_gradients_in_16_bits(self):
         small = [flag for flag in _SMALL if "pipelines" not in flag]

@@ -7,6 +7,7 @@ from absl.testing import absltest
 
 from towers.gradients.exchange import Exchange
 from towers.layout.schedule import SCHEDULES
+from towers.layout.shards import Shards
 from towers.layout.stages import RECOMPUTE
 from towers.updates.variable_update import VARIABLE_UPDATES
 from towers.verification import ways
@@ -88,6 +89,24 @@ class PipelinesTest(absltest.TestCase):
     def test_the_words(self):
         case = ways.pipelined((2,), ways.Cuts(4, (2,), (8,), ("gpipe",), ("block",)))
         self.assertEqual(case[0].reduction, "gpipe K=2 M=8, recompute block")
+
+
+class ShardedTest(absltest.TestCase):
+    def test_every_two_settings_meet(self):
+        shards = [Shards(2, 1), Shards(1, 2), Shards(2, 2)]
+        names = ["parameter_server", "replicated"]
+        found = ways.sharded((1, 2), shards, names=names)
+        self.assertLess(len(found), 12)
+        self.assertEqual(
+            {(c.variable_update, c.shards) for c in found},
+            set(itertools.product(names, shards)),
+        )
+        self.assertEqual(
+            {(c.num_towers, c.shards) for c in found},
+            set(itertools.product((1, 2), shards)),
+        )
+        few = ways.sharded((1, 2), shards, names=names, num_devices=2)
+        self.assertEqual({case.num_towers for case in few}, {1})
 
 
 class NarrowTest(absltest.TestCase):

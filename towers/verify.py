@@ -16,12 +16,13 @@ from typing import Any
 import tensorflow as tf
 
 import models
-from flags import config, parse
+from flags import config, pairs, parse
 from towers import plan
 from towers.data import inputs
 from towers.errors import explain
 from towers.gradients import reduction
 from towers.layout.schedule import SCHEDULES
+from towers.layout.shards import Shards
 from towers.layout.stages import RECOMPUTE
 from towers.session.progress import Console
 from towers.updates.optimizer import OPTIMIZERS
@@ -107,6 +108,7 @@ def _read(
         num_towers, choices, rounds=verify.accumulate_steps, names=names
     )
     wanted += _narrow(verify, subject.update.optimizer, num_towers, choices)
+    wanted += _sharded(verify, subject, num_towers)
     if verify.batch_norm == "sync" or verify.pipelines == "none":
         return subject, wanted
     return subject, wanted + ways.pipelined(
@@ -146,6 +148,38 @@ def _narrow(verify, optimizer, num_towers, choices) -> list[verdict.Case]:
     count = max(num_towers)
     names = _modes(verify)
     return ways.narrow(count, choices, dtypes, names=names) if count > 1 else []
+
+
+def _sharded(verify, subject: agreement.Subject, num_towers) -> list[verdict.Case]:
+    """Classifiers and tables that are spread; by default those that there are."""
+    names = [
+        name
+        for name in _modes(verify) or VARIABLE_UPDATES
+        if _takes_parts(name, subject.update.optimizer)
+    ]
+    gpus = _num_gpus(verify.device) or None
+    shards = []
+    for count in verify.num_shards or (2,):
+        if count == 1 or count > (gpus or count):
+            continue
+        found, errors = [], []
+        for one in (Shards(classifier=count), Shards(embeddings=count)):
+            try:
+                agreement.check_spread(subject, one)
+                found.append(one)
+            except ValueError as error:
+                errors.append(error)
+        if verify.num_shards and not found:
+            raise errors[0]
+        both = [Shards(count, count)] if len(found) == 2 else []
+        shards += found + both
+    return ways.sharded(num_towers, shards, names=names, num_devices=gpus)
+
+
+def _takes_parts(mode: str, optimizer: str) -> bool:
+    """Whether the flags let variables be in parts."""
+    flags = {"variable_update": mode, "optimizer": optimizer, "shard_classifier": 2}
+    return not list(pairs.broken(flags, flags, about=flags))
 
 
 def _cuts(verify: Any, subject: agreement.Subject, num_towers) -> ways.Cuts:

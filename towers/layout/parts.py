@@ -164,6 +164,18 @@ def joined(
     return found
 
 
+def by_tower(
+    replicas: Mapping[str, Sequence[tf.Variable]], wholes: Mapping[str, Parts]
+) -> list[dict[str, tf.Variable | Parts]]:
+    """Each tower's replicas by name, with parts and their slots together.
+
+    Args:
+      replicas: of each variable, part and slot, in tower order.
+      wholes: by name, what is in parts.
+    """
+    return [joined(dict(zip(replicas, own)), wholes) for own in zip(*replicas.values())]
+
+
 def read(variable: Any) -> Any:
     """The present values, each where its variable lies."""
 

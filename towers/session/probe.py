@@ -7,6 +7,8 @@ compiler, has variables whose gradient is 1 in every example, whatever they hold
 the mean every copy of them moves by -1 with each update at rate 1: by -N it would be a
 sum, and by anything else a tower, or a micro-batch, would be missing.  Where batch norm
 takes all towers' batches as one, a mean over the towers is a factor of the loss, too.
+Where a classifier is spread over devices, the loss is its cross entropy: before the
+first step all classes are as likely, so what it sends back is known to the last bit.
 """
 
 import dataclasses
@@ -22,7 +24,9 @@ from towers.data.feed import Batch, Feed, Part
 from towers.gradients import reduction
 from towers.gradients.exchange import Exchange
 from towers.layout import parts
+from towers.layout.parts import Split
 from towers.layout.placement import Placement
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.session import loop
 from towers.tasks.sessions import Sessions
@@ -37,6 +41,7 @@ _LARGEST = 2**22  # bytes of a variable: larger ones would take their time
 _EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
 _ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
 _ROWS = "probe/rows"  # the variable with sparse gradients
+_KERNEL, _BIAS = "probe/kernel", "probe/bias"  # of the classifier that is spread
 _GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not add up
 
 
@@ -98,11 +103,12 @@ def build(
         pipeline=pipeline,
         xla_compile=options.xla_compile,
         batch_norm=options.batch_norm,
+        shards=options.shards,
         purpose=clients.PROBE,
     )
     pieces = len(pipeline.cut) if pipeline else 1
     return graph.build(
-        _ones(_sizes(options.exchange), pieces),
+        _ones(_sizes(options.exchange), pieces, options.shards or Shards()),
         _Source(joined=modes[options.variable_update].joined),
         Update("sgd", Piecewise((1.0,))),
         placement=placement,
@@ -114,13 +120,12 @@ def build(
 def _compare(
     built: graph.TrainGraph, name: str, values: np.ndarray, *, due: int, number: int
 ) -> None:
-    wanted = np.full_like(values, -due)
-    if name.endswith(_ROWS):
-        wanted[1:] = 0.0  # nothing reads them
+    wanted = _wanted(name, values, due, built.options.shards or Shards())
     if np.array_equal(values, wanted):
         return
     place = np.argmax(values != wanted)
-    found, right = values.flat[place], wanted.flat[place]
+    start = _wanted(name, values, 0, built.options.shards or Shards())
+    found, right = ((v - start).flat[place] for v in (values, wanted))
     towers = built.placement.num_towers
     verdict = "that is not their mean"
     if right and found == towers * right:
@@ -134,12 +139,30 @@ def _compare(
     )
 
 
+def _wanted(name: str, values: np.ndarray, due: int, shards: Shards) -> np.ndarray:
+    """What a variable is to hold after so many updates."""
+    start, gradient = np.zeros_like(values), np.ones_like(values)
+    if name.endswith(_ROWS):
+        gradient[1::2] = 0.0  # nothing reads them
+    if name.endswith((_KERNEL, _BIAS)):
+        # Of class 0, which is right, a share of 1 is taken; all have as much of it.
+        gradient[...] = 1.0 / values.shape[-1]
+        gradient[..., 0] -= 1.0
+    if name.endswith(_KERNEL):
+        start[0] = _weights(shards.classifier)
+        gradient[0] = 0.0  # what is read there is 0
+    return start - due * gradient
+
+
 def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
     """Every copy of the probe's variables."""
-    for name in built.template.trainable:
+    names = dict.fromkeys(map(parts.whole_name, built.template.trainable))
+    replicas = parts.by_tower(built.mode.replicas(), built.mode.wholes)
+    for name in names:
         yield name, parts.join(parts.read(built.mode.held(name)))
-        for replica in built.mode.replicas().get(name, ()):
-            yield replica.op.name, replica
+        for tower, own in enumerate(replicas):
+            label = f"replica_{tower}/{name}" if tower else name
+            yield label, parts.join(parts.read(own[name]))
 
 
 def _sizes(exchange: Exchange) -> list[int]:
@@ -162,18 +185,17 @@ def _small(pipeline: Pipeline | None) -> Pipeline | None:
     )
 
 
-def _first(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The outputs are the losses."""
-    del labels
-    return outputs
+def _first(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
+    """The outputs are the losses, or logits in pieces."""
+    return outputs if tf.is_tensor(outputs) else outputs.cross_entropy(labels)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Ones:
     """A model, as `tower.Task` has it, with gradients of 1 at every value.
 
-    The loss of an example is the sum of the variables; of one of them, of its first
-    row, looked up.
+    The loss of an example is the sum of the variables; of one of them, of the first row
+    of each part, looked up.  A classifier behind it is as `_classifies` says.
 
     Attributes:
       blocks: named functions (x, nn) -> x: the first looks up, and each adds variables.
@@ -190,9 +212,10 @@ class _Ones:
         return self
 
     def layers(self, *, dtype: tf.DType, **others: Any) -> Any:
-        """The dtype, and no statistics."""
+        """The dtype, and what layers note; no statistics."""
         del others
-        return types.SimpleNamespace(dtype=dtype, statistics=[], joined=None)
+        noted = dict(statistics=[], joined=None, products=[], tables=[], lookup=None)
+        return types.SimpleNamespace(dtype=dtype, **noted)
 
     def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
         """The rows to look up, as they are."""
@@ -200,7 +223,7 @@ class _Ones:
         return features
 
     def run(self, x: tf.Tensor, nn: Any) -> tf.Tensor:
-        """Float32 [batch], the loss of each example."""
+        """Float32 [batch], the loss of each example; or logits, [batch, classes]."""
         for _, block in self.blocks:
             x = block(x, nn)
         return x
@@ -211,19 +234,26 @@ class _Ones:
         return {}
 
 
-def _ones(sizes: Sequence[int], count: int) -> _Ones:
+def _ones(sizes: Sequence[int], count: int, shards: Shards) -> _Ones:
     """The model in so many blocks; the first has variables of these sizes."""
-    later = [(f"block_{k}", _adds(f"block_{k}", [_ELEMENTS])) for k in range(1, count)]
-    return _Ones((("block_0", _looks_up(_adds("vector", sizes))), *later))
+    blocks = [_looks_up(_adds("vector", sizes), shards.embeddings)]
+    blocks += [_adds(f"block_{k}", [_ELEMENTS]) for k in range(1, count)]
+    if shards.classifier > 1:
+        blocks[-1] = _classifies(blocks[-1], shards.classifier)
+    return _Ones(tuple((f"block_{k}", block) for k, block in enumerate(blocks)))
 
 
-def _looks_up(adds: Any) -> Any:
+def _looks_up(adds: Any, count: int) -> Any:
     """A block: rows to look up -> the loss of each example, with what is added."""
 
     def block(rows, nn):
         added = adds(0.0, nn)
-        table = _variable(_ROWS, [2, 3], nn)
-        loss = tf.reduce_sum(tf.cast(tf.gather(table, rows), tf.float32), 1)
+        table = _variable(_ROWS, [2 * count, 3], nn)
+        nn.tables.append(table)
+        ids = rows[:, None] + 2 * tf.range(count)
+        found = nn.lookup(ids, table) if nn.lookup else None
+        found = tf.gather(table, ids) if found is None else found
+        loss = tf.reduce_sum(tf.cast(found, tf.float32), [1, 2])
         if nn.joined:
             _, mean = nn.joined
             loss *= tf.round(_GRID * mean(tf.ones([]))) / _GRID
@@ -242,8 +272,40 @@ def _adds(name: str, sizes: Sequence[int]) -> Any:
     return block
 
 
-def _variable(name: str, shape: Sequence[int], nn: Any) -> tf.Tensor:
-    start = v1.zeros_initializer()
+def _weights(count: int) -> np.ndarray:
+    """For each class what its logit has of the loss, float32 [classes].
+
+    Each of so many devices has a class that has some of it, and class 0 has none.  They
+    add up to the number of classes, a power of two: so if all classes are as likely, a
+    step of the loss is a step of the cross entropy.
+    """
+    found = np.zeros([2 ** (2 * count - 1).bit_length()], np.float32)
+    lasts = [begin + size - 1 for begin, size in Split(count).ranges(len(found))]
+    found[lasts] = 1.0
+    found[-1] = len(found) - (count - 1)
+    return found
+
+
+def _classifies(block: Any, count: int) -> Any:
+    """A block, with a dense layer behind it: the loss and 1 -> logits."""
+    weights = _weights(count)
+
+    def classified(x, nn):
+        loss = block(x, nn)
+        x = tf.cast(tf.stack([loss, tf.ones_like(loss)], 1), nn.dtype)
+        start = np.stack([weights, 0.0 * weights])
+        kernel = _variable(_KERNEL, start.shape, nn, v1.constant_initializer(start))
+        bias = _variable(_BIAS, weights.shape, nn)
+        y = tf.nn.bias_add(tf.matmul(x, kernel), bias)
+        noted = dict(y=y, x=x, kernel=kernel, bias=bias, transposed=False)
+        nn.products.append(types.SimpleNamespace(**noted))
+        return y
+
+    return classified
+
+
+def _variable(name: str, shape: Sequence[int], nn: Any, start: Any = None):
+    start = start or v1.zeros_initializer()
     return v1.get_variable(name, shape, nn.dtype, initializer=start)
 
 

@@ -30,7 +30,9 @@ import tensorflow as tf
 from towers import graph
 from towers.data.feed import Feed
 from towers.gradients.exchange import Exchange
+from towers.layout import parts
 from towers.layout import placement as placement_lib
+from towers.layout.shards import Shards
 from towers.session import loop
 from towers.updates.optimizer import Update
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
@@ -197,8 +199,16 @@ class _Rows:
         return feed._replace(batches=[feed.batches[self.tower]])
 
 
+def check_spread(subject: Subject, shards: Shards) -> None:
+    """Tries to spread a part of the model over devices.
+
+    Raises:
+      ValueError: the model does not have it; the sentence says what it lacks.
+    """
+    _build(subject, Case(DEFAULT, 1, shards=shards), VARIABLE_UPDATES)
+
+
 def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
-    stages = case.pipeline.stages if case.pipeline else 1
     exchange = case.exchange or _exchange(modes[case.variable_update])
     if case.transfer:
         exchange = dataclasses.replace(exchange, transfer=case.transfer)
@@ -207,7 +217,9 @@ def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
         subject.source,
         subject.update,
         placement=placement_lib.local(
-            case.num_towers * stages, kind=subject.device, num_stages=stages
+            case.num_towers * case.devices,
+            kind=subject.device,
+            num_stages=case.devices,
         ),
         options=dataclasses.replace(
             subject.options,
@@ -216,6 +228,7 @@ def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
             variable_update=case.variable_update,
             exchange=exchange,
             pipeline=case.pipeline,
+            shards=case.shards,
             limit=None,
         ),
         modes=modes,
@@ -229,18 +242,30 @@ def _exchange(mode: type) -> Exchange:
 
 def _steps(
     train: graph.TrainGraph,
-    variables: Mapping[Any, tf.Variable],
+    variables: Mapping[Any, Any],
     num_steps: int,
     updates: int = 1,
 ) -> Iterator[dict[Any, np.ndarray]]:
-    """The variables' values before the first step and after each, of some updates."""
+    """The variables' values before the first step and after each, of some updates.
+
+    Those of parts are joined.
+    """
     config = placement_lib.session_config(train.placement)
     # Several of these run in turns, so none may become the default session.
     session = v1.Session(graph=train.graph, config=config)
     try:
         with train.graph.as_default():
             loop.start(train, session, lambda session: None)
-        read = session.make_callable(dict(variables))
+        values_of = session.make_callable(dict(variables))
+
+        def read():
+            return {
+                key: np.concatenate(value, variables[key].axis)
+                if isinstance(variables[key], parts.Parts)
+                else value
+                for key, value in values_of().items()
+            }
+
         run = train.loop.runner(session) if train.loop else None
         one = session.make_callable(train.step)
         yield read()
@@ -263,8 +288,8 @@ def _outcome(
 ) -> Outcome:
     """Trains a case, with one reference for all towers or one for each."""
     largest, first = Difference(0, "", 0.0, 0.0), None
-    replicas = train.mode.replicas().items()
-    variables = {(k, n): v for n, vs in replicas for k, v in enumerate(vs)}
+    replicas = parts.by_tower(train.mode.replicas(), train.mode.wholes)
+    variables = {(k, n): v for k, own in enumerate(replicas) for n, v in own.items()}
     shared = len(references) == 1
     if shared:
         variables = {(0, name): v for name, v in train.saved.items()} | variables

@@ -8,12 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from towers.gradients.exchange import Exchange
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
 _COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
 HEADING = _COLUMNS.format(
     "variable_update",
-    "reduction, packing, rounds, stages",
+    "reduction, packing, rounds, devices",
     "towers",
     "ulps",
     "relative",
@@ -36,6 +37,7 @@ class Case:
       rounds: that each tower takes its batch in.
       pipeline: how each tower is cut; None: it is whole.
       transfer: dtype that gradients travel in; None: as they are.
+      shards: what of each tower is spread over devices; None: nothing is.
     """
 
     variable_update: str
@@ -44,6 +46,13 @@ class Case:
     rounds: int = 1
     pipeline: Pipeline | None = None
     transfer: tf.DType | None = None
+    shards: Shards | None = None
+
+    @property
+    def devices(self) -> int:
+        """Of each tower."""
+        stages = self.pipeline.stages if self.pipeline else 1
+        return max(stages, *(self.shards or (1,)))
 
     @property
     def pieces(self) -> int:
@@ -74,6 +83,8 @@ class Case:
             words += self._pipeline()
         if self.rounds > 1:
             words.append(f"{self.rounds} rounds")
+        if self.shards:
+            words.append(self._shards())
         return ", ".join(words) or "-"
 
     def _exchange(self) -> list[str]:
@@ -85,6 +96,11 @@ class Case:
         if self.exchange.small_bytes:
             words.append(f"joined to {self.exchange.small_bytes} bytes")
         return words
+
+    def _shards(self) -> str:
+        names = zip(("classes", "rows"), self.shards)
+        spread = " and ".join(name for name, count in names if count > 1)
+        return f"{spread} over {max(self.shards)}"
 
     def _pipeline(self) -> list[str]:
         how = self.pipeline

@@ -14,6 +14,7 @@ import tensorflow as tf
 from towers.gradients.exchange import Exchange
 from towers.gradients.reduction import usable
 from towers.layout.schedule import SCHEDULES
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.updates.variable_update import VARIABLE_UPDATES
 from towers.verification.verdict import Case
@@ -175,6 +176,36 @@ def in_pairs(
         best = max(pairs, key=lambda index: len(pairs[index] & left))
         left -= pairs[best]
         yield choices[best]
+
+
+def sharded(
+    num_towers: Sequence[int],
+    shards: Sequence[Shards],
+    *,
+    names: Sequence[str],
+    num_devices: int | None = None,
+) -> list[Case]:
+    """Towers of which something is spread over several devices.
+
+    Args:
+      num_towers: numbers of towers.
+      shards: what is spread.
+      names: of modes that have variables in parts.
+      num_devices: that all towers share; None for as many as they need.
+
+    Returns:
+      So few that every two of these meet.
+    """
+    found = [
+        Case(name, count, shards=spread)
+        for name, count, spread in itertools.product(names, num_towers, shards)
+        if num_devices is None or count * max(spread) <= num_devices
+    ]
+    return list(
+        in_pairs(
+            found, lambda case: (case.variable_update, case.num_towers, case.shards)
+        )
+    )
 
 
 def narrow(
