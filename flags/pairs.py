@@ -216,7 +216,6 @@ ROWS = (
     *(never(flag, stages, _OTHER_DEVICES) for flag in _SHARDS for stages in _STAGES),
     *(never(flag, "xla", _ONE_DEVICE) for flag in _SHARDS),
     *(never(flag, "xla_compile", _ONE_DEVICE) for flag in _SHARDS),
-    *(never(flag, "accumulate_steps", _ONE_DEVICE) for flag in _SHARDS),
     *(never(flag, "optimizer=lars", _WHOLE_NORM) for flag in _SHARDS),
     *(never(flag, "optimizer=lamb", _WHOLE_NORM) for flag in _SHARDS),
     *(never(f, mode, _ONE_VERSION) for f in _SHARDS for mode in (*_LATE, _SHADOWED)),

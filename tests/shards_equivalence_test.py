@@ -41,9 +41,8 @@ def _classifier(towers=1, shards=None, *, classes=7, **options):
         trainer.dense_model(),
         trainer.random_source(num_classes=classes),
         towers=towers,
-        batch_size=GLOBAL_BATCH // towers,
         shards=shards,
-        **{"update": _UPDATE, **options},
+        **{"update": _UPDATE, "batch_size": GLOBAL_BATCH // towers, **options},
     )
 
 
@@ -67,6 +66,22 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         single = {k: v for k, v in options.items() if k == "update"}
         one = _classifier(**single).start().steps(6)
         made = _classifier(2, Shards(2), **options)
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.parameters(
+        (1, 2, 4, "parameter_server"),
+        (2, 3, 2, "parameter_server"),
+        (2, 2, 2, "replicated"),
+    )
+    def test_in_rounds(self, towers, shards, rounds, mode):
+        one = _classifier().start().steps(6)
+        made = _classifier(
+            towers,
+            Shards(shards),
+            variable_update=mode,
+            batch_size=GLOBAL_BATCH // towers // rounds,
+            accumulate_steps=rounds,
+        )
         self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
 
     def test_a_short_last_batch(self):
@@ -170,9 +185,8 @@ def _tokens(model, towers=1, shards=None, **options):
         model,
         source,
         towers=towers,
-        batch_size=GLOBAL_BATCH // towers,
         shards=shards,
-        **{"update": _UPDATE, **options},
+        **{"update": _UPDATE, "batch_size": GLOBAL_BATCH // towers, **options},
     )
 
 
@@ -185,6 +199,15 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     def test_rows_and_classes_in_any_number_of_shards(self, model, shards, towers):
         one = _tokens(model()).start().steps(STEPS)
         found = _tokens(model(), towers, shards).start().steps(STEPS)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        model=(_tied, _untied), shards=(Shards(1, 2), Shards(2, 2)), towers=(1, 2)
+    )
+    def test_in_rounds(self, model, shards, towers):
+        one = _tokens(model()).start().steps(6)
+        rounds = dict(batch_size=GLOBAL_BATCH // towers // 2, accumulate_steps=2)
+        found = _tokens(model(), towers, shards, **rounds).start().steps(6)
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.parameters("sgd", "adam")

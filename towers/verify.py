@@ -178,7 +178,13 @@ def _sharded(verify, subject: agreement.Subject, num_towers) -> list[verdict.Cas
             raise errors[0]
         both = [Shards(count, count)] if len(found) == 2 else []
         shards += found + both
-    return ways.sharded(num_towers, shards, names=names, num_devices=gpus)
+    return ways.sharded(
+        num_towers,
+        shards,
+        names=names,
+        rounds=verify.accumulate_steps,
+        num_devices=gpus,
+    )
 
 
 def _takes_parts(mode: str, optimizer: str) -> bool:

@@ -2,7 +2,7 @@
 
 What a piece delivers are shares of the mean over all pieces of all towers, so pieces
 add up as towers do: to the step of one tower on the whole batch, in the memory of one
-piece.  The pieces' sums are float32; batch statistics are averaged over the pieces,
+piece.  The pieces' sums are float32, each on the device that makes what it adds; batch statistics are averaged over the pieces,
 each of which is normalised by itself.
 """
 
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.compute import stamping
 from towers.compute.tower import Site, Template, Tower
+from towers.layout import parts
 
 v1 = tf.compat.v1
 
@@ -30,9 +31,9 @@ def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
     with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
         cut = [_cut(site, rounds) for site in sites]
         begin = [
-            _Sum.zero(template, name, site.device, rounds)
+            _Sum.zero(template, name, device, rounds)
             for site in sites
-            for name in template.outputs
+            for name, device in stamping.devices(template, site).items()
         ]
 
         def one_round(index, totals):
@@ -86,7 +87,10 @@ def _round_of(site: Site, cut: dict[str, tf.Tensor], index: tf.Tensor) -> Site:
         inputs |= {name: tf.gather(part, index) for name, part in cut.items()}
         size = inputs["weights"].shape[0]
         inputs["first"] += tf.cast(index, tf.int64) * size
-        reads = {name: tf.identity(tensor) for name, tensor in site.reads.items()}
+    reads = {}
+    for name, tensor in site.reads.items():
+        with tf.device(tensor.device if parts.is_part(name) else site.device):
+            reads[name] = tf.identity(tensor)
     return site._replace(inputs=inputs, reads=reads)
 
 

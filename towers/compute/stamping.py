@@ -50,6 +50,20 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
     ]
 
 
+def devices(template: Template, site: Site) -> dict[str, str]:
+    """Output of the template -> the tower's device that makes it."""
+    said = {node.name: node.device for node in template.graph_def.node}
+    owners = _owners(template, site)
+    return {
+        name: placement.of_node(said[name.split(":")[0]], site.devices, owners)
+        for name in template.outputs
+    }
+
+
+def _owners(template: Template, site: Site) -> list[str]:
+    return [site.reads[n].device if n in site.reads else "" for n in template.owners]
+
+
 def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
     """Placeholder -> what takes its place."""
     return site.inputs | {f"read/{name}": site.reads[name] for name in template.reads}
@@ -71,7 +85,7 @@ def _copy_nodes(
     What the towers exchange has its name under the scope of the first.
     """
     used: set[str] = set()
-    owners = [site.reads[n].device if n in site.reads else "" for n in template.owners]
+    owners = _owners(template, site)
     exchanges = {name for name, _ in template.exchanges}
     elsewhere = exchanges | {f"read/{one.variable}" for one in template.look_ups}
 

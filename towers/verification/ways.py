@@ -183,6 +183,7 @@ def sharded(
     shards: Sequence[Shards],
     *,
     names: Sequence[str],
+    rounds: Sequence[int] = (1,),
     num_devices: int | None = None,
 ) -> list[Case]:
     """Towers of which something is spread over several devices.
@@ -191,21 +192,25 @@ def sharded(
       num_towers: numbers of towers.
       shards: what is spread.
       names: of modes that have variables in parts.
+      rounds: that each tower takes its batch in.
       num_devices: that all towers share; None for as many as they need.
 
     Returns:
       So few that every two of these meet.
     """
     found = [
-        Case(name, count, shards=spread)
-        for name, count, spread in itertools.product(names, num_towers, shards)
+        Case(name, count, rounds=number, shards=spread)
+        for name, count, number, spread in itertools.product(
+            names, num_towers, rounds, shards
+        )
         if num_devices is None or count * max(spread) <= num_devices
     ]
-    return list(
-        in_pairs(
-            found, lambda case: (case.variable_update, case.num_towers, case.shards)
-        )
-    )
+    return list(in_pairs(found, _spread))
+
+
+def _spread(case: Case) -> tuple:
+    """What a case of `sharded` is made of."""
+    return case.variable_update, case.num_towers, case.rounds, case.shards
 
 
 def narrow(
