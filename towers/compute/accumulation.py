@@ -2,8 +2,8 @@
 
 What a piece delivers are shares of the mean over all pieces of all towers, so pieces
 add up as towers do: to the step of one tower on the whole batch, in the memory of one
-piece.  The pieces' sums are float32, each on the device that makes what it adds; batch statistics are averaged over the pieces,
-each of which is normalised by itself.
+piece.  The pieces' sums are float32, each on the device that makes what it adds; batch
+statistics are averaged over the pieces, each of which is normalised by itself.
 """
 
 from collections.abc import Sequence
