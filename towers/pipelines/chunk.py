@@ -12,53 +12,16 @@ under `sparse<chunk>/<variable>/<i>`, and are joined at the end of the step.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from towers.compute import addition
+from towers.pipelines import calls
+from towers.pipelines.calls import Function
 from towers.pipelines.segment import Segment
 
-v1 = tf.compat.v1
-
 Values = Mapping[str, tf.Tensor]
-
-
-def _config() -> bytes:
-    """How TensorFlow treats the functions' bodies: as the session treats the graph.
-
-    A plain call of a `tf.function` would place softly, and optimize each body anew on
-    every device.
-    """
-    config = v1.ConfigProto(allow_soft_placement=False)
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-    return config.SerializeToString()
-
-
-class Function(NamedTuple):
-    """A function of the graph from named values to named values."""
-
-    concrete: Any  # tf.ConcreteFunction
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    def __call__(self, values: Values) -> dict[str, tf.Tensor]:
-        """Adds one call to the current graph."""
-        body = self.concrete.graph
-        stateful = any(op.op_def.is_stateful for op in body.get_operations())
-        call = (
-            tf.raw_ops.StatefulPartitionedCall
-            if stateful
-            else tf.raw_ops.PartitionedCall
-        )
-        found = call(
-            args=[values[name] for name in self.inputs],
-            Tout=[tensor.dtype for tensor in body.outputs],
-            f=self.concrete,
-            config_proto=_config(),
-        )
-        return dict(zip(self.outputs, found))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,4 +242,4 @@ def _function(
         concrete = function.get_concrete_function(
             *[tf.TensorSpec(t.shape, t.dtype) for t in specs.values()]
         )
-    return Function(concrete, inputs, tuple(wanted))
+    return calls.function(concrete, inputs, wanted)

@@ -26,6 +26,7 @@ from towers.layout.schedule import Pass
 from towers.layout.stages import Pipeline
 from towers.pipelines import chunk as chunk_lib
 from towers.pipelines import segment as segment_lib
+from towers.pipelines.calls import Calls, Output, Value
 from towers.pipelines.chunk import Chunk
 
 v1 = tf.compat.v1
@@ -150,30 +151,31 @@ def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
       template: from `trace`.
       sites: of the towers, in order.
     """
-    towers = []
-    for index, site in enumerate(sites):
-        # The scope is absolute: a caller's name scope or device does not move a tower.
-        with v1.name_scope(None), tf.device(None), tf.name_scope(site.scope):
-            towers.append(_Stamp(template, site).tower(index))
-    return towers
+    # The scope is absolute: a caller's name scope or device does not move a tower.
+    with v1.name_scope(None), tf.device(None):
+        calls = Calls()
+        stamps = [_Stamp(template, site, calls) for site in sites]
+        calls.place()
+        return [stamp.tower(index) for index, stamp in enumerate(stamps)]
 
 
 class _Stamp:
     """One tower while it is added to the graph."""
 
-    def __init__(self, template: PipelineTemplate, site: Site):
+    def __init__(self, template: PipelineTemplate, site: Site, calls: Calls):
         self._template = template
         self._devices = site.devices
+        self._calls = calls
         pipeline = template.pipeline
-        given = {f"read/{name}": tensor for name, tensor in site.reads.items()}
+        given: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
         beside = ("total_weight", "loss_scale")
         given |= {name: site.inputs[name] for name in beside if name in site.inputs}
-        self._values = [
-            given | micro_batch for micro_batch in _split(site, pipeline.micro_batches)
-        ]
+        with tf.name_scope(site.scope) as self._scope:
+            micro_batches = _split(site, pipeline.micro_batches)
+        self._values = [given | micro_batch for micro_batch in micro_batches]
         # The last call of each stage, and the sums that each chunk has so far.
-        self._last: list[tf.Operation | None] = [None] * pipeline.stages
-        self._sums: list[dict[str, tf.Tensor]] = [{} for _ in template.chunks]
+        self._last: list[str | None] = [None] * pipeline.stages
+        self._sums: list[dict[str, Output]] = [{} for _ in template.chunks]
         for stage, one in template.passes:
             self._call(stage, one)
 
@@ -188,41 +190,45 @@ class _Stamp:
                 function, values = chunk.later, values | self._sums[one.chunk]
             if function is None:
                 return
-        before = [self._last[stage]] if self._last[stage] is not None else []
-        with (
-            tf.name_scope(f"stage_{stage}/micro_batch_{one.micro_batch}/{name}"),
-            tf.device(self._devices[stage]),
-            tf.control_dependencies(before),
-        ):
-            found = function(values)
-        self._last[stage] = next(iter(found.values())).op
-        sums = {name: tensor for name, tensor in found.items() if name[:3] == "sum"}
+        found = self._calls.add(
+            function,
+            values,
+            name=f"{self._scope}stage_{stage}/micro_batch_{one.micro_batch}/{name}",
+            device=self._devices[stage],
+            after=self._last[stage],
+        )
+        self._last[stage] = next(iter(found.values())).call
+        sums = {name: value for name, value in found.items() if name[:3] == "sum"}
         self._sums[one.chunk] |= sums
         self._values[one.micro_batch] |= found
 
     def tower(self, index: int) -> Tower:
-        """What the passes come to."""
+        """What the passes come to, once they are in the graph."""
         template = self._template
-        with tf.device(self._devices[-1]):
-            loss = self._sum("share/loss")
-            metrics = {name: self._sum(v) for name, v in template.metrics.items()}
-        return Tower(
-            index=index,
-            device=self._devices[0],
-            loss=loss,
-            gradients=[self._gradient(name) for name in template.differentiated],
-            statistics=[self._mean(value) for _, value in template.statistics],
-            metrics=metrics,
-        )
+        with tf.name_scope(self._scope):
+            with tf.device(self._devices[-1]):
+                loss = self._sum("share/loss")
+                metrics = {name: self._sum(v) for name, v in template.metrics.items()}
+            return Tower(
+                index=index,
+                device=self._devices[0],
+                loss=loss,
+                gradients=[self._gradient(name) for name in template.differentiated],
+                statistics=[self._mean(value) for _, value in template.statistics],
+                metrics=metrics,
+            )
+
+    def _each(self, value: str) -> list[tf.Tensor]:
+        """Of every micro-batch."""
+        return [values[value].tensor() for values in self._values]
 
     def _sum(self, value: str) -> tf.Tensor:
         """Over the micro-batches."""
-        found = [values[value] for values in self._values]
-        return addition.in_order(found)
+        return addition.in_order(self._each(value))
 
     def _mean(self, value: str) -> tf.Tensor:
         """Over the micro-batches, where they are."""
-        with tf.device(self._values[0][value].device):
+        with tf.device(self._each(value)[0].device):
             return self._sum(value) / len(self._values)
 
     def _gradient(self, variable: str) -> Gradient:
@@ -232,7 +238,7 @@ class _Stamp:
             stage = chunk.number % len(self._devices)
             if variable in chunk.dense:
                 total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]
-                found.append((stage, [total]))
+                found.append((stage, [total.tensor()]))
             elif variable in chunk.sparse:
                 with tf.device(self._devices[stage]):
                     found.append((stage, self._joined(chunk.number, variable)))
@@ -255,7 +261,7 @@ class _Stamp:
     def _joined(self, number: int, variable: str) -> list[tf.Tensor]:
         """Values and indices of a sparse gradient, of all micro-batches."""
         return [
-            tf.concat([v[f"sparse{number}/{variable}/{i}"] for v in self._values], 0)
+            tf.concat(self._each(f"sparse{number}/{variable}/{i}"), 0)
             for i in (0, 1)
         ]
 

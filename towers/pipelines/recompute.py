@@ -302,8 +302,8 @@ def _work(piece: Piece | None) -> int:
     if piece is None:
         return 0
     graph = next(iter(piece.outputs.values())).graph
-    names = [node.name for node in piece.graph_def.node]
-    return flops.of_operations(map(graph.get_operation_by_name, names))
+    names = {node.name for node in piece.graph_def.node}
+    return flops.of_operations(op for op in graph.get_operations() if op.name in names)
 
 
 def _memory(placement: Placement) -> int:

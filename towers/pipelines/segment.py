@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, flops
+from towers.compute import addition, compact, flops
 from towers.compute.asked import Variables
 from towers.compute.tower import StatisticRule, Task, check_repeatable, shares_of
 from towers.pipelines import chain
@@ -320,26 +320,20 @@ def _named_parts(gradients: dict[str, Any]) -> dict[str, tf.Tensor]:
 
 def _piece(graph, kept: set[tf.Operation], given, outputs) -> Piece:
     """The kept operations without the placeholders and what is given."""
-    inputs, placeholders = {}, {t.op for t in given.values() if not _computed(t)}
-    kept = kept - placeholders
-    names = {op.name for op in kept}
-    read = {tensor.ref() for op in kept for tensor in op.inputs}
-    read |= {tensor.ref() for tensor in outputs.values()}
-    for name, tensor in given.items():
-        if tensor.ref() in read and tensor.op not in kept:
-            inputs[name] = tensor
-    whole = graph.as_graph_def()
-    part = v1.GraphDef(versions=whole.versions, library=whole.library)
-    for node in whole.node:
-        if node.name in names:
-            copy = part.node.add()
-            copy.CopyFrom(node)
-            # The operations of a tower's stage are on one device.
-            copy.attr.pop("_class", None)
-            del copy.input[:]
-            copy.input.extend(
-                name for name in node.input if name[0] != "^" or name[1:] in names
-            )
+    placeholders = {t.op for t in given.values() if not _computed(t)}
+    names = {op.name for op in kept - placeholders}
+    ends = [tensor.name for tensor in outputs.values()]
+    part = compact.compact(graph, names, ends)
+    for node in part.node:
+        # The operations of a tower's stage are on one device.
+        node.attr.pop("_class", None)
+        node.input[:] = [n for n in node.input if n[0] != "^" or n[1:] in names]
+    read = {_tensor(name) for node in part.node for name in node.input} | {*ends}
+    inputs = {
+        name: tensor
+        for name, tensor in given.items()
+        if tensor.name in read and tensor.op.name not in names
+    }
     return Piece(part, inputs, dict(outputs))
 
 

@@ -1,0 +1,129 @@
+"""Calls: the passes of pipelines, added to the graph all at once.
+
+A pass is one call of a function that stays a call, `PartitionedCall`.  Towers, stages
+and micro-batches make thousands of them, each with some dozens of inputs; TensorFlow's
+Python takes milliseconds for one, most of which a `GraphDef` with all of them saves.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class Function(NamedTuple):
+    """A function of the graph from named values to named values."""
+
+    concrete: Any  # tf.ConcreteFunction
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    stateful: bool  # whether one of its operations is
+
+
+def function(concrete: Any, inputs: Iterable[str], outputs: Iterable[str]) -> Function:
+    """A traced function.
+
+    Args:
+      concrete: its `tf.ConcreteFunction`, with the attribute `_noinline`.
+      inputs: names of its arguments, in order.
+      outputs: names of what it returns.
+    """
+    stateful = any(op.op_def.is_stateful for op in concrete.graph.get_operations())
+    return Function(concrete, tuple(inputs), tuple(outputs), stateful)
+
+
+class Output(NamedTuple):
+    """What a call returns, before the call is in the graph."""
+
+    call: str  # name of the operation
+    index: int
+    dtype: tf.DType
+
+    def tensor(self) -> tf.Tensor:
+        """It, once the call is in the current graph."""
+        return v1.get_default_graph().get_tensor_by_name(f"{self.call}:{self.index}")
+
+
+Value = tf.Tensor | Output
+
+
+class Calls:
+    """Calls that are not yet in a graph."""
+
+    def __init__(self):
+        self._functions: dict[bytes, Function] = {}
+        self._graph_def = v1.GraphDef()
+        # Name in the GraphDef -> what is in the graph already; and the other way.
+        self._given: dict[str, tf.Tensor] = {}
+        self._names: dict[Any, str] = {}
+
+    def add(
+        self,
+        called: Function,
+        values: Mapping[str, Value],
+        *,
+        name: str,
+        device: str,
+        after: str | None = None,
+    ) -> dict[str, Output]:
+        """Adds a call.
+
+        Args:
+          called: the function.
+          values: by name, its inputs among them.
+          name: scope of the call, absolute and its own.
+          device: that it runs on.
+          after: name of the call before which it does not begin.
+
+        Returns:
+          what it returns, by name.
+        """
+        self._functions[called.concrete.name] = called
+        op = "StatefulPartitionedCall" if called.stateful else "PartitionedCall"
+        node = self._graph_def.node.add(name=f"{name}/{op}", op=op, device=device)
+        taken = [values[name] for name in called.inputs]
+        given = [tensor.dtype for tensor in called.concrete.graph.outputs]
+        node.input.extend(map(self._name, taken))
+        if after is not None:
+            node.input.append(f"^{after}")
+        node.attr["Tin"].list.type.extend(t.dtype.as_datatype_enum for t in taken)
+        node.attr["Tout"].list.type.extend(t.as_datatype_enum for t in given)
+        node.attr["f"].func.name = called.concrete.name.decode()
+        node.attr["config_proto"].s = _CONFIG
+        outputs = (Output(node.name, i, dtype) for i, dtype in enumerate(given))
+        return dict(zip(called.outputs, outputs, strict=True))
+
+    def _name(self, value: Value) -> str:
+        if isinstance(value, Output):
+            return f"{value.call}:{value.index}" if value.index else value.call
+        if value.ref() not in self._names:
+            name = f"given/{len(self._given)}"
+            self._names[value.ref()], self._given[f"{name}:0"] = name, value
+        return self._names[value.ref()]
+
+    def place(self) -> None:
+        """Puts the calls into the current graph."""
+        graph = v1.get_default_graph()
+        for called in self._functions.values():
+            called.concrete.add_to_graph(graph)
+        self._graph_def.versions.CopyFrom(graph.graph_def_versions)
+        # The names are absolute, whatever the caller's scope.
+        with v1.name_scope(None), tf.device(None), tf.control_dependencies(None):
+            tf.import_graph_def(self._graph_def, self._given, name="")
+
+
+def _config() -> bytes:
+    """How TensorFlow treats the functions' bodies: as the session treats the graph.
+
+    A plain call of a `tf.function` would place softly, and optimize each body anew on
+    every device.
+    """
+    config = v1.ConfigProto(allow_soft_placement=False)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return config.SerializeToString()
+
+
+_CONFIG = _config()
