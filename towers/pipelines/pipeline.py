@@ -261,8 +261,7 @@ class _Stamp:
     def _joined(self, number: int, variable: str) -> list[tf.Tensor]:
         """Values and indices of a sparse gradient, of all micro-batches."""
         return [
-            tf.concat(self._each(f"sparse{number}/{variable}/{i}"), 0)
-            for i in (0, 1)
+            tf.concat(self._each(f"sparse{number}/{variable}/{i}"), 0) for i in (0, 1)
         ]
 
 
