@@ -1,6 +1,7 @@
 """Kills tasks of a local cluster at random moments, and says what was lost.
 
     python -m benchmarks.chaos --kills=100 --seeds=20 --out=/tmp/chaos.json
+    python -m benchmarks.chaos --replication=between_graph --out=/tmp/between.json
 
 For each seed a cluster trains while one task after the other, drawn from all of them,
 is killed by SIGKILL: a random time after a step, or after the kill before, while the
@@ -21,8 +22,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -32,6 +33,31 @@ from towers.updates import checkpoint
 _TASKS = {"ps": 2, "worker": 2}
 # Of all kills, those that come while the cluster recovers from the one before.
 _HASTY = 0.25
+
+
+class Way(NamedTuple):
+    """How workers train together.
+
+    Attributes:
+      jobs: of the cluster, job -> number of tasks.
+      flags: of the command line.
+      followers: clients whose return need not end the session of the one that leads.
+    """
+
+    jobs: Mapping[str, int]
+    flags: Sequence[str]
+    followers: Sequence[tuple[str, int]] = ()
+
+
+WAYS = {
+    "in_graph": Way({**_TASKS, "controller": 1}, ()),
+    # Who waits for a follower looks after it when that takes long, not before.
+    "between_graph": Way(
+        _TASKS,
+        ("--replication=between_graph", "--stall_secs=5"),
+        followers=[("worker", index) for index in range(1, _TASKS["worker"])],
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +75,18 @@ class Kill:
     hasty: bool = False
 
 
-def schedule(seed: int, kills: int, pause: float) -> list[Kill]:
+def schedule(
+    seed: int, kills: int, pause: float, jobs: Mapping[str, int]
+) -> list[Kill]:
     """Which task is killed when; the same for the same seed.
 
     Args:
       seed: of the draws.
       kills: how many.
       pause: the longest time from what comes before to a kill, in seconds.
+      jobs: to draw from, job -> number of tasks.
     """
     draw = random.Random(seed)
-    jobs = {**_TASKS, "controller": 1}
     tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
     return [
         Kill(
@@ -71,9 +99,18 @@ def schedule(seed: int, kills: int, pause: float) -> list[Kill]:
 
 
 def disturbed(
-    kills: Sequence[Kill], directory: str, flags: Sequence[str]
+    kills: Sequence[Kill],
+    directory: str,
+    flags: Sequence[str],
+    followers: Collection[tuple[str, int]] = (),
 ) -> list[float]:
     """Trains while tasks are killed.
+
+    Args:
+      kills: one after the other.
+      directory: of the checkpoints.
+      flags: of the command line.
+      followers: as `Way` has them.
 
     Returns:
       Seconds to the next step from each kill that none followed before that.
@@ -88,7 +125,8 @@ def disturbed(
             begun = time.monotonic()
             cluster.line(f"^{kill.task[0]} {kill.task[1]} was killed")
             if following is None or not following.hasty:
-                cluster.line("^Initializing graph")
+                if kill.task not in followers:
+                    cluster.line("^Initializing graph")
                 cluster.line("images/sec")
                 found.append(time.monotonic() - begun)
         _end(cluster)
@@ -194,6 +232,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--pause", type=float, default=3.0, help="longest, in seconds")
     parser.add_argument("--model", default="lenet")
+    parser.add_argument("--replication", default="in_graph", choices=WAYS)
     parser.add_argument("--num_batches", type=int, default=1000)
     parser.add_argument("--minutes", type=float, help="no seed begins after so many")
     parser.add_argument("--out", metavar="FILE", help="of JSON, to go on with")
@@ -206,6 +245,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the seeds that are left; returns the exit status."""
     options = parse(argv)
+    way = WAYS[options.replication]
     until = time.monotonic() + 60.0 * (options.minutes or float("inf"))
     flags = (
         f"--model={options.model}",
@@ -214,6 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--num_gpus=2",
         "--batch_size=8",
         "--save_model_steps=50",
+        *way.flags,
     )
     each = options.kills // options.seeds
     settings = {"flags": list(flags), "kills": each, "pause": options.pause}
@@ -232,7 +273,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("the time is up; the same command goes on")
             break
         with tempfile.TemporaryDirectory() as folder:
-            seconds = disturbed(schedule(seed, each, options.pause), folder, flags)
+            kills = schedule(seed, each, options.pause, way.jobs)
+            seconds = disturbed(kills, folder, flags, way.followers)
             differ = lost(record.wanted, saved(folder))
         record.seeds.append(
             {"seed": seed, "kills": each, "seconds": seconds, "lost": differ}

@@ -15,13 +15,21 @@ v1 = tf.compat.v1
 
 class ChaosTest(absltest.TestCase):
     def test_a_schedule_is_a_function_of_its_seed(self):
-        kills = chaos.schedule(3, 40, pause=2.0)
-        self.assertEqual(kills, chaos.schedule(3, 40, pause=2.0))
-        self.assertNotEqual(kills, chaos.schedule(4, 40, pause=2.0))
+        jobs = chaos.WAYS["in_graph"].jobs
+        kills = chaos.schedule(3, 40, 2.0, jobs)
+        self.assertEqual(kills, chaos.schedule(3, 40, 2.0, jobs))
+        self.assertNotEqual(kills, chaos.schedule(4, 40, 2.0, jobs))
         self.assertLen({kill.task for kill in kills}, 5)  # every task
         self.assertBetween(max(kill.after for kill in kills), 1.0, 2.0)
         self.assertBetween(sum(kill.hasty for kill in kills), 4, 20)
         self.assertFalse(kills[0].hasty)  # there is no kill before
+
+    def test_of_clients_with_graphs_of_their_own_worker_0_leads(self):
+        way = chaos.WAYS["between_graph"]
+        killed = {kill.task for kill in chaos.schedule(3, 40, 2.0, way.jobs)}
+        self.assertIn(("worker", 0), killed)
+        self.assertEqual(way.followers, [("worker", 1)])
+        self.assertEqual(killed, {("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)})
 
     def _saved(self, **values: float) -> str:
         folder = self.create_tempdir().full_path

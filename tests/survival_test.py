@@ -20,6 +20,7 @@ from towers.session import hooks
 
 _EVALUATE = "--eval_during_training_at_specified_steps"
 _FLAGS = ("--model=tests.runs:small_model", "--num_warmup_batches=0")
+_BETWEEN = ("--replication=between_graph",)
 
 
 class SurvivalTest(runs.Runs):
@@ -76,6 +77,26 @@ class SurvivalTest(runs.Runs):
         one, other = self._values("alone", 10), self._values("whole", 10)
         self.assertLess(trainer.difference(one, other), 1e-5)
         self.assertEqual(runs.accuracies(alone), runs.accuracies(whole.lines))
+
+    def test_clients_with_graphs_of_their_own_lose_nothing_either(self):
+        """A follower, a ps task and the chief, which is worker 0."""
+        flags = ("--num_batches=300", "--save_model_steps=10", "--num_gpus=2")
+        flags += (*_BETWEEN, "--stall_secs=2")
+        killed, whole = (
+            self._launch(name, *flags, tasks="ps:2,worker:2")
+            for name in ("killed", "whole")
+        )
+        killed.line(r"^60\t")
+        for job, index in (("worker", 1), ("ps", 0), ("worker", 0)):
+            os.kill(killed.pid(job, index), signal.SIGKILL)
+            killed.line(f"^{job} {index} was killed by SIGKILL; it is started again")
+            killed.line("Resuming from ")
+        for cluster in (whole, killed):
+            self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
+            self.assertEmpty(cluster.left())
+        trainer.assert_same_bits(
+            self._values("whole", 300), self._values("killed", 300)
+        )
 
     def _evaluator(self, directory: str, *flags: str) -> subprocess.Popen:
         process = subprocess.Popen(
@@ -139,6 +160,30 @@ class SurvivalTest(runs.Runs):
         stopped = cluster.line("^Stopped by SIGTERM after step")
         self.assertGreaterEqual(int(re.search(r"step (\d+)", stopped)[1]), step)
         self.assertIn("saved to", stopped)
+        self.assertEqual(cluster.end(), 0)
+        self.assertEmpty(cluster.left())
+
+    def test_a_frozen_client_or_ps_is_named_and_the_run_goes_on_when_it_wakes(self):
+        flags = ("--num_batches=1000000", "--save_model_steps=20", "--stall_secs=2")
+        cluster = self._launch("frozen", *flags, *_BETWEEN, tasks="ps:1,worker:2")
+        cluster.line(r"^30\t")
+        for job, index in (("worker", 1), ("ps", 0)):
+            pid = cluster.pid(job, index)
+            os.kill(pid, signal.SIGSTOP)
+            # The chief's own lines have no task before them.
+            cluster.line(f"^No step for 2 s: {job} {index} at .*it is frozen")
+            os.kill(pid, signal.SIGCONT)
+            cluster.line("^Resuming from ")
+            cluster.line("images/sec")
+        chief = cluster.pid("worker", 0)
+        os.kill(chief, signal.SIGSTOP)
+        cluster.line(r"^\[worker 1\] No step for 2 s: worker 0 at .*it is frozen")
+        os.kill(chief, signal.SIGCONT)
+        cluster.line("^Resuming from ")  # with the follower, which began anew
+        step = int(re.match(r"\d+", cluster.line(r"^\d+\timages/sec"))[0])
+        cluster.process.send_signal(signal.SIGTERM)
+        stopped = cluster.line("^Stopped by SIGTERM after step")
+        self.assertGreaterEqual(int(re.search(r"step (\d+)", stopped)[1]), step)
         self.assertEqual(cluster.end(), 0)
         self.assertEmpty(cluster.left())
 
