@@ -151,7 +151,6 @@ _OWN_FUNCTIONS = ", whose passes are functions of their own"
 _OWN_GRAPHS = ", where each client has towers of its own"
 _ONE_GRAPH = (
     "variable_update=replicated",
-    "variable_update=distributed_replicated",
     "variable_update=independent",
     "variable_update=staged",
     "variable_update=relaxed",
@@ -164,7 +163,6 @@ _ONE_GRAPH = (
     "shard_embeddings",
     "num_stages",
     "num_micro_batches",
-    "partition_bytes",
 )
 _SCALED_BY_ONE = ", whose loss is scaled by one client"
 _NO_EXCHANGE = ", where no gradient leaves its tower"

@@ -28,19 +28,22 @@ class BetweenGraphTest(runs.Runs):
         if not launched.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
-    def _launch(self, *flags: str, num_batches: int) -> launched.Launched:
+    def _launch(
+        self, *flags: str, num_batches: int, tasks: str = "ps:1,worker:2"
+    ) -> launched.Launched:
         common = [f"--{name}={value}" for name, value in _FLAGS.items()]
-        tasks = launched.Launched(
+        cluster = launched.Launched(
             *common,
             "--replication=between_graph",
             "--num_gpus=2",
             f"--num_batches={num_batches}",
             f"--train_dir={self.directory}",
             *flags,
+            tasks=tasks,
             data_dir=runs.data_dir(),
         )
-        self.addCleanup(tasks.kill)
-        return tasks
+        self.addCleanup(cluster.kill)
+        return cluster
 
     def _assert_equals_one_tower(self, num_batches: int) -> None:
         found = self.values()
@@ -49,8 +52,9 @@ class BetweenGraphTest(runs.Runs):
         self.run_flags(get_model=models.get, num_batches=num_batches, **settings)
         self.assertLess(trainer.difference(self.values(), found), 1e-5)
 
-    def test_takes_the_steps_of_one_tower(self):
-        tasks = self._launch(num_batches=20)
+    def test_replicas_of_parts_take_the_steps_of_one_tower(self):
+        flags = ("--variable_update=distributed_replicated", "--partition_bytes=20000")
+        tasks = self._launch(*flags, tasks="ps:2,worker:2", num_batches=20)
         self.assertEqual(tasks.end(), 0, tasks.lines)
         self.assertEmpty(tasks.left())
         self._assert_equals_one_tower(20)

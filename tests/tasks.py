@@ -4,6 +4,7 @@ TensorFlow's servers listen on every interface, so such a test runs in a process
 own, in a private network.
 """
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -66,18 +67,41 @@ def serve(*, ps: int, devices: int) -> tuple[cluster.Cluster, str]:
     spec = cluster.from_hosts(
         "chief", 0, ps=hosts[:ps], workers=hosts[ps : ps + 2], controller=hosts[-1]
     )
+    return spec, _start(spec, devices)[spec.me]
+
+
+def serve_clients(*, ps: int, devices: int) -> list[tuple[cluster.Cluster, str]]:
+    """Starts ps tasks and two workers that are clients; arguments as `serve` has them.
+
+    Returns:
+      of each client the tasks as it sees them, and the target of its sessions; the
+      chief's first.
+    """
+    hosts = local_cluster.free_addresses(ps + 2)
+    spec = cluster.from_hosts(
+        "worker", 0, ps=hosts[:ps], workers=hosts[ps:], controller=None
+    )
+    targets = _start(spec, devices)
+    return [
+        (dataclasses.replace(spec, me=client, between=True), targets[client])
+        for client in (spec.me, *spec.servers)
+        if client.job == "worker"
+    ]
+
+
+def _start(spec: cluster.Cluster, devices: int) -> dict[cluster.Task, str]:
+    """Starts the tasks; returns the target of each."""
     where = placement.on_cluster(spec, devices, kind="cpu")
     config = placement.session_config(where)
-    servers = {
+    return {
         task: tf.distribute.Server(
             spec.as_dict(),
             job_name=task.job,
             task_index=task.index,
             config=placement.server_config(where, task, config),
-        )
+        ).target
         for task in [*spec.servers, spec.me]
     }
-    return spec, servers[spec.me].target
 
 
 def crossed(session: v1.Session, step: tf.Operation) -> dict[tuple[str, str], int]:

@@ -327,9 +327,8 @@ class DistributedReplicated(ParameterServer):
     def create(self, name, shape, initializer, *, trainable, stage=0):
         """Makes the shadow copy and, if it is trained, its replicas."""
         super().create(name, shape, initializer, trainable=trainable, stage=stage)
+        start = v1.zeros_initializer()  # it gets the shadow copy's value before a step
         for copy in self._replicas if trainable else ():
-            # Whatever is put into it, the shadow copy's value is what it begins with.
-            start = v1.zeros_initializer()
             copy.create(name, shape, start, trainable=False, stage=stage)
 
     def read(self, name, tower):
@@ -344,16 +343,18 @@ class DistributedReplicated(ParameterServer):
 
     def refresh(self, after):
         """Copies the shadow copy to the replicas once the step has read them."""
+        return self._copies(after, once_read=True)
+
+    def _copies(self, after=(), *, once_read: bool = False) -> list[tf.Operation]:
         arrive, copies = Arrivals(), []
         for name, replicas in self.replicas().items():
-            shadow = self.held(name)
             with tf.control_dependencies(after):
-                value = parts.read(shadow)
+                value = parts.read(self.held(name))
             for copy, host, replica in zip(
                 self._replicas, self.placement.hosts, replicas
             ):
-                read = [copy.read(name)]
                 value_here = arrive(value, host)
+                read = [copy.read(name)] if once_read else []
                 with tf.device(replica.device), tf.control_dependencies(read):
                     copies.append(replica.assign(value_here, read_value=False))
         return copies
@@ -366,8 +367,8 @@ class DistributedReplicated(ParameterServer):
         }
 
     def sync(self):
-        """Copies the shadow copy to all replicas."""
-        return tf.group(*self.refresh(()))
+        """Copies the shadow copy to all replicas, which may hold nothing yet."""
+        return tf.group(*self._copies())
 
     def saved(self, variables):
         """All but the replicas."""
