@@ -109,6 +109,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         ("no_such_set_at_all", "no such data set; nor has TFDS one"),
         ("cifar10:9.9.9", "cannot be loaded at version 9.9.9, only: 3.0.2.$"),
         ("mnist/big", "BuilderConfig big not found with version 3.0.1.$"),
+        ("mnist/3.0.1", "a version is written mnist:3.0.1$"),
         ("a b", "Parsing builder name string a b failed.$"),
         ("", "failed"),
         ("coco", "not an image classification data set; an example has image, "),
@@ -126,6 +127,11 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotIn("\n", str(caught.exception))
         self.assertLess(time.monotonic() - begun, 5)
         self.assertEmpty(os.listdir(self.root))
+
+    @parameterized.parameters("train[:0]", "train[70%:70%]")
+    def test_a_split_without_examples(self, split):
+        with self.assertRaisesRegex(ValueError, "there is no example in split train"):
+            catalog.find("digits", splits=(split,), data_dir=self.root)
 
     def test_a_directory_that_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "--data_dir=/no/such: there is no"):

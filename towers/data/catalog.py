@@ -47,11 +47,16 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
       data_dir: where TFDS keeps its data sets; TFDS's own default when "".
 
     Raises:
-      ValueError: no such data set or split, not one of images and classes, or not
-        prepared and not to be had.
+      ValueError: no such data set or split, not one of images and classes, without
+        examples, or not prepared and not to be had.
     """
     builder, keys = prepared(name, data_dir, _image_and_label)
-    return from_tfds(builder, _split(name, builder.info, splits), keys=keys)
+    records = from_tfds(builder, _split(name, builder.info, splits), keys=keys)
+    if not records.num_examples:
+        raise ValueError(
+            f"--data_name={name}: there is no example in split {' or '.join(splits)}"
+        )
+    return records
 
 
 def prepared(
@@ -111,7 +116,13 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
         raise ValueError(f"--data_name={name}: no such data set; {hint}") from error
     except Exception as error:  # TFDS raises all kinds for what a name may get wrong
-        raise ValueError(f"--data_name={name}: {_in_short(error)}") from error
+        versioned = re.fullmatch(r"(.+)/(\d+\.\d+\.\d+)", name)
+        what = (
+            f"a version is written {':'.join(versioned.groups())}"
+            if versioned
+            else _in_short(error)
+        )
+        raise ValueError(f"--data_name={name}: {what}") from error
 
 
 def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:

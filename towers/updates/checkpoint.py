@@ -163,8 +163,12 @@ class Checkpoints:
                 )
                 continue
             step = self._saved_step = _step_of(path)
-            self._saver.recover_last_checkpoints(
-                [path for path in _listed(self._directory) if _step_of(path) <= step]
+            self._saver.set_last_checkpoints_with_time(
+                [
+                    (path, tf.io.gfile.stat(path + ".index").mtime_nsec / 1e9)
+                    for path in _listed(self._directory)
+                    if _step_of(path) <= step
+                ]
             )
             return path
         if paths:
