@@ -46,6 +46,9 @@ CHOICES = {
     "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
 
+# Seconds between two looks of an evaluator for a checkpoint, unless it is told.
+_EVALUATOR_LOOKS = 5
+
 
 class Order(NamedTuple):
     """What the command line and the environment ask for."""
@@ -273,7 +276,7 @@ def _read(argv: Sequence[str]) -> Order:
 
 def _evaluating(config: Any) -> Any:
     """The settings with which an evaluator reads the command line of all tasks."""
-    interval = config.evaluation.eval_interval_secs or 60
+    interval = config.evaluation.eval_interval_secs or _EVALUATOR_LOOKS
     evaluation = dataclasses.replace(
         config.evaluation, eval=True, eval_interval_secs=interval
     )
