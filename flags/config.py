@@ -255,6 +255,14 @@ def _stages(given: _Given) -> Iterator[str]:
             f"--shard_classifier={one}: is not --shard_embeddings={other}, and both "
             f"are devices of a tower; write the same number twice"
         )
+    stages = given.get("num_stages", 1)
+    for name in _shards(given):
+        count = given.get(name, 1)
+        if 1 != stages != count != 1:
+            yield (
+                f"--{name}={count}: is not --num_stages={stages}, and both are devices "
+                f"of a tower; write --{name}={stages}"
+            )
 
 
 def _verified_pipelines(given: _Given) -> Iterator[str]:

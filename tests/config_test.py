@@ -266,6 +266,12 @@ class CheckTest(parameterized.TestCase):
             "of a tower; write the same number twice",
         ),
         (
+            "shards beside stages",
+            {"num_gpus": 4, "shard_classifier": 4, "num_stages": 2},
+            "--shard_classifier=4: is not --num_stages=2, and both are devices of a "
+            "tower; write --shard_classifier=2",
+        ),
+        (
             "a cut of one stage",
             {"partition": "flops"},
             "--partition=flops: needs --num_stages",

@@ -269,8 +269,13 @@ class PlanTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ({"ps": 2}, {"variable_update": "replicated"}, "=parameter_server$"),
-        ({"ps": 2}, {"shard_embeddings": 3}, "has 2 ps tasks .* write 2 or fewer$"),
-        ({}, {}, "has 0 ps tasks .* give it as many$"),
+        ({"ps": 2}, {"shard_embeddings": 3}, "has 2 ps tasks; write 2 or fewer$"),
+        (
+            {"ps": 2},
+            {"num_stages": 2, "num_gpus": 2},
+            "; leave out --shard_embeddings$",
+        ),
+        ({}, {}, "has 0 ps tasks; give it as many$"),
     )
     def test_rows_on_a_cluster_need_ps_tasks(self, tasks, settings, error):
         settings = config.make(**{"shard_embeddings": 2, **settings})

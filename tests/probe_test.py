@@ -95,7 +95,7 @@ _FIELDS = {field.name for field in dataclasses.fields(graph.Options)}
 def _check(name="planted", planted=None, *, towers=3, **settings):
     """Probes a mode with settings of `Options` and `Exchange`."""
     stages = settings["pipeline"].stages if "pipeline" in settings else 1
-    stages = max(stages, *settings.get("shards", (1,)))
+    stages = max(stages, settings.get("shards", Shards()).devices)
     where = placement.local(towers * stages, kind="cpu", num_stages=stages)
     options = {n: settings.pop(n) for n in list(settings) if n in _FIELDS}
     options = graph.Options(
@@ -142,6 +142,16 @@ class ProbeTest(parameterized.TestCase):
     )
     def test_passes_with_shards(self, name, shards, dtype):
         _check(name, shards=shards, dtype=dtype)
+
+    @parameterized.parameters(
+        dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4)),
+        dict(shards=Shards(3, 3), pipeline=Pipeline(1, 2, recompute="block")),
+        dict(shards=Shards(2, 2), pipeline=Pipeline(2, 4, "interleaved", 2)),
+        dict(shards=Shards(2, 2), accumulate_steps=3),
+    )
+    def test_passes_with_shards_of_pieces(self, **settings):
+        _check("parameter_server", **settings)
+        _check("replicated", **settings)
 
     @parameterized.parameters(
         ("_gradients", "moved probe/vector_29 by -2 in step 1, not by -1"),

@@ -15,6 +15,7 @@ from towers.compute.tower import Task
 from towers.data.feed import Request
 from towers.data.synthetic import SyntheticSource
 from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
 from towers.session import evaluate
 from towers.updates.optimizer import Piecewise, Settings, Update
 
@@ -82,6 +83,18 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
             batch_size=GLOBAL_BATCH // towers // rounds,
             accumulate_steps=rounds,
         )
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.parameters(
+        (1, 2, Pipeline(2, 2), "parameter_server"),
+        (1, 3, Pipeline(1, 4), "parameter_server"),
+        (2, 2, Pipeline(2, 2, "gpipe", recompute="stage"), "replicated"),
+        (2, 2, Pipeline(2, 4, recompute="block"), "parameter_server"),
+        (1, 2, Pipeline(1, 1, recompute="block"), "parameter_server"),
+    )
+    def test_stages(self, towers, shards, cut, mode):
+        one = _classifier().start().steps(6)
+        made = _classifier(towers, Shards(shards), pipeline=cut, variable_update=mode)
         self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
 
     def test_a_short_last_batch(self):
@@ -208,6 +221,16 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         one = _tokens(model()).start().steps(6)
         rounds = dict(batch_size=GLOBAL_BATCH // towers // 2, accumulate_steps=2)
         found = _tokens(model(), towers, shards, **rounds).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        model=(_tied, _untied),
+        shards=(Shards(1, 2), Shards(2, 1), Shards(2, 2)),
+        cut=(Pipeline(2, 2), Pipeline(1, 2)),
+    )
+    def test_stages(self, model, shards, cut):
+        one = _tokens(model()).start().steps(6)
+        found = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.parameters("sgd", "adam")

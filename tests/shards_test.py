@@ -47,6 +47,19 @@ class SplitsTest(absltest.TestCase):
         self.nn.products = [Product(y, tf.zeros([2, 4]), self.table, transposed=True)]
         self.assertEqual(self._splits(2, outputs=y), {"words": Split(2)})
 
+    def test_a_table_that_is_the_classifier_is_spread_for_both_uses(self):
+        x, bias = tf.zeros([2, 4]), _read("last/offset", [11])
+        y = tf.matmul(x, self.table, transpose_b=True) + bias
+        self.nn.products = [Product(y, x, self.table, bias, transposed=True)]
+        both = {"words": Split(2), "last/offset": Split(2)}
+        self.assertEqual(self._splits(2, 1, outputs=y), both)
+        self.assertEqual(self._splits(1, 2, outputs=y), both)
+        # Where a tower has one device, the rows alone are cut.
+        self.assertEqual(self._splits(1, 2, True, outputs=y), {"words": Split(2)})
+        # Columns of a table are no rows.
+        self.nn.products = [Product(y, x, self.table, bias, transposed=False)]
+        self.assertEqual(self._splits(1, 2, outputs=y), {"words": Split(2)})
+
     def test_what_cannot_be_spread_is_refused(self):
         with self.assertRaisesRegex(ValueError, "of mine does not end with a dense"):
             self._splits(2, outputs=tf.nn.relu(self.y))

@@ -88,7 +88,7 @@ class Trainer:
     ):
         exchange = Exchange(**options.pop("exchange", {}))
         how, shards = options.get("pipeline"), options.get("shards")
-        stages = how.stages if how else max(shards or (1,))
+        stages = max(how.stages if how else 1, shards.devices if shards else 1)
         where = placement.local(towers * stages, kind="cpu", num_stages=stages)
         self.placement = where
         self.train = graph.build(

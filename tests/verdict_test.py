@@ -68,7 +68,7 @@ class WordsTest(absltest.TestCase):
             rounds = 2 if "rounds" in words else 1
             case = Case("replicated", 4, rounds=rounds, shards=shards)
             self.assertEqual(case.reduction, words)
-            self.assertEqual(case.devices, max(shards))
+            self.assertEqual(case.devices, shards.devices)
 
 
 if __name__ == "__main__":

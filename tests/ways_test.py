@@ -95,18 +95,34 @@ class ShardedTest(absltest.TestCase):
     def test_every_two_settings_meet(self):
         shards = [Shards(2, 1), Shards(1, 2), Shards(2, 2)]
         names = ["parameter_server", "replicated"]
-        found = ways.sharded((1, 2), shards, names=names)
-        self.assertLess(len(found), 12)
-        self.assertEqual(
-            {(c.variable_update, c.shards) for c in found},
-            set(itertools.product(names, shards)),
-        )
-        self.assertEqual(
-            {(c.num_towers, c.shards) for c in found},
-            set(itertools.product((1, 2), shards)),
-        )
-        few = ways.sharded((1, 2), shards, names=names, num_devices=2)
-        self.assertEqual({case.num_towers for case in few}, {1})
+        cuts = ways.Cuts(num_blocks=4)
+        found = ways.sharded((1, 2), shards, cuts, names=names, rounds=(1, 3))
+        self.assertLess(len(found), 30)
+        for one, other in itertools.combinations(range(3), 2):
+            settings = [(c.variable_update, c.num_towers, c.shards) for c in found]
+            self.assertEqual(
+                {(each[one], each[other]) for each in settings},
+                set(
+                    itertools.product(
+                        *[(names, (1, 2), shards)[i] for i in (one, other)]
+                    )
+                ),
+            )
+        for case in found:
+            self.assertIn(case.pipeline and case.pipeline.stages, (None, 1, 2))
+        hows = {
+            (c.pipeline.stages, c.pipeline.recompute != "none")
+            for c in found
+            if c.pipeline
+        }
+        self.assertEqual(hows, set(itertools.product((1, 2), (False, True))))
+        self.assertEqual({case.rounds for case in found}, {1, 3})
+
+    def test_no_more_devices_than_there_are(self):
+        cuts = ways.Cuts(4, stages=(), num_devices=4)
+        found = ways.sharded((1, 2, 4), [Shards(2)], cuts, names=["replicated"])
+        self.assertEqual([case.num_towers for case in found], [1, 2])
+        self.assertEqual({case.pipeline for case in found}, {None})
 
 
 class NarrowTest(absltest.TestCase):

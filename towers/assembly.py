@@ -1,6 +1,7 @@
 """The towers of a graph: traced once, then stamped on every device, looped there, or
 cut into stages."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -41,6 +42,7 @@ def stamp_towers(
     """
     trace, copy = _WAYS[task.pipeline is not None]
     batch = batches[0]
+    task = _with_shards(task, variables.placement)
     specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
     task = costs.with_cut(task, *specs, variables.placement)
     task = recompute.with_choice(task, *specs, variables.placement)
@@ -83,6 +85,15 @@ def stamp_towers(
         for tower in accumulation.loop(template, group, rounds)
     ]
     return template, [t._replace(index=index) for index, t in enumerate(towers)]
+
+
+def _with_shards(task: Task, placement: Placement) -> Task:
+    """The task, which knows whether its towers have a device for each shard."""
+    if task.shards is None:
+        return task
+    elsewhere = len(placement.stages[0]) < task.shards.devices
+    shards = task.shards._replace(elsewhere=elsewhere)
+    return dataclasses.replace(task, shards=shards)
 
 
 def _hosts(placement: Placement) -> list[str | None]:

@@ -191,6 +191,11 @@ def _placement(config, cluster) -> placement.Placement:
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     if cluster is not None:
         _check_tasks(flags.shard_embeddings, config.variables.variable_update, cluster)
+        if flags.shard_embeddings > 1 < flags.num_stages:
+            raise ValueError(
+                f"--num_stages={flags.num_stages}: stages keep rows on their own "
+                "devices, not on ps tasks; leave out --shard_embeddings"
+            )
         workers = len(cluster.jobs["worker"])
         cutting.check_devices(devices.num_gpus, flags.num_stages, workers)
         return placement.on_cluster(
@@ -219,7 +224,7 @@ def _placement(config, cluster) -> placement.Placement:
 
 
 def _check_tasks(shards: int, mode: str, cluster) -> None:
-    """On a cluster, parts of tables are on ps tasks, each on one of its own."""
+    """On a cluster, parts of tables are each on a ps task of its own."""
     if shards > 1 and mode != DEFAULT:
         raise ValueError(
             f"--shard_embeddings={shards}: on a cluster rows are on ps tasks, where "
@@ -227,10 +232,9 @@ def _check_tasks(shards: int, mode: str, cluster) -> None:
         )
     count = len(cluster.jobs.get("ps", ()))
     if shards > max(count, 1):
+        remedy = f"write {count} or fewer" if count > 1 else "give it as many"
         raise ValueError(
-            f"--shard_embeddings={shards}: the cluster has {count} ps tasks to spread "
-            "rows over; "
-            + (f"write {count} or fewer" if count > 1 else "give it as many")
+            f"--shard_embeddings={shards}: the cluster has {count} ps tasks; {remedy}"
         )
 
 

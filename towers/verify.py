@@ -114,7 +114,7 @@ def _read(
     )
     wanted += _narrow(verify, subject.update.optimizer, num_towers, choices)
     wanted += _sharded(verify, subject, num_towers)
-    if verify.batch_norm == "sync" or verify.pipelines == "none":
+    if not _pipelines(verify):
         return subject, wanted
     return subject, wanted + ways.pipelined(
         num_towers,
@@ -178,13 +178,16 @@ def _sharded(verify, subject: agreement.Subject, num_towers) -> list[verdict.Cas
             raise errors[0]
         both = [Shards(count, count)] if len(found) == 2 else []
         shards += found + both
-    return ways.sharded(
-        num_towers,
-        shards,
-        names=names,
-        rounds=verify.accumulate_steps,
-        num_devices=gpus,
-    )
+    cuts = _cuts(verify, subject, num_towers)
+    if not _pipelines(verify):
+        cuts = cuts._replace(stages=())
+    rounds = verify.accumulate_steps
+    return ways.sharded(num_towers, shards, cuts, names=names, rounds=rounds)
+
+
+def _pipelines(verify) -> bool:
+    """Whether there are any."""
+    return verify.batch_norm != "sync" and verify.pipelines != "none"
 
 
 def _takes_parts(mode: str, optimizer: str) -> bool:

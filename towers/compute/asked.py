@@ -31,6 +31,7 @@ class Variables:
       create: makes a variable, as `tower.trace` has it; of one in parts, it also gets
         `split`.
       splits: variable -> how it is cut.
+      owners: what `placement.owner` numbers, to be continued: parts of variables.
 
     Attributes:
       reads: name of a variable or part -> its placeholder.
@@ -38,9 +39,15 @@ class Variables:
       parts: name of the tensor that the model got -> its parts.
     """
 
-    def __init__(self, create: Callable[..., Any], splits: Mapping[str, Split]):
+    def __init__(
+        self,
+        create: Callable[..., Any],
+        splits: Mapping[str, Split],
+        owners: list[str] | None = None,
+    ):
         self._create = create
         self._splits = splits
+        self.owners = [] if owners is None else owners
         self._given: dict[str, tf.Tensor] = {}
         self.reads: dict[str, tf.Tensor] = {}
         self.trainable: dict[str, tf.Tensor] = {}
@@ -116,8 +123,10 @@ class Variables:
         """The whole, of parts each of which is on the device that has it."""
         split, found = self._splits[name], []
         for k, part in enumerate(split.shapes(shape)):
-            with tf.device(placement.owner(len(self.reads))):
-                found.append(self._read(parts.name_of(name, k), part, dtype, trainable))
+            own = parts.name_of(name, k)
+            with tf.device(placement.owner(len(self.owners))):
+                found.append(self._read(own, part, dtype, trainable))
+            self.owners.append(own)
         whole = tf.concat(found, split.axis)
         self.parts[whole.name] = found
         return whole

@@ -39,24 +39,37 @@ class Weights(NamedTuple):
 
 
 def spread(
-    outputs: Any, nn: Any, parts: Mapping[str, Sequence[tf.Tensor]], shards: Shards
+    outputs: Any,
+    nn: Any,
+    parts: Mapping[str, Sequence[tf.Tensor]],
+    shards: Shards | None,
 ) -> Any:
-    """The outputs of a model's last block, with its logits spread if they shall be.
+    """The outputs of a model's last block, with its logits spread if its weights are.
 
     Args:
       outputs: of the block.
       nn: its layers, which noted what it ends with.
       parts: name of a tensor that the model got -> its parts.
-      shards: what is spread.
+      shards: what is spread; None: nothing is.
     """
-    if shards.classifier == 1:
+    if shards is None or shards.elsewhere:
         return outputs
-    [last] = [product for product in nn.products if product.y is outputs]
+    last = next((product for product in nn.products if product.y is outputs), None)
+    if last is None or not _by_classes(last, parts):
+        return outputs
     kernels = parts[last.kernel.name]
     biases = [None] * len(kernels) if last.bias is None else parts[last.bias.name]
     ranges = Split(len(kernels)).ranges(outputs.shape[-1])
     weights = [Weights(b, k, v) for (b, _), k, v in zip(ranges, kernels, biases)]
     return Spread(last.x, weights, outputs.shape, transposed=last.transposed)
+
+
+def _by_classes(last: Any, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
+    """Whether each part of a layer's weights is of some classes."""
+    axis = 1 if last.transposed else 0
+    kernels = parts.get(last.kernel.name, [last.kernel])
+    whole = kernels[0].shape[axis] == last.kernel.shape[axis]
+    return len(kernels) > 1 and whole and (last.bias is None or last.bias.name in parts)
 
 
 class Spread:

@@ -23,6 +23,7 @@ import tensorflow as tf
 from towers.compute import addition, classifier, compact, flops, xla
 from towers.compute.asked import LookUp, Variables
 from towers.layout import shards
+from towers.layout.parts import Split
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
@@ -115,7 +116,7 @@ class Template:
       compiled: whether XLA compiles it as a whole.
       exchanges: (placeholder, the tensor whose mean over all towers it stands for).
       specs: shape and dtype of each of `outputs`.
-      owners: what `placement.owner` numbers: variables and parts.
+      owners: what `placement.owner` numbers: parts of variables.
       look_ups: gathers whose rows are to be given, see `look_up`.
     """
 
@@ -182,7 +183,7 @@ def trace(
         operation, a variable made without `get_variable`, a regularizer.
     """
     graph, exchange = tf.Graph(), _Exchange()
-    variables = Variables(create, _splits(task, features))
+    variables = Variables(create, splits(task, features))
     with graph.as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
@@ -193,8 +194,7 @@ def trace(
         }
         scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn, outputs = _run(task, batch, variables, exchange)
-        if task.shards:
-            outputs = classifier.spread(outputs, nn, variables.parts, task.shards)
+        outputs = classifier.spread(outputs, nn, variables.parts, task.shards)
         shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
@@ -228,7 +228,7 @@ def _run(
         return nn, task.model.run(x, nn)
 
 
-def _splits(task: Task, features: tf.TensorSpec) -> dict[str, Any]:
+def splits(task: Task, features: tf.TensorSpec) -> dict[str, Split]:
     """Variable -> how it is cut: what the layers say when the model is run to see."""
     if not task.shards:
         return {}
@@ -372,7 +372,7 @@ def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
             for name in outputs
         },
         exchanges=exchanges,
-        owners=tuple(variables.reads),
+        owners=tuple(variables.owners),
     )
 
 

@@ -1,8 +1,11 @@
 """Which variables of a model are spread over a tower's devices; plain data.
 
 `--shard_classifier` spreads the classes of the layer that the model ends with,
-`--shard_embeddings` the rows of the tables that its blocks look up.  The model says
-neither: its layers note what they were asked for, and this finds it there.
+`--shard_embeddings` the rows of the tables that its blocks look up.  A table that is
+the weights of that layer, too, is spread for both uses by either: its rows are the
+classes, and each device looks up its own rows and has the logits of its own classes.
+The model says nothing of this: its layers note what they were asked for, and this finds
+it there.
 """
 
 from collections.abc import Sequence
@@ -19,10 +22,17 @@ class Shards(NamedTuple):
     Attributes:
       classifier: devices that share the classes of the last layer; 1: it is whole.
       embeddings: devices that share the rows of each table; 1: they are whole.
+      elsewhere: whether the rows are not on the towers' own devices.
     """
 
     classifier: int = 1
     embeddings: int = 1
+    elsewhere: bool = False
+
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return max(self.classifier, self.embeddings)
 
 
 def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split]:
@@ -44,14 +54,22 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
     found = {}
     if shards.embeddings > 1:
         found |= _tables(shards.embeddings, nn.tables, model)
+    last = next((product for product in nn.products if product.y is outputs), None)
     if shards.classifier > 1:
-        found |= _classifier(shards.classifier, nn.products, outputs, model)
+        found |= _classifier(shards.classifier, last, outputs, model)
+    elif shards.embeddings > 1 and not shards.elsewhere and _is_tied(last, nn.tables):
+        found |= _classifier(shards.embeddings, last, outputs, model)
     return found
 
 
-def _classifier(count: int, products: Sequence[Any], outputs, model: str):
+def _is_tied(last: Any, tables: Sequence[tf.Tensor]) -> bool:
+    """Whether the classes of the last layer are the rows of a table."""
+    tied = last is not None and any(table is last.kernel for table in tables)
+    return tied and last.transposed
+
+
+def _classifier(count: int, last: Any, outputs, model: str):
     flag = f"--shard_classifier={count}"
-    last = next((product for product in products if product.y is outputs), None)
     if last is None:
         raise ValueError(
             f"{flag}: the last block of {model} does not end with a dense layer; its "

@@ -21,6 +21,23 @@ class Function(NamedTuple):
     outputs: tuple[str, ...]
     stateful: bool  # whether one of its operations is
 
+    @property
+    def steps(self) -> tuple[tuple[str, "Function"], ...]:
+        """Itself, where the stage is."""
+        return (("", self),)
+
+
+class Functions(NamedTuple):
+    """One function after another, on several devices, from named values to more.
+
+    Attributes:
+      steps: (device as a template says it, or "" for the stage's own; the function).
+      inputs: what they read that none of them makes.
+    """
+
+    steps: tuple[tuple[str, Function], ...]
+    inputs: tuple[str, ...]
+
 
 def function(concrete: Any, inputs: Iterable[str], outputs: Iterable[str]) -> Function:
     """A traced function.

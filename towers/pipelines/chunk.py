@@ -16,9 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import addition
+from towers.compute import addition, division
+from towers.layout import parts as parts_lib
 from towers.pipelines import calls
-from towers.pipelines.calls import Function
+from towers.pipelines.calls import Function, Functions
 from towers.pipelines.segment import Segment
 
 Values = Mapping[str, tf.Tensor]
@@ -30,7 +31,8 @@ class Chunk:
 
     Attributes:
       number: of it in the model.
-      segments: in order.
+      segments: in order; where something of them is spread over devices, a pass is
+        several calls.
       forward: values of a micro-batch -> more of them.
       first: the backward pass of the first micro-batch, or None without gradients.
       later: of those after it, which adds to the sums; None when there are none.
@@ -40,9 +42,9 @@ class Chunk:
 
     number: int
     segments: tuple[Segment, ...]
-    forward: Function
-    first: Function | None
-    later: Function | None
+    forward: Function | Functions
+    first: Function | Functions | None
+    later: Function | Functions | None
     dense: tuple[str, ...]
     sparse: tuple[str, ...]
 
@@ -94,7 +96,7 @@ def _parts(segment: Segment, variable: str) -> list[str]:
     return [name for name in names if name in outputs]
 
 
-def _forward(name: str, segments: Sequence[Segment]) -> Function:
+def _forward(name: str, segments: Sequence[Segment]) -> Function | Functions:
     pieces = [segment.forward for segment in segments]
     later = {
         value
@@ -117,7 +119,7 @@ def _forward(name: str, segments: Sequence[Segment]) -> Function:
         for value, t in piece.inputs.items()
         if value not in made
     }
-    return _function(name, body, specs, wanted)
+    return _make(name, body, specs, wanted, spread=_is_spread(segments))
 
 
 def _kept(value: str) -> bool:
@@ -141,7 +143,7 @@ class _Backward:
         }
         self._shapes = {k: v for s in segments for k, v in s.shapes.items()}
 
-    def function(self, name: str, *, wide: bool, add: bool = False) -> Function:
+    def function(self, name: str, *, wide: bool, add: bool = False):
         """The backward pass.
 
         Args:
@@ -162,10 +164,11 @@ class _Backward:
             for segment in self._segments:
                 values |= segment.backward(_when_needed(segment, values))
             for variable, value in zip(self._dense, sums):
-                gradient = self._gradient(variable, values)
-                if wide:
-                    gradient = tf.cast(gradient, tf.float32)
-                values[value] = before[value] + gradient if add else gradient
+                with tf.device(self._where(variable, values)):
+                    gradient = self._gradient(variable, values)
+                    if wide:
+                        gradient = tf.cast(gradient, tf.float32)
+                    values[value] = before[value] + gradient if add else gradient
             for variable in self._sparse:
                 [parts] = filter(None, (_parts(s, variable) for s in self._segments))
                 for i, part in enumerate(parts):
@@ -176,7 +179,16 @@ class _Backward:
         if add:
             for variable, value in zip(self._dense, sums):
                 specs[value] = tf.TensorSpec(self._shapes[variable])
-        return _function(name, body, specs, wanted)
+        spread = _is_spread(self._segments)
+        return _make(name, body, specs, wanted, spread=spread)
+
+    def _where(self, variable: str, values: Values) -> str:
+        """Of the gradients by a part, where the first that is dense was made."""
+        for segment in self._segments:
+            found = _parts(segment, variable)
+            if len(found) == 1 and parts_lib.is_part(variable):
+                return values[found[0]].device
+        return ""
 
     def _gradient(self, variable: str, values: Values) -> tf.Tensor:
         """Of all uses of a variable in the chunk, dense."""
@@ -219,6 +231,58 @@ def _when_needed(segment: Segment, values: Values) -> Values:
             if name.startswith((f"x{segment.number}/", "features"))
         }
     return {**values, **held}
+
+
+def _is_spread(segments: Sequence[Segment]) -> bool:
+    """Whether something may be on other devices than that of the stage."""
+    return any(segment.owners for segment in segments)
+
+
+def _make(
+    name: str,
+    body: Callable[[dict[str, tf.Tensor]], Values],
+    specs: Mapping[str, Any],
+    wanted: Sequence[str],
+    *,
+    spread: bool,
+) -> Function | Functions:
+    """A pass: one function, or one after another if it is on several devices.
+
+    Args:
+      name: of the pass.
+      body: what it does.
+      specs: of the values that it reads.
+      wanted: the values that it makes.
+      spread: whether it may be on several devices.
+    """
+    if not spread:
+        return _function(name, body, specs, wanted)
+    with tf.Graph().as_default() as graph:
+        given = {
+            value: tf.compat.v1.placeholder(t.dtype, t.shape)
+            for value, t in specs.items()
+        }
+        values = body(dict(given))
+        # Each in an operation of its own: it may be given, or stand for another.
+        made = {}
+        for value in wanted:
+            with tf.device(values[value].device):
+                made[tf.identity(values[value]).name] = value
+    named = {tensor.name: value for value, tensor in given.items()} | made
+    steps = []
+    for k, part in enumerate(division.divide(graph.as_graph_def(), list(made))):
+        known = {t: named.setdefault(t, f"{name}/{t}") for t in part.inputs}
+        outputs = [named.setdefault(t, f"{name}/{t}") for t in part.outputs]
+        of = {value: graph.get_tensor_by_name(t) for t, value in known.items()}
+
+        def run(values, part=part, known=known):
+            found = part({t: values[value] for t, value in known.items()})
+            for t, tensor in found.items():
+                tensor.set_shape(graph.get_tensor_by_name(t).shape)
+            return {named[t]: tensor for t, tensor in found.items()}
+
+        steps.append((part.device, _function(f"{name}_{k}", run, of, outputs)))
+    return Functions(tuple(steps), tuple(specs))
 
 
 def _function(

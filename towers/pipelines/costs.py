@@ -113,7 +113,7 @@ def with_cut(
     costs = [1.0] * count
     if 1 < pieces < count:
         micro = [how.micro_batch(spec) for spec in (features, labels)]
-        whole = dataclasses.replace(task, pipeline=None)
+        whole = dataclasses.replace(task, pipeline=None, shards=None)
         costs = COSTS[how.balance](Work(whole, *micro, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))

@@ -20,6 +20,8 @@ import tensorflow as tf
 
 from towers.compute import addition
 from towers.compute.tower import Gradient, Site, StatisticRule, Task, Tower
+from towers.layout import parts as parts_lib
+from towers.layout import placement
 from towers.layout import schedule as schedule_lib
 from towers.layout.partition import pieces_of
 from towers.layout.schedule import Pass
@@ -45,6 +47,7 @@ class PipelineTemplate:
       reads: the variables that it reads, each with the dtype in which it does.
       statistics: (rule, name of the value) of the batch statistics.
       metrics: metric -> name of the value.
+      owners: what `placement.owner` numbers: parts of variables.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """
@@ -57,6 +60,7 @@ class PipelineTemplate:
     reads: dict[str, tf.DType]
     statistics: tuple[tuple[StatisticRule, str], ...]
     metrics: dict[str, str]
+    owners: tuple[str, ...]
     parameters: int
     flops: int
 
@@ -122,6 +126,7 @@ def trace(
             for name in segments[-1].forward.outputs
             if name.startswith("share/") and name != "share/loss"
         },
+        owners=segments[0].owners,
         parameters=sum(shape.num_elements() for shape in shapes.values()),
         flops=pipeline.micro_batches * sum(s.flops for s in segments),
     )
@@ -137,9 +142,8 @@ def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
 
 
 def _by_stage(create: Callable[..., Any], stages: Sequence[int]) -> Callable[..., Any]:
-    def create_at(name, shape, initializer, *, trainable, segment):
-        stage = stages[segment]
-        return create(name, shape, initializer, trainable=trainable, stage=stage)
+    def create_at(name, shape, initializer, *, segment, **options):
+        return create(name, shape, initializer, stage=stages[segment], **options)
 
     return create_at
 
@@ -164,9 +168,12 @@ class _Stamp:
 
     def __init__(self, template: PipelineTemplate, site: Site, calls: Calls):
         self._template = template
-        self._devices = site.devices
+        self._all = site.devices
+        self._owners = [site.reads[name].device for name in template.owners]
         self._calls = calls
         pipeline = template.pipeline
+        site = site._replace(devices=site.devices[: pipeline.stages])
+        self._devices = site.devices
         given: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
         beside = ("total_weight", "loss_scale")
         given |= {name: site.inputs[name] for name in beside if name in site.inputs}
@@ -190,14 +197,25 @@ class _Stamp:
                 function, values = chunk.later, values | self._sums[one.chunk]
             if function is None:
                 return
-        found = self._calls.add(
-            function,
-            values,
-            name=f"{self._scope}stage_{stage}/micro_batch_{one.micro_batch}/{name}",
-            device=self._devices[stage],
-            after=self._last[stage],
-        )
-        self._last[stage] = next(iter(found.values())).call
+        found: dict[str, Output] = {}
+        for k, (said, part) in enumerate(function.steps):
+            # What lies elsewhere is no part of that stage's order: it only waits for
+            # what it reads.
+            where, number = self._devices[stage], stage
+            if said:
+                where = placement.of_node(said, self._all, self._owners)
+                number = self._all.index(where) if where in self._all else stage
+            of = f"stage_{number}/micro_batch_{one.micro_batch}/{name}"
+            made = self._calls.add(
+                part,
+                values | found,
+                name=f"{self._scope}{of}" + (f"/step_{k}" if k else ""),
+                device=where,
+                after=None if said else self._last[stage],
+            )
+            if not said:
+                self._last[stage] = next(iter(made.values())).call
+            found |= made
         sums = {name: value for name, value in found.items() if name[:3] == "sum"}
         self._sums[one.chunk] |= sums
         self._values[one.micro_batch] |= found
@@ -251,11 +269,15 @@ class _Stamp:
                 return parts[0]
             with tf.device(self._devices[stage]):
                 return tf.IndexedSlices(*parts, tf.constant(shape.as_list(), tf.int64))
+        where = [self._devices[stage] for stage, _ in found]
+        if parts_lib.is_part(variable):  # what is whole already stays where it is
+            wholes = [parts[0].device for _, parts in found if len(parts) == 1]
+            where = (wholes or where)[:1] * len(found)
         dense = []
-        for stage, parts in found:
-            with tf.device(self._devices[stage]):
+        for device, (_, parts) in zip(where, found):
+            with tf.device(device):
                 dense.append(chunk_lib.dense_gradient(parts, shape))
-        with tf.device(self._devices[found[0][0]]):
+        with tf.device(where[0]):
             return addition.in_order(dense)
 
     def _joined(self, number: int, variable: str) -> list[tf.Tensor]:

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from towers.compute import flops
 from towers.compute.tower import Task
-from towers.layout import schedule
+from towers.layout import parts, schedule
 from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, session_config, task_of
 from towers.layout.stages import Chosen, Pipeline
@@ -214,8 +214,7 @@ def _stages(
     for stage in range(how.stages):
         blocks, entered = _blocks(how, stage, (plain, again), grain=grain)
         numbers = _of_stage(how, stage, plain)
-        shapes = {k: v for n in numbers for k, v in plain[n].shapes.items()}
-        size = sum(shape.num_elements() for shape in shapes.values())
+        size = _parameters(plain, numbers, stage)
         kept = frozenset().union(*(_kept(plain, n) for n in numbers))
         found.append(
             _Stage(
@@ -228,6 +227,19 @@ def _stages(
             )
         )
     return found
+
+
+def _parameters(blocks: Sequence[Segment], numbers: Sequence[int], stage: int) -> int:
+    """How many a stage holds: its blocks' own, and its part of what is spread."""
+    shapes = {k: v for n in numbers for k, v in blocks[n].shapes.items()}
+    own = {k: v for k, v in shapes.items() if not parts.is_part(k)}
+    own |= {
+        name: shape
+        for block in blocks
+        for name, shape in block.shapes.items()
+        if name == parts.name_of(parts.whole_name(name), stage)
+    }
+    return sum(shape.num_elements() for shape in own.values())
 
 
 def _segments(task: Task, batch: segment.Batch, *, recomputed: bool) -> list[Segment]:
@@ -289,7 +301,8 @@ def _kept(segments: Sequence[Segment], number: int) -> Kept:
         maker = number - 1 if name.startswith(f"x{number}/") else number
         if maker >= 0 and name.startswith((f"x{number}/", "saved")):
             made = segments[maker].forward.outputs[name]
-            size = made.shape.num_elements() * made.dtype.size
+            # What has no static shape says which rows a device has: a few integers.
+            size = (made.shape.num_elements() or 0) * made.dtype.size
             found.add((f"{maker}/{made.name}", size))
     return frozenset(found)
 

@@ -27,10 +27,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, compact, flops
+from towers.compute import addition, classifier, compact, flops
 from towers.compute.asked import Variables
 from towers.compute.tower import StatisticRule, Task, check_repeatable, shares_of
-from towers.pipelines import chain
+from towers.compute.tower import splits as splits_of
+from towers.pipelines import chain, gradients
 
 v1 = tf.compat.v1
 
@@ -79,6 +80,7 @@ class Segment:
       shapes: of them.
       statistics: rules of the `statistic<n>/<i>`, in order.
       flops: floating point operations of one run, without recomputation.
+      owners: what `placement.owner` numbers, in all segments: parts of variables.
     """
 
     number: int
@@ -91,6 +93,7 @@ class Segment:
     shapes: dict[str, tf.TensorShape]
     statistics: tuple[StatisticRule, ...]
     flops: int
+    owners: tuple[str, ...]
 
 
 def trace(
@@ -115,6 +118,7 @@ def trace(
       ValueError: as `tower.trace` has it.
     """
     opened: list[_Open] = []
+    splits, owners = splits_of(task, batch.features), []
     for number, blocks in enumerate(groups):
         opened.append(
             _Open(
@@ -123,7 +127,7 @@ def trace(
                 blocks,
                 batch=batch,
                 before=opened[-1] if opened else None,
-                variables=Variables(_for_segment(create, number), {}),
+                variables=Variables(_for_segment(create, number), splits, owners),
             )
         )
     opened[-1].end(task)
@@ -132,15 +136,15 @@ def trace(
     wanted: list[bool] = []
     for number in reversed(range(len(opened))):
         segment = opened[number]
-        gradients = segment.differentiate(wanted) if task.training else {}
-        segments.append(segment.close(gradients, recomputed=number in recomputed))
-        wanted = [f"dx{number}/{i}" in gradients for i in range(len(segment.xs))]
+        found = segment.differentiate(wanted) if task.training else {}
+        segments.append(segment.close(found, recomputed=number in recomputed))
+        wanted = [f"dx{number}/{i}" in found for i in range(len(segment.xs))]
     return segments[::-1]
 
 
 def _for_segment(create: Callable[..., Any], number: int) -> Callable[..., Any]:
-    def create_for(name, shape, initializer, *, trainable):
-        return create(name, shape, initializer, trainable=trainable, segment=number)
+    def create_for(name, shape, initializer, **options):
+        return create(name, shape, initializer, segment=number, **options)
 
     return create_for
 
@@ -178,6 +182,7 @@ class _Open:
                 seed=task.seed,
                 first_example=self.given["first"],
             )
+            self._nn.lookup = variables.lookup
             x = self._x(task, before)
             with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
                 self.outputs = _part(task.model, chain.guarded(blocks)).run(x, self._nn)
@@ -198,7 +203,9 @@ class _Open:
     def end(self, task: Task) -> None:
         """Adds the loss and the metrics, behind the model's last block."""
         with self.graph.as_default():
-            shares = shares_of(task, self.outputs, self.given)
+            parts = self.variables.parts
+            outputs = classifier.spread(self.outputs, self._nn, parts, task.shards)
+            shares = shares_of(task, outputs, self.given)
             check_repeatable(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
         self.start = [self.given["loss_scale"]] if task.loss_scaled else None
@@ -234,7 +241,7 @@ class _Open:
                 if targets and by
                 else []
             )
-            return _named_parts(dict(zip(by, found)))
+            return gradients.named(dict(zip(by, found)), by)
 
     def close(self, gradients: dict[str, tf.Tensor], *, recomputed: bool) -> Segment:
         """The segment, cut into its pieces."""
@@ -278,6 +285,7 @@ class _Open:
             flops=flops.of_operations(
                 _ancestors([*outputs.values(), *gradients.values()])
             ),
+            owners=tuple(self.variables.owners),
         )
 
 
@@ -298,24 +306,6 @@ def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:
         "first": v1.placeholder(tf.int64, [], "first"),
         "loss_scale": v1.placeholder(tf.float32, [], "loss_scale"),
     }
-
-
-def _named_parts(gradients: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """The tensors of gradients by name, in operations of their own.
-
-    A gradient may be a tensor of the forward operations, or a placeholder.
-    """
-    named = {}
-    for name, gradient in gradients.items():
-        if name.startswith("dx"):
-            if gradient is not None:
-                named[name] = tf.identity(tf.convert_to_tensor(gradient))
-        elif isinstance(gradient, tf.IndexedSlices):
-            parts = (gradient.values, gradient.indices)
-            named |= {f"{name}/{i}": tf.identity(part) for i, part in enumerate(parts)}
-        elif gradient is not None:
-            named[f"{name}/0"] = tf.identity(gradient)
-    return named
 
 
 def _piece(graph, kept: set[tf.Operation], given, outputs) -> Piece:

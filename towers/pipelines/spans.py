@@ -10,7 +10,8 @@ from towers.layout.schedule import Pass
 v1 = tf.compat.v1
 
 _CALL = re.compile(
-    r"(.*)/stage_(\d+)/micro_batch_(\d+)/(forward|backward)_(\d+)/\w*PartitionedCall$"
+    r"(.*)/stage_(\d+)/micro_batch_(\d+)/(forward|backward)_(\d+)/"
+    r"(?:step_\d+/)?\w*PartitionedCall$"
 )
 
 

@@ -52,7 +52,7 @@ class Case:
     def devices(self) -> int:
         """Of each tower."""
         stages = self.pipeline.stages if self.pipeline else 1
-        return max(stages, *(self.shards or (1,)))
+        return max(stages, self.shards.devices if self.shards else 1)
 
     @property
     def pieces(self) -> int:
@@ -100,7 +100,7 @@ class Case:
     def _shards(self) -> str:
         names = zip(("classes", "rows"), self.shards)
         spread = " and ".join(name for name, count in names if count > 1)
-        return f"{spread} over {max(self.shards)}"
+        return f"{spread} over {self.shards.devices}"
 
     def _pipeline(self) -> list[str]:
         how = self.pipeline

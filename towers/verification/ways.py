@@ -119,7 +119,7 @@ class Cuts(NamedTuple):
 
     def fits(self, case: Case) -> bool:
         """Whether there is a device for each stage of all towers."""
-        needed = case.num_towers * case.pipeline.stages
+        needed = case.num_towers * case.devices
         return self.num_devices is None or needed <= self.num_devices
 
 
@@ -181,36 +181,42 @@ def in_pairs(
 def sharded(
     num_towers: Sequence[int],
     shards: Sequence[Shards],
+    cuts: Cuts,
     *,
     names: Sequence[str],
     rounds: Sequence[int] = (1,),
-    num_devices: int | None = None,
 ) -> list[Case]:
     """Towers of which something is spread over several devices.
 
     Args:
       num_towers: numbers of towers.
       shards: what is spread.
+      cuts: of towers in stages, each with a part, or in micro-batches, the most there
+        are.
       names: of modes that have variables in parts.
-      rounds: that each tower takes its batch in.
-      num_devices: that all towers share; None for as many as they need.
+      rounds: that towers that are whole take their batches in.
 
     Returns:
       So few that every two of these meet.
     """
+    cuts = cuts._replace(micro_batches=sorted(cuts.micro_batches)[-1:])
+    hows: list[tuple[int, Pipeline | None]] = [(number, None) for number in rounds]
+    hows += [(1, how) for how in cuts.pipelines()]
     found = [
-        Case(name, count, rounds=number, shards=spread)
-        for name, count, number, spread in itertools.product(
-            names, num_towers, rounds, shards
+        Case(name, count, rounds=number, pipeline=how, shards=spread)
+        for name, count, (number, how), spread in itertools.product(
+            names, num_towers, hows, shards
         )
-        if num_devices is None or count * max(spread) <= num_devices
+        if how is None or how.stages in (1, spread.devices)
     ]
-    return list(in_pairs(found, _spread))
+    return list(in_pairs([case for case in found if cuts.fits(case)], _spread))
 
 
 def _spread(case: Case) -> tuple:
     """What a case of `sharded` is made of."""
-    return case.variable_update, case.num_towers, case.rounds, case.shards
+    how = case.pipeline
+    cut = how and (how.stages > 1, how.recompute != "none")
+    return case.variable_update, case.num_towers, case.shards, cut or case.rounds
 
 
 def narrow(
