@@ -201,7 +201,8 @@ class ProbeTest(parameterized.TestCase):
     def test_finds_a_pipeline_that_leaves_out_a_micro_batch(self):
         def first_rows(stamp, number, variable):
             first = stamp._values[0]
-            return [first[f"sparse{number}/{variable}/{i}"] for i in (0, 1)]
+            names = (f"sparse{number}/{variable}/{i}" for i in (0, 1))
+            return [first[name].tensor() for name in names]
 
         with (
             mock.patch.object(pipeline._Stamp, "_joined", first_rows),
