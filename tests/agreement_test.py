@@ -111,14 +111,17 @@ class _FirstSums(pipeline._Stamp):
         """As if each micro-batch were the first to be summed."""
         sums = self._sums[one.chunk]
         if one.backward:
-            self._sums[one.chunk] = {k: tf.zeros_like(v) for k, v in sums.items()}
+            shapes = self._template.shapes
+            self._sums[one.chunk] = {
+                name: tf.zeros(shapes[name.split("/", 1)[1]]) for name in sums
+            }
         super()._call(stage, one)
 
 
 class _SameDraws(pipeline._Stamp):
     """Draws the dropout of all micro-batches as that of the first."""
 
-    def __init__(self, template, site):
+    def __init__(self, template, *args):
         """The first example's index, which dropout draws from, moves not."""
         one = pipeline._split
 
@@ -127,7 +130,7 @@ class _SameDraws(pipeline._Stamp):
             return [values | {"first": found[0]["first"]} for values in found]
 
         with mock.patch.object(pipeline, "_split", split):
-            super().__init__(template, site)
+            super().__init__(template, *args)
 
 
 class _LastStatistics(pipeline._Stamp):
@@ -135,7 +138,7 @@ class _LastStatistics(pipeline._Stamp):
 
     def _mean(self, value):
         """Of one."""
-        return self._values[-1][value]
+        return self._values[-1][value].tensor()
 
 
 def _normed_model() -> Model:
