@@ -94,7 +94,8 @@ class BetweenGraphTest(runs.Runs):
         self._assert_equals_one_tower(20)
 
     def test_asynchronous_clients_make_as_many_updates_as_the_one_graph(self):
-        cluster = self._launch("--cross_replica_sync=false", num_batches=10)
+        flags = ("--cross_replica_sync=false", "--partition_bytes=20000")
+        cluster = self._launch(*flags, tasks="ps:2,worker:2", num_batches=10)
         self.assertEqual(cluster.end(), 0, cluster.lines)
         self.assertEmpty(cluster.left())
         (line,) = [line for line in cluster.lines if line.startswith("Staleness of ")]

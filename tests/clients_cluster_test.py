@@ -23,7 +23,7 @@ _CASES = {
         dict(variable_update="distributed_replicated"),
     ),
     "replicas_of_parts": (
-        "dense",
+        "tables",
         dict(
             variable_update="distributed_replicated",
             exchange=dict(partition_bytes=100),
