@@ -1,6 +1,7 @@
 """The train graph: one graph, towers where they belong, what is saved and what not."""
 
 import dataclasses
+import gc
 
 import numpy as np
 import tensorflow as tf
@@ -162,6 +163,7 @@ class GraphTest(parameterized.TestCase):
 
     def test_importing_and_building_change_nothing_in_the_process(self):
         trainer.Trainer(trainer.dense_model(), trainer.random_source())
+        self.assertTrue(gc.isenabled())
         self.assertTrue(tf.executing_eagerly())
         self.assertTrue(v1.resource_variables_enabled())
         self.assertEqual(tf.constant(2).numpy(), 2)

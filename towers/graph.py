@@ -6,8 +6,10 @@ is the Python API: a model, a batch source, an optimizer and a placement in, the
 graph out.  `plan` makes the same arguments from flags.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -131,7 +133,7 @@ def build(
         not fit the data; the sentence names the block or the variable.
     """
     graph = tf.Graph()
-    with graph.as_default():
+    with _nothing_is_garbage(), graph.as_default():
         make = modes[options.variable_update]
         global_step, position, now = _counters(placement.counters)
         with tf.device(placement.master):
@@ -179,6 +181,22 @@ def build(
             num_examples=source.num_examples,
             examples_per_step=makes.examples(len(towers) // len(steps)),
         )
+
+
+@contextlib.contextmanager
+def _nothing_is_garbage() -> Iterator[None]:
+    """Pauses Python's garbage collector.
+
+    It would look through the growing graph again and again, all of it in use: for 0.5
+    of the 4.2 s in which 32 resnet50 towers are built.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
