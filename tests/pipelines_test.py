@@ -47,7 +47,7 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
         smaller = pipelines.largest(how, found.estimate - 1, 8)
         self.assertEqual(smaller.layers, found.layers - how.stages)
 
-    def test_a_run_stays_within_the_plan(self):
+    def test_a_run_takes_what_was_planned(self):
         ways = {
             "nothing": Pipeline(1, 1),
             "K=2 + recompute": Pipeline(2, 2, recompute="block"),
@@ -57,10 +57,11 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertStartsWith(title, "GPipe, table 1")
         layers = []
         for line in found[2:-1]:
-            *_, number, _, _, plan, peak = line.split()
+            *_, number, _, _, plan, peak, error = line.split()
             layers.append(int(number))
             self.assertLessEqual(float(plan), 8.0)
-            self.assertLessEqual(float(peak), 8.0)
+            self.assertAlmostEqual(float(plan) / float(peak), 1.0, delta=0.15)
+            self.assertEndsWith(error, "%")
         self.assertLen(layers, len(ways))
         self.assertGreater(layers[1], layers[0])
 

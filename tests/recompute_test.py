@@ -62,6 +62,7 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
     """Blocks recomputed -> FLOPs and the bytes of every stage, each counted anew."""
     task = tower.Task(model=_model(), num_classes=5)
     size = _BATCH // how.micro_batches
+    batch_bytes = _BATCH * 4 * 4 * _FLOAT * (1 + (how.micro_batches > 1))
     batch = segment.Batch(
         tf.TensorSpec([size, 4, 4, 1]), tf.TensorSpec([size], tf.int32)
     )
@@ -79,21 +80,16 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
                 for one in recompute._kept(again if some[n] else plain, n)
             }
             passing = [
-                sum(
-                    bytes_
-                    for _, bytes_ in recompute._kept(plain, n)
-                    - recompute._kept(again, n)
-                )
-                for n in piece
-                if some[n]
+                recompute.beside((again if some[n] else plain)[n]) for n in piece
             ]
             held = schedule.held(how.order()[stage])
             shapes = [shape for n in piece for shape in plain[n].shapes.values()]
             parameters = sum(shape.num_elements() for shape in shapes)
             sizes.append(
                 held * sum(bytes_ for _, bytes_ in kept)
-                + max(passing, default=0)
-                + 5 * _FLOAT * parameters
+                + max(passing)
+                + (4 + (how.micro_batches > 1)) * _FLOAT * parameters
+                + (0 if stage else batch_bytes)
             )
             work += sum(
                 recompute._work(again[n].backward) - recompute._work(plain[n].backward)
@@ -114,7 +110,7 @@ class CheapestTest(tf.test.TestCase, parameterized.TestCase):
                     tuple(sorted(draw.sample(range(low, low + 6), 2), reverse=True))
                     for low in (8, 1)
                 ),
-                passing=draw.randrange(12),
+                passing=(draw.randrange(6), draw.randrange(12)),
                 flops=draw.randrange(5),
             )
             for _ in range(7)
@@ -139,7 +135,7 @@ class CheapestTest(tf.test.TestCase, parameterized.TestCase):
         blocks = [
             Block(
                 kept=((size := draw.randrange(50, 100), size - 5), (10, 5)),
-                passing=size - 10,
+                passing=(5, size - 10),
                 flops=draw.randrange(100),
             )
             for _ in range(40)

@@ -8,8 +8,8 @@ order of all passes in which each comes after what it waits for, or says why the
 none, so that a graph whose stages would wait for each other for ever is never run.
 
 With equal chunks and K stages, M micro-batches and V chunks per stage, all schedules
-keep the stages busy M V / (M V + K - 1) of the time; they differ in how many
-micro-batches a stage holds the activations of.
+keep the stages busy M V / (M V + K - 1) of the time, with V > 1 when M is a multiple of
+K; they differ in how many micro-batches a stage holds the activations of.
 """
 
 from collections.abc import Callable, Sequence
@@ -284,9 +284,13 @@ def held(passes: Sequence[Pass]) -> int:
 
 
 def busy_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
-    """Share of the time that equal stages are busy; 1 minus this is the bubble."""
+    """Share of the time that equal stages can be busy; 1 minus this is the bubble.
+
+    With fewer micro-batches than stages, a stage's chunks wait for the first of them to
+    pass all others; without interleaving that makes no difference.
+    """
     steps = micro_batches * chunks
-    return steps / (steps + stages - 1)
+    return steps / max(steps + stages - 1, chunks * stages + micro_batches - 1)
 
 
 def micro_batches_for(share: float, stages: int, chunks: int = 1) -> int:

@@ -161,8 +161,11 @@ class _Backward:
 
         def body(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             before = {name: values.pop(name) for name in sums if name in values}
+            found: dict[str, tf.Tensor] = {}
             for segment in self._segments:
-                values |= segment.backward(_when_needed(segment, values))
+                before_it = list(found.values())
+                found = segment.backward(_when_needed(segment, values, before_it))
+                values |= found
             for variable, value in zip(self._dense, sums):
                 with tf.device(self._where(variable, values)):
                     gradient = self._gradient(variable, values)
@@ -213,18 +216,21 @@ def dense_gradient(parts: Sequence[tf.Tensor], shape: tf.TensorShape) -> tf.Tens
     return tf.math.unsorted_segment_sum(values, indices, shape[0])
 
 
-def _when_needed(segment: Segment, values: Values) -> Values:
+def _when_needed(
+    segment: Segment, values: Values, before_it: Sequence[tf.Tensor]
+) -> Values:
     """The values of a backward piece, so that it recomputes no earlier than it must.
 
     What it recomputes from seems to come into being with the gradient that the piece
-    begins with; otherwise the recomputation would run early and its results would stay
-    in memory, as if they had been kept.
+    begins with, and with all gradients of the segment behind it; otherwise the
+    recomputation would run early, or the gradients by variables late, and activations
+    of several segments would be in memory, as if they had been kept.
     """
     if not segment.recomputed:
         return values
     inputs = segment.backward.inputs
     upstream = [values[n] for n in inputs if n.startswith(f"dx{segment.number + 1}/")]
-    with tf.control_dependencies(upstream):
+    with tf.control_dependencies([*upstream, *before_it]):
         held = {
             name: tf.identity(values[name])
             for name in inputs

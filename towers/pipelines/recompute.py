@@ -6,8 +6,10 @@ which every stage stays within a memory limit; of several such, one with the few
 blocks.  A stage needs, by estimate,
 
     held micro-batches x what its blocks keep of one for the backward pass
-    + the activations of the largest of its blocks that are computed again
-    + five float32 numbers per parameter: value, gradient, sum of gradients, two slots
+    + the most that a pass of one of its blocks takes beside that, by `liveness`
+    + float32 numbers per parameter: value, gradient, with several micro-batches their
+      sum before and after one, and the optimizer's slots, two unless they are said
+    + the batch, on the first stage, and once more where it is split
 
 where a block that is computed again keeps only what entered it, a tensor that two
 blocks keep counts once, and `schedule.held` says how many micro-batches are held.
@@ -29,7 +31,7 @@ from towers.layout import parts, schedule
 from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, session_config, task_of
 from towers.layout.stages import Chosen, Pipeline
-from towers.pipelines import segment
+from towers.pipelines import liveness, segment
 from towers.pipelines.segment import Piece, Segment
 
 v1 = tf.compat.v1
@@ -39,7 +41,8 @@ NO_LIMIT = (
     "only; say with --memory_limit how many megabytes a stage may need"
 )
 
-_PER_PARAMETER = 5 * 4  # bytes
+_FLOAT = 4  # bytes
+_SLOTS = 2  # of the optimizers that have most
 _GRAINS = 2**14
 _SHARE = 0.9  # of a GPU's memory; the rest is for what is not estimated
 
@@ -51,12 +54,12 @@ class Block(NamedTuple):
 
     Attributes:
       kept: bytes that it adds to what is kept, [again][the block before it again].
-      passing: bytes of its activations while it is computed again.
+      passing: bytes that its passes take beside what is kept, [again].
       flops: of computing it again.
     """
 
     kept: tuple[tuple[int, int], tuple[int, int]]
-    passing: int
+    passing: tuple[int, int]
     flops: int
 
 
@@ -76,7 +79,7 @@ class Choice(NamedTuple):
             self.flops + again * block.flops,
             self.blocks + again,
             self.kept + block.kept[again][before],
-            max(self.passing, again * block.passing),
+            max(self.passing, block.passing[again]),
             (*self.again, again),
         )
 
@@ -163,7 +166,9 @@ def with_choice(
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, chosen=chosen))
 
 
-def estimate(task: Task, features: tf.TensorSpec, labels: tf.TensorSpec) -> list[int]:
+def estimate(
+    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, *, slots: int = _SLOTS
+) -> list[int]:
     """Bytes that each stage needs.
 
     Args:
@@ -171,10 +176,11 @@ def estimate(task: Task, features: tf.TensorSpec, labels: tf.TensorSpec) -> list
         stages or every block.
       features: shape [batch, ...] and dtype of a tower's batch.
       labels: shape [batch, ...] and dtype.
+      slots: of the optimizer.
     """
     way = task.pipeline.recompute
     found = []
-    for stage in _stages(task, features, labels, grain=1):
+    for stage in _stages(task, features, labels, grain=1, slots=slots):
         choice = Choice()
         for block in stage.blocks:
             choice = choice.then(block, way == "block")
@@ -189,9 +195,9 @@ class _Stage(NamedTuple):
     Attributes:
       numbers: of its blocks.
       blocks: what they cost.
-      fixed: bytes for its parameters.
+      fixed: bytes for its parameters and the batch.
       entered: bytes of all that enters it and is held.
-      whole: bytes of all activations of one micro-batch.
+      whole: bytes of all activations of one micro-batch, and what a pass takes beside.
       flops: of one micro-batch, forward and backward.
     """
 
@@ -204,9 +210,17 @@ class _Stage(NamedTuple):
 
 
 def _stages(
-    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, *, grain: int
+    task: Task,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
+    *,
+    grain: int,
+    slots: int = _SLOTS,
 ) -> list[_Stage]:
     how = task.pipeline
+    several = how.micro_batches > 1
+    per_parameter = _FLOAT * (2 + several + slots)
+    batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
     batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
     whole = dataclasses.replace(task, pipeline=None)
     plain, again = (_segments(whole, batch, recomputed=one) for one in (False, True))
@@ -220,9 +234,9 @@ def _stages(
             _Stage(
                 numbers=numbers,
                 blocks=blocks,
-                fixed=size * _PER_PARAMETER,
+                fixed=size * per_parameter + (0 if stage else batch_bytes),
                 entered=entered,
-                whole=_bytes(kept, grain),
+                whole=_bytes(kept, grain) + max(b.passing[False] for b in blocks),
                 flops=sum(plain[n].flops for n in numbers),
             )
         )
@@ -284,7 +298,9 @@ def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> tuple[list[Block]
                         tuple(held * _bytes(mine - theirs, grain) for theirs in before)
                         for mine in own
                     ),
-                    passing=_bytes(own[0] - own[1], grain),
+                    passing=tuple(
+                        _up(beside(segments[number]), grain) for segments in both
+                    ),
                     flops=_work(again[number].backward) - _work(plain[number].backward),
                 )
             )
@@ -302,21 +318,46 @@ def _kept(segments: Sequence[Segment], number: int) -> Kept:
         if maker >= 0 and name.startswith((f"x{number}/", "saved")):
             made = segments[maker].forward.outputs[name]
             # What has no static shape says which rows a device has: a few integers.
-            size = (made.shape.num_elements() or 0) * made.dtype.size
-            found.add((f"{maker}/{made.name}", size))
+            found.add((f"{maker}/{made.name}", liveness.size(made)))
     return frozenset(found)
 
 
+def beside(one: Segment) -> int:
+    """Most bytes that a pass of a segment takes beside what is kept.
+
+    The gradients by variables are not among them.
+    """
+    outputs = one.forward.outputs.values()
+    most = liveness.peak(_operations(one.forward), outputs, apart=outputs)
+    if one.backward is None:
+        return most
+    parts = one.backward.outputs
+    upstream = [t for n, t in one.backward.inputs.items() if n.startswith("dx")]
+    backward = liveness.peak(
+        _operations(one.backward),
+        parts.values(),
+        apart=[t for name, t in parts.items() if name.startswith("grad")],
+    )
+    return max(most, backward + sum(map(liveness.size, upstream)))
+
+
+def _operations(piece: Piece) -> list[tf.Operation]:
+    """Of a piece, in the graph that it was traced in."""
+    graph = next(iter(piece.outputs.values())).graph
+    names = {node.name for node in piece.graph_def.node}
+    return [op for op in graph.get_operations() if op.name in names]
+
+
 def _bytes(kept: Iterable[tuple[str, int]], grain: int) -> int:
-    return -(-sum(size for _, size in kept) // grain) * grain
+    return _up(sum(size for _, size in kept), grain)
+
+
+def _up(size: int, grain: int) -> int:
+    return -(-size // grain) * grain
 
 
 def _work(piece: Piece | None) -> int:
-    if piece is None:
-        return 0
-    graph = next(iter(piece.outputs.values())).graph
-    names = {node.name for node in piece.graph_def.node}
-    return flops.of_operations(op for op in graph.get_operations() if op.name in names)
+    return flops.of_operations(_operations(piece)) if piece else 0
 
 
 def _memory(placement: Placement) -> int:

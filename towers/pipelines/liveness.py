@@ -1,0 +1,131 @@
+"""How much memory a piece of a graph takes while it runs, by its tensors' shapes.
+
+The operations are taken one by one, each when all that it reads is there, first come
+first served, as TensorFlow's executor does with one thread.  A tensor takes memory from
+the operation that makes it to the last that reads it.  As in TensorFlow's kernels, what
+only gives a tensor another shape takes none, and an element-wise operation writes over
+an input of its size that nobody else will read.
+"""
+
+import collections
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+# Operations whose output is their first input's memory.
+_SAME_MEMORY = frozenset(
+    "ExpandDims Identity PreventGradient Reshape Squeeze StopGradient".split()
+)
+
+# Operations whose kernels write over an input when they can.
+_IN_PLACE = frozenset(
+    """
+    Abs Add AddN AddV2 BiasAdd Cos Elu EluGrad Erf Exp Log Maximum Minimum Mul Neg Pow
+    RealDiv Reciprocal Relu Relu6 Relu6Grad ReluGrad Rsqrt RsqrtGrad SelectV2 Selu
+    SeluGrad Sigmoid SigmoidGrad Sign Sin Softmax Softplus SoftplusGrad Sqrt SqrtGrad
+    Square SquaredDifference Sub Tanh TanhGrad
+    """.split()
+)
+
+
+def size(tensor: tf.Tensor) -> int:
+    """Bytes of a tensor of static shape; 0 of one that has none."""
+    if not tensor.shape.is_fully_defined() or tensor.dtype == tf.resource:
+        return 0
+    return tensor.shape.num_elements() * tensor.dtype.size
+
+
+def peak(
+    operations: Iterable[tf.Operation],
+    outputs: Iterable[tf.Tensor],
+    apart: Iterable[tf.Tensor] = (),
+) -> int:
+    """Most bytes that operations have allocated at a time.
+
+    What they read of other operations is somebody else's.
+
+    Args:
+      operations: of one graph; constants among them take nothing.
+      outputs: tensors that are still read when the last operation is done.
+      apart: those of them that are counted elsewhere.
+    """
+    return _Run(operations, outputs, apart).peak()
+
+
+class _Run:
+    """One run of some operations."""
+
+    def __init__(self, operations, outputs, apart):
+        self._left = {
+            op: sum(1 for t in op.inputs) for op in operations if op.type != "Const"
+        }
+        self._readers: dict[str, list[tf.Operation]] = collections.defaultdict(list)
+        for op in self._left:
+            for tensor in op.inputs:
+                if tensor.op in self._left:
+                    self._readers[tensor.name].append(op)
+                else:
+                    self._left[op] -= 1
+        self._outputs = {tensor.name for tensor in outputs}
+        self._apart = {tensor.name for tensor in apart}
+        # Tensor -> the one whose memory it has; and how many will yet read of that.
+        self._memory: dict[str, str] = {}
+        self._users: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+
+    def peak(self) -> int:
+        """Runs the operations."""
+        now = most = 0
+        ready = collections.deque(op for op, left in self._left.items() if not left)
+        while ready:
+            op = ready.popleft()
+            now += self._allocate(op)
+            most = max(most, now)
+            now -= self._free(op)
+            for output in op.outputs:
+                for reader in self._readers[output.name]:
+                    self._left[reader] -= 1
+                    if not self._left[reader]:
+                        ready.append(reader)
+        return most
+
+    def _allocate(self, op: tf.Operation) -> int:
+        """Bytes that its outputs take."""
+        taken = 0
+        for output in op.outputs:
+            memory = self._reused(op, output) or output.name
+            if memory == output.name:
+                self._bytes[memory] = size(output)
+                taken += self._bytes[memory]
+            if output.name in self._apart:
+                taken -= self._bytes[memory]
+                self._bytes[memory] = 0
+            self._memory[output.name] = memory
+            users = len(self._readers[output.name]) + (output.name in self._outputs)
+            self._users[memory] = self._users.get(memory, 0) + users
+        return taken
+
+    def _reused(self, op: tf.Operation, output: tf.Tensor) -> str | None:
+        """The memory of an input that the output has, too."""
+        if op.type in _SAME_MEMORY:
+            return self._memory.get(op.inputs[0].name)
+        for tensor in op.inputs if op.type in _IN_PLACE else ():
+            memory = self._memory.get(tensor.name)
+            # The operation itself is the only one that will yet read it.
+            if memory and self._users[memory] == 1 and size(tensor) == size(output):
+                return memory
+        return None
+
+    def _free(self, op: tf.Operation) -> int:
+        """Bytes of what nobody will read after the operation."""
+        freed = 0
+        names = [tensor.name for tensor in op.inputs]
+        for memory in [self._memory[name] for name in names if name in self._memory]:
+            self._users[memory] -= 1
+            if not self._users[memory]:
+                freed += self._bytes.pop(memory)
+        for output in op.outputs:
+            memory = self._memory[output.name]
+            if not self._users[memory]:
+                freed += self._bytes.pop(memory, 0)
+        return freed
