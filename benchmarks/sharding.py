@@ -3,25 +3,29 @@
     python -m benchmarks.sharding
 
 The model is the classifier alone: 256 features, 100,000 classes, trained with momentum
-on logical CPU devices.  For each K: the bytes of the fullest device, which are those of
-the variables and slots that lie on it and the most that a step had allocated there at a
-time; that over the one with K = 1; the CPU time of a step, of all devices together,
-over the one with K = 1, the fastest of a few steps of each taken in turns; and how many
-nodes the graph has.
+on logical CPU devices; or a table that is looked up and is the classifier, too, as that
+of a language model, of as many rows, whose rows are spread.  For each K: the bytes of
+the fullest device, which are those of the variables and slots that lie on it and the
+most that a step had allocated there at a time; that over the one with K = 1; the CPU
+time of a step, of all devices together, over the one with K = 1, the fastest of a few
+steps of each taken in turns; and how many nodes the graph has.
 """
 
 import collections
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from benchmarks import machine, table
 from benchmarks.options import parser_for
+from models import language
+from models.examples import Tokens
 from models.model import Images, Model, Recipe, Schedule
+from models.sequences import SequenceLayers
 from towers import graph
 from towers.data.feed import Request
 from towers.data.synthetic import SyntheticSource
@@ -60,27 +64,67 @@ def head(classes: int) -> Model:
     )
 
 
+def tied(classes: int) -> Model:
+    """A table of which rows are looked up, and by which they are told apart."""
+    shape = [classes, _SIDE * _SIDE]
+
+    def embedding(x, nn):
+        return nn.embedding(x, nn.shared("embedding/tokens", shape))
+
+    def logits(x, nn):
+        return nn.unembed(x, nn.shared("embedding/tokens", shape))
+
+    return Model(
+        name="tied",
+        blocks=(("embedding", embedding), ("logits", logits)),
+        inputs=Tokens(length=1, num_classes=classes),
+        recipe=Recipe(batch_size=1, schedule=Schedule(rates=(0.01,))),
+        loss=language.mean_cross_entropy,
+        metrics=language.bits_per_token,
+        layers=SequenceLayers,
+    )
+
+
+class Kind(NamedTuple):
+    """A model, its examples, and what of it is spread."""
+
+    model: Callable[[int], Model]
+    shape: tuple[int, ...]
+    kind: str
+    shards: Callable[[int], Shards]
+
+
+KINDS = {
+    "classifier": Kind(
+        head, (_SIDE, _SIDE, 1), "images", lambda count: Shards(classifier=count)
+    ),
+    "tied": Kind(tied, (1,), "tokens", lambda count: Shards(embeddings=count)),
+}
+
+
 class Subject:
     """A train graph of one tower and its session.
 
     Args:
       shards: devices of the tower.
+      kind: a row of `KINDS`.
       classes: of the classifier.
       batch_size: examples of a step.
     """
 
-    def __init__(self, shards: int, *, classes: int, batch_size: int):
+    def __init__(self, shards: int, kind: str, *, classes: int, batch_size: int):
         self.shards = shards
         self.seconds = float("inf")
         where = placement.local(shards, kind="cpu", num_shards=shards)
-        request = Request(shape=(_SIDE, _SIDE, 1), num_classes=classes)
+        row = KINDS[kind]
+        request = Request(shape=row.shape, num_classes=classes, kind=row.kind)
         self.train = graph.build(
-            head(classes),
+            row.model(classes),
             SyntheticSource(request),
             Update("momentum", Piecewise((0.01,))),
             placement=where,
             options=graph.Options(
-                batch_size=batch_size, shards=Shards(shards) if shards > 1 else None
+                batch_size=batch_size, shards=row.shards(shards) if shards > 1 else None
             ),
         )
         config = placement.session_config(where)
@@ -115,10 +159,11 @@ class Subject:
 
 
 def measure(
-    shards: Sequence[int], *, classes: int, batch_size: int, steps: int
+    shards: Sequence[int], kind: str, *, classes: int, batch_size: int, steps: int
 ) -> list[Found]:
-    """Measures all, step by step in turns."""
-    subjects = [Subject(k, classes=classes, batch_size=batch_size) for k in shards]
+    """Measures all of a kind, step by step in turns."""
+    sizes = dict(classes=classes, batch_size=batch_size)
+    subjects = [Subject(k, kind, **sizes) for k in shards]
     for _ in range(steps):
         for subject in subjects:
             subject.step()
@@ -152,15 +197,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()))
-    found = measure(
-        options.shards,
-        classes=options.classes,
-        batch_size=options.batch_size,
-        steps=options.steps,
-    )
-    print("\n".join(report(found)))
+    numbers = {}
+    for kind in KINDS:
+        found = measure(
+            options.shards,
+            kind,
+            classes=options.classes,
+            batch_size=options.batch_size,
+            steps=options.steps,
+        )
+        numbers[kind] = [one._asdict() for one in found]
+        print("\n".join([kind, *report(found)]))
     if options.json:
-        numbers = {"found": [one._asdict() for one in found]}
         machine.write_json(options.json, numbers)
     return 0
 

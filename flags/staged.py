@@ -47,7 +47,7 @@ class Stages:
     shard_embeddings: int = field(
         1,
         "devices of each tower, or ps tasks of a cluster, that share the rows of each "
-        "table that the model looks up",
+        "table that the model looks up, and classes if that is the last layer",
         must=AT_LEAST_1,
     )
     pipeline_report: str | None = field(
