@@ -143,7 +143,6 @@ _NOT_TIMED = ", whose modes are not timed; name one"
 _WHOLE_NORM = ", which needs the norm of a whole variable"
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _SHARDS = ("shard_classifier", "shard_embeddings")
-_ONE_DEVICE = ", which goes on one device of a tower"
 _NOT_ALL = ", not all of whose modes take parts; name one"
 _ONE_VERSION = "; parts have no second version"
 _OWN_FUNCTIONS = ", whose passes are functions of their own"
@@ -210,8 +209,6 @@ ROWS = (
     *(never("xla", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     *(never("xla_compile", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     # Shards.
-    *(never(flag, "xla", _ONE_DEVICE) for flag in _SHARDS),
-    *(never(flag, "xla_compile", _ONE_DEVICE) for flag in _SHARDS),
     *(never(flag, "optimizer=lars", _WHOLE_NORM) for flag in _SHARDS),
     *(never(flag, "optimizer=lamb", _WHOLE_NORM) for flag in _SHARDS),
     *(never(f, mode, _ONE_VERSION) for f in _SHARDS for mode in (*_LATE, _SHADOWED)),

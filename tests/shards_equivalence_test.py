@@ -233,6 +233,12 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         found = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
         self.assertLess(trainer.difference(one, found), BOUND)
 
+    @parameterized.product(model=(_tied, _untied), shards=(Shards(1, 2), Shards(2, 1)))
+    def test_compiled(self, model, shards):
+        one = _tokens(model()).start().steps(4)
+        found = _tokens(model(), 2, shards, xla_compile=True).start().steps(4)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
     @parameterized.parameters("sgd", "adam")
     def test_sparse_gradients_go_to_the_device_that_has_the_rows(self, optimizer):
         update = Update(optimizer, Piecewise((0.05,)))

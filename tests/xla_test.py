@@ -15,6 +15,7 @@ from tests import runs, trainer
 from towers import train
 from towers.compute import xla
 from towers.errors import explain
+from towers.layout.shards import Shards
 
 
 def _model() -> Model:
@@ -63,6 +64,23 @@ class CompiledTowersTest(parameterized.TestCase):
         self.assertLen(calls, towers)
         for op, device in zip(calls, made.placement.towers):
             self.assertEqual(op.device, device)
+            self.assertTrue(op.get_attr("_XlaMustCompile"))
+
+    @parameterized.parameters((1, "parameter_server"), (2, "replicated"))
+    def test_a_spread_classifier_is_compiled_for_each_of_its_devices(
+        self, towers, mode
+    ):
+        plain = _train(trainer.dense_model(), towers, mode).steps(6)
+        options = dict(xla_compile=True, shards=Shards(2))
+        made = _train(trainer.dense_model(), towers, mode, **options)
+        self.assertLess(trainer.difference(plain, made.steps(6)), 1e-5)
+        calls = [
+            op
+            for op in made.train.graph.get_operations()
+            if "Call" in op.type and op.name.startswith("tower_0")
+        ]
+        self.assertEqual({op.device for op in calls}, set(made.placement.stages[0]))
+        for op in calls:
             self.assertTrue(op.get_attr("_XlaMustCompile"))
 
     def test_an_operation_that_it_lacks_is_named(self):

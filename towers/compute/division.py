@@ -64,6 +64,7 @@ def divide(graph_def: v1.GraphDef, outputs: Sequence[str]) -> list[Part]:
     """
     nodes = {node.name: node for node in graph_def.node}
     levels = _as_late(nodes, _levels(nodes), set(map(_operation, outputs)))
+    levels |= {n: 0 for n in map(_operation, outputs) if _is_constant(nodes[n])}
     parts: dict[tuple[int, str], list[v1.NodeDef]] = collections.defaultdict(list)
     for name, level in levels.items():
         parts[level, _place(nodes[name])].append(nodes[name])

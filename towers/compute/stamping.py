@@ -70,11 +70,15 @@ def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
 
 
 def _call(template: Template, index: int, site: Site) -> Tower:
-    """A tower that is one operation, compiled by XLA."""
-    with v1.name_scope(None), tf.device(None), tf.device(site.device):
-        with v1.name_scope(site.scope):
-            found = template.function(_given(template, site))
-    return tower(template, index, site.device, dict(zip(template.outputs, found)))
+    """A tower that is one operation on each device, or a few, compiled by XLA."""
+    values = {f"{name}:0": tensor for name, tensor in _given(template, site).items()}
+    owners = _owners(template, site)
+    for part, call in template.functions:
+        where = placement.of_node(part.device, site.devices, owners)
+        with v1.name_scope(None), tf.device(None), tf.device(where):
+            with v1.name_scope(site.scope):
+                values |= zip(part.outputs, call(values))
+    return tower(template, index, site.device, values)
 
 
 def _copy_nodes(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, classifier, compact, flops, xla
+from towers.compute import addition, classifier, compact, division, flops, xla
 from towers.compute.asked import LookUp, Variables
 from towers.layout import shards
 from towers.layout.parts import Split
@@ -147,19 +147,19 @@ class Template:
         return outputs + [name for _, name in self.statistics]
 
     @functools.cached_property
-    def function(self) -> xla.Call:
-        """The tower as one compiled function, which all towers call."""
-        reads = {f"read/{name}" for name in self.reads}
-        with tf.Graph().as_default():
+    def functions(self) -> list[tuple[division.Part, xla.Call]]:
+        """The tower compiled, each part of it for its device, which all towers call."""
+        parts = division.divide(self.graph_def, self.outputs)
+        with tf.Graph().as_default() as graph:
             tf.import_graph_def(self.graph_def, name="")
-            placeholders = [
-                op.outputs[0]
-                for op in v1.get_default_graph().get_operations()
-                if op.type == "Placeholder"
-            ]
-        assert reads <= {tensor.op.name for tensor in placeholders}
-        inputs = {t.op.name: tf.TensorSpec(t.shape, t.dtype) for t in placeholders}
-        return xla.compiled(self.graph_def, inputs, self.outputs)
+        named = graph.get_tensor_by_name
+        specs = [
+            {n: tf.TensorSpec.from_tensor(named(n)) for n in p.inputs} for p in parts
+        ]
+        return [
+            (part, xla.compiled(part.graph_def, inputs, part.outputs))
+            for part, inputs in zip(parts, specs)
+        ]
 
 
 def trace(

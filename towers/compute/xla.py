@@ -3,7 +3,8 @@
 `--xla` lets XLA find clusters of operations in the whole graph and leave the rest to
 TensorFlow: an option of the session, which on a CPU a variable of the environment has
 to allow.  `--xla_compile` has each tower compiled as a whole, forward and backward; an
-operation that XLA does not have is then an error.  What is outside the towers, input,
+operation that XLA does not have is then an error; of a tower on several devices, what
+is on each from one exchange to the next.  What is outside the towers, input,
 reduction and update, is TensorFlow's in both.
 
 Either takes seconds at the first step (tens for a deep model), and rounds otherwise.
@@ -60,7 +61,7 @@ def compiled(
 
     @tf.function(jit_compile=True, autograph=False)
     def tower(*tensors):
-        given = {name: t for name, t in zip(inputs, tensors) if name in read}
+        given = {n: t for n, t in zip(inputs, tensors) if n.split(":")[0] in read}
         return tf.import_graph_def(body, given, return_elements=list(outputs), name="")
 
     with tf.device(None):  # each call has its own
