@@ -69,6 +69,15 @@ class DivisionTest(absltest.TestCase):
         # What it only waits for it is given, too.
         self.assertEqual(parts[-1].inputs, ("square:0", "total:0", "x:0"))
 
+    def test_constants_may_be_wanted_and_are_where_they_are_read(self):
+        with tf.Graph().as_default() as graph:
+            two = tf.constant(2.0, name="two")
+            with tf.device(shard(0)):
+                tf.multiply(v1.placeholder(tf.float32, [], "x"), two, name="end")
+        parts = division.divide(graph.as_graph_def(), ["two:0", "end:0"])
+        self.assertEqual([part.outputs for part in parts], [("two:0",), ("end:0",)])
+        self.assertEqual(parts[1].inputs, ("x:0",))
+
     def test_the_kind_of_device_stays(self):
         with tf.Graph().as_default() as graph:
             with tf.device(shard(0)), tf.device("/device:CPU:0"):
