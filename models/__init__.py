@@ -3,6 +3,7 @@
 import difflib
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 
 from models import (
@@ -74,14 +75,15 @@ def get(name: str) -> Model:
     if not all(
         part.isidentifier() for part in [*module_name.split("."), function_name]
     ):
-        near = difflib.get_close_matches(name, MODELS, n=3) or sorted(MODELS)
+        near = difflib.get_close_matches(name, MODELS, n=3)
+        offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"
         raise ValueError(
-            f"--model={name}: no such model; did you mean {', '.join(near)}? "
+            f"--model={name}: no such model; {offer} "
             "(a model of your own is package.module:function)"
         )
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise ValueError(
             f"--model={name}: cannot import {module_name!r}: {error}"
         ) from error
@@ -90,6 +92,15 @@ def get(name: str) -> Model:
         raise ValueError(
             f"--model={name}: {module_name!r} has no function {function_name!r}"
         )
+    try:
+        inspect.signature(builder).bind()
+    except TypeError as error:
+        raise ValueError(
+            f"--model={name}: {function_name} is to take nothing and return a "
+            f"models.Model, but there is a {error}"
+        ) from error
+    except ValueError:  # some that are written in C do not say what they take
+        pass
     model = builder()
     if not isinstance(model, Model):
         raise ValueError(

@@ -58,6 +58,8 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
                 shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
                 reason = str(error).strip().splitlines()[0]
                 raise ValueError(f"block {name!r} on {shapes}: {reason}") from error
+        if x is None:
+            raise ValueError(f"block {name!r} returned None; return what it makes of x")
     return x
 
 

@@ -90,6 +90,7 @@ class CheckpointTest(tf.test.TestCase):
                     file.truncate(os.path.getsize(path) // 2)
                 self.assertEqual(self._restore()[1], 1)
                 self.assertIn("falling back", self.lines[-1])
+                self.assertNotIn("Graph execution error", self.lines[-1])
 
     def test_a_missing_data_file_falls_back(self):
         self._save([1, 2])

@@ -4,9 +4,12 @@ import errno
 import os
 import stat
 
+import tensorflow as tf
 from absl.testing import absltest
 
 from towers.errors import folders
+
+v1 = tf.compat.v1
 
 
 class FoldersTest(absltest.TestCase):
@@ -24,6 +27,21 @@ class FoldersTest(absltest.TestCase):
             file.write("text")
         folders.check("--d=x", self.root)
         self.assertEqual(os.listdir(self.root), ["mine"])
+
+    def test_an_error_of_a_session_begins_with_its_reason(self):
+        graph = tf.Graph()
+        with graph.as_default(), v1.Session() as session:
+            loaded = tf.raw_ops.RestoreV2(
+                prefix="/none",
+                tensor_names=["a"],
+                shape_and_slices=[""],
+                dtypes=["int8"],
+            )
+            with self.assertRaises(tf.errors.OpError) as caught:
+                session.run(loaded)
+        self.assertStartsWith(
+            folders.first_line(caught.exception), "Unsuccessful TensorSliceReader"
+        )
 
     def test_places_that_cannot_be_written(self):
         file = os.path.join(self.root, "file")

@@ -121,6 +121,11 @@ class StopOnNanTest(parameterized.TestCase):
             _run(made, around, 8, steps_per_loop)
         self.assertTrue(checkpoint.latest(directory).endswith("model.ckpt-4"))
 
+    def test_a_loss_scale_that_is_too_large(self):
+        made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**120))
+        with self.assertRaisesRegex(hooks.NanLossError, " or --fp16_loss_scale$"):
+            _run(made, [self._stop(made)], 8)
+
     def test_finite_losses_pass(self):
         made = _trainer()
         self.assertEqual(_run(made, [self._stop(made)], 6, 4), 6)

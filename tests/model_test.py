@@ -132,6 +132,11 @@ class MisfitTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, r"block 'wide' on \(2, 4, 4, 4\): "):
             _variables(chain.run)
 
+    def test_a_block_that_forgets_to_return(self):
+        chain = _tiny((("features", _features), ("lost", lambda x, nn: None)))
+        with self.assertRaisesRegex(ValueError, "block 'lost' returned None"):
+            _variables(chain.run)
+
     def test_more_classes_than_the_softmax_is_over(self):
         def two(x, nn):
             return nn.dense(nn.flatten(x), 2)

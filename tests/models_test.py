@@ -2,6 +2,7 @@
 
 import sys
 import types
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -155,6 +156,7 @@ class GetTest(parameterized.TestCase):
         module.tiny = lambda: models.get("mlp")
         module.number = lambda: 3
         module.text = "not a function"
+        module.sized = lambda size: models.get("mlp")
         sys.modules["a_users_module"] = module
         self.addCleanup(sys.modules.pop, "a_users_module")
 
@@ -164,11 +166,12 @@ class GetTest(parameterized.TestCase):
     @parameterized.parameters(
         ("resnet5", "did you mean .*resnet50.*package.module:function"),
         ("lennet", "did you mean lenet"),
-        ("zzzz", "did you mean .*alexnet.*vgg19"),
+        ("zzzz", "no such model; --help lists them .*package.module:function"),
         ("no_such_module:f", "cannot import 'no_such_module'"),
         ("a_users_module:absent", "'a_users_module' has no function 'absent'"),
         ("a_users_module:text", "has no function 'text'"),
         ("a_users_module:number", "number returned int, not a models.Model"),
+        ("a_users_module:sized", "sized is to take nothing .* argument: 'size'"),
         (":tiny", "no such model"),
         (".module:tiny", "no such model"),
         ("a_users_module:", "no such model"),
@@ -176,6 +179,13 @@ class GetTest(parameterized.TestCase):
     def test_refuses(self, name, sentence):
         with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
             models.get(name)
+
+    def test_a_module_with_a_syntax_error(self):
+        folder = self.create_tempdir()
+        folder.create_file("a_slip.py", content="def tiny(:\n")
+        with mock.patch.object(sys, "path", [folder.full_path, *sys.path]):
+            with self.assertRaisesRegex(ValueError, "^--model=.*a_slip.py, line 1"):
+                models.get("a_slip:tiny")
 
 
 if __name__ == "__main__":

@@ -272,6 +272,18 @@ class TrainTest(absltest.TestCase):
         status, _, errors = process.end()
         self.assertEqual((status, errors), (1, []))
 
+    def test_lines_that_go_to_a_full_disk(self):
+        with (
+            open("/dev/full", "w") as full,
+            mock.patch.object(sys, "stdout", full),
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+        ):
+            self.assertEqual(train.main(["train", "--check_flags"]), 1)
+        self.assertEqual(
+            errors.getvalue(),
+            "error: what is printed cannot be written (No space left on device)\n",
+        )
+
     def test_evaluation_alone(self):
         flags = self._copy("evaluation")
         status, lines, errors = self._main("--eval", *_TINY[:3], flags)

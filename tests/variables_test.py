@@ -60,6 +60,14 @@ class CopyTest(tf.test.TestCase):
         np.testing.assert_allclose(found[0], -1.9 * np.ones(2), rtol=1e-6)
         np.testing.assert_allclose(found[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
 
+    def test_no_gradient_at_all_is_refused(self):
+        with tf.Graph().as_default():
+            copy = variables.Copy(["/device:CPU:0"], seed=1)
+            copy.create("w", tf.TensorShape([2]), None, trainable=True)
+            update = Update("momentum", Piecewise((1.0,)))
+            with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
+                copy.update([None], ["w"], update, 1.0)
+
     def test_a_variable_is_read_once_and_after_what_comes_before(self):
         with tf.Graph().as_default() as graph:
             copy = variables.Copy(["/device:CPU:0"], seed=1)

@@ -4,6 +4,7 @@ python -m towers.train --num_gpus=4
 """
 
 import dataclasses
+import errno
 import os
 import sys
 import threading
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         order = _read(sys.argv if argv is None else argv)
         if order.config.output.check_flags:
-            print("legal")
+            print("legal", flush=True)
             return 0
         if order.config.devices.xla:
             xla.allow_on_cpu()
@@ -75,9 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse([str(error)], status=2)
     except (TrainingError, OutputError, server.ClusterError) as error:
         return _refuse([str(error)], status=1)
-    except BrokenPipeError:  # whoever read the lines is gone
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # The lines cannot be printed; they must not be tried again at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        if error.errno == errno.EPIPE:  # whoever read them is gone
+            return 1
+        what = error.filename or "what is printed"
+        return _refuse([f"{what} cannot be written ({error.strerror})"], status=1)
     except KeyboardInterrupt:  # before the first step; later it ends the loop
         return _refuse(["interrupted before the first step"], status=130)
 

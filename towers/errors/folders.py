@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -34,8 +35,11 @@ def writing(what: str, path: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """The beginning of what an error says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    """The beginning of what an error says, less what a session says of its graph."""
+    text = re.sub(r"^Graph execution error:\s+", "", str(error).strip())
+    if text.startswith("Detected at node"):
+        text = re.split(r"^Node: .*\n", text, maxsplit=1, flags=re.MULTILINE)[-1]
+    return (text or type(error).__name__).splitlines()[0][:200]
 
 
 def check(flag: str, directory: str, num_bytes: int = 0) -> None:

@@ -48,6 +48,11 @@ class StopOnNan(Hook):
         self._fetches = (train.loss, train.step)
         self._global_step = train.global_step
         self._finite = finite
+        # A scale that moves finds one that fits by itself.
+        fixed_scale = train.loss_scale is not None and train.skipped is None
+        self._advice = "lower --init_learning_rate" + (
+            " or --fp16_loss_scale" if fixed_scale else ""
+        )
 
     def next_due(self, step: int) -> int:
         """Losses of steps inside the graph arrive by `after_steps`."""
@@ -72,15 +77,14 @@ class StopOnNan(Hook):
         if broken := self._finite.broken(session):
             step = int(session.run(self._global_step))
             raise NanLossError(
-                f"variable {broken} is not finite after step {step}; "
-                "lower --init_learning_rate",
+                f"variable {broken} is not finite after step {step}; {self._advice}",
                 step,
             )
 
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
             raise NanLossError(
-                f"the loss of step {step} is {loss}; lower --init_learning_rate",
+                f"the loss of step {step} is {loss}; {self._advice}",
                 int(step),
             )
 

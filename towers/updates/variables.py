@@ -165,6 +165,9 @@ class Copy:
           names: of the variables.
           update: what is done with the gradients.
           rate: float32 scalar, the learning rate.
+
+        Raises:
+          ValueError: all gradients are None.
         """
         variables = self.pieces(names)
         gradients = update.clip(update.decay(gradients, variables))
@@ -175,6 +178,10 @@ class Copy:
         pairs = [
             (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
         ]
+        if not pairs:
+            raise ValueError(
+                "no variable gets a gradient from the loss: nothing could be trained"
+            )
         # A gradient need not depend on its variable's value, yet the variable must
         # not change before every tower has read it.
         reads = [part for read in self._reads.values() for part in parts.each(read)]
