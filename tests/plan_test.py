@@ -303,7 +303,9 @@ class PlanTest(parameterized.TestCase):
         [error] = caught.exception.errors
         self.assertRegex(error, "^--partition_bytes=1000: .*two ps tasks")
 
-    @parameterized.parameters({"steps_per_loop": 5}, {"xla_compile": True})
+    @parameterized.parameters(
+        {"shard_classifier": 2}, {"local_parameter_device": "gpu"}, {"xla": True}
+    )
     def test_what_does_not_work_on_a_cluster(self, **setting):
         settings = config.make(device="cpu", **setting)
         with self.assertRaises(plan.PlanError) as caught:

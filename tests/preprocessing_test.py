@@ -61,6 +61,13 @@ class ExampleUniformTest(tf.test.TestCase):
             for other in draws[:index]:
                 self.assertNotAllClose(draw, other)
 
+    def test_xla_draws_the_same(self):
+        made = tf.function(lambda: _draws(3, first=9), autograph=False)
+        compiled = tf.function(
+            lambda: _draws(3, first=9), autograph=False, jit_compile=True
+        )
+        self.assertAllEqual(made(), compiled())
+
     def test_is_uniform(self):
         draw = _run(lambda: example_uniform((20000, 5), seed=3, first=10**12))
         counts, _ = np.histogram(draw, 10, (0, 1))

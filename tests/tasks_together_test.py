@@ -28,6 +28,7 @@ _CASES = {
     "relaxed": (0, "dense", dict(variable_update="relaxed")),
     "accumulated": (2, "tables", dict(accumulate_steps=2)),
     "sync": (2, "normed", dict(batch_norm="sync")),
+    "compiled": (2, "normed", dict(xla_compile=True)),
     "replicas_of_tables": (0, "tables", dict(variable_update="replicated")),
     **{
         spec: (
@@ -56,7 +57,7 @@ import tensorflow as tf
 from tests import runs, tables, tasks, trainer
 from towers import graph
 from towers.layout import cluster, placement
-from towers.session import loop
+from towers.session import device_loop, loop
 from towers.gradients.exchange import Exchange
 v1 = tf.compat.v1
 
@@ -90,6 +91,18 @@ def trained(place, target, model, steps, **options):
         loop.run(train, session, [], last_step=steps)
         return trainer.whole(train.saved, session.run(train.saved)), train
 
+class SeeLosses(loop.Hook):
+    def __init__(self, seen):
+        self.seen = seen
+    def next_due(self, step):
+        return loop.NEVER
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(train.loss)
+    def after_run(self, run_context, run_values):
+        self.seen.append(float(run_values.results))
+    def after_steps(self, step, losses, seconds):
+        self.seen.extend(map(float, losses))
+
 cases, steps = json.loads(sys.argv[1]), int(sys.argv[2])
 found = {}
 for name, (ps, model, options) in cases.items():
@@ -99,6 +112,25 @@ for name, (ps, model, options) in cases.items():
     options.get("exchange", {}).pop("partition_bytes", None)  # there are no two devices
     here, _ = trained(placement.local(4, kind="cpu"), "", model, steps, **options)
     found[name] = [trainer.difference(here, there), sorted(devices)]
+
+# Many steps in one call, and one in each.
+train = built(where, "normed")
+with train.graph.as_default():
+    inner = device_loop.build(train.train_op, train.step, train.loss)
+train = train._replace(loop=inner)
+by_count = []
+for count in (1, 4):
+    v1.Session.reset(target, config=config)
+    with v1.Session(target, graph=train.graph, config=config) as session:
+        loop.start(train, session, lambda session: None)
+        losses = []
+        seen = SeeLosses(losses)
+        loop.run(train, session, [seen], last_step=9, steps_per_loop=count)
+        by_count.append((session.run(train.saved), losses))
+(one, losses), (many, looped) = by_count
+trainer.assert_same_bits(one, many)
+assert len(looped) == 9 and losses == looped, (losses, looped)
+found["looped"] = len(looped)
 
 # Each tower at its own pace.
 train = built(where, "dense", variable_update="asynchronous",
@@ -128,6 +160,9 @@ class TasksTogetherTest(parameterized.TestCase):
         workers = {f"/job:worker/task:{k}" for k in range(2)}
         ps = {f"/job:ps/task:{k}" for k in range(_CASES[name][0])}
         self.assertEqual(set(tasks) - {""}, {*workers, *ps, "/job:chief/task:0"})
+
+    def test_many_steps_in_one_call_are_the_same_steps(self):
+        self.assertEqual(self.found["looped"], 9)
 
     def test_towers_that_do_not_wait(self):
         step, position, counted, stalest = self.found["asynchronous"]

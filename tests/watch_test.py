@@ -12,6 +12,7 @@ from unittest import mock
 from absl.testing import absltest
 
 import models
+from benchmarks import launched
 from flags import config
 from tests import runs
 from towers import plan, watch
@@ -70,6 +71,22 @@ class WatchTest(runs.Runs):
     def test_any_number_of_shards(self):
         lines = self._evaluate(num_gpus=6, shard_classifier=3)
         self.assertEqual(runs.accuracies(lines), [self.at_end])
+
+    def test_a_cluster_finds_the_same(self):
+        if not launched.have_private_networks():
+            self.skipTest("this system has no private networks")
+        cluster = launched.Launched(
+            "--model=tests.runs:small_model",
+            "--eval",
+            "--num_gpus=2",
+            "--eval_batch_size=7",
+            f"--train_dir={self.directory}",
+            data_dir=runs.data_dir(),
+        )
+        self.addCleanup(cluster.kill)
+        self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
+        self.assertEqual(runs.accuracies(cluster.lines), [self.at_end])
+        self.assertEmpty(cluster.left())
 
     def test_averages_are_read(self):
         with_averages = runs.accuracies(self._evaluate())
@@ -180,7 +197,7 @@ class WatchTest(runs.Runs):
         lines = io.StringIO()
         with self.assertRaisesRegex(hooks.TrainingError, "will come: nobody is there"):
             watch.evaluate_checkpoints(
-                parts, progress.Console(lines), lambda: "nobody is there"
+                parts, progress.Console(lines), absent=lambda: "nobody is there"
             )
         self.assertIn("Running evaluation at global_step 46", lines.getvalue())
 

@@ -27,10 +27,8 @@ from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 # Why some flags do not work on a cluster.
 _WHY = {
-    "steps_per_loop": ", where a loop in the graph would cross the tasks at every turn",
+    "xla": ", whose devices XLA mixes up with this process's own (--xla_compile works)",
     "local_parameter_device": ", whose variables are on the ps tasks",
-    "eval": ", whose checkpoints the task with --job_name=evaluator evaluates",
-    "xla": ", whose one graph lies on several machines",
 }
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
@@ -241,11 +239,8 @@ def _check_tasks(shards: int, mode: str, cluster) -> None:
 def _check_works_on_cluster(config) -> None:
     """What works in one process only, so far."""
     for section, name, default in (
-        (config.training, "steps_per_loop", 1),
         (config.variables, "local_parameter_device", "cpu"),
         (config.devices, "xla", False),
-        (config.devices, "xla_compile", False),
-        (config.evaluation, "eval", False),
         (config.stages, "shard_classifier", 1),
     ):
         if (value := getattr(section, name)) != default:

@@ -129,15 +129,19 @@ def _tuned(order: Order, console: Console) -> plan.Plan:
 
 
 def _control(order: Order, console: Console) -> int:
-    """Trains on the cluster whose controller this is."""
-    return _train(order, lambda: _on_cluster(order, console))
+    """Trains or evaluates on the cluster whose controller this is."""
+    if order.config.evaluation.eval:
+        return _explained(
+            order, lambda: _on_cluster(order, console, watch.evaluate_checkpoints)
+        )
+    return _train(order, lambda: _on_cluster(order, console, run.train))
 
 
-def _on_cluster(order: Order, console: Console) -> int:
+def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
     with _sessions(order, console) as sessions:
         if order.spec.between:  # followers ask, too
             server.attend(sessions.target, order.spec)
-        status = run.train(order.parts, console, sessions)
+        status = act(order.parts, console, sessions)
         sessions.dismiss(status)
         return status
 
@@ -207,7 +211,7 @@ def _evaluate(order: Order, console: Console) -> int:
     if spec.jobs:  # else it was not told where the controller is
         absent = server.Absence(spec, wait_secs=order.config.cluster.wait_secs)
     return _explained(
-        order, lambda: watch.evaluate_checkpoints(order.parts, console, absent)
+        order, lambda: watch.evaluate_checkpoints(order.parts, console, absent=absent)
     )
 
 

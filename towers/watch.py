@@ -12,7 +12,7 @@ from towers.layout.parts import joined
 from towers.plan import Plan
 from towers.session import evaluate, hooks, report
 from towers.session.progress import Console
-from towers.tasks.sessions import session_config
+from towers.tasks.sessions import Local, Sessions, session_config
 from towers.updates import checkpoint
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
@@ -20,7 +20,11 @@ v1 = tf.compat.v1
 
 
 def evaluate_checkpoints(
-    parts: Plan, console: Console, absent: Callable[[], str] = str
+    parts: Plan,
+    console: Console,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+    *,
+    absent: Callable[[], str] = str,
 ) -> int:
     """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
 
@@ -30,6 +34,7 @@ def evaluate_checkpoints(
     Args:
       parts: of the run.
       console: takes lines for the user.
+      sessions: where sessions come from.
       absent: why there will be no more checkpoints; empty while there may be.
 
     Returns:
@@ -44,57 +49,89 @@ def evaluate_checkpoints(
     interval = parts.config.evaluation.eval_interval_secs
     if checkpoint.latest(directory) is None and not interval:
         raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
-    log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
     if parts.placement.notice:
         console(parts.placement.notice)
-    with tf.Graph().as_default() as graph:
-        mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
-        evaluation = evaluate.attach(
-            run.eval_task(parts),
-            parts.eval_source,
-            placement=parts.placement,
-            mode=mode,
-            batch_size=parts.eval_batch_size,
-            num_examples=run.num_eval_examples(parts),
-        )
-        with tf.device(parts.placement.master):
-            counters = {
-                name: v1.get_variable(name, [], tf.int64, use_resource=True)
-                for name in ("global_step", "position")
-            }
-        names = _names(mode.variables, parts.update.ema_decay)
-        names = joined(names, mode.wholes) | counters
-        checkpoints = checkpoint.Checkpoints(
-            directory, names, partial=True, log=console
-        )
-    done = None
-    config = session_config(parts.placement, parts.config.devices)
-    with (
-        v1.Session(graph=graph, config=config) as session,
-        hooks.StopOnSignal() as stop,
-    ):
-        while stop.received is None:
-            # Asked first, so that no checkpoint before the failure is left out.
-            lost = interval and (lookout() or absent())
-            newest = checkpoint.latest(directory)
-            if newest and newest != done and checkpoints.restore(session):
-                done = newest
-                counted = session.run(counters)
-                run.evaluate_and_report(
-                    parts,
-                    evaluation,
-                    session,
-                    int(counted["global_step"]),
-                    console=console,
-                    log=log,
-                )
-                if _is_the_end(parts, **counted):
+    evaluator = _Evaluator(parts, console)
+
+    def attempt() -> int:
+        with sessions.open(evaluator.graph, evaluator.config) as session:
+            while stop.received is None:
+                # Asked first, so that no checkpoint before the failure is left out.
+                lost = interval and (lookout() or absent())
+                if evaluator.look(session) or not interval:
                     return 0
-            if not interval:
-                return 0
-            if lost:
-                raise hooks.TrainingError(f"no more checkpoints will come: {lost}")
-            _wait(interval, lambda: stop.received or lookout() or absent())
+                if lost:
+                    raise hooks.TrainingError(f"no more checkpoints will come: {lost}")
+                _wait(interval, lambda: stop.received or lookout() or absent())
+        return _status_of(stop)
+
+    with hooks.StopOnSignal() as stop:
+        status = sessions.keep(attempt, stop, resumes=True)
+    return _status_of(stop) if status is None else status
+
+
+class _Evaluator:
+    """Evaluates each checkpoint of a directory once.
+
+    Args:
+      parts: of the run.
+      console: takes lines for the user.
+
+    Attributes:
+      graph, config: of the sessions that it is to be given.
+    """
+
+    def __init__(self, parts: Plan, console: Console):
+        self._parts = parts
+        self._console = console
+        self._log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
+        self._directory = parts.config.output.train_dir
+        self._done: str | None = None
+        self.config = session_config(parts.placement, parts.config.devices)
+        with tf.Graph().as_default() as self.graph:
+            mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
+            self._evaluation = evaluate.attach(
+                run.eval_task(parts),
+                parts.eval_source,
+                placement=parts.placement,
+                mode=mode,
+                batch_size=parts.eval_batch_size,
+                num_examples=run.num_eval_examples(parts),
+            )
+            with tf.device(parts.placement.master):  # whose disk holds the files
+                self._counters = {
+                    name: v1.get_variable(name, [], tf.int64, use_resource=True)
+                    for name in ("global_step", "position")
+                }
+                names = _names(mode.variables, parts.update.ema_decay)
+                self._checkpoints = checkpoint.Checkpoints(
+                    self._directory,
+                    joined(names, mode.wholes) | self._counters,
+                    partial=True,
+                    log=console,
+                )
+
+    def look(self, session: v1.Session) -> bool:
+        """Evaluates the newest if it was not; whether that was of the run's end."""
+        newest = checkpoint.latest(self._directory)
+        if not newest or newest == self._done:
+            return False
+        if not self._checkpoints.restore(session):
+            return False
+        counted = session.run(self._counters)
+        run.evaluate_and_report(
+            self._parts,
+            self._evaluation,
+            session,
+            int(counted["global_step"]),
+            console=self._console,
+            log=self._log,
+        )
+        self._done = newest
+        return _is_the_end(self._parts, **counted)
+
+
+def _status_of(stop: hooks.StopOnSignal) -> int:
     return 130 if stop.received == signal.SIGINT else 0
 
 

@@ -77,12 +77,17 @@ def example_uniform(
     numbers = math.prod(shape[1:])
     blocks = -(-numbers // 4)  # Philox makes four numbers per counter value
     counter = tf.stack([tf.cast(first, tf.int64) * blocks, tf.constant(salt, tf.int64)])
-    flat = tf.raw_ops.StatelessRandomUniformV2(
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[shape[0] * blocks * 4],
         key=tf.constant([seed & (2**64 - 1)], tf.uint64),
         counter=tf.bitcast(counter, tf.uint64),
+        dtype=tf.uint32,
         alg=1,  # Philox
     )
+    # As the uniform operation has it; XLA's makes other numbers of the same bits.
+    mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
+    one_to_two = tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32))
+    flat = tf.bitcast(one_to_two, tf.float32) - 1.0
     return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :numbers], shape)
 
 
