@@ -83,10 +83,10 @@ class Verify:
         must=AT_LEAST_1,
     )
     batch_norm: str = field(
-        "tower",
-        "whether batch norm normalises by each tower's own batch, which then may "
-        "differ, or by the batches of all towers as one, which may not",
-        choices=("tower", "sync"),
+        "micro_batch",
+        "the batches that batch norm takes the statistics of, as in towers.train; the "
+        "one tower takes its batch in the same pieces, and with sync as a whole",
+        choices=("micro_batch", "tower", "sync_micro_batch", "sync"),
     )
     num_steps: int = field(5, "steps to compare", must=AT_LEAST_1)
     bound: float = field(

@@ -207,6 +207,7 @@ def _gpus(given: _Given) -> Iterator[str]:
         )
 
 
+_WHOLE_BATCH = ("tower", "sync")
 _EXCHANGE = (
     "all_reduce_spec",
     "gradient_repacking",
@@ -265,17 +266,35 @@ def _stages(given: _Given) -> Iterator[str]:
             )
 
 
+def _whole_batch_norm(given: _Given) -> Iterator[str]:
+    """A whole batch has statistics when all its micro-batches are there."""
+    norm, schedule = given.get("batch_norm"), given.get("schedule", "1f1b")
+    several = given.get("num_micro_batches", 1) > 1
+    if norm in _WHOLE_BATCH and several and schedule != "gpipe":
+        each = "sync_micro_batch" if norm == "sync" else "micro_batch"
+        yield (
+            f"{_spell(given, 'batch_norm')}: needs all micro-batches of a stage before "
+            f"one goes on, and --schedule={schedule} sends one back before; write "
+            f"--schedule=gpipe, or --batch_norm={each}"
+        )
+
+
 def _verified_pipelines(given: _Given) -> Iterator[str]:
     """What is about pipelines needs some."""
-    none = given.get("pipelines") == "none"
-    sync = given.get("batch_norm") == "sync"
-    about = ["num_stages", "num_micro_batches", "schedule", "recompute"]
-    if sync and not none:
-        about.append("pipelines")
-    why = "--pipelines=none" if none else "--batch_norm=sync"
-    for name in about if none or sync else ():
-        if name in given:
-            yield f"{_spell(given, name)}: does not go with {why}"
+    if given.get("pipelines") == "none":
+        for name in ("num_stages", "num_micro_batches", "schedule", "recompute"):
+            if name in given:
+                yield f"{_spell(given, name)}: does not go with --pipelines=none"
+
+
+def _verified_batch_norm(given: _Given) -> Iterator[str]:
+    """Rounds have no statistics of a whole batch."""
+    if given.get("batch_norm") in _WHOLE_BATCH:
+        if max(given.get("accumulate_steps", (1,))) > 1:
+            yield (
+                f"{_spell(given, 'accumulate_steps')}: does not go with "
+                f"--batch_norm={given['batch_norm']}; write --accumulate_steps=1"
+            )
 
 
 def _shards(given: _Given) -> list[str]:
@@ -323,6 +342,19 @@ def _task(given: _Given) -> Iterator[str]:
 
 
 _RULES = {
-    Config: (_learning_rate, _gpus, _stages, _compact, _evaluation, _cluster),
-    VerifyConfig: (_learning_rate, _verified_exchange, _verified_pipelines),
+    Config: (
+        _learning_rate,
+        _gpus,
+        _stages,
+        _compact,
+        _whole_batch_norm,
+        _evaluation,
+        _cluster,
+    ),
+    VerifyConfig: (
+        _learning_rate,
+        _verified_exchange,
+        _verified_pipelines,
+        _verified_batch_norm,
+    ),
 }

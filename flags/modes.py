@@ -93,8 +93,9 @@ class Variables:
         must=AT_LEAST_1,
     )
     batch_norm: str = field(
-        "tower",
-        "whether batch norm normalises by each tower's own batch, or by the batches "
-        "of all towers as one",
-        choices=("tower", "sync"),
+        "micro_batch",
+        "examples that batch norm takes the statistics of: a micro-batch or round, or "
+        "a batch that is in one; a tower's whole batch; a micro-batch or round of all "
+        "towers; or the batches of all towers as one",
+        choices=("micro_batch", "tower", "sync_micro_batch", "sync"),
     )

@@ -131,7 +131,13 @@ _LATE = (
     "variable_update=relaxed",
 )
 _ADDS_UP = "; micro-batches add up the same way"
-_WHOLE = ", whose passes are calls of functions, inside which towers cannot meet"
+_SYNC = ("batch_norm=sync", "batch_norm=sync_micro_batch")
+_WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
+_EACH_COMPILED = ", which compiles each tower by itself"
+_ONE_BY_ONE = (
+    ", of whose rounds one ends before the next begins; --num_micro_batches can wait "
+    "for one another"
+)
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
 _NOT_TOGETHER = ", whose towers do not step together"
 _NO_SKIP = ", which cannot leave out an update"
@@ -155,7 +161,7 @@ _ONE_GRAPH = (
     "variable_update=auto",
     "variable_consistency=relaxed",
     "staged_vars",
-    "batch_norm=sync",
+    *_SYNC,
     "check_replicas_every",
     "max_staleness",
     "shard_embeddings",
@@ -256,11 +262,12 @@ ROWS = (
     never("partition_bytes", "optimizer=lamb", _WHOLE_NORM),
     never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
-    never("batch_norm=sync", "variable_update=independent", _NO_EXCHANGE),
-    *(never("batch_norm=sync", mode, _NOT_TOGETHER) for mode in _ASYNCHRONOUS),
-    never("batch_norm=sync", "xla_compile", ", which compiles each tower by itself"),
+    *(never(norm, "variable_update=independent", _NO_EXCHANGE) for norm in _SYNC),
+    *(never(norm, mode, _NOT_TOGETHER) for norm in _SYNC for mode in _ASYNCHRONOUS),
+    *(never(norm, "xla_compile", _EACH_COMPILED) for norm in _SYNC),
+    needs("batch_norm=sync_micro_batch", "num_micro_batches", "accumulate_steps"),
+    *(never(norm, "accumulate_steps", _ONE_BY_ONE) for norm in _WHOLE_BATCH),
     *(never("accumulate_steps", flag, _ADDS_UP) for flag in _STAGES),
-    *(never("batch_norm=sync", flag, _WHOLE) for flag in _STAGES),
     # Precision.
     never("use_fp16", "compute_dtype=bfloat16"),
     needs("fp16_loss_scale", *_FLOAT16),

@@ -9,7 +9,7 @@ decides, by a custom getter around it, on which device they live and what is rea
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,15 @@ class Statistic(NamedTuple):
     variable: Any  # the moving average
     value: tf.Tensor  # this batch's value, float32, of the variable's shape
     momentum: float  # average = momentum x average + (1 - momentum) x value
+
+
+class Joined(Protocol):
+    """What several batches of one size make together, in which each is alone."""
+
+    count: int  # of batches
+    mean: Callable[[tf.Tensor], tf.Tensor]  # of a tensor that each has, over them
+    # float32 [2, channels]: mean and variance of this batch -> of all as one.
+    moments: Callable[[tf.Tensor], tf.Tensor]
 
 
 def _he_initializer(gain: float = 2.0):
@@ -78,8 +87,7 @@ class Layers:
       dtype: of activations and of the weights as the layers see them.
       data_format: `NHWC` or `NCHW`, of four-dimensional activations.
       statistics: what the moving averages are to follow, filled by `batch_norm`.
-      joined: number of batches, and tensor -> its mean over them, where `batch_norm` is
-        to take several towers' batches as one; None where not.
+      joined: where `batch_norm` is to take several batches as one; None where not.
       products: every layer that might be the last, a classifier.
       tables: every table that `embedding` looked up rows of.
       lookup: (ids, table) -> rows, of a table that is in parts, or None of another.
@@ -106,7 +114,7 @@ class Layers:
         self.statistics: list[Statistic] = []
         self._seed = seed
         self._first_example = first_example
-        self.joined: tuple[int, Callable[[tf.Tensor], tf.Tensor]] | None = None
+        self.joined: Joined | None = None
         self.products: list[Product] = []
         self.tables: list[tf.Tensor] = []
         self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None
@@ -241,8 +249,8 @@ class Layers:
 
         Statistics and parameters are float32 whatever `dtype` is; x keeps its dtype.
         In training the batch's mean and variance are used and recorded in
-        `statistics`; otherwise the moving averages are read.  The batch is the tower's
-        own, or with `joined` that of all towers, gradients included.
+        `statistics`; otherwise the moving averages are read.  The batch is x, or with
+        `joined` all batches, of which x is one, gradients included.
         """
         shape = [self.channels(x)]
         with v1.variable_scope(None, default_name="batch_norm"):
@@ -279,22 +287,17 @@ class Layers:
             return activation(x) if activation else x
 
     def _normalise_joined(self, x, gamma, beta, epsilon: float):
-        """As `fused_batch_norm`, over the batches of all towers.
-
-        The mean goes around before the deviations from it: sums of squares, which could
-        go around together with it, lose the digits that the two have in common.
-        """
-        towers, mean_of = self.joined
+        """As `fused_batch_norm`, over all batches."""
         axes = [0, 2, 3] if self.data_format == "NCHW" else [0, 1, 2]
         shape = [1] * 4
         shape[self.channel_axis] = -1
         wide = tf.cast(x, tf.float32)
-        mean = mean_of(tf.reduce_mean(wide, axes))
+        own = tf.stack(tf.nn.moments(wide, axes))
+        mean, variance = tf.unstack(self.joined.moments(own))
         centred = wide - tf.reshape(mean, shape)
-        variance = mean_of(tf.reduce_mean(centred**2, axes))
         factor = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * tf.reshape(factor, shape) + tf.reshape(beta, shape)
-        count = towers * x.shape.num_elements() // self.channels(x)
+        count = self.joined.count * x.shape.num_elements() // self.channels(x)
         return tf.cast(y, x.dtype), mean, variance * (count / max(count - 1, 1))
 
     def max_pool(

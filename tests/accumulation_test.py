@@ -117,7 +117,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
             towers=2,
             batch_size=6,
             accumulate_steps=2,
-            batch_norm="sync",
+            batch_norm="sync_micro_batch",
         )
         one = _trained(1, 2, trainer.normed_model())
         other = together.start().steps(6)

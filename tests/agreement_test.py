@@ -107,15 +107,13 @@ def _compare(mode: type | None = None, case=Case("", 2), **changes):  # noqa: B0
 class _FirstSums(pipeline._Stamp):
     """Forgets the gradients of all micro-batches but the last."""
 
-    def _call(self, stage, one):
+    def call(self, stage, one):
         """As if each micro-batch were the first to be summed."""
         sums = self._sums[one.chunk]
         if one.backward:
-            shapes = self._template.shapes
-            self._sums[one.chunk] = {
-                name: tf.zeros(shapes[name.split("/", 1)[1]]) for name in sums
-            }
-        super()._call(stage, one)
+            shapes = {k: self._template.shapes[k.split("/", 1)[1]] for k in sums}
+            self._sums[one.chunk] = {k: tf.zeros(s) for k, s in shapes.items()}
+        super().call(stage, one)
 
 
 class _SameDraws(pipeline._Stamp):
@@ -138,7 +136,7 @@ class _LastStatistics(pipeline._Stamp):
 
     def _mean(self, value):
         """Of one."""
-        return self._values[-1][value].tensor()
+        return self.values[-1][value].tensor()
 
 
 def _normed_model() -> Model:
@@ -231,10 +229,30 @@ class CompareTest(parameterized.TestCase):
         self.assertFalse(outcome.agrees)
 
     def test_batch_norm_over_all_towers_is_that_of_one(self):
-        options = agreement.graph.Options(batch_size=1, batch_norm="sync")
-        for case in (Case("parameter_server", 2), Case("replicated", 2, rounds=2)):
+        self._agrees(
+            "sync",
+            Case("parameter_server", 2),
+            Case("replicated", 2, pipeline=Pipeline(2, 4, "gpipe", balance="params")),
+        )
+
+    def test_batch_norm_over_all_micro_batches_is_that_of_one_tower(self):
+        how = Pipeline(2, 4, "gpipe", recompute="block", balance="params")
+        self._agrees("tower", Case("relaxed", 1, pipeline=how))
+        self._agrees("tower", Case("independent", 2, pipeline=how))
+
+    def test_batch_norm_piece_by_piece_of_all_towers(self):
+        how = Pipeline(2, 2, balance="params")
+        self._agrees(
+            "sync_micro_batch",
+            Case("replicated", 2, rounds=2),
+            Case("parameter_server", 2, pipeline=how),
+        )
+
+    def _agrees(self, batch_norm, *cases):
+        options = agreement.graph.Options(batch_size=1, batch_norm=batch_norm)
+        for case in cases:
             outcome = _compare(case=case, model=_normed_model(), options=options)
-            self.assertEqual(outcome.verdict, "agrees")
+            self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
 
     @parameterized.parameters(
         (_FirstSums, False), (_SameDraws, False), (_LastStatistics, True)

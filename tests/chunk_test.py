@@ -91,7 +91,7 @@ class ChunkTest(parameterized.TestCase):
         with tf.Graph().as_default() as graph:
             made = _chunk(**options)
             nothing = lambda values: {}  # noqa: E731
-            found = _run(made, [(made.forward, nothing), (made.first, nothing)])
+            found = _run(made, [(*made.forward, nothing), (*made.first, nothing)])
             found_calls = [op for op in graph.get_operations() if "Call" in op.type]
         return made, found, found_calls
 
@@ -119,13 +119,13 @@ class ChunkTest(parameterized.TestCase):
         with tf.Graph().as_default():
             made = _chunk()
             nothing = lambda values: {}  # noqa: E731
-            once = _run(made, [(made.forward, nothing), (made.first, nothing)])
+            once = _run(made, [(*made.forward, nothing), (*made.first, nothing)])
             twice = _run(
                 made,
                 [
-                    (made.forward, nothing),
-                    (made.first, nothing),
-                    (made.later, nothing),
+                    (*made.forward, nothing),
+                    (*made.first, nothing),
+                    (*made.later, nothing),
                 ],
             )
         for name, value in once.items():
@@ -134,12 +134,12 @@ class ChunkTest(parameterized.TestCase):
 
     def test_one_micro_batch_needs_no_sum(self):
         with tf.Graph().as_default():
-            self.assertIsNone(_chunk(micro_batches=1).later)
+            self.assertEqual(_chunk(micro_batches=1).later, ())
 
     def test_recomputing_waits_for_the_gradient_from_above(self):
         with tf.Graph().as_default():
             made = _chunk(recomputed=True)
-        body = made.first.concrete.graph
+        body = made.first[0].concrete.graph
         held = [op for op in body.get_operations() if op.control_inputs]
         # Block by block: all but the last wait for a gradient.
         self.assertLen({op.name for op in held if op.type == "Identity"}, 3)

@@ -93,6 +93,15 @@ class CheckTest(parameterized.TestCase):
         ),
         ("label", {"benchmark_log_dir": "d", "benchmark_test_id": "x"}),
         ("no evaluation", {"eval_at_end": False}),
+        (
+            "statistics of a whole batch",
+            dict(batch_norm="tower", num_micro_batches=4, schedule="gpipe"),
+        ),
+        ("statistics of all towers", dict(batch_norm="sync", num_stages=1)),
+        (
+            "statistics of a micro-batch of all towers",
+            dict(batch_norm="sync_micro_batch", num_micro_batches=4),
+        ),
     )
     def test_legal(self, settings):
         self.assertEqual(errors(**settings), [])
@@ -328,6 +337,26 @@ class CheckTest(parameterized.TestCase):
             {"eval_at_end": False, "eval_batch_size": 5},
             "--eval_batch_size=5: is about evaluation, and there is none with "
             "--noeval_at_end",
+        ),
+        (
+            "statistics of a whole batch in 1f1b",
+            dict(batch_norm="tower", num_micro_batches=4),
+            "--batch_norm=tower: needs all micro-batches of a stage before one goes "
+            "on, and --schedule=1f1b sends one back before; write --schedule=gpipe, or "
+            "--batch_norm=micro_batch",
+        ),
+        (
+            "statistics of all rounds",
+            dict(batch_norm="sync", accumulate_steps=2),
+            "--batch_norm=sync: does not go with --accumulate_steps=2, of whose rounds "
+            "one ends before the next begins; --num_micro_batches can wait for one "
+            "another",
+        ),
+        (
+            "statistics of micro-batches that there are not",
+            dict(batch_norm="sync_micro_batch"),
+            "--batch_norm=sync_micro_batch: needs --num_micro_batches or "
+            "--accumulate_steps",
         ),
     )
     def test_illegal(self, settings, *expected):

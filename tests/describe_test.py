@@ -7,7 +7,8 @@ from absl.testing import parameterized
 
 import models
 from flags import config
-from towers import plan
+from towers import graph, plan
+from towers.layout.stages import Pipeline
 from towers.session import describe
 
 
@@ -36,6 +37,35 @@ class DescribeTest(parameterized.TestCase):
         rows, _ = _described(model="resnet20")
         self.assertIn("mean over the towers", rows["Batch norm"])
         self.assertIn("0.0001", rows["Weight decay"])
+
+    @parameterized.parameters(
+        ("tower", {}, "statistics per tower; saved: the mean over the towers"),
+        (
+            "tower",
+            dict(pipeline=Pipeline(1, 2, "gpipe")),
+            "statistics per tower, of all its micro-batches as one; saved: the mean "
+            "over the towers",
+        ),
+        (
+            "sync",
+            dict(pipeline=Pipeline(1, 2, "gpipe")),
+            "statistics of all towers' batches as one; these are saved",
+        ),
+        (
+            "sync_micro_batch",
+            dict(accumulate_steps=2),
+            "statistics per round, of all towers as one; saved: the mean over the "
+            "rounds",
+        ),
+        (
+            "micro_batch",
+            dict(accumulate_steps=2),
+            "statistics per round; saved: the mean over the rounds and towers",
+        ),
+    )
+    def test_batch_norm_says_how_far_it_reaches(self, batch_norm, settings, words):
+        options = graph.Options(batch_size=2, batch_norm=batch_norm, **settings)
+        self.assertEqual(describe._batch_norm(options), words)
 
     def test_stages_say_their_blocks_and_their_order(self):
         rows, facts = _described(

@@ -146,6 +146,7 @@ class _Run:
             with v1.Session(config=_config()) as session:
                 session.run(v1.global_variables_initializer())
                 self.values = session.run(fetched)
+                self.variables = session.run(store.variables)
 
 
 # The whole tower, which several cuts are held against, is run once.
@@ -201,6 +202,43 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(mean, whole_mean, rtol=1e-5)
         # The mean of the variances within micro-batches is not the whole one.
         self.assertNotAllClose(variance, whole_variance, rtol=1e-3)
+
+    def test_each_micro_batch_normalises_by_itself(self):
+        """Against NumPy: the outputs, and the rule of which statistics are saved."""
+
+        def normal(x, nn):
+            return nn.batch_norm(x)
+
+        def mean(x, nn):
+            return tf.reduce_mean(x**3, [1, 2])  # [batch, 2]: two of three logits
+
+        def logits(x, nn):
+            return tf.concat([x, tf.zeros_like(x[:, :1])], 1)
+
+        blocks = (("normal", normal), ("mean", mean), ("logits", logits))
+        for micro_batches in (1, 4):
+            found = _Run(blocks, Pipeline(2, micro_batches, cut=(2, 3)))
+            rng = np.random.default_rng(0)
+            x = rng.normal(size=(_BATCH, 4, 4, 2)).astype("f4").astype("f8")
+            labels = rng.integers(0, 3, _BATCH)
+            pieces = np.split(x, micro_batches)
+            means = [piece.mean((0, 1, 2)) for piece in pieces]
+            flat = [piece.reshape(-1, 2) for piece in pieces]
+            y = [
+                (piece - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
+                for piece, rows in zip(pieces, flat)
+            ]
+            gamma, beta = (
+                found.variables[f"normal/batch_norm/{name}"]
+                for name in ("gamma", "beta")
+            )
+            y = (np.concatenate(y) * gamma + beta) ** 3
+            z = np.concatenate([y.mean((1, 2)), np.zeros([_BATCH, 1])], 1)
+            chosen = z[np.arange(_BATCH), labels]
+            loss = np.mean(np.log(np.exp(z).sum(1)) - chosen)
+            self.assertAllClose(found.values[0], loss, rtol=1e-5)
+            saved = [np.mean(means, 0), np.mean([r.var(0, ddof=1) for r in flat], 0)]
+            self.assertAllClose(found.values[2], saved, rtol=1e-4, atol=1e-6)
 
     @parameterized.product(micro_batches=(1, 2), cut=((1, 3), (2, 3)))
     def test_tied_blocks_on_different_stages(self, micro_batches, cut):

@@ -3,7 +3,7 @@
 from absl.testing import absltest, parameterized
 
 from towers.layout import schedule
-from towers.layout.schedule import SCHEDULES, Pass
+from towers.layout.schedule import SCHEDULES, Legs, Pass
 
 _STAGES = (1, 2, 3, 4, 8)
 _MICRO_BATCHES = (1, 2, 3, 5, 8, 17, 32)
@@ -138,6 +138,53 @@ class CheckTest(parameterized.TestCase):
                 else:
                     self.assertLen(found, sum(map(len, order)))
         self.assertGreater(refused, 0)
+
+
+class LegsTest(parameterized.TestCase):
+    def test_a_group_goes_leg_by_leg_where_micro_batches_meet(self):
+        counts = {(0, False): 2, (1, True): 3}
+        alone, together = Legs(counts), Legs(counts, 2)
+        order = schedule.gpipe(2, 2)
+        one, other = (legs.divide(order)[0][:4] for legs in (alone, together))
+        self.assertEqual(
+            [(p.micro_batch, p.leg) for p in one], [(0, 0), (0, 1), (1, 0), (1, 1)]
+        )
+        self.assertEqual(
+            [(p.micro_batch, p.leg) for p in other], [(0, 0), (1, 0), (0, 1), (1, 1)]
+        )
+        self.assertEqual(
+            [(p.micro_batch, p.leg) for p in together.divide(order)[1] if p.backward],
+            [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)],
+        )
+
+    @parameterized.parameters(*_cases())
+    def test_only_what_gathers_can_meet(self, name, stages, micro_batches, chunks):
+        """With batch norm in the last chunk, in every schedule."""
+        legs = Legs({(stages * chunks - 1, False): 2}, micro_batches)
+        order = legs.divide(SCHEDULES[name].order(stages, micro_batches, chunks))
+        if SCHEDULES[name].gathers or micro_batches == 1:
+            passes = [one for _, one in schedule.sequence(order, legs)]
+            last = {one: k for k, one in enumerate(passes)}
+            end = stages * chunks - 1
+            first = min(last[Pass(end, m, False, 1)] for m in range(micro_batches))
+            for m in range(micro_batches):
+                self.assertLess(last[Pass(end, m)], first)
+        else:
+            with self.assertRaisesRegex(schedule.ScheduleError, "leg 1 of the forward"):
+                schedule.sequence(order, legs)
+
+    @parameterized.parameters(*_cases())
+    def test_legs_of_one_micro_batch_never_block(
+        self, name, stages, micro_batches, chunks
+    ):
+        count = stages * chunks
+        counts = {(c, b): 2 + c % 2 for c in range(count) for b in (False, True)}
+        legs = Legs(counts)
+        order = legs.divide(SCHEDULES[name].order(stages, micro_batches, chunks))
+        done = set()
+        for _, one in schedule.sequence(order, legs):
+            self.assertContainsSubset(schedule.needs(one, count, legs), done)
+            done.add(one)
 
 
 class NumbersTest(parameterized.TestCase):

@@ -51,7 +51,7 @@ def _trace(*groups, blocks=_BLOCKS, made=None, **options):
 
 
 def _types(piece):
-    return [node.op for node in piece.graph_def.node]
+    return [op.type for op in piece.operations]
 
 
 def _draws(piece):
@@ -154,7 +154,7 @@ class ChainTest(parameterized.TestCase):
         segments = _trace(blocks=(*blocks, ("logits", _logits)))
         with tf.Graph().as_default():
             x = tf.ones([2, 4, 4, 4])
-            found = segments[1].forward({"x1/0": x})
+            found = segments[1].forward.legs[0]({"x1/0": x})
         self.assertIs(found["x2/0"], x)
 
     def test_one_variable_in_two_dtypes_is_refused(self):

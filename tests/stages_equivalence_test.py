@@ -53,7 +53,7 @@ def _made(towers=1, how=None, *, normal=False, **options):
         _model(normal),
         trainer.random_source(),
         towers=towers,
-        batch_size=GLOBAL_BATCH // towers,
+        batch_size=options.pop("batch_size", GLOBAL_BATCH // towers),
         update=_UPDATE,
         pipeline=how,
         **options,
@@ -121,6 +121,47 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         first = _made(1, one, normal=True).start().steps(STEPS)
         found = _made(1, two, normal=True).start().steps(STEPS)
         self.assertLess(trainer.difference(first, found), BOUND)
+
+    @parameterized.parameters(
+        (1, Pipeline(2, 4, "gpipe", cut=(1, 4)), "tower"),
+        (1, Pipeline(1, 4, "gpipe", cut=(4,), recompute="stage"), "tower"),
+        (2, Pipeline(2, 1, cut=(1, 4)), "sync"),
+        (2, Pipeline(2, 4, "gpipe", cut=(2, 4), recompute="block"), "sync"),
+        (2, Pipeline(2, 1, "interleaved", 2, cut=(1, 2, 3, 4)), "sync"),
+        # Stage 0 has both micro-batches before it sends one back.
+        (1, Pipeline(2, 2, cut=(2, 4)), "tower"),
+    )
+    def test_batch_norm_of_micro_batches_as_one(self, towers, how, batch_norm):
+        """One tower on the joined batch, gradients and moving averages included."""
+        one = _whole(normal=True)
+        found = _made(towers, how, normal=True, batch_norm=batch_norm)
+        self.assertLess(trainer.difference(one, found.start().steps(STEPS)), BOUND)
+
+    def test_batch_norm_by_itself_is_not(self):
+        found = _made(1, Pipeline(1, 4, cut=(4,)), normal=True).start().steps(STEPS)
+        self.assertGreater(trainer.difference(_whole(normal=True), found), 1e-3)
+
+    @parameterized.parameters("gpipe", "1f1b")
+    def test_batch_norm_of_each_micro_batch_of_all_towers(self, schedule):
+        """As towers that take as many rounds."""
+        norm = dict(normal=True, batch_norm="sync_micro_batch")
+        rounds = _made(2, batch_size=2, accumulate_steps=4, **norm)
+        cut = _made(2, Pipeline(2, 4, schedule, cut=(1, 4)), **norm)
+        one, found = (made.start().steps(STEPS) for made in (rounds, cut))
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    def test_micro_batches_that_are_not_brought_together_cannot_meet(self):
+        with self.assertRaisesRegex(
+            ValueError,
+            "batch norm waits for all 4 micro-batches.* 1f1b .*stages wait for each "
+            "other: stage 0 stands at leg 1 of the forward .*; write schedule gpipe",
+        ):
+            _made(1, Pipeline(2, 4, cut=(1, 4)), normal=True, batch_norm="tower")
+
+    @parameterized.parameters("tower", "sync")
+    def test_rounds_cannot_meet(self, batch_norm):
+        with self.assertRaisesRegex(ValueError, f"^batch_norm={batch_norm}: of the 2"):
+            _made(2, normal=True, accumulate_steps=2, batch_norm=batch_norm)
 
     @parameterized.parameters("none", "block")
     def test_a_scaled_loss(self, recompute):

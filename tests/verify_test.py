@@ -34,6 +34,19 @@ def own() -> Model:
     return trainer.dense_model("own")
 
 
+def normed() -> Model:
+    """Two blocks, each with batch norm."""
+
+    def stem(x, nn):
+        return nn.batch_norm(nn.conv(x, 3, 3, use_bias=False))
+
+    def head(x, nn):
+        x = nn.batch_norm(nn.conv(x, 3, 3, use_bias=False), activation=tf.nn.relu)
+        return nn.dense(nn.flatten(x), nn.num_classes)
+
+    return trainer.model_of(stem, head, name="normed")
+
+
 def words() -> Model:
     """A table that is looked up, and a classifier."""
 
@@ -99,10 +112,23 @@ class VerifyTest(parameterized.TestCase):
         status, _, errors = _run(_OWN, *_SMALL, *flags)
         self.assertEqual(status, 2)
         self.assertStartsWith(errors[0], "error: --batch_norm=sync: the towers of ind")
-        flags = ["--variable_update=parameter_server,staged", "--batch_norm=sync"]
+        flags = ["--variable_update=parameter_server,staged"]
+        flags.append("--batch_norm=sync_micro_batch")
         status, lines, errors = _run(_OWN, *_SMALL, *flags, "--accumulate_steps=1,2")
         self.assertEqual((status, errors), (0, []))
         self.assertEqual(lines[-1], "8 of 8 agree with one tower to 1e-05")
+
+    def test_batch_norm_over_whole_batches_of_pipelines(self):
+        flags = ["--variable_update=parameter_server", "--pipelines=pairs"]
+        flags += ["--num_stages=2", "--num_micro_batches=1,2", "--batch_norm=sync"]
+        own = "--model=tests.verify_test:normed"
+        status, lines, errors = _run(*_SMALL, own, *flags)
+        self.assertEqual((status, errors), (0, []))
+        self.assertRegex("\n".join(lines), r"gpipe K=2 M=2.* 2 .*agrees")
+        self.assertNotRegex("\n".join(lines), r"1f1b K=2 M=2|rounds")
+        status, _, errors = _run(_OWN, *_SMALL, *flags, "--accumulate_steps=1,2")
+        self.assertEqual(status, 2)
+        self.assertRegex(errors[0], "accumulate_steps=1,2: does not go with --batch_no")
 
     def test_a_users_own_model_and_a_mode_that_sums(self):
         flags = [_OWN, *_SMALL, "--all_reduce_spec=tree", "--gradient_repacking=0"]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.assembly import stamp_towers
+from towers.compute.joining import BATCH_NORM, Joint
 from towers.compute.stamping import join_shares
 from towers.compute.tower import Task, Template, Tower
 from towers.data.feed import Feed, Part
@@ -49,7 +50,7 @@ class Options:
       pipeline: how towers are cut into stages and micro-batches; None: they are not.
       accumulate_steps: batches of `batch_size` that a tower takes one after the other
         in each step.
-      batch_norm: `tower`, each normalises by its own batch; or `sync`, by all towers'.
+      batch_norm: which batches batch norm takes as one, a row of `joining.BATCH_NORM`.
       loss_scaling: what the loss is multiplied by before it is differentiated; None
         for nothing.
       shards: what of the model is spread over each tower's devices; None: nothing is.
@@ -66,7 +67,7 @@ class Options:
     xla_compile: bool = False
     pipeline: Pipeline | None = None
     accumulate_steps: int = 1
-    batch_norm: str = "tower"
+    batch_norm: str = "micro_batch"
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
     purpose: int = clients.TRAIN
@@ -211,11 +212,6 @@ def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
 
 
 def _task(model, source, mode, options: Options) -> Task:
-    if options.batch_norm == "sync" and not (mode.joined and not options.xla_compile):
-        raise ValueError(
-            "batch_norm=sync: the towers must step together on one model, and not be "
-            "compiled; write batch_norm=tower"
-        )
     return Task(
         model=model,
         num_classes=source.num_classes,
@@ -224,9 +220,30 @@ def _task(model, source, mode, options: Options) -> Task:
         seed=options.seed,
         compiled=options.xla_compile,
         pipeline=options.pipeline,
-        joined=len(mode.placement.towers) if options.batch_norm == "sync" else 0,
+        joined=_joined(mode, options),
         loss_scaled=options.loss_scaling is not None,
         shards=options.shards,
+    )
+
+
+def _joined(mode, options: Options) -> Joint:
+    """Which batches batch norm takes as one."""
+    reach, name = BATCH_NORM[options.batch_norm], f"batch_norm={options.batch_norm}"
+    if reach.towers and not (mode.joined and not options.xla_compile):
+        raise ValueError(
+            f"{name}: the towers must step together on one model, and not be "
+            "compiled; write batch_norm=micro_batch or tower"
+        )
+    if reach.pieces and options.accumulate_steps > 1:
+        raise ValueError(
+            f"{name}: of the {options.accumulate_steps} rounds of accumulate_steps one "
+            "ends before the next begins; write micro-batches, which can wait for one "
+            "another, or batch_norm=micro_batch or sync_micro_batch"
+        )
+    micro_batches = options.pipeline.micro_batches if options.pipeline else 1
+    return Joint(
+        towers=len(mode.placement.towers) if reach.towers else 1,
+        micro_batches=micro_batches if reach.pieces else 1,
     )
 
 

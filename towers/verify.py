@@ -23,6 +23,7 @@ import tensorflow as tf
 import models
 from flags import config, pairs, parse
 from towers import plan
+from towers.compute.joining import BATCH_NORM
 from towers.data import inputs
 from towers.errors import explain
 from towers.gradients import reduction
@@ -88,7 +89,7 @@ def _read(
     )
     for text in specs:
         reduction.check(text, kind=where.kind, hosts=where.hosts)
-    for count, rounds in itertools.product(num_towers, verify.accumulate_steps):
+    for count, rounds in itertools.product(num_towers, _rounds(verify)):
         if parts.examples_per_step % (count * rounds):
             of = f" in {rounds} rounds" if rounds > 1 else ""
             raise ValueError(
@@ -109,12 +110,10 @@ def _read(
     packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
     choices = ways.exchanges(specs, *packings)
     names = _modes(verify)
-    wanted = ways.cases(
-        num_towers, choices, rounds=verify.accumulate_steps, names=names
-    )
+    wanted = ways.cases(num_towers, choices, rounds=_rounds(verify), names=names)
     wanted += _narrow(verify, subject.update.optimizer, num_towers, choices)
     wanted += _sharded(verify, subject, num_towers)
-    if not _pipelines(verify):
+    if verify.pipelines == "none":
         return subject, wanted
     return subject, wanted + ways.pipelined(
         num_towers,
@@ -124,16 +123,22 @@ def _read(
     )
 
 
+def _rounds(verify: Any) -> Sequence[int]:
+    """That towers take their batches in; none waits for the next, to be one with it."""
+    pieces = BATCH_NORM[verify.batch_norm].pieces
+    return (1,) if pieces else verify.accumulate_steps
+
+
 def _modes(verify: Any) -> Sequence[str]:
     """Those to compare; all when empty."""
     names = verify.variable_update
-    if verify.batch_norm == "sync":
+    if BATCH_NORM[verify.batch_norm].towers:
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
         names = names or joined
         if apart := sorted(set(names) - set(joined)):
             raise ValueError(
-                f"--batch_norm=sync: the towers of {', '.join(apart)} do not step "
-                "together on one model; leave it out of --variable_update"
+                f"--batch_norm={verify.batch_norm}: the towers of {', '.join(apart)} "
+                "do not step together on one model; leave it out of --variable_update"
             )
     return names
 
@@ -179,15 +184,10 @@ def _sharded(verify, subject: agreement.Subject, num_towers) -> list[verdict.Cas
         both = [Shards(count, count)] if len(found) == 2 else []
         shards += found + both
     cuts = _cuts(verify, subject, num_towers)
-    if not _pipelines(verify):
+    if verify.pipelines == "none":
         cuts = cuts._replace(stages=())
-    rounds = verify.accumulate_steps
+    rounds = _rounds(verify)
     return ways.sharded(num_towers, shards, cuts, names=names, rounds=rounds)
-
-
-def _pipelines(verify) -> bool:
-    """Whether there are any."""
-    return verify.batch_norm != "sync" and verify.pipelines != "none"
 
 
 def _takes_parts(mode: str, optimizer: str) -> bool:
@@ -235,6 +235,7 @@ def _cuts(verify: Any, subject: agreement.Subject, num_towers) -> ways.Cuts:
         verify.schedule or default.schedules,
         verify.recompute or default.recompute,
         gpus or None,
+        BATCH_NORM[verify.batch_norm].pieces,
     )
 
 

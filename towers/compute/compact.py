@@ -13,7 +13,10 @@ v1 = tf.compat.v1
 
 
 def compact(
-    graph: tf.Graph, kept: Collection[str], outputs: Iterable[str]
+    graph: tf.Graph,
+    kept: Collection[str],
+    outputs: Iterable[str],
+    whole: v1.GraphDef | None = None,
 ) -> v1.GraphDef:
     """Some nodes of a graph, with known shapes and equal constants said once.
 
@@ -21,11 +24,12 @@ def compact(
       graph: to copy from; it stays as it is.
       kept: names of the operations to copy: all that the outputs need.
       outputs: names of tensors whose operations stay, whatever they are.
+      whole: the graph's, if it is there already.
 
     Returns:
       nodes that compute the same outputs, bit for bit.
     """
-    whole = graph.as_graph_def()
+    whole = whole or graph.as_graph_def()
     nodes = [node for node in whole.node if node.name in kept]
     fixed = {name.split(":")[0] for name in outputs} | _named(nodes)
     nodes, shapes = _fold_shapes(graph, nodes, fixed)

@@ -33,7 +33,7 @@ def cut_out(template: Template) -> Template:
             if name in users:
                 users[name].append(node)
     outputs = set(map(_operation, template.outputs))
-    given = {*users, *(name for name, _ in template.exchanges)}
+    given = {*users, *(name for name, _, _ in template.exchanges)}
     found: list[LookUp] = []
     for name, dtype in template.reads.items():
         read = f"read/{name}"

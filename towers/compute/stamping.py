@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from towers.compute import joining
 from towers.compute.tower import Gradient, Site, Template, Tower
 from towers.layout import placement
 
@@ -90,7 +91,7 @@ def _copy_nodes(
     """
     used: set[str] = set()
     owners = _owners(template, site)
-    exchanges = {name for name, _ in template.exchanges}
+    exchanges = {name for name, _, _ in template.exchanges}
     elsewhere = exchanges | {f"read/{one.variable}" for one in template.look_ups}
 
     def renamed(name: str) -> str:
@@ -115,29 +116,29 @@ def _copy_nodes(
 def _add_exchanges(
     graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
 ) -> None:
-    """Adds the mean of what the towers send, on the first one's device."""
+    """Adds the joins of what the towers send, on the first one's device."""
     if not template.exchanges:
         return
     scope = sites[0].scope
+    own: dict[str, str] = {}
     with tf.Graph().as_default() as graph, tf.device(sites[0].device):
-        part = tf.constant(1.0 / len(sites), name=f"{scope}/exchange/part")
-        for index, (name, _) in enumerate(template.exchanges):
-            sent = [
-                v1.placeholder(tf.float32, name=f"{index}/{s.scope}") for s in sites
-            ]
-            tf.multiply(tf.add_n(sent, name=f"{scope}/{name}/sum"), part, name)
-    own = {
-        f"{index}/{site.scope}": f"{site.scope}/{name}"
-        for index, (_, name) in enumerate(template.exchanges)
-        for site in sites
-    }
+        for index, (name, sent, join) in enumerate(template.exchanges):
+            placeholders = []
+            for site in sites:
+                shape = template.specs[sent].shape
+                one = v1.placeholder(tf.float32, shape, f"{index}/{site.scope}")
+                placeholders.append(one)
+                own[one.op.name] = f"{site.scope}/{sent}"
+            with tf.name_scope(f"{scope}/{name}/"):
+                joined = joining.JOINS[join](placeholders)
+            tf.identity(joined, f"{index}/joined")
+            own[f"{index}/joined"] = f"{scope}/{name}"
     for node in graph.as_graph_def().node:
         if node.op != "Placeholder":
             names = [own.get(name, name) for name in node.input]
             del node.input[:]
             node.input.extend(names)
-            if node.name in {name for name, _ in template.exchanges}:
-                node.name = f"{scope}/{node.name}"
+            node.name = own.get(node.name, node.name)
             graph_def.node.append(node)
 
 

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from towers.compute import addition, classifier, compact, division, flops, xla
 from towers.compute.asked import LookUp, Variables
+from towers.compute.joining import Exchanges, Joint
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -80,8 +81,7 @@ class Task:
       seed: of dropout.
       compiled: whether XLA compiles the tower as a whole.
       pipeline: how the tower is cut into stages and micro-batches; None: it is not.
-      joined: number of towers whose batches batch norm takes as one; 0 for each tower
-        by its own batch.
+      joined: which batches batch norm takes as one.
       loss_scaled: whether gradients are those of the loss times a given scale.
       shards: what of the model is spread over the tower's devices; None: nothing is.
     """
@@ -94,7 +94,7 @@ class Task:
     seed: int = 0
     compiled: bool = False
     pipeline: Pipeline | None = None
-    joined: int = 0
+    joined: Joint = Joint()  # noqa: RUF009 - frozen
     loss_scaled: bool = False
     shards: Shards | None = None
 
@@ -114,8 +114,9 @@ class Template:
       metrics: metric -> name of the tensor.
       parameters: number of trainable parameters.
       compiled: whether XLA compiles it as a whole.
-      exchanges: (placeholder, the tensor whose mean over all towers it stands for).
-      specs: shape and dtype of each of `outputs`.
+      exchanges: (placeholder, the tensor that each tower sends for it, the join of
+        these that it stands for).
+      specs: shape and dtype of each of `outputs`, and of what is exchanged.
       owners: what `placement.owner` numbers: parts of variables.
       look_ups: gathers whose rows are to be given, see `look_up`.
     """
@@ -129,7 +130,7 @@ class Template:
     metrics: dict[str, str]
     parameters: int
     compiled: bool = False
-    exchanges: tuple[tuple[str, str], ...] = ()
+    exchanges: tuple[tuple[str, str, str], ...] = ()
     specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
     owners: tuple[str, ...] = ()
     look_ups: tuple[LookUp, ...] = ()
@@ -182,7 +183,7 @@ def trace(
       ValueError: the model does what towers cannot repeat: a stateful random
         operation, a variable made without `get_variable`, a regularizer.
     """
-    graph, exchange = tf.Graph(), _Exchange()
+    graph, exchanges = tf.Graph(), Exchanges()
     variables = Variables(create, splits(task, features))
     with graph.as_default():
         batch = {
@@ -193,7 +194,7 @@ def trace(
             "first": v1.placeholder(tf.int64, [], "first"),
         }
         scale = v1.placeholder(tf.float32, [], "loss_scale")
-        nn, outputs = _run(task, batch, variables, exchange)
+        nn, outputs = _run(task, batch, variables, exchanges)
         outputs = classifier.spread(outputs, nn, variables.parts, task.shards)
         shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
@@ -205,12 +206,15 @@ def trace(
             gradients = addition.differentiate(loss, variables_read, start)
         check_repeatable(graph)
     ends = _Ends(loss, gradients, nn.statistics, shares)
-    template = _template(graph, variables, exchange, ends)
+    template = _template(graph, variables, exchanges, ends)
     return dataclasses.replace(template, compiled=task.compiled)
 
 
 def _run(
-    task: Task, batch: Mapping[str, tf.Tensor], variables: Variables, exchange: Any
+    task: Task,
+    batch: Mapping[str, tf.Tensor],
+    variables: Variables,
+    exchanges: Exchanges,
 ) -> tuple[Any, Any]:
     """The model's layers, and what its last block returns."""
     nn = task.model.layers(
@@ -221,7 +225,7 @@ def _run(
         seed=task.seed,
         first_example=batch["first"],
     )
-    nn.joined = (task.joined, exchange.mean) if task.joined else None
+    nn.joined = exchanges.joined(task.joined)
     nn.lookup = variables.lookup
     x = task.model.inputs.prepare(batch["features"], nn)
     with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
@@ -238,35 +242,9 @@ def splits(task: Task, features: tf.TensorSpec) -> dict[str, Split]:
             "first": v1.placeholder(tf.int64, []),
         }
         nn, outputs = _run(
-            task, batch, Variables(lambda *_, **options: None, {}), _Exchange()
+            task, batch, Variables(lambda *_, **options: None, {}), Exchanges()
         )
         return shards.splits(task.shards, nn, outputs, task.model.name)
-
-
-class _Exchange:
-    """Placeholders for what all towers make together.
-
-    Attributes:
-      sent: placeholder's name -> the tensor whose mean it stands for.
-    """
-
-    def __init__(self):
-        self.sent: dict[str, tf.Tensor] = {}
-
-    def mean(self, tensor: tf.Tensor) -> tf.Tensor:
-        """The mean over all towers of a float tensor that each has.
-
-        A tower's tensor is in the mean that every tower gets, and the towers' shares of
-        the loss add up: so its gradient is the mean of what the towers send back.
-        """
-
-        @tf.custom_gradient
-        def exchanged(tensor):
-            received = v1.placeholder(tensor.dtype, tensor.shape, "exchange")
-            self.sent[received.op.name] = tf.identity(tensor)
-            return received, self.mean
-
-        return exchanged(tensor)
 
 
 def shares_of(
@@ -318,7 +296,7 @@ class _Ends(NamedTuple):
     metrics: Mapping[str, tf.Tensor]
 
 
-def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
+def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
     def names(gradient: Gradient) -> tuple[str, ...]:
         if gradient is None:
             return ()
@@ -342,18 +320,17 @@ def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
     needed = [graph.get_tensor_by_name(name).op for name in outputs]
     kept = ancestors(list(needed))
     while missing := [
-        sent.op
-        for name, sent in exchange.sent.items()
-        if name in kept and sent.op.name not in kept
+        sent.tensor.op
+        for name, sent in exchanges.sent.items()
+        if name in kept and sent.tensor.op.name not in kept
     ]:
         needed += missing
         kept = ancestors(list(needed))
-    exchanges = tuple(
-        (name, sent.name) for name, sent in exchange.sent.items() if name in kept
-    )
+    met = {name: sent for name, sent in exchanges.sent.items() if name in kept}
+    all_sent = [sent.tensor.name for sent in met.values()]
     return Template(
         graph_def=_beside_parts(
-            compact.compact(graph, kept, [*outputs, *(sent for _, sent in exchanges)]),
+            compact.compact(graph, kept, [*outputs, *all_sent]),
             zip(variables.trainable.values(), gradient_names),
         ),
         trainable=tuple(variables.trainable),
@@ -369,9 +346,9 @@ def _template(graph, variables, exchange: _Exchange, ends: _Ends) -> Template:
         parameters=sum(v.shape.num_elements() for v in variables.trainable.values()),
         specs={
             name: tf.TensorSpec.from_tensor(graph.get_tensor_by_name(name))
-            for name in outputs
+            for name in [*outputs, *all_sent]
         },
-        exchanges=exchanges,
+        exchanges=tuple((n, sent.tensor.name, sent.join) for n, sent in met.items()),
         owners=tuple(variables.owners),
     )
 

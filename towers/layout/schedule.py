@@ -12,23 +12,70 @@ keep the stages busy M V / (M V + K - 1) of the time, with V > 1 when M is a mul
 K; they differ in how many micro-batches a stage holds the activations of.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 
 class Pass(NamedTuple):
-    """One micro-batch through one chunk."""
+    """One micro-batch through one chunk, or a leg of that."""
 
     chunk: int
     micro_batch: int
     backward: bool = False
+    leg: int = 0
 
     def __str__(self) -> str:
         way = "backward" if self.backward else "forward"
-        return f"{way} of micro-batch {self.micro_batch} through chunk {self.chunk}"
+        leg = f"leg {self.leg} of the " if self.leg else ""
+        return (
+            f"{leg}{way} of micro-batch {self.micro_batch} through chunk {self.chunk}"
+        )
 
 
 Order = Sequence[Sequence[Pass]]  # for each stage, what it does
+
+
+class Legs(NamedTuple):
+    """How passes are divided, where batches meet.
+
+    Attributes:
+      counts: (chunk, backward) -> legs of that pass, where there are more than one.
+      meeting: number of micro-batches of all of which a leg waits for the one before;
+        0: it waits for its own micro-batch.
+    """
+
+    counts: Mapping[tuple[int, bool], int] = {}
+    meeting: int = 0
+
+    def last(self, one: Pass) -> Pass:
+        """The last leg of a pass."""
+        return one._replace(leg=self.counts.get((one.chunk, one.backward), 1) - 1)
+
+    def divide(self, order: Order) -> Order:
+        """An order of passes as one of legs.
+
+        Where micro-batches meet, passes of one chunk that follow each other go leg by
+        leg, all of them, before they go on.
+        """
+        return [
+            [
+                one._replace(leg=leg)
+                for group in self._groups(passes)
+                for leg in range(self.last(group[0]).leg + 1)
+                for one in group
+            ]
+            for passes in order
+        ]
+
+    def _groups(self, passes: Sequence[Pass]) -> list[list[Pass]]:
+        if not self.meeting:
+            return [[one] for one in passes]
+        same = itertools.groupby(passes, key=lambda one: (one.chunk, one.backward))
+        return [list(group) for _, group in same]
+
+
+_WHOLE = Legs()
 
 
 class ScheduleError(ValueError):
@@ -40,6 +87,7 @@ class Schedule(NamedTuple):
 
     order: Callable[[int, int, int], Order]  # of (stages, micro-batches, chunks each)
     interleaves: bool = False  # whether a stage has several chunks
+    gathers: bool = False  # whether all micro-batches are forward before one goes back
     description: str = ""
 
 
@@ -129,7 +177,9 @@ def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list
 # --schedule -> row.  A new schedule is one function and one row.
 SCHEDULES: dict[str, Schedule] = {
     "gpipe": Schedule(
-        gpipe, description="all micro-batches forward, then all backward"
+        gpipe,
+        gathers=True,
+        description="all micro-batches forward, then all backward",
     ),
     "1f1b": Schedule(
         one_forward_one_backward,
@@ -152,28 +202,34 @@ def forward_only(stages: int, micro_batches: int, chunks: int = 1) -> Order:
     ]
 
 
-def needs(one: Pass, num_chunks: int) -> list[Pass]:
+def needs(one: Pass, num_chunks: int, legs: Legs = _WHOLE) -> list[Pass]:
     """What a pass waits for, the passes before it on its stage aside.
 
     The gradients of the micro-batches are summed in their order, so a backward pass
     also waits for that of the micro-batch before.
     """
-    chunk, m, backward = one
-    if not backward:
-        return [Pass(chunk - 1, m)] if chunk else []
-    found = [Pass(chunk, m)]
-    if chunk + 1 < num_chunks:
-        found.append(Pass(chunk + 1, m, backward=True))
-    if m:
-        found.append(Pass(chunk, m - 1, backward=True))
+    chunk, m, backward, leg = one
+    found = []
+    if leg:
+        meet = range(legs.meeting) if legs.meeting else [m]
+        found += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]
+    elif backward:
+        found.append(legs.last(Pass(chunk, m)))
+        if chunk + 1 < num_chunks:
+            found.append(legs.last(Pass(chunk + 1, m, backward=True)))
+    elif chunk:
+        found.append(legs.last(Pass(chunk - 1, m)))
+    if backward and m:
+        found.append(one._replace(micro_batch=m - 1))
     return found
 
 
-def sequence(order: Order) -> list[tuple[int, Pass]]:
+def sequence(order: Order, legs: Legs = _WHOLE) -> list[tuple[int, Pass]]:
     """All passes, each with its stage, in an order in which none waits.
 
     Args:
-      order: of every stage.
+      order: of every stage; of the legs, if passes have several.
+      legs: of the passes.
 
     Raises:
       ScheduleError: there is none.  The sentence names the pass that no stage runs or
@@ -188,7 +244,7 @@ def sequence(order: Order) -> list[tuple[int, Pass]]:
         for stage, passes in enumerate(order):
             while begun[stage] < len(passes):
                 one = passes[begun[stage]]
-                if any(need not in done for need in needs(one, num_chunks)):
+                if any(need not in done for need in needs(one, num_chunks, legs)):
                     break
                 done[one] = stage
                 begun[stage] += 1
@@ -198,7 +254,9 @@ def sequence(order: Order) -> list[tuple[int, Pass]]:
                 for s, passes in enumerate(order)
                 if begun[s] < len(passes)
             }
-            raise ScheduleError(_stuck(waiting, where, done, num_chunks))
+            raise ScheduleError(
+                _stuck(waiting, where, done, lambda one: needs(one, num_chunks, legs))
+            )
     return [(stage, one) for one, stage in done.items()]
 
 
@@ -217,13 +275,13 @@ def _where(order: Order) -> dict[Pass, int]:
     return where
 
 
-def _stuck(waiting: dict[int, Pass], where, done, num_chunks: int) -> str:
+def _stuck(waiting: dict[int, Pass], where, done, needs_of) -> str:
     """Why none of the stages can go on."""
     stage = min(waiting)
     links: dict[int, tuple[Pass, int]] = {}
     while stage not in links:
         one = waiting[stage]
-        need = next(n for n in needs(one, num_chunks) if n not in done)
+        need = next(n for n in needs_of(one) if n not in done)
         if need not in where:
             return f"stage {stage}: {one} waits for {need}, which no stage runs"
         links[stage] = need, where[need]

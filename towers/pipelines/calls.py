@@ -5,7 +5,7 @@ and micro-batches make thousands of them, each with some dozens of inputs; Tenso
 Python takes milliseconds for one, most of which a `GraphDef` with all of them saves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -49,6 +49,37 @@ def function(concrete: Any, inputs: Iterable[str], outputs: Iterable[str]) -> Fu
     """
     stateful = any(op.op_def.is_stateful for op in concrete.graph.get_operations())
     return Function(concrete, tuple(inputs), tuple(outputs), stateful)
+
+
+def trace(
+    name: str,
+    body: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
+    specs: Mapping[str, Any],
+    outputs: Iterable[str],
+) -> Function:
+    """A function that stays a call in the graph.
+
+    Args:
+      name: of it.
+      body: inputs by name -> outputs by name, and maybe more.
+      specs: of the inputs, by name: what has a shape and a dtype.
+      outputs: names of what it returns.
+    """
+    inputs, outputs = tuple(specs), tuple(outputs)
+
+    def call(*tensors):
+        values = body(dict(zip(inputs, tensors)))
+        return [values[value] for value in outputs]
+
+    call.__name__ = name
+    made = tf.function(
+        call, autograph=False, experimental_attributes={"_noinline": True}
+    )
+    with tf.Graph().as_default():
+        concrete = made.get_concrete_function(
+            *[tf.TensorSpec(t.shape, t.dtype) for t in specs.values()]
+        )
+    return function(concrete, inputs, outputs)
 
 
 class Output(NamedTuple):

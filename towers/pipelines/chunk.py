@@ -3,7 +3,9 @@
 A chunk is some segments of the model, one after another.  Its forward pass and its
 backward pass are each one `tf.function` that is kept as a call (`_noinline`): all
 towers and micro-batches call the same two, so the graph has one node per pass, however
-large the model, and a control dependency between two calls orders all they do.
+large the model, and a control dependency between two calls orders all they do.  Where
+batch norm takes several batches as one, these meet between calls: a pass then has
+several legs, each of them a function.
 
 The backward function also adds the micro-batch's gradients to those of the ones before,
 in float32, under the value `sum<chunk>/<variable>`; gradients of a gather stay sparse,
@@ -11,6 +13,7 @@ under `sparse<chunk>/<variable>/<i>`, and are joined at the end of the step.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +21,14 @@ import tensorflow as tf
 
 from towers.compute import addition, division
 from towers.layout import parts as parts_lib
+from towers.layout.schedule import Pass
 from towers.pipelines import calls
 from towers.pipelines.calls import Function, Functions
+from towers.pipelines.piece import Leg, Meeting, Piece
 from towers.pipelines.segment import Segment
 
 Values = Mapping[str, tf.Tensor]
+Pieces = Function | Functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,18 +39,18 @@ class Chunk:
       number: of it in the model.
       segments: in order; where something of them is spread over devices, a pass is
         several calls.
-      forward: values of a micro-batch -> more of them.
-      first: the backward pass of the first micro-batch, or None without gradients.
-      later: of those after it, which adds to the sums; None when there are none.
+      forward: values of a micro-batch -> more of them; leg by leg.
+      first: the backward pass of the first micro-batch; empty without gradients.
+      later: of those after it, which adds to the sums; empty when there are none.
       dense: the variables whose gradients are summed.
       sparse: those whose gradients are `IndexedSlices`.
     """
 
     number: int
     segments: tuple[Segment, ...]
-    forward: Function | Functions
-    first: Function | Functions | None
-    later: Function | Functions | None
+    forward: tuple[Pieces, ...]
+    first: tuple[Pieces, ...]
+    later: tuple[Pieces, ...]
     dense: tuple[str, ...]
     sparse: tuple[str, ...]
 
@@ -58,6 +64,27 @@ class Chunk:
         """The variables that it reads."""
         return {k: v for segment in self.segments for k, v in segment.reads.items()}
 
+    @functools.cached_property
+    def meetings(self) -> dict[str, Meeting]:
+        """The values that come from several batches -> how."""
+        found = {}
+        for segment in self.segments:
+            for piece in (segment.forward, segment.backward):
+                found |= piece.meetings if piece else {}
+        return found
+
+    @property
+    def legs(self) -> dict[tuple[int, bool], int]:
+        """How many its passes have, as `schedule.Legs` counts them."""
+        counts = {False: len(self.forward), True: max(1, len(self.first))}
+        return {(self.number, backward): count for backward, count in counts.items()}
+
+    def function(self, one: Pass) -> Pieces | None:
+        """What a pass runs, or a leg of it; None for nothing."""
+        back = self.later if one.micro_batch else self.first
+        legs = back if one.backward else self.forward
+        return legs[one.leg] if legs else None
+
 
 def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
     """Makes the functions of a chunk.
@@ -68,14 +95,37 @@ def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
       micro_batches: how many there will be; the gradients of one need no sum.
     """
     dense, sparse = _variables(segments)
-    forward = _forward(f"forward_{number}", segments)
-    first = later = None
+    forward = _forward(number, segments)
+    first: tuple[Pieces, ...] = ()
+    later: tuple[Pieces, ...] = ()
     if any(segment.backward for segment in segments):
         backward = _Backward(number, segments, dense, sparse)
-        first = backward.function(f"backward_{number}", wide=micro_batches > 1)
+        first = backward.functions(wide=micro_batches > 1)
         if micro_batches > 1:
-            later = backward.function(f"backward_{number}_and_sum", wide=True, add=True)
+            later = backward.functions(wide=True, add=True)
     return Chunk(number, tuple(segments), forward, first, later, dense, sparse)
+
+
+def _legs(pieces: Sequence[tuple[Segment, Piece]]) -> list[list[tuple[Segment, Leg]]]:
+    """The legs of pieces that run one after the other: the last of one piece and the
+    first of the next are one leg."""
+    legs: list[list[tuple[Segment, Leg]]] = [[]]
+    for segment, piece in pieces:
+        first, *others = piece.legs
+        legs[-1].append((segment, first))
+        legs += [[(segment, leg)] for leg in others]
+    return legs
+
+
+def _inputs(leg: Sequence[tuple[Segment, Leg]]) -> dict[str, Any]:
+    """What a leg reads that it does not make."""
+    made = {value for _, own in leg for value in own.outputs}
+    return {
+        value: t
+        for _, own in leg
+        for value, t in own.inputs.items()
+        if value not in made
+    }
 
 
 def _variables(segments: Sequence[Segment]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -96,111 +146,160 @@ def _parts(segment: Segment, variable: str) -> list[str]:
     return [name for name in names if name in outputs]
 
 
-def _forward(name: str, segments: Sequence[Segment]) -> Function | Functions:
-    pieces = [segment.forward for segment in segments]
-    later = {
+def _forward(number: int, segments: Sequence[Segment]) -> tuple[Pieces, ...]:
+    legs = _legs([(segment, segment.forward) for segment in segments])
+    back = {
         value
         for segment in segments
         if segment.backward
         for value in segment.backward.inputs
     }
-    made = {name: t for piece in pieces for name, t in piece.outputs.items()}
-    last = set(pieces[-1].outputs)
-    wanted = [value for value in made if _kept(value) or value in later | last]
+    wanted = back | set(segments[-1].forward.outputs)
+    functions = []
+    for k in reversed(range(len(legs))):
+        inputs = _inputs(legs[k])
+        made = [value for _, own in legs[k] for value in own.outputs]
+        outputs = [value for value in made if _kept(value) or value in wanted]
+        wanted |= inputs.keys()
+        body = _runs([own for _, own in legs[k]])
+        functions.append(
+            _make(
+                _leg_name(f"forward_{number}", k),
+                body,
+                inputs,
+                outputs,
+                spread=_is_spread(segments),
+            )
+        )
+    return tuple(functions[::-1])
 
-    def body(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        for piece in pieces:
-            values |= piece(values)
+
+def _leg_name(name: str, leg: int) -> str:
+    return f"{name}_leg_{leg}" if leg else name
+
+
+def _runs(legs: Sequence[Leg]) -> Callable[[dict[str, tf.Tensor]], Values]:
+    def body(values: dict[str, tf.Tensor]) -> Values:
+        for leg in legs:
+            values |= leg(values)
         return values
 
-    specs = {
-        value: t
-        for piece in pieces
-        for value, t in piece.inputs.items()
-        if value not in made
-    }
-    return _make(name, body, specs, wanted, spread=_is_spread(segments))
+    return body
 
 
 def _kept(value: str) -> bool:
-    return value.startswith(("share/", "statistic"))
+    return value.startswith(("share/", "statistic", "sent"))
 
 
 class _Backward:
     """Makes the backward functions of a chunk."""
 
     def __init__(self, number: int, segments: Sequence[Segment], dense, sparse):
-        self._number = number
-        self._segments = [s for s in reversed(segments) if s.backward]
+        self._number, self._spread = number, _is_spread(segments)
         self._dense, self._sparse = dense, sparse
-        pieces = [segment.backward for segment in self._segments]
-        made = {value for piece in pieces for value in piece.outputs}
-        self._specs = {
-            value: t
-            for piece in pieces
-            for value, t in piece.inputs.items()
-            if value not in made
-        }
+        run = [segment for segment in reversed(segments) if segment.backward]
+        self._legs = _legs([(segment, segment.backward) for segment in run])
         self._shapes = {k: v for s in segments for k, v in s.shapes.items()}
+        # Variable -> the parts of its gradient, use by use.
+        self._parts = {
+            variable: list(filter(None, (_parts(s, variable) for s in run)))
+            for variable in (*dense, *sparse)
+        }
+        last = run[-1].backward.outputs
+        self._wanted = {value for value in last if value.startswith("dx")}
 
-    def function(self, name: str, *, wide: bool, add: bool = False):
-        """The backward pass.
+    def functions(self, *, wide: bool, add: bool = False) -> tuple[Pieces, ...]:
+        """The backward pass, leg by leg.
 
         Args:
-          name: of the function.
           wide: whether the gradients leave in float32.
           add: whether they are added to the sums so far.
         """
-        first = self._segments[-1]
-        wanted = [n for n in first.backward.outputs if n.startswith("dx")]
-        sums = [f"sum{self._number}/{v}" for v in self._dense]
-        wanted += sums
-        wanted += [
-            f"sparse{self._number}/{v}/{i}" for v in self._sparse for i in (0, 1)
-        ]
+        name = f"backward_{self._number}" + ("_and_sum" if add else "")
+        wanted, left, functions = set(self._wanted), dict(self._parts), []
+        for k in reversed(range(len(self._legs))):
+            leg = self._legs[k]
+            made = {value: t for _, own in leg for value, t in own.outputs.items()}
+            # A gradient is complete with the last of its parts.
+            complete = {
+                variable: uses
+                for variable, uses in left.items()
+                if any(part in made for use in uses for part in use)
+            }
+            left = {v: uses for v, uses in left.items() if v not in complete}
+            specs = self._specs(leg, complete, made, add=add)
+            body = self._body(leg, complete, wide=wide, add=add)
+            outputs = [value for value in made if _kept(value) or value in wanted]
+            outputs += [
+                value for variable in complete for value in self._names(variable)
+            ]
+            wanted |= specs.keys()
+            functions.append(
+                _make(_leg_name(name, k), body, specs, outputs, spread=self._spread)
+            )
+        return tuple(functions[::-1])
 
-        def body(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            before = {name: values.pop(name) for name in sums if name in values}
+    def _names(self, variable: str) -> list[str]:
+        """The values that a gradient leaves as."""
+        if variable in self._dense:
+            return [f"sum{self._number}/{variable}"]
+        return [f"sparse{self._number}/{variable}/{i}" for i in (0, 1)]
+
+    def _specs(self, leg, complete, made, *, add: bool) -> dict[str, Any]:
+        """What a leg reads."""
+        specs = _inputs(leg)
+        earlier = {
+            value: t
+            for before in self._legs
+            for _, own in before
+            for value, t in own.outputs.items()
+        }
+        for variable, uses in complete.items():
+            parts = [part for use in uses for part in use if part not in made]
+            specs |= {part: earlier[part] for part in parts}
+            if add and variable in self._dense:
+                [total] = self._names(variable)
+                specs[total] = tf.TensorSpec(self._shapes[variable])
+        return specs
+
+    def _body(self, leg, complete, *, wide: bool, add: bool):
+        def body(values: dict[str, tf.Tensor]) -> Values:
             found: dict[str, tf.Tensor] = {}
-            for segment in self._segments:
+            for segment, own in leg:
                 before_it = list(found.values())
-                found = segment.backward(_when_needed(segment, values, before_it))
+                found = own(_when_needed(segment, own, values, before_it))
                 values |= found
-            for variable, value in zip(self._dense, sums):
+            for variable, uses in complete.items():
+                names = self._names(variable)
+                if variable in self._sparse:
+                    [parts] = uses
+                    values |= {n: values[part] for n, part in zip(names, parts)}
+                    continue
+                [total] = names
                 with tf.device(self._where(variable, values)):
                     gradient = self._gradient(variable, values)
                     if wide:
                         gradient = tf.cast(gradient, tf.float32)
-                    values[value] = before[value] + gradient if add else gradient
-            for variable in self._sparse:
-                [parts] = filter(None, (_parts(s, variable) for s in self._segments))
-                for i, part in enumerate(parts):
-                    values[f"sparse{self._number}/{variable}/{i}"] = values[part]
+                    values[total] = values[total] + gradient if add else gradient
             return values
 
-        specs = dict(self._specs)
-        if add:
-            for variable, value in zip(self._dense, sums):
-                specs[value] = tf.TensorSpec(self._shapes[variable])
-        spread = _is_spread(self._segments)
-        return _make(name, body, specs, wanted, spread=spread)
+        return body
 
     def _where(self, variable: str, values: Values) -> str:
         """Of the gradients by a part, where the first that is dense was made."""
-        for segment in self._segments:
-            found = _parts(segment, variable)
+        for found in self._parts[variable]:
             if len(found) == 1 and parts_lib.is_part(variable):
                 return values[found[0]].device
         return ""
 
     def _gradient(self, variable: str, values: Values) -> tf.Tensor:
         """Of all uses of a variable in the chunk, dense."""
-        found = []
-        for segment in self._segments:
-            parts = [values[name] for name in _parts(segment, variable)]
-            if parts:
-                found.append(dense_gradient(parts, self._shapes[variable]))
-        return addition.in_order(found)
+        return addition.in_order(
+            [
+                dense_gradient([values[part] for part in use], self._shapes[variable])
+                for use in self._parts[variable]
+            ]
+        )
 
 
 def dense_gradient(parts: Sequence[tf.Tensor], shape: tf.TensorShape) -> tf.Tensor:
@@ -217,9 +316,9 @@ def dense_gradient(parts: Sequence[tf.Tensor], shape: tf.TensorShape) -> tf.Tens
 
 
 def _when_needed(
-    segment: Segment, values: Values, before_it: Sequence[tf.Tensor]
+    segment: Segment, leg: Leg, values: Values, before_it: Sequence[tf.Tensor]
 ) -> Values:
-    """The values of a backward piece, so that it recomputes no earlier than it must.
+    """The values of a backward leg, so that it recomputes no earlier than it must.
 
     What it recomputes from seems to come into being with the gradient that the piece
     begins with, and with all gradients of the segment behind it; otherwise the
@@ -228,7 +327,7 @@ def _when_needed(
     """
     if not segment.recomputed:
         return values
-    inputs = segment.backward.inputs
+    inputs = leg.inputs
     upstream = [values[n] for n in inputs if n.startswith(f"dx{segment.number + 1}/")]
     with tf.control_dependencies([*upstream, *before_it]):
         held = {
@@ -262,7 +361,7 @@ def _make(
       spread: whether it may be on several devices.
     """
     if not spread:
-        return _function(name, body, specs, wanted)
+        return calls.trace(name, body, specs, wanted)
     with tf.Graph().as_default() as graph:
         given = {
             value: tf.compat.v1.placeholder(t.dtype, t.shape)
@@ -287,29 +386,5 @@ def _make(
                 tensor.set_shape(graph.get_tensor_by_name(t).shape)
             return {named[t]: tensor for t, tensor in found.items()}
 
-        steps.append((part.device, _function(f"{name}_{k}", run, of, outputs)))
+        steps.append((part.device, calls.trace(f"{name}_{k}", run, of, outputs)))
     return Functions(tuple(steps), tuple(specs))
-
-
-def _function(
-    name: str,
-    body: Callable[[dict[str, tf.Tensor]], Values],
-    specs: Mapping[str, Any],
-    wanted: Sequence[str],
-) -> Function:
-    """A function that stays a call in the graph."""
-    inputs = tuple(specs)
-
-    def call(*tensors):
-        values = body(dict(zip(inputs, tensors)))
-        return [values[value] for value in wanted]
-
-    call.__name__ = name
-    function = tf.function(
-        call, autograph=False, experimental_attributes={"_noinline": True}
-    )
-    with tf.Graph().as_default():
-        concrete = function.get_concrete_function(
-            *[tf.TensorSpec(t.shape, t.dtype) for t in specs.values()]
-        )
-    return calls.function(concrete, inputs, wanted)

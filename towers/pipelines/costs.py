@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from towers.compute.joining import Joint
 from towers.compute.tower import Site, Task
 from towers.layout import partition, schedule
 from towers.layout.placement import Placement, session_config
@@ -113,7 +114,7 @@ def with_cut(
     costs = [1.0] * count
     if 1 < pieces < count:
         micro = [how.micro_batch(spec) for spec in (features, labels)]
-        whole = dataclasses.replace(task, pipeline=None, shards=None)
+        whole = dataclasses.replace(task, pipeline=None, shards=None, joined=Joint())
         costs = COSTS[how.balance](Work(whole, *micro, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))

@@ -9,7 +9,9 @@ gradients travel between devices as the calls' inputs.
 What comes out is a `Tower` like any other.  Its loss and gradients are the sums over
 the micro-batches, each of which has its share of the joined batch's mean, so a short or
 empty micro-batch is exact.  Batch norm normalises by the micro-batch, and the tower's
-statistics are the means over its micro-batches.
+statistics are the means over its micro-batches; or it takes several micro-batches as
+one, of one tower or of all, which then meet at each batch norm, on the way forward and
+on the way back.
 """
 
 import dataclasses
@@ -18,18 +20,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import addition
+from towers.compute import addition, joining
+from towers.compute.joining import Joint
 from towers.compute.tower import Gradient, Site, StatisticRule, Task, Tower
 from towers.layout import parts as parts_lib
 from towers.layout import placement
 from towers.layout import schedule as schedule_lib
 from towers.layout.partition import pieces_of
-from towers.layout.schedule import Pass
+from towers.layout.schedule import Legs, Pass, ScheduleError
 from towers.layout.stages import Pipeline
+from towers.pipelines import calls as calls_lib
 from towers.pipelines import chunk as chunk_lib
 from towers.pipelines import segment as segment_lib
-from towers.pipelines.calls import Calls, Output, Value
+from towers.pipelines.calls import Calls, Function, Output, Value
 from towers.pipelines.chunk import Chunk
+from towers.pipelines.piece import Meeting
 
 v1 = tf.compat.v1
 
@@ -41,7 +46,8 @@ class PipelineTemplate:
     Attributes:
       pipeline: how it is cut.
       chunks: in the order of the model.
-      passes: (stage, pass) in an order in which none waits for a later one.
+      passes: (stage, pass or leg) in an order in which none waits for a later one.
+      joined: which batches batch norm takes as one.
       trainable: names of the trainable variables, in order of creation.
       shapes: of them.
       reads: the variables that it reads, each with the dtype in which it does.
@@ -55,6 +61,7 @@ class PipelineTemplate:
     pipeline: Pipeline
     chunks: tuple[Chunk, ...]
     passes: tuple[tuple[int, Pass], ...]
+    joined: Joint
     trainable: tuple[str, ...]
     shapes: dict[str, tf.TensorShape]
     reads: dict[str, tf.DType]
@@ -91,7 +98,6 @@ def trace(
       ValueError: as `tower.trace` has it; or the order of the passes cannot be kept.
     """
     pipeline = task.pipeline
-    passes = schedule_lib.sequence(pipeline.order(training=task.training))
     groups = _groups(task.model.blocks, pipeline)
     chunk_of = [c for c, blocks in enumerate(groups) for _ in blocks]
     segments = segment_lib.trace(
@@ -102,17 +108,19 @@ def trace(
         recomputed=pipeline.recomputed(len(chunk_of)),
     )
     shapes = {k: v for s in segments for k, v in s.shapes.items()}
+    chunks = [
+        chunk_lib.make(
+            c,
+            [s for s, of in zip(segments, chunk_of) if of == c],
+            pipeline.micro_batches,
+        )
+        for c in range(len(groups))
+    ]
     return PipelineTemplate(
         pipeline=pipeline,
-        chunks=tuple(
-            chunk_lib.make(
-                c,
-                [s for s, of in zip(segments, chunk_of) if of == c],
-                pipeline.micro_batches,
-            )
-            for c in range(len(groups))
-        ),
-        passes=tuple(passes),
+        chunks=tuple(chunks),
+        passes=tuple(_sequence(task, chunks)),
+        joined=task.joined,
         trainable=tuple(shapes),
         shapes=shapes,
         reads={k: v for s in segments for k, v in s.reads.items()},
@@ -130,6 +138,24 @@ def trace(
         parameters=sum(shape.num_elements() for shape in shapes.values()),
         flops=pipeline.micro_batches * sum(s.flops for s in segments),
     )
+
+
+def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
+    """The order of all passes, in legs where batches meet."""
+    pipeline, meeting = task.pipeline, task.joined.micro_batches
+    counts = {key: count for chunk in chunks for key, count in chunk.legs.items()}
+    legs = Legs(counts, meeting if meeting > 1 else 0)
+    order = pipeline.order(training=task.training)
+    try:
+        return schedule_lib.sequence(legs.divide(order), legs)
+    except ScheduleError as error:
+        if not legs.meeting:
+            raise
+        raise ScheduleError(
+            f"batch norm waits for all {meeting} micro-batches, which schedule "
+            f"{pipeline.schedule} does not bring together ({error}); write schedule "
+            "gpipe, or batch norm by micro-batches"
+        ) from error
 
 
 def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
@@ -159,12 +185,76 @@ def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
     with v1.name_scope(None), tf.device(None):
         calls = Calls()
         stamps = [_Stamp(template, site, calls) for site in sites]
+        meetings = _Meetings(template, stamps, calls)
+        for stage, one in template.passes:
+            # What all towers join, all have sent before the first receives it.
+            for index, stamp in enumerate(stamps):
+                meetings.attend(index, stage, one)
+                stamp.call(stage, one)
         calls.place()
         return [stamp.tower(index) for index, stamp in enumerate(stamps)]
 
 
+class _Meetings:
+    """Joins what batches send, once for all that receive it."""
+
+    def __init__(self, template: PipelineTemplate, stamps, calls: Calls):
+        self._template = template
+        self._stamps: Sequence[_Stamp] = stamps
+        self._calls = calls
+        self._joined: dict[tuple[str, str, int], Output] = {}
+        self._functions: dict[tuple, Function] = {}
+
+    def attend(self, index: int, stage: int, one: Pass) -> None:
+        """Gives a tower's micro-batch what a pass of it receives."""
+        chunk = self._template.chunks[one.chunk]
+        function = chunk.function(one)
+        values = self._stamps[index].values[one.micro_batch]
+        for name in function.inputs if function else ():
+            if name in chunk.meetings and name not in values:
+                values[name] = self._join(name, index, stage, one)
+
+    def _join(self, name: str, index: int, stage: int, one: Pass) -> Output:
+        joint = self._template.joined
+        stamps = self._stamps if joint.towers > 1 else self._stamps[index : index + 1]
+        several = joint.micro_batches > 1
+        pieces = range(joint.micro_batches) if several else [one.micro_batch]
+        first = stamps[0]
+        key = name, first.scope, pieces[0]
+        if key not in self._joined:
+            meeting = self._template.chunks[one.chunk].meetings[name]
+            sent = [stamp.values[m][meeting.sent] for stamp in stamps for m in pieces]
+            found = self._calls.add(
+                self._function(meeting),
+                {str(k): value for k, value in enumerate(sent)},
+                name=f"{first.scope}stage_{stage}/micro_batch_{pieces[0]}/{name}",
+                device=first.devices[stage],
+            )
+            self._joined[key] = found["joined"]
+        return self._joined[key]
+
+    def _function(self, meeting: Meeting) -> Function:
+        """A join, which is a call like the passes."""
+        key = meeting.join, tuple(meeting.spec.shape)
+        if key not in self._functions:
+            join = joining.JOINS[meeting.join]
+            self._functions[key] = calls_lib.trace(
+                meeting.join,
+                lambda values: {"joined": join(list(values.values()))},
+                {str(k): meeting.spec for k in range(self._template.joined.count)},
+                ["joined"],
+            )
+        return self._functions[key]
+
+
 class _Stamp:
-    """One tower while it is added to the graph."""
+    """One tower while it is added to the graph.
+
+    Attributes:
+      scope: prefix of the names of its operations.
+      devices: of its stages.
+      values: of each micro-batch.
+    """
 
     def __init__(self, template: PipelineTemplate, site: Site, calls: Calls):
         self._template = template
@@ -173,35 +263,33 @@ class _Stamp:
         self._calls = calls
         pipeline = template.pipeline
         site = site._replace(devices=site.devices[: pipeline.stages])
-        self._devices = site.devices
+        self.devices = site.devices
         given: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
         beside = ("total_weight", "loss_scale")
         given |= {name: site.inputs[name] for name in beside if name in site.inputs}
-        with tf.name_scope(site.scope) as self._scope:
+        with tf.name_scope(site.scope) as self.scope:
             micro_batches = _split(site, pipeline.micro_batches)
-        self._values = [given | micro_batch for micro_batch in micro_batches]
+        self.values = [given | micro_batch for micro_batch in micro_batches]
         # The last call of each stage, and the sums that each chunk has so far.
         self._last: list[str | None] = [None] * pipeline.stages
         self._sums: list[dict[str, Output]] = [{} for _ in template.chunks]
-        for stage, one in template.passes:
-            self._call(stage, one)
 
-    def _call(self, stage: int, one: Pass) -> None:
+    def call(self, stage: int, one: Pass) -> None:
         """Adds a pass."""
         chunk = self._template.chunks[one.chunk]
-        values = self._values[one.micro_batch]
-        function, name = chunk.forward, f"forward_{one.chunk}"
-        if one.backward:
-            function, name = chunk.first, f"backward_{one.chunk}"
-            if one.micro_batch:
-                function, values = chunk.later, values | self._sums[one.chunk]
-            if function is None:
-                return
+        values = self.values[one.micro_batch]
+        function = chunk.function(one)
+        if function is None:
+            return
+        if one.backward and one.micro_batch:
+            values = values | self._sums[one.chunk]
+        name = f"{'backward' if one.backward else 'forward'}_{one.chunk}"
+        name += f"_leg_{one.leg}" if one.leg else ""
         found: dict[str, Output] = {}
         for k, (said, part) in enumerate(function.steps):
             # What lies elsewhere is no part of that stage's order: it only waits for
             # what it reads.
-            where, number = self._devices[stage], stage
+            where, number = self.devices[stage], stage
             if said:
                 where = placement.of_node(said, self._all, self._owners)
                 number = self._all.index(where) if where in self._all else stage
@@ -209,7 +297,7 @@ class _Stamp:
             made = self._calls.add(
                 part,
                 values | found,
-                name=f"{self._scope}{of}" + (f"/step_{k}" if k else ""),
+                name=f"{self.scope}{of}" + (f"/step_{k}" if k else ""),
                 device=where,
                 after=None if said else self._last[stage],
             )
@@ -218,18 +306,18 @@ class _Stamp:
             found |= made
         sums = {name: value for name, value in found.items() if name[:3] == "sum"}
         self._sums[one.chunk] |= sums
-        self._values[one.micro_batch] |= found
+        self.values[one.micro_batch] |= found
 
     def tower(self, index: int) -> Tower:
         """What the passes come to, once they are in the graph."""
         template = self._template
-        with tf.name_scope(self._scope):
-            with tf.device(self._devices[-1]):
+        with tf.name_scope(self.scope):
+            with tf.device(self.devices[-1]):
                 loss = self._sum("share/loss")
                 metrics = {name: self._sum(v) for name, v in template.metrics.items()}
             return Tower(
                 index=index,
-                device=self._devices[0],
+                device=self.devices[0],
                 loss=loss,
                 gradients=[self._gradient(name) for name in template.differentiated],
                 statistics=[self._mean(value) for _, value in template.statistics],
@@ -238,7 +326,7 @@ class _Stamp:
 
     def _each(self, value: str) -> list[tf.Tensor]:
         """Of every micro-batch."""
-        return [values[value].tensor() for values in self._values]
+        return [values[value].tensor() for values in self.values]
 
     def _sum(self, value: str) -> tf.Tensor:
         """Over the micro-batches."""
@@ -247,18 +335,18 @@ class _Stamp:
     def _mean(self, value: str) -> tf.Tensor:
         """Over the micro-batches, where they are."""
         with tf.device(self._each(value)[0].device):
-            return self._sum(value) / len(self._values)
+            return self._sum(value) / len(self.values)
 
     def _gradient(self, variable: str) -> Gradient:
         """Of all uses of a variable, in all stages."""
         found: list[tuple[int, list[tf.Tensor]]] = []
         for chunk in self._template.chunks:
-            stage = chunk.number % len(self._devices)
+            stage = chunk.number % len(self.devices)
             if variable in chunk.dense:
                 total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]
                 found.append((stage, [total.tensor()]))
             elif variable in chunk.sparse:
-                with tf.device(self._devices[stage]):
+                with tf.device(self.devices[stage]):
                     found.append((stage, self._joined(chunk.number, variable)))
         if not found:
             return None
@@ -267,9 +355,9 @@ class _Stamp:
             stage, parts = found[0]
             if len(parts) == 1:
                 return parts[0]
-            with tf.device(self._devices[stage]):
+            with tf.device(self.devices[stage]):
                 return tf.IndexedSlices(*parts, tf.constant(shape.as_list(), tf.int64))
-        where = [self._devices[stage] for stage, _ in found]
+        where = [self.devices[stage] for stage, _ in found]
         if parts_lib.is_part(variable):  # what is whole already stays where it is
             wholes = [parts[0].device for _, parts in found if len(parts) == 1]
             where = (wholes or where)[:1] * len(found)

@@ -12,8 +12,9 @@ blocks.  A stage needs, by estimate,
     + the batch, on the first stage, and once more where it is split
 
 where a block that is computed again keeps only what entered it, a tensor that two
-blocks keep counts once, and `schedule.held` says how many micro-batches are held.
-Bytes are rounded up to a 16384th of the limit.
+blocks keep counts once, `schedule.held` says how many micro-batches are held, and a
+pass is that of all micro-batches where they meet in batch norm.  Bytes are rounded up
+to a 16384th of the limit.
 
 PyTorch calls the limit `activation_memory_budget`, TensorFlow `memory_limit` (of a
 logical device, in megabytes); ours is TensorFlow's.
@@ -32,7 +33,8 @@ from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, session_config, task_of
 from towers.layout.stages import Chosen, Pipeline
 from towers.pipelines import liveness, segment
-from towers.pipelines.segment import Piece, Segment
+from towers.pipelines.piece import Piece
+from towers.pipelines.segment import Segment
 
 v1 = tf.compat.v1
 
@@ -197,7 +199,8 @@ class _Stage(NamedTuple):
       blocks: what they cost.
       fixed: bytes for its parameters and the batch.
       entered: bytes of all that enters it and is held.
-      whole: bytes of all activations of one micro-batch, and what a pass takes beside.
+      whole: bytes of all activations of one micro-batch, or of those that meet, and
+        what a pass takes beside.
       flops: of one micro-batch, forward and backward.
     """
 
@@ -227,6 +230,12 @@ def _stages(
     found = []
     for stage in range(how.stages):
         blocks, entered = _blocks(how, stage, (plain, again), grain=grain)
+        meeting = task.joined.micro_batches
+        beside = max(block.passing[False] for block in blocks)
+        blocks = [
+            one._replace(passing=tuple(meeting * size for size in one.passing))
+            for one in blocks
+        ]
         numbers = _of_stage(how, stage, plain)
         size = _parameters(plain, numbers, stage)
         kept = frozenset().union(*(_kept(plain, n) for n in numbers))
@@ -236,7 +245,7 @@ def _stages(
                 blocks=blocks,
                 fixed=size * per_parameter + (0 if stage else batch_bytes),
                 entered=entered,
-                whole=_bytes(kept, grain) + max(b.passing[False] for b in blocks),
+                whole=meeting * (_bytes(kept, grain) + beside),
                 flops=sum(plain[n].flops for n in numbers),
             )
         )
@@ -328,24 +337,17 @@ def beside(one: Segment) -> int:
     The gradients by variables are not among them.
     """
     outputs = one.forward.outputs.values()
-    most = liveness.peak(_operations(one.forward), outputs, apart=outputs)
+    most = liveness.peak(one.forward.operations, outputs, apart=outputs)
     if one.backward is None:
         return most
     parts = one.backward.outputs
     upstream = [t for n, t in one.backward.inputs.items() if n.startswith("dx")]
     backward = liveness.peak(
-        _operations(one.backward),
+        one.backward.operations,
         parts.values(),
         apart=[t for name, t in parts.items() if name.startswith("grad")],
     )
     return max(most, backward + sum(map(liveness.size, upstream)))
-
-
-def _operations(piece: Piece) -> list[tf.Operation]:
-    """Of a piece, in the graph that it was traced in."""
-    graph = next(iter(piece.outputs.values())).graph
-    names = {node.name for node in piece.graph_def.node}
-    return [op for op in graph.get_operations() if op.name in names]
 
 
 def _bytes(kept: Iterable[tuple[str, int]], grain: int) -> int:
@@ -357,7 +359,7 @@ def _up(size: int, grain: int) -> int:
 
 
 def _work(piece: Piece | None) -> int:
-    return flops.of_operations(_operations(piece)) if piece else 0
+    return flops.of_operations(piece.operations) if piece else 0
 
 
 def _memory(placement: Placement) -> int:

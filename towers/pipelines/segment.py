@@ -15,6 +15,9 @@ Pieces meet at named values of one micro-batch:
 | `read/<variable>`        | a variable's value                                      |
 | `x<n>/<i>`, `dx<n>/<i>`  | the i-th tensor that enters segment n; its gradient     |
 | `saved<n>/<tensor>`      | an activation of segment n                              |
+| `sent<n>/<name>`,        | of segment n: what a batch sends, and receives, where   |
+| `joined<n>/<name>`       | batch norm takes several as one                         |
+| `carried<n>/<tensor>`    | of segment n's gradients: what waits while batches meet |
 | `share/<metric>`         | of the loss and the metrics                             |
 | `statistic<n>/<i>`       | a batch statistic of segment n                          |
 | `grad<n>/<variable>/<i>` | the gradient by a variable: one part, or the two        |
@@ -22,40 +25,20 @@ Pieces meet at named values of one micro-batch:
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, classifier, compact, flops
+from towers.compute import addition, classifier, flops
 from towers.compute.asked import Variables
+from towers.compute.joining import Exchanges
 from towers.compute.tower import StatisticRule, Task, check_repeatable, shares_of
 from towers.compute.tower import splits as splits_of
 from towers.pipelines import chain, gradients
+from towers.pipelines.piece import Cutter, Exchange, Meeting, Piece
 
 v1 = tf.compat.v1
-
-
-class Piece(NamedTuple):
-    """Operations between named values."""
-
-    graph_def: v1.GraphDef
-    inputs: dict[str, tf.Tensor]  # value -> its placeholder in the traced graph
-    outputs: dict[str, tf.Tensor]  # value -> its tensor there
-
-    def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Copies the operations into the current graph; returns the outputs."""
-        given = {tensor.name: values[name] for name, tensor in self.inputs.items()}
-        read = {_tensor(name) for node in self.graph_def.node for name in node.input}
-        # An input may also be an output as it is.
-        wanted = list({tensor.name for tensor in self.outputs.values()} - set(given))
-        found = tf.import_graph_def(
-            self.graph_def,
-            {name: tensor for name, tensor in given.items() if name in read},
-            return_elements=wanted,
-        )
-        of = given | dict(zip(wanted, found))
-        return {name: of[tensor.name] for name, tensor in self.outputs.items()}
 
 
 class Batch(NamedTuple):
@@ -183,6 +166,8 @@ class _Open:
                 first_example=self.given["first"],
             )
             self._nn.lookup = variables.lookup
+            self._sent = Exchanges()
+            self._nn.joined = self._sent.joined(task.joined)
             x = self._x(task, before)
             with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
                 self.outputs = _part(task.model, chain.guarded(blocks)).run(x, self._nn)
@@ -246,25 +231,25 @@ class _Open:
     def close(self, gradients: dict[str, tf.Tensor], *, recomputed: bool) -> Segment:
         """The segment, cut into its pieces."""
         number = self.number
-        outputs = {f"x{number + 1}/{i}": y for i, y in enumerate(self.ys)}
-        if self.shares:
-            outputs = dict(self.shares)
-        outputs |= {
-            f"statistic{number}/{i}": statistic.value
-            for i, statistic in enumerate(self._nn.statistics)
-        }
+        outputs = self._outputs()
         reads = {f"read/{n}": read for n, read in self.variables.reads.items()}
         fixed = self.given | reads
-        forward = _ancestors(outputs.values())
+        cutter = Cutter(self.graph, self.given.values(), self._exchanges())
+        ahead = cutter.needed(outputs.values())
+        received = {one.value: one.received for one in ahead.met}
         saved: dict[str, tf.Tensor] = {}
-        backward = None
+        backward, used, work = None, set(), ahead.operations
         if gradients:
-            stop = set() if recomputed else forward & _descendants(self.given.values())
-            kept, cut = _back_to(gradients.values(), stop)
-            saved = {f"saved{number}/{t.name}": t for t in cut}
-            backward = _piece(self.graph, kept, {**fixed, **saved}, gradients)
-        forward = _piece(self.graph, forward, fixed, outputs | saved)
-        used = {*forward.inputs, *(backward.inputs if backward else ())}
+            given = fixed | received
+            stop = set() if recomputed else ahead.operations & cutter.varying
+            needed = cutter.needed(gradients.values(), given, stop)
+            saved = {f"saved{number}/{t.name}": t for t in needed.cut}
+            backward = cutter.piece(
+                gradients, given | saved, stop=stop, carried=f"carried{number}"
+            )
+            used, work = set(backward.inputs), work | needed.operations
+        forward = cutter.piece(outputs | saved, fixed, carried=f"saved{number}")
+        used |= forward.inputs.keys()
         return Segment(
             number=number,
             blocks=tuple(name for name, _ in self.blocks),
@@ -282,11 +267,35 @@ class _Open:
                 StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum)
                 for s in self._nn.statistics
             ),
-            flops=flops.of_operations(
-                _ancestors([*outputs.values(), *gradients.values()])
-            ),
+            flops=flops.of_operations(work),
             owners=tuple(self.variables.owners),
         )
+
+    def _outputs(self) -> dict[str, tf.Tensor]:
+        """What leaves the segment on the way forward."""
+        outputs = {f"x{self.number + 1}/{i}": y for i, y in enumerate(self.ys)}
+        if self.shares:
+            outputs = dict(self.shares)
+        return outputs | {
+            f"statistic{self.number}/{i}": statistic.value
+            for i, statistic in enumerate(self._nn.statistics)
+        }
+
+    def _exchanges(self) -> list[Exchange]:
+        """What batches make together."""
+        return [
+            Exchange(
+                f"joined{self.number}/{name}",
+                self.graph.get_tensor_by_name(f"{name}:0"),
+                sent.tensor,
+                Meeting(
+                    f"sent{self.number}/{name}",
+                    tf.TensorSpec.from_tensor(sent.tensor),
+                    sent.join,
+                ),
+            )
+            for name, sent in self._sent.sent.items()
+        ]
 
 
 def _part(model: Any, blocks: tuple) -> Any:
@@ -306,75 +315,3 @@ def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:
         "first": v1.placeholder(tf.int64, [], "first"),
         "loss_scale": v1.placeholder(tf.float32, [], "loss_scale"),
     }
-
-
-def _piece(graph, kept: set[tf.Operation], given, outputs) -> Piece:
-    """The kept operations without the placeholders and what is given."""
-    placeholders = {t.op for t in given.values() if not _computed(t)}
-    names = {op.name for op in kept - placeholders}
-    ends = [tensor.name for tensor in outputs.values()]
-    part = compact.compact(graph, names, ends)
-    for node in part.node:
-        # The operations of a tower's stage are on one device.
-        node.attr.pop("_class", None)
-        node.input[:] = [n for n in node.input if n[0] != "^" or n[1:] in names]
-    read = {_tensor(name) for node in part.node for name in node.input} | {*ends}
-    inputs = {
-        name: tensor
-        for name, tensor in given.items()
-        if tensor.name in read and tensor.op.name not in names
-    }
-    return Piece(part, inputs, dict(outputs))
-
-
-def _tensor(name: str) -> str:
-    """The name of a tensor out of a node's input."""
-    return name if ":" in name else f"{name}:0"
-
-
-def _computed(tensor: tf.Tensor) -> bool:
-    return tensor.op.type != "Placeholder"
-
-
-def _ancestors(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """The operations that these tensors need."""
-    return _back_to(tensors, set())[0]
-
-
-def _back_to(
-    tensors: Iterable[tf.Tensor], stop: set[tf.Operation]
-) -> tuple[set[tf.Operation], list[tf.Tensor]]:
-    """The operations that these tensors need, and the tensors that they stopped at."""
-    found: set[tf.Operation] = set()
-    cut: dict[str, tf.Tensor] = {}
-    left = list(tensors)
-    controls: list[tf.Operation] = []
-    while left or controls:
-        if left:
-            tensor = left.pop()
-            op = tensor.op
-            if op in stop and _computed(tensor):
-                cut[tensor.name] = tensor
-                continue
-        else:
-            op = controls.pop()
-            if op in stop:
-                continue
-        if op not in found:
-            found.add(op)
-            left += op.inputs
-            controls += op.control_inputs
-    return found, list(cut.values())
-
-
-def _descendants(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """The operations that need one of these tensors, and those that they come from."""
-    left = [tensor.op for tensor in tensors]
-    found = set(left)
-    while left:
-        for output in left.pop().outputs:
-            for op in output.consumers():
-                if op not in found:
-                    found.add(op)
-                    left.append(op)
-    return found

@@ -10,8 +10,8 @@ from towers.layout.schedule import Pass
 v1 = tf.compat.v1
 
 _CALL = re.compile(
-    r"(.*)/stage_(\d+)/micro_batch_(\d+)/(forward|backward)_(\d+)/"
-    r"(?:step_\d+/)?\w*PartitionedCall$"
+    r"(.*)/stage_(\d+)/micro_batch_(\d+)/(forward|backward)_(\d+)(?:_leg_(\d+))?"
+    r"/(?:step_\d+/)?\w*PartitionedCall$"
 )
 
 
@@ -42,8 +42,10 @@ def of_step(metadata: v1.RunMetadata) -> list[TowerSpan]:
             name = node.node_name.split(":")[0]
             match = _CALL.match(name)
             if match and "stream" not in device.device:
-                scope, stage, micro_batch, way, chunk = match.groups()
-                one = Pass(int(chunk), int(micro_batch), way == "backward")
+                scope, stage, micro_batch, way, chunk, leg = match.groups()
+                one = Pass(
+                    int(chunk), int(micro_batch), way == "backward", int(leg or 0)
+                )
                 begin = node.all_start_micros
                 end = begin + node.all_end_rel_micros
                 found.append(TowerSpan(scope, int(stage), one, begin, end))

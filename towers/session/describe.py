@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.compute.joining import BATCH_NORM
 from towers.graph import TrainGraph
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
@@ -121,17 +122,22 @@ def _range(names) -> str:
 
 def _batch_norm(options) -> str:
     """Which statistics it normalises by, and which are saved."""
-    if options.batch_norm == "sync":
+    reach, piece = BATCH_NORM[options.batch_norm], ""
+    if options.pipeline and options.pipeline.micro_batches > 1:
+        piece, pieces = "micro-batch", "micro-batches"
+    elif options.accumulate_steps > 1:
+        piece, pieces = "round", "rounds"
+    if reach.towers and (reach.pieces or not piece):
         return "statistics of all towers' batches as one; these are saved"
-    pieces = [
-        (options.pipeline and options.pipeline.micro_batches > 1, "micro-batch", "es"),
-        (options.accumulate_steps > 1, "round", "s"),
-    ]
-    for several, name, plural in pieces:
-        if several:
-            both = f"the {name}{plural} and towers"
-            return f"statistics per {name}; saved: the mean over {both}"
-    return "statistics per tower; saved: the mean over the towers"
+    if reach.towers:
+        return (
+            f"statistics per {piece}, of all towers as one; saved: the mean over the "
+            f"{pieces}"
+        )
+    if piece and not reach.pieces:
+        return f"statistics per {piece}; saved: the mean over the {pieces} and towers"
+    of = f", of all its {pieces} as one" if piece else ""
+    return f"statistics per tower{of}; saved: the mean over the towers"
 
 
 def _per_device(options) -> str:

@@ -255,8 +255,7 @@ def _looks_up(adds: Any, count: int) -> Any:
         found = tf.gather(table, ids) if found is None else found
         loss = tf.reduce_sum(tf.cast(found, tf.float32), [1, 2])
         if nn.joined:
-            _, mean = nn.joined
-            loss *= tf.round(_GRID * mean(tf.ones([]))) / _GRID
+            loss *= tf.round(_GRID * nn.joined.mean(tf.ones([]))) / _GRID
         return loss + added
 
     return block

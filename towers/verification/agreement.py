@@ -16,7 +16,8 @@ steps of one tower are held to properties of their own:
 
 Batch norm that normalises each tower's batch, round or micro-batch by itself makes a
 step depend on these pieces, and on nothing else: the reference then takes its batch in
-the same pieces, as rounds or, where rounds are what is compared, as towers.
+the same pieces, as rounds or, where rounds are what is compared, as towers.  Where it
+takes several of these as one, the reference has them in one piece.
 """
 
 import collections
@@ -28,6 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers import graph
+from towers.compute.joining import BATCH_NORM
 from towers.data.feed import Feed
 from towers.gradients.exchange import Exchange
 from towers.layout import parts
@@ -106,7 +108,7 @@ class Alone(NamedTuple):
 
     num_towers: int = 1
     rounds: int = 1
-    batch_norm: str = "tower"
+    batch_norm: str = "micro_batch"
 
 
 def _alone(subject: Subject, case: Case, train: graph.TrainGraph) -> Alone:
@@ -114,11 +116,13 @@ def _alone(subject: Subject, case: Case, train: graph.TrainGraph) -> Alone:
     if not train.template.statistics:
         return Alone()
     count, pieces = case.num_towers, case.pieces
-    if subject.options.batch_norm == "sync" and count > 1 and pieces > 1:
+    reach = BATCH_NORM[subject.options.batch_norm]
+    pieces = 1 if reach.pieces else pieces
+    if reach.towers and count > 1 and pieces > 1:
         # Each round has rows of every tower, as no tower alone can have them.
-        return Alone(count, case.rounds, "sync")
-    if train.mode.joined and train.mode.together:
-        pieces *= count if subject.options.batch_norm == "tower" else 1
+        return Alone(count, pieces, subject.options.batch_norm)
+    if train.mode.joined and train.mode.together and not reach.towers:
+        pieces *= count
     if train.mode.exact and (count, case.pipeline) == (1, None):
         return Alone(num_towers=pieces)
     return Alone(rounds=pieces)

@@ -94,6 +94,7 @@ class Cuts(NamedTuple):
       schedules: rows of `SCHEDULES`.
       recompute: rows of `stages.RECOMPUTE`.
       num_devices: that all towers' stages share; None for as many as they need.
+      gathered: whether batch norm waits for all micro-batches.
     """
 
     num_blocks: int
@@ -102,6 +103,7 @@ class Cuts(NamedTuple):
     schedules: Sequence[str] = tuple(SCHEDULES)
     recompute: Sequence[str] = ("none", "stage", "block")
     num_devices: int | None = None
+    gathered: bool = False
 
     def pipelines(self) -> list[Pipeline]:
         """All that the model can be cut into; the whole tower is none of them."""
@@ -113,7 +115,8 @@ class Cuts(NamedTuple):
             chunks = _CHUNKS if interleaves else 1
             how = Pipeline(k, m, name, chunks, recompute=recompute, balance="params")
             cut = k > 1 or (not interleaves and (m > 1 or recompute != "none"))
-            if cut and k * chunks <= self.num_blocks:
+            waits = self.gathered and m > 1 and not SCHEDULES[name].gathers
+            if cut and k * chunks <= self.num_blocks and not waits:
                 found.append(how)
         return found
 

@@ -1,0 +1,268 @@
+"""Pieces: parts of a traced graph, with names for what goes in and comes out.
+
+A piece is a function from named values to named values.  Where its operations receive
+what several batches make together (`joining`), they cannot run in one go: the piece
+then has several legs, one after the other, and between two legs all of those batches
+meet.  A leg delivers what is sent, and what later legs read of it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import compact
+
+v1 = tf.compat.v1
+
+
+class Leg(NamedTuple):
+    """Operations between named values."""
+
+    graph_def: v1.GraphDef
+    inputs: dict[str, tf.Tensor]  # value -> its placeholder in the traced graph
+    outputs: dict[str, tf.Tensor]  # value -> its tensor there
+
+    def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Copies the operations into the current graph; returns the outputs."""
+        given = {tensor.name: values[name] for name, tensor in self.inputs.items()}
+        read = {_tensor(name) for node in self.graph_def.node for name in node.input}
+        # An input may also be an output as it is.
+        wanted = list({tensor.name for tensor in self.outputs.values()} - set(given))
+        found = tf.import_graph_def(
+            self.graph_def,
+            {name: tensor for name, tensor in given.items() if name in read},
+            return_elements=wanted,
+        )
+        of = given | dict(zip(wanted, found))
+        return {name: of[tensor.name] for name, tensor in self.outputs.items()}
+
+
+class Meeting(NamedTuple):
+    """Where batches meet: what each sends, and how that is joined."""
+
+    sent: str  # a value
+    spec: tf.TensorSpec  # of it
+    join: str  # a row of `joining.JOINS`
+
+
+class Piece(NamedTuple):
+    """Legs, one after the other.
+
+    Attributes:
+      legs: at least one.
+      meetings: the value that is received -> where it comes from.
+    """
+
+    legs: tuple[Leg, ...]
+    meetings: dict[str, Meeting]
+
+    @property
+    def outputs(self) -> dict[str, tf.Tensor]:
+        """Of all legs."""
+        return {name: t for leg in self.legs for name, t in leg.outputs.items()}
+
+    @property
+    def inputs(self) -> dict[str, tf.Tensor]:
+        """What no leg of it makes, and nobody sends."""
+        made = self.outputs.keys() | self.meetings.keys()
+        return {
+            name: tensor
+            for leg in self.legs
+            for name, tensor in leg.inputs.items()
+            if name not in made
+        }
+
+    @property
+    def operations(self) -> list[tf.Operation]:
+        """Of the traced graph, in its order."""
+        graph = next(iter(self.legs[-1].outputs.values())).graph
+        names = {node.name for leg in self.legs for node in leg.graph_def.node}
+        return [op for op in graph.get_operations() if op.name in names]
+
+
+class Exchange(NamedTuple):
+    """What is sent and received in a traced graph."""
+
+    value: str  # that is received
+    received: tf.Tensor  # placeholder
+    sent: tf.Tensor
+    meeting: Meeting
+
+
+class Needed(NamedTuple):
+    """What tensors of a traced graph need.
+
+    Attributes:
+      operations: that make them.
+      cut: tensors of operations that ran before.
+      met: what is received on the way; what is sent for it is among the operations.
+    """
+
+    operations: set[tf.Operation]
+    cut: list[tf.Tensor]
+    met: list[Exchange]
+
+
+class Cutter:
+    """Cuts pieces out of a traced graph.
+
+    Args:
+      graph: which is complete.
+      varying: what differs between batches; what does not depend on it is computed in
+        every leg that reads it.
+      exchanges: in it.
+    """
+
+    def __init__(
+        self,
+        graph: tf.Graph,
+        varying: Iterable[tf.Tensor],
+        exchanges: Iterable[Exchange],
+    ):
+        self._exchanges = list(exchanges)
+        self._graph, self._whole = graph, graph.as_graph_def()
+        self._operations = graph.get_operations()
+        received = [one.received for one in self._exchanges]
+        self.varying = _descendants([*varying, *received])
+
+    def needed(
+        self,
+        tensors: Iterable[tf.Tensor],
+        given: Collection[str] = (),
+        stop: Collection[tf.Operation] = (),
+    ) -> Needed:
+        """What tensors need.
+
+        Args:
+          tensors: of the graph.
+          given: values; what is received among them was sent before.
+          stop: operations that ran before.
+        """
+        wanted, met = list(tensors), {}
+        while True:
+            ops, cut = _back_to(wanted, stop)
+            new = [
+                one
+                for one in self._exchanges
+                if one.received.op in ops and one.value not in {*met, *given}
+            ]
+            if not new:
+                return Needed(ops, cut, list(met.values()))
+            met |= {one.value: one for one in new}
+            wanted += [one.sent for one in new]
+
+    def piece(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        given: Mapping[str, tf.Tensor],
+        *,
+        stop: Collection[tf.Operation] = (),
+        carried: str,
+    ) -> Piece:
+        """The operations that some outputs need.
+
+        Args:
+          outputs: value -> tensor.
+          given: the same of what may come in; more than is needed may be among them.
+          stop: operations that ran before, whose tensors are given.
+          carried: prefix of the values that go from leg to leg.
+        """
+        ops, _, met = self.needed(outputs.values(), given, stop)
+        given = {**given, **{one.value: one.received for one in met}}
+        names = {t.name: name for name, t in {**outputs, **given}.items()}
+        leg = self._legs(ops, met)
+        targets: list[dict[str, tf.Tensor]] = [{} for _ in range(1 + max(leg.values()))]
+        for name, tensor in outputs.items():
+            targets[leg.get(tensor.op, 0)][name] = tensor
+        for one in met:
+            targets[leg[one.sent.op]][one.meeting.sent] = one.sent
+        legs = []
+        for k in reversed(range(len(targets))):
+            before = {op for op in ops if leg[op] < k} & self.varying
+            own, cut = _back_to(targets[k].values(), {*stop, *before})
+            inputs = dict(given)
+            for tensor in cut:
+                if tensor.op in before:
+                    name = names.setdefault(tensor.name, f"{carried}/{tensor.name}")
+                    targets[leg[tensor.op]][name] = inputs[name] = tensor
+            legs.append(self._leg(own, inputs, targets[k]))
+        return Piece(tuple(legs[::-1]), {one.value: one.meeting for one in met})
+
+    def _legs(self, ops: Collection[tf.Operation], met: Iterable[Exchange]):
+        """For each operation how many meetings it comes after."""
+        sent = {one.received.op: one.sent.op for one in met}
+        leg: dict[tf.Operation, int] = {}
+        for op in self._operations:
+            if op in sent:
+                leg[op] = leg[sent[op]] + 1
+            elif op in ops:
+                before = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+                leg[op] = max((leg.get(one, 0) for one in before), default=0)
+        return leg
+
+    def _leg(self, kept: set[tf.Operation], given, outputs) -> Leg:
+        """The kept operations without the placeholders and what is given."""
+        placeholders = {t.op for t in given.values() if not _computed(t)}
+        names = {op.name for op in kept - placeholders}
+        ends = [tensor.name for tensor in outputs.values()]
+        part = compact.compact(self._graph, names, ends, self._whole)
+        for node in part.node:
+            # The operations of a tower's stage are on one device.
+            node.attr.pop("_class", None)
+            node.input[:] = [n for n in node.input if n[0] != "^" or n[1:] in names]
+        read = {_tensor(name) for node in part.node for name in node.input} | {*ends}
+        inputs = {
+            name: tensor
+            for name, tensor in given.items()
+            if tensor.name in read and tensor.op.name not in names
+        }
+        return Leg(part, inputs, dict(outputs))
+
+
+def _tensor(name: str) -> str:
+    """The name of a tensor out of a node's input."""
+    return name if ":" in name else f"{name}:0"
+
+
+def _computed(tensor: tf.Tensor) -> bool:
+    return tensor.op.type != "Placeholder"
+
+
+def _back_to(
+    tensors: Iterable[tf.Tensor], stop: Collection[tf.Operation]
+) -> tuple[set[tf.Operation], list[tf.Tensor]]:
+    """The operations that these tensors need, and the tensors that they stopped at."""
+    found: set[tf.Operation] = set()
+    cut: dict[str, tf.Tensor] = {}
+    left = list(tensors)
+    controls: list[tf.Operation] = []
+    while left or controls:
+        if left:
+            tensor = left.pop()
+            op = tensor.op
+            if op in stop and _computed(tensor):
+                cut[tensor.name] = tensor
+                continue
+        else:
+            op = controls.pop()
+            if op in stop:
+                continue
+        if op not in found:
+            found.add(op)
+            left += op.inputs
+            controls += op.control_inputs
+    return found, list(cut.values())
+
+
+def _descendants(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
+    """The operations that need one of these tensors, and those that they come from."""
+    left = [tensor.op for tensor in tensors]
+    found = set(left)
+    while left:
+        for output in left.pop().outputs:
+            for op in output.consumers():
+                if op not in found:
+                    found.add(op)
+                    left.append(op)
+    return found
