@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.assembly import stamp_towers
-from towers.compute.joining import BATCH_NORM, Joint
+from towers.compute import joining
 from towers.compute.stamping import join_shares
 from towers.compute.tower import Task, Template, Tower
 from towers.data.feed import Feed, Part
@@ -212,6 +212,7 @@ def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
 
 
 def _task(model, source, mode, options: Options) -> Task:
+    towers = mode.placement.towers
     return Task(
         model=model,
         num_classes=source.num_classes,
@@ -220,30 +221,15 @@ def _task(model, source, mode, options: Options) -> Task:
         seed=options.seed,
         compiled=options.xla_compile,
         pipeline=options.pipeline,
-        joined=_joined(mode, options),
+        joined=joining.joint(
+            options.batch_norm,
+            # Those that step together on one model, and can meet while they do.
+            towers=len(towers) if mode.joined and not options.xla_compile else 0,
+            micro_batches=options.pipeline.micro_batches if options.pipeline else 1,
+            rounds=options.accumulate_steps,
+        ),
         loss_scaled=options.loss_scaling is not None,
         shards=options.shards,
-    )
-
-
-def _joined(mode, options: Options) -> Joint:
-    """Which batches batch norm takes as one."""
-    reach, name = BATCH_NORM[options.batch_norm], f"batch_norm={options.batch_norm}"
-    if reach.towers and not (mode.joined and not options.xla_compile):
-        raise ValueError(
-            f"{name}: the towers must step together on one model, and not be "
-            "compiled; write batch_norm=micro_batch or tower"
-        )
-    if reach.pieces and options.accumulate_steps > 1:
-        raise ValueError(
-            f"{name}: of the {options.accumulate_steps} rounds of accumulate_steps one "
-            "ends before the next begins; write micro-batches, which can wait for one "
-            "another, or batch_norm=micro_batch or sync_micro_batch"
-        )
-    micro_batches = options.pipeline.micro_batches if options.pipeline else 1
-    return Joint(
-        towers=len(mode.placement.towers) if reach.towers else 1,
-        micro_batches=micro_batches if reach.pieces else 1,
     )
 
 

@@ -57,6 +57,33 @@ class Joint(NamedTuple):
         return self.towers * self.micro_batches
 
 
+def joint(batch_norm: str, *, towers: int, micro_batches: int, rounds: int) -> Joint:
+    """Which batches batch norm takes as one.
+
+    Args:
+      batch_norm: a row of `BATCH_NORM`.
+      towers: that can meet; 0 if they cannot.
+      micro_batches: of each.
+      rounds: that each takes its batch in.
+
+    Raises:
+      ValueError: they cannot meet; the sentence says what to write.
+    """
+    reach = BATCH_NORM[batch_norm]
+    if reach.towers and not towers:
+        raise ValueError(
+            f"batch_norm={batch_norm}: the towers must step together on one model, and "
+            "not be compiled; write batch_norm=micro_batch or tower"
+        )
+    if reach.pieces and rounds > 1:
+        raise ValueError(
+            f"batch_norm={batch_norm}: of the {rounds} rounds of accumulate_steps one "
+            "ends before the next begins; write micro-batches, which can wait for one "
+            "another, or batch_norm=micro_batch or sync_micro_batch"
+        )
+    return Joint(towers if reach.towers else 1, micro_batches if reach.pieces else 1)
+
+
 def mean(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """The mean of float32 tensors of one shape."""
     return tf.reduce_mean(tf.stack(tensors), 0)
