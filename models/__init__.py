@@ -97,7 +97,7 @@ def get(name: str) -> Model:
     except TypeError as error:
         raise ValueError(
             f"--model={name}: {function_name} is to take nothing and return a "
-            f"models.Model, but there is a {error}"
+            f"models.Model, but it wants more: {error}"
         ) from error
     except ValueError:  # some that are written in C do not say what they take
         pass

@@ -47,16 +47,14 @@ class SurvivalTest(runs.Runs):
         reader = tf.train.load_checkpoint(path)
         return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
 
-    def test_every_kind_of_task_is_killed_and_nothing_is_lost(self):
-        """And the run that loses nothing is that of this process, but for rounding."""
-        flags = ("--num_batches=300", "--save_model_steps=10", "--num_gpus=2")
-        flags += ("--max_ckpts_to_keep=0", f"{_EVALUATE}=10")
+    def _lose_nothing(self, *flags: str, tasks: str, victims):
+        """Kills tasks one after the other; returns the cluster that lost none."""
+        flags = ("--num_batches=300", "--save_model_steps=10", "--num_gpus=2", *flags)
         killed, whole = (
-            self._launch(name, *flags, tasks="ps:1,worker:2")
-            for name in ("killed", "whole")
+            self._launch(name, *flags, tasks=tasks) for name in ("killed", "whole")
         )
         killed.line(r"^60\t")
-        for job, index in (("worker", 1), ("ps", 0), ("controller", 0)):
+        for job, index in victims:
             os.kill(killed.pid(job, index), signal.SIGKILL)
             killed.line(f"^{job} {index} was killed by SIGKILL; it is started again")
             killed.line("Resuming from ")
@@ -65,6 +63,16 @@ class SurvivalTest(runs.Runs):
             self.assertEmpty(cluster.left())
         trainer.assert_same_bits(
             self._values("whole", 300), self._values("killed", 300)
+        )
+        return whole
+
+    def test_every_kind_of_task_is_killed_and_nothing_is_lost(self):
+        """And the run that loses nothing is that of this process, but for rounding."""
+        whole = self._lose_nothing(
+            "--max_ckpts_to_keep=0",
+            f"{_EVALUATE}=10",
+            tasks="ps:1,worker:2",
+            victims=(("worker", 1), ("ps", 0), ("controller", 0)),
         )
         alone = self.run_flags(
             model="tests.runs:small_model",
@@ -80,22 +88,11 @@ class SurvivalTest(runs.Runs):
 
     def test_clients_with_graphs_of_their_own_lose_nothing_either(self):
         """A follower, a ps task and the chief, which is worker 0."""
-        flags = ("--num_batches=300", "--save_model_steps=10", "--num_gpus=2")
-        flags += (*_BETWEEN, "--stall_secs=2")
-        killed, whole = (
-            self._launch(name, *flags, tasks="ps:2,worker:2")
-            for name in ("killed", "whole")
-        )
-        killed.line(r"^60\t")
-        for job, index in (("worker", 1), ("ps", 0), ("worker", 0)):
-            os.kill(killed.pid(job, index), signal.SIGKILL)
-            killed.line(f"^{job} {index} was killed by SIGKILL; it is started again")
-            killed.line("Resuming from ")
-        for cluster in (whole, killed):
-            self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
-            self.assertEmpty(cluster.left())
-        trainer.assert_same_bits(
-            self._values("whole", 300), self._values("killed", 300)
+        self._lose_nothing(
+            *_BETWEEN,
+            "--stall_secs=2",
+            tasks="ps:2,worker:2",
+            victims=(("worker", 1), ("ps", 0), ("worker", 0)),
         )
 
     def _evaluator(self, directory: str, *flags: str) -> subprocess.Popen:

@@ -177,7 +177,8 @@ def local(
         return in_stages(where, max(num_stages, num_shards))
     indices = tuple(gpu_indices) or tuple(range(num_gpus))
     if max(indices) >= visible:
-        asked = f"GPU {max(indices)}" if gpu_indices else f"{num_gpus} GPUs"
+        plural = "" if num_gpus == 1 else "s"
+        asked = f"GPU {max(indices)}" if gpu_indices else f"{num_gpus} GPU{plural}"
         seen = f"{visible} visible GPU" + ("" if visible == 1 else "s")
         raise ValueError(
             f"--num_gpus={num_gpus}: {asked} asked for, but this machine has {seen}; "
