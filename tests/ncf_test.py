@@ -113,6 +113,7 @@ class RunTest(runs.Runs):
             get_model=models.get,
             model="ncf",
             data_name=films.Films.name,
+            data_dir=self.create_tempdir().full_path,
             batch_size=50,
             num_gpus=2,
             num_epochs=8.0,

@@ -1,5 +1,6 @@
 """Synthetic data: random examples that stay in the towers' memory."""
 
+import statistics
 from collections.abc import Callable
 
 import numpy as np
@@ -12,10 +13,19 @@ from towers.data.stream import unsaved
 # (features, labels) of some examples.
 Rows = tuple[tf.Tensor, tf.Tensor]
 
-# Mean and deviation of synthetic pixels, as tf_cnn_benchmarks has them, and the share
-# of the normal distribution that is cut off on either side, two deviations out.
-_SYNTHETIC_PIXELS = (127.0, 60.0)
-_SYNTHETIC_TAIL = 0.022750131948179195
+# Synthetic pixels are normal, with mean and deviation of tf_cnn_benchmarks, cut off at
+# two deviations, and whole numbers: equally frequent ones, drawn by their index.  To
+# compute each from its draw would give other last bits to the same pixel, according to
+# which elements a kernel takes together.
+_NORMAL = statistics.NormalDist(mu=127, sigma=60)
+_TAIL = statistics.NormalDist().cdf(-2)
+_LEVELS = 4096
+_PIXELS = np.float32(
+    [
+        round(_NORMAL.inv_cdf(_TAIL + (1 - 2 * _TAIL) * (level + 0.5) / _LEVELS))
+        for level in range(_LEVELS)
+    ]
+)
 
 
 class SyntheticSource:
@@ -77,9 +87,7 @@ def _images(request: Request, first: int, count: int) -> Rows:
     """Float32 [count, height, width, channels] and classes [count]."""
     options = {"seed": request.seed, "first": first}
     draw = example_uniform((count, *request.shape), salt=1, **options)
-    draw = _SYNTHETIC_TAIL + draw * (1 - 2 * _SYNTHETIC_TAIL)
-    mean, deviation = _SYNTHETIC_PIXELS
-    pixels = mean + deviation * tf.math.ndtri(draw)
+    pixels = tf.gather(_PIXELS, tf.cast(draw * _LEVELS, tf.int32))
     label = example_uniform((count,), salt=2, **options) * request.num_classes
     return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
 
@@ -96,7 +104,7 @@ def _pairs(request: Request, first: int, count: int) -> Rows:
     """Users and items [count, 2], of which some items are popular; 1 of 5 is liked."""
     users, items = request.num_classes
     draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
-    user, item = draw[:, 0] * users, draw[:, 1] ** 3 * items
+    user, item = draw[:, 0] * users, draw[:, 1] * draw[:, 1] * draw[:, 1] * items
     liked = draw[:, 2] < 0.2
     pairs = tf.stack([user, item], axis=1)
     return tf.cast(pairs, tf.int64), tf.cast(liked, tf.int64)
