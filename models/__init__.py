@@ -19,6 +19,7 @@ from models import (
     trivial,
     vgg,
 )
+from models.blame import blamed, sentence
 from models.examples import Images, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 
@@ -87,6 +88,10 @@ def get(name: str) -> Model:
         raise ValueError(
             f"--model={name}: cannot import {module_name!r}: {error}"
         ) from error
+    except Exception as error:  # whatever a user's code may raise
+        raise ValueError(
+            f"--model={name}: cannot import {module_name!r}: {sentence(error)}"
+        ) from error
     builder = getattr(module, function_name, None)
     if not callable(builder):
         raise ValueError(
@@ -101,7 +106,8 @@ def get(name: str) -> Model:
         ) from error
     except ValueError:  # some that are written in C do not say what they take
         pass
-    model = builder()
+    with blamed(lambda: f"--model={name}"):
+        model = builder()
     if not isinstance(model, Model):
         raise ValueError(
             f"--model={name}: {function_name} returned {type(model).__name__}, "

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from models.declared import AT_LEAST_1, check
 from models.layers import Layers
 
 
@@ -35,6 +36,11 @@ class Images:
 
     kind: ClassVar[str] = "images"
     unit: ClassVar[str] = "images"
+
+    def __post_init__(self):
+        check(
+            self, **dict.fromkeys(("shape", "num_classes", "num_examples"), AT_LEAST_1)
+        )
 
     @property
     def units_per_example(self) -> int:
@@ -73,6 +79,11 @@ class Tokens:
 
     kind: ClassVar[str] = "tokens"
     unit: ClassVar[str] = "tokens"
+
+    def __post_init__(self):
+        check(
+            self, **dict.fromkeys(("length", "num_classes", "num_examples"), AT_LEAST_1)
+        )
 
     @property
     def shape(self) -> tuple[int]:
@@ -114,6 +125,9 @@ class Pairs:
     preprocessing: ClassVar[str] = "pairs"
     shape: ClassVar[tuple[int]] = (2,)
     units_per_example: ClassVar[int] = 1
+
+    def __post_init__(self):
+        check(self, **dict.fromkeys(("num_classes", "num_examples"), AT_LEAST_1))
 
     def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
         """A batch as the first block reads it: as it is."""

@@ -21,14 +21,22 @@ cutting the list gives the stages of a pipeline.
 """
 
 import dataclasses
+import itertools
+import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from models.blame import blamed
+from models.declared import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, check
 from models.examples import Images, Pairs, Tokens
 from models.layers import Layers
 from models.logits import cross_entropy, in_top_k
+
+# Of blocks and metrics: TensorFlow prefixes the names of operations with them.
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
 # A block maps x to x: a tensor [batch, ...] or a tuple of such tensors, float unless it
 # is the first that reads tokens.  Its second argument is the `Layers` of the tower that
@@ -48,19 +56,37 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
       What the last of them returns.
 
     Raises:
-      ValueError: a block does not fit what it reads; the sentence names it.
+      ValueError: a block does not fit what it reads, fails, or returns what no block
+        can read; the sentence names it.
     """
     for name, block in blocks:
-        with tf.compat.v1.variable_scope(name):
-            try:
-                x = block(x, nn)
-            except ValueError as error:
-                shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
-                reason = str(error).strip().splitlines()[0]
-                raise ValueError(f"block {name!r} on {shapes}: {reason}") from error
+
+        def which(name=name, x=x) -> str:
+            shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
+            return f"block {name!r} on {shapes}"
+
+        with tf.compat.v1.variable_scope(name), blamed(which):
+            x = block(x, nn)
         if x is None:
             raise ValueError(f"block {name!r} returned None; return what it makes of x")
+        for part in tf.nest.flatten(x):
+            _check_part(name, part)
     return x
+
+
+def _check_part(name: str, x: Any) -> None:
+    """Looks at one of the tensors that a block returned."""
+    if not isinstance(x, tf.Tensor):
+        raise ValueError(
+            f"block {name!r} returned {type(x).__name__}; return a tensor, or a tuple "
+            "of tensors"
+        )
+    if not x.shape.is_fully_defined():
+        raise ValueError(
+            f"block {name!r} returned a tensor of shape {x.shape}, all of which must "
+            "be known before it runs; it is not behind operations like tf.boolean_mask "
+            "and tf.py_function"
+        )
 
 
 def softmax_cross_entropy(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
@@ -120,6 +146,17 @@ class Schedule:
     per_examples: int = 0
     warmup_epochs: float = 0.0
 
+    def __post_init__(self):
+        never_negative = ("rates", "epochs", "per_examples", "warmup_epochs")
+        check(self, **dict.fromkeys(never_negative, AT_LEAST_0))
+        if len(self.rates) != len(self.epochs) + 1:
+            raise ValueError(
+                f"Schedule has {len(self.rates)} rates and {len(self.epochs)} epochs "
+                "at which they change; give one rate more than epochs"
+            )
+        if any(b <= a for a, b in itertools.pairwise(self.epochs)):
+            raise ValueError(f"Schedule.epochs is {self.epochs}, and must be ascending")
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -146,6 +183,25 @@ class Recipe:
     ema_decay: float = 0.0
     clip_norm: float = 0.0
     published: str = ""
+
+    def __post_init__(self):
+        check(
+            self,
+            batch_size=AT_LEAST_1,
+            num_epochs=ABOVE_0,
+            weight_decay=AT_LEAST_0,
+            ema_decay=BELOW_1,
+            clip_norm=AT_LEAST_0,
+        )
+
+    def decays(self, name: str) -> bool:
+        """Whether the weight decay touches a variable.
+
+        Raises:
+          ValueError: `decayed` fails.
+        """
+        with blamed(lambda: f"decayed({name!r}) of the recipe"):
+            return bool(self.decayed(name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,23 +233,89 @@ class Model:
     num_parameters: int = 0
 
     def __post_init__(self):
+        check(self)
+        if not self.name.isprintable() or not self.name:
+            raise ValueError(f"Model.name is {self.name!r}, and must be one line")
         names = [name for name, _ in self.blocks]
         if not names or len(set(names)) != len(names):
             raise ValueError(
                 f"model {self.name!r} needs blocks with unique names, not {names}"
             )
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"model {self.name!r}: {name!r} cannot be the name of a block; "
+                    "write letters, digits and _"
+                )
 
     def run(self, x: Any, nn: Layers) -> Any:
-        """The outputs of the whole chain; see `run_blocks`.
+        """The outputs of the whole chain; see `run_blocks`."""
+        return run_blocks(self.blocks, x, nn)
+
+    def measure(
+        self, outputs: Any, labels: tf.Tensor, num_classes: int | tuple[int, int]
+    ) -> dict[str, tf.Tensor]:
+        """`loss` and the metrics of each example.
+
+        Args:
+          outputs: of the last block.
+          labels: int [batch, ...].
+          num_classes: of the data set.
+
+        Returns:
+          float32 [batch] each.
 
         Raises:
-          ValueError: the softmax is over fewer classes than the data set has.
+          ValueError: the softmax is over fewer classes than the data set has, loss or
+            metrics fail, or are not one number for each example.
         """
-        outputs = run_blocks(self.blocks, x, nn)
-        if self.loss is softmax_cross_entropy and outputs.shape[-1] < nn.num_classes:
+        if self.loss is softmax_cross_entropy:
+            self._check_classes(outputs, num_classes)
+        with blamed(lambda: f"the loss of model {self.name!r}"):
+            values = {"loss": self.loss(outputs, labels)}
+        with blamed(lambda: f"the metrics of model {self.name!r}"):
+            metrics = self.metrics(outputs, labels)
+        if not isinstance(metrics, Mapping) or "loss" in metrics:
             raise ValueError(
-                f"the data set has {nn.num_classes} classes, and model {self.name!r} "
-                f"tells {outputs.shape[-1]} apart: give its last layer nn.num_classes "
+                f"the metrics of model {self.name!r} must be a dict from names to "
+                f"tensors, none of them loss, not {reprlib.repr(metrics)}"
+            )
+        for name, value in (values := {**values, **metrics}).items():
+            self._check_value(name, value, labels.shape[:1])
+        return values
+
+    def with_derived(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The means of an evaluation and what is derived from them.
+
+        Raises:
+          ValueError: `derived` fails, or returns something else than numbers.
+        """
+        with blamed(lambda: f"what model {self.name!r} derives from means"):
+            return {**means, **{k: float(v) for k, v in self.derived(means).items()}}
+
+    def _check_classes(self, outputs: Any, num_classes: int | tuple[int, int]) -> None:
+        shape = getattr(outputs, "shape", ())
+        if len(shape) != 2 or not isinstance(num_classes, int):
+            raise ValueError(
+                f"model {self.name!r} returns {shape or type(outputs).__name__}, and "
+                "its loss takes [batch, classes]; return that, or give it another loss"
+            )
+        if shape[-1] < num_classes:
+            raise ValueError(
+                f"the data set has {num_classes} classes, and model {self.name!r} "
+                f"tells {shape[-1]} apart: give its last layer nn.num_classes "
                 "outputs, or name a data set with fewer classes"
             )
-        return outputs
+
+    def _check_value(self, name: str, value: Any, shape: tf.TensorShape) -> None:
+        what = f"{name} of model {self.name!r}"
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"{what}: no such name; write letters, digits and _")
+        found, wanted = type(value).__name__, f"float32 {shape}"
+        if isinstance(value, tf.Tensor):
+            found = f"{value.dtype.name} {value.shape}"
+        if found != wanted:
+            raise ValueError(
+                f"{what} is {found}, and must be {wanted}, one number for each example "
+                "of a batch"
+            )

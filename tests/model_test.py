@@ -1,10 +1,11 @@
 """The model contract: chains, losses and metrics."""
 
 import dataclasses
+import re
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 from models import layers, model
 
@@ -122,8 +123,13 @@ class RecipeTest(absltest.TestCase):
         self.assertFalse(model.decay_all("stem/batch_norm/gamma"))
         self.assertFalse(model.decay_all("stem/batch_norm_1/beta"))
 
+    def test_a_rule_of_decay_that_fails(self):
+        recipe = dataclasses.replace(_tiny().recipe, decayed=lambda name: 1 / 0)
+        with self.assertRaisesRegex(ValueError, r"^decayed\('w'\) .*ZeroDivisionError"):
+            recipe.decays("w")
 
-class MisfitTest(absltest.TestCase):
+
+class MisfitTest(parameterized.TestCase):
     def test_a_block_that_does_not_fit_is_named_with_what_it_reads(self):
         def wide(x, nn):
             return x @ nn.variable("w", [7, 3])
@@ -137,15 +143,147 @@ class MisfitTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "block 'lost' returned None"):
             _variables(chain.run)
 
-    def test_more_classes_than_the_softmax_is_over(self):
-        def two(x, nn):
-            return nn.dense(nn.flatten(x), 2)
-
-        chain = _tiny((("features", _features), ("two", two)))
-        with self.assertRaisesRegex(ValueError, r"3 classes, and model 'tiny' .* 2 "):
+    @parameterized.parameters(
+        (lambda x, nn: 3, "int; return a tensor"),
+        (lambda x, nn: (x, 3), "int; return a tensor"),
+        (
+            lambda x, nn: tf.py_function(lambda y: y, [x], tf.float32),
+            "a tensor of shape <unknown>, all of which must be known .*tf.py_function",
+        ),
+        (
+            lambda x, nn: tf.boolean_mask(x, x[:, 0, 0, 0] > 0),
+            r"a tensor of shape \(None, 4, 4, 4\), all of which must be known",
+        ),
+    )
+    def test_what_no_block_can_read(self, block, sentence):
+        chain = _tiny((("features", _features), ("odd", block)))
+        with self.assertRaisesRegex(ValueError, f"^block 'odd' returned {sentence}"):
             _variables(chain.run)
-        one_number = dataclasses.replace(chain, loss=lambda outputs, labels: labels)
-        self.assertNotEmpty(_variables(one_number.run))
+
+    @parameterized.parameters(
+        (lambda x, nn: {}["size"], "KeyError: 'size'"),
+        (lambda x, nn: nn.no_such_layer(x), "AttributeError: 'Layers' object has no"),
+        (lambda x, nn: nn.dense(x), "TypeError: .* 'units'"),
+    )
+    def test_a_block_that_raises_is_named_with_the_place(self, block, sentence):
+        chain = _tiny((("features", _features), ("odd", block)))
+        place = rf"\({re.escape(__file__)}:\d+\)"
+        with self.assertRaisesRegex(
+            ValueError, rf"^block 'odd' on \(2, 4, 4, 4\): {sentence}.*{place}$"
+        ):
+            _variables(chain.run)
+
+
+class MeasureTest(parameterized.TestCase):
+    def _measure(self, outputs, *, classes=3, **parts):
+        chain = dataclasses.replace(_tiny(), **parts)
+        with tf.Graph().as_default():
+            labels = v1.placeholder(tf.int32, [4])
+            return chain.measure(tf.zeros(outputs), labels, classes)
+
+    def test_one_number_for_each_example(self):
+        found = self._measure([4, 3])
+        self.assertEqual([*found], ["loss", "top_1_accuracy", "top_5_accuracy"])
+        for value in found.values():
+            self.assertEqual((value.shape, value.dtype), ([4], tf.float32))
+
+    def test_more_classes_than_the_softmax_is_over(self):
+        with self.assertRaisesRegex(ValueError, r"3 classes, and model 'tiny' .* 2 "):
+            self._measure([4, 2])
+        found = self._measure(
+            [4, 2], loss=lambda outputs, labels: outputs[:, 0], metrics=lambda *_: {}
+        )
+        self.assertEqual([*found], ["loss"])
+
+    @parameterized.parameters([[]], [[4]], [[4, 2, 3]])
+    def test_what_is_no_logits(self, shape):
+        with self.assertRaisesRegex(ValueError, r"its loss takes \[batch, classes\]"):
+            self._measure(shape)
+
+    @parameterized.parameters(
+        (lambda o, y: tf.reduce_mean(o), r"loss of .* is float32 \(\), and must be"),
+        (lambda o, y: o[:, :1], r"loss of .* is float32 \(4, 1\), and .* \(4,\), one"),
+        (lambda o, y: y, r"loss of .* is int32 \(4,\), and must be float32"),
+        (lambda o, y: None, "loss of .* is NoneType, and must be"),
+        (lambda o, y: 1 / 0, r"the loss of .*ZeroDivisionError.*_test.py:\d+\)$"),
+        (lambda o: o, "the loss of .*TypeError: .*positional"),
+    )
+    def test_a_loss_that_is_none(self, loss, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            self._measure([4, 3], loss=loss)
+
+    @parameterized.parameters(
+        (lambda o, y: [o[:, 0]], "the metrics of .* must be a dict from names"),
+        (lambda o, y: {"loss": o[:, 0]}, "the metrics of .* must be .* none of them l"),
+        (lambda o, y: {"a": 1.0}, "a of .* is float, and must be float32"),
+        (lambda o, y: {"a b": o[:, 0]}, "a b of .*: no such name"),
+        (lambda o, y: {}["a"], r"the metrics of .*KeyError: 'a' \(.*_test.py:\d+\)$"),
+    )
+    def test_metrics_that_are_none(self, metrics, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            self._measure([4, 3], metrics=metrics)
+
+    def test_what_is_derived_from_means(self):
+        chain = dataclasses.replace(
+            _tiny(), derived=lambda means: {"b": 2 * means["a"]}
+        )
+        self.assertEqual(chain.with_derived({"a": 1.0}), {"a": 1.0, "b": 2.0})
+
+    @parameterized.parameters(
+        lambda means: {"a": "x"}, lambda means: None, lambda means: 1 / 0
+    )
+    def test_what_is_derived_from_means_in_vain(self, derived):
+        chain = dataclasses.replace(_tiny(), derived=derived)
+        with self.assertRaisesRegex(ValueError, "^what model 'tiny' derives from mea"):
+            chain.with_derived({"a": 1.0})
+
+
+class DeclaredTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (model.Model, dict(recipe=None), "Model.recipe is None, .* models.Recipe"),
+        (
+            model.Model,
+            dict(inputs=3),
+            "Model.inputs is 3, and must be models.Images or",
+        ),
+        (model.Model, dict(loss=None), "Model.loss is None, and must be a function"),
+        (model.Model, dict(name=""), "Model.name is '', and must be one line"),
+        (model.Model, dict(name="a\nb"), "Model.name is 'a.*b', and must be one line"),
+        (model.Model, dict(blocks=[_logits]), "Model.blocks is "),
+        (model.Model, dict(blocks=[("a b", _logits)]), "model 'tiny': 'a b' cannot be"),
+        (model.Model, dict(blocks=[("", _logits)]), "model 'tiny': '' cannot be"),
+        (model.Recipe, dict(batch_size=0), "Recipe.batch_size is 0, .* at least 1"),
+        (model.Recipe, dict(num_epochs=0), "Recipe.num_epochs is 0, .* above 0"),
+        (model.Recipe, dict(weight_decay=-1), "Recipe.weight_decay is -1, .* least 0"),
+        (model.Recipe, dict(ema_decay=1), "Recipe.ema_decay is 1, .* below 1"),
+        (model.Recipe, dict(clip_norm="5"), "Recipe.clip_norm is '5'"),
+        (
+            model.Recipe,
+            dict(schedule=0.1),
+            "Recipe.schedule is 0.1, .* models.Schedule",
+        ),
+        (model.Schedule, dict(rates=0.1), "Schedule.rates is 0.1"),
+        (model.Schedule, dict(rates=(-0.1,)), "Schedule.rates is .* at least 0"),
+        (model.Schedule, dict(rates=()), "Schedule has 0 rates and 0 epochs"),
+        (model.Schedule, dict(rates=(1, 2, 3), epochs=(2, 2)), ".*must be ascending"),
+        (model.Images, dict(shape=(8, 8)), r"Images.shape is \(8, 8\)"),
+        (model.Images, dict(shape=(8, 0, 1)), "Images.shape is .* at least 1"),
+        (model.Images, dict(num_classes=0), "Images.num_classes is 0"),
+        (model.Tokens, dict(length=0), "Tokens.length is 0"),
+        (model.Pairs, dict(num_classes=5), "Pairs.num_classes is 5"),
+    )
+    def test_refuses(self, kind, fields, sentence):
+        tiny = _tiny()
+        whole = {
+            model.Model: tiny,
+            model.Recipe: tiny.recipe,
+            model.Schedule: tiny.recipe.schedule,
+            model.Images: tiny.inputs,
+            model.Tokens: model.Tokens(3),
+            model.Pairs: model.Pairs((3, 4)),
+        }
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            dataclasses.replace(whole[kind], **fields)
 
 
 if __name__ == "__main__":

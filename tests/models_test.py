@@ -1,5 +1,7 @@
 """Every model by its name: the contract, swept over the table."""
 
+import dataclasses
+import importlib
 import sys
 import types
 from unittest import mock
@@ -157,6 +159,8 @@ class GetTest(parameterized.TestCase):
         module.number = lambda: 3
         module.text = "not a function"
         module.sized = lambda size: models.get("mlp")
+        module.failing = lambda: {}["size"]
+        module.slip = lambda: dataclasses.replace(models.get("mlp"), recipe=None)
         sys.modules["a_users_module"] = module
         self.addCleanup(sys.modules.pop, "a_users_module")
 
@@ -172,6 +176,8 @@ class GetTest(parameterized.TestCase):
         ("a_users_module:text", "has no function 'text'"),
         ("a_users_module:number", "number returned int, not a models.Model"),
         ("a_users_module:sized", "sized is to take nothing .* argument: 'size'"),
+        ("a_users_module:failing", r"KeyError: 'size' \(.*models_test.py:\d+\)$"),
+        ("a_users_module:slip", r"Model.recipe is None, .*models_test.py:\d+\)$"),
         (":tiny", "no such model"),
         (".module:tiny", "no such model"),
         ("a_users_module:", "no such model"),
@@ -180,11 +186,18 @@ class GetTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
             models.get(name)
 
-    def test_a_module_with_a_syntax_error(self):
+    @parameterized.parameters(
+        ("def tiny(:", "a_slip.py, line 1"),
+        ("1 / 0", r"ZeroDivisionError: division by zero \(.*a_slip.py:1\)$"),
+        ("tiny", r"NameError: name 'tiny' is not defined \(.*a_slip.py:1\)$"),
+    )
+    def test_a_module_that_cannot_be_imported(self, text, sentence):
         folder = self.create_tempdir()
-        folder.create_file("a_slip.py", content="def tiny(:\n")
+        folder.create_file("a_slip.py", content=f"{text}\n")
+        sys.modules.pop("a_slip", None)
+        importlib.invalidate_caches()
         with mock.patch.object(sys, "path", [folder.full_path, *sys.path]):
-            with self.assertRaisesRegex(ValueError, "^--model=.*a_slip.py, line 1"):
+            with self.assertRaisesRegex(ValueError, f"^--model=.*{sentence}"):
                 models.get("a_slip:tiny")
 
 

@@ -168,7 +168,10 @@ class PlanTest(parameterized.TestCase):
             (found.optimizer, found.weight_decay, found.ema_decay),
             ("rmsprop", 0.5, 0.25),
         )
-        self.assertIs(found.decayed, decayed)
+        self.assertEqual(
+            [found.decayed(name) for name in ("kernel", "bias")],
+            [True, False],
+        )
         self.assertEqual(found.settings.rmsprop_decay, 0.5)
         found = self._make(
             _model(**recipe), optimizer="sgd", weight_decay=0.0, ema_decay=0.0
@@ -176,6 +179,11 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual(
             (found.optimizer, found.weight_decay, found.ema_decay), ("sgd", 0.0, 0.0)
         )
+
+    def test_batch_norm_of_a_model_without(self):
+        errors = self._errors(batch_norm="sync", num_gpus=2, resnet_base_lr=0.1)
+        self.assertLen(errors, 2)
+        self.assertStartsWith(errors[0], "--batch_norm=sync: mine has no batch norm")
 
     def test_settings_that_the_optimizer_does_not_read(self):
         errors = self._errors(

@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
 from towers.compute import stamping, tower
+from towers.data import synthetic
+from towers.data.feed import Request
 
 v1 = tf.compat.v1
 
@@ -225,6 +227,18 @@ class TowerTest(tf.test.TestCase):
             create = _Store().create
             with self.assertRaisesRegex(ValueError, "regularizer"):
                 _trace(_model(("head", head)), create)
+
+    def test_nothing_to_take_statistics_of(self):
+        source = synthetic.SyntheticSource(Request(shape=(4, 4, 2), num_classes=3))
+        normed = _model(("conv", _conv), ("head", _head))
+        for batch_norm in ("micro_batch", "tower", "sync"):
+            tower.check_batch_norm(batch_norm, normed, source)
+        plain = _model(("head", _head))
+        tower.check_batch_norm("micro_batch", plain, source)
+        for batch_norm in ("tower", "sync_micro_batch", "sync"):
+            sentence = f"^--batch_norm={batch_norm}: test has no batch norm; leave it"
+            with self.assertRaisesRegex(ValueError, sentence):
+                tower.check_batch_norm(batch_norm, plain, source)
 
     def test_nchw_and_nhwc_are_the_same_function(self):
         losses = []

@@ -222,6 +222,7 @@ class TrainTest(absltest.TestCase):
             self.assertIsNotNone(last, lines[-1])
             step, path = int(last.group(1)), last.group(2)
             self.assertEqual(path, f"signals/model.ckpt-{step}")
+            self.assertNotIn("failure", os.listdir(directory))
             self.assertEqual(_step(checkpoint.latest(directory)), step)
             self.assertBetween(step, stopped + 60, _LAST_STEP - 1)
             stopped = step
@@ -243,12 +244,13 @@ class TrainTest(absltest.TestCase):
         self._assert_same_end(directory)
 
     def test_interrupted_before_the_first_step(self):
-        process = self._start("--model=resnet110", "--num_gpus=2")
+        process = self._start("--model=resnet110", "--num_gpus=2", "--train_dir=none")
         process.line("Generating training model")
         process.send(signal.SIGINT)
         status, _, errors = process.end()
         self.assertEqual(status, 130)
         self.assertLessEqual(len(errors), 1)
+        self.assertNotIn("none", os.listdir(self.folder))
 
     def test_flags_are_looked_at_only(self):
         folder = os.path.join(self.create_tempdir(), "fresh")

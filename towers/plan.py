@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from towers import graph
 from towers.compute.precision import COMPUTE_DTYPES
+from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import folders
 from towers.errors.findings import Found, PlanError
@@ -112,6 +113,7 @@ def make(
     sources = model and found.get(lambda: _sources(config, model))
     if model:
         found.get(lambda: _check_images(config, model))
+        found.get(lambda: _check_batch_norm(config, model, sources))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
@@ -126,8 +128,7 @@ def make(
     if found.errors:
         raise PlanError(found.errors)
     source, eval_source = sources
-    length = _length(config.training, model.recipe, source, eval_source is not None)
-    num_batches, num_epochs = length
+    num_batches, num_epochs = _length(config.training, model.recipe, bool(eval_source))
     limit = None
     if num_epochs is not None:
         limit = max(1, round(num_epochs * source.num_examples))
@@ -355,6 +356,11 @@ def _check_images(config, model) -> None:
             )
 
 
+def _check_batch_norm(config, model, sources) -> None:
+    if sources:
+        check_batch_norm(config.variables.batch_norm, model, sources[0])
+
+
 def _check_no_evaluation(flags) -> None:
     for name, value in vars(flags).items():
         asks = name.startswith("eval_during_training_") or name.startswith("eval_at")
@@ -385,11 +391,10 @@ def _outputs(config, model) -> list[Callable[[], None]]:
     return checks
 
 
-def _length(training, recipe, source, real_data: bool):
+def _length(training, recipe, real_data: bool):
     """(steps, epochs) of the run; one of them is None."""
-    if training.num_batches is not None:
-        return training.num_batches, None
-    if training.num_epochs is not None:
-        return None, training.num_epochs
+    given = training.num_batches, training.num_epochs
+    if given != (None, None):
+        return given
     # On real data a run without a stated length is the recipe's whole training.
     return (None, recipe.num_epochs) if real_data else (DEFAULT_NUM_BATCHES, None)

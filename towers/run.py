@@ -378,7 +378,7 @@ def evaluate_and_report(
 
     console(f"Running evaluation at global_step {step}")
     result = evaluate.run(evaluation, session, step, progress=progress)
-    means = {**result.means, **parts.model.derived(result.means)}
+    means = parts.model.with_derived(result.means)
     console(report.evaluation_line(means, result.num_examples))
     for name, value in means.items():
         log.metric(f"eval_{name}", value, result.step)

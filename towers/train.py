@@ -106,16 +106,13 @@ def _train(order: Order, act: Callable[[], int]) -> int:
     def kept() -> int:
         try:
             return act()
-        except ValueError:
-            raise  # a mistake, found before anything was written
+        except (ValueError, KeyboardInterrupt):
+            raise  # before anything was written
         except BaseException as error:
             failure.leave(directory, str(error) or type(error).__name__)
             raise
 
-    status = _explained(order, kept)
-    if status == 130:
-        failure.leave(directory, "it was interrupted")
-    return status
+    return _explained(order, kept)
 
 
 def _tuned(order: Order, console: Console) -> plan.Plan:

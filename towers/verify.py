@@ -24,6 +24,7 @@ import models
 from flags import config, pairs, parse
 from towers import plan
 from towers.compute.joining import BATCH_NORM
+from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain
 from towers.gradients import reduction
@@ -82,6 +83,7 @@ def _read(
     verify = settings.verify
     num_towers = verify.num_towers or _default_num_towers(verify.device)
     parts = _plan(settings, max(num_towers))
+    check_batch_norm(verify.batch_norm, parts.model, parts.source)
     where = parts.placement
     specs = verify.all_reduce_spec or (
         *ways.SPECS,

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from towers.compute import addition, classifier, compact, division, flops, xla
 from towers.compute.asked import LookUp, Variables
-from towers.compute.joining import Exchanges, Joint
+from towers.compute.joining import BATCH_NORM, Exchanges, Joint
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -72,8 +72,8 @@ class Task:
     """What every tower computes; plain data, no devices.
 
     Attributes:
-      model: a `models.Model` (or what has its `inputs`, `run`, `layers`, `loss`,
-        `metrics`).
+      model: a `models.Model` (or what has its `inputs`, `run`, `layers`,
+        `measure`).
       num_classes: of the data set.
       training: with dropout, batch statistics and gradients, or without.
       data_format: `NHWC` or `NCHW`.
@@ -236,15 +236,40 @@ def splits(task: Task, features: tf.TensorSpec) -> dict[str, Split]:
     """Variable -> how it is cut: what the layers say when the model is run to see."""
     if not task.shards:
         return {}
+    return shards.splits(task.shards, *_try(task, features), task.model.name)
+
+
+def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
+    """Looks whether there is something that joins batches: the model is run to see.
+
+    Args:
+      batch_norm: a row of `joining.BATCH_NORM`.
+      model: a `models.Model`.
+      source: of its batches.
+
+    Raises:
+      ValueError: the model has no batch norm.
+    """
+    if not any(BATCH_NORM[batch_norm]):
+        return
+    dtype = tf.float32 if model.inputs.kind == "images" else tf.int32
+    features = tf.TensorSpec([model.recipe.batch_size, *source.shape], dtype)
+    nn, _ = _try(Task(model, source.num_classes), features)
+    if not nn.statistics:
+        raise ValueError(
+            f"--batch_norm={batch_norm}: {model.name} has no batch norm; leave it out"
+        )
+
+
+def _try(task: Task, features: tf.TensorSpec) -> tuple[Any, Any]:
+    """As `_run`, of which nothing stays."""
     with tf.Graph().as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape),
             "first": v1.placeholder(tf.int64, []),
         }
-        nn, outputs = _run(
-            task, batch, Variables(lambda *_, **options: None, {}), Exchanges()
-        )
-        return shards.splits(task.shards, nn, outputs, task.model.name)
+        variables = Variables(lambda *_, **options: None, {})
+        return _run(task, batch, variables, Exchanges())
 
 
 def shares_of(
@@ -257,8 +282,7 @@ def shares_of(
       outputs: of the last block.
       batch: `labels`, `weights`, `total_weight`.
     """
-    values = {"loss": task.model.loss(outputs, batch["labels"])}
-    values |= task.model.metrics(outputs, batch["labels"])
+    values = task.model.measure(outputs, batch["labels"], task.num_classes)
     share_of = batch["weights"] / batch["total_weight"]
     return {
         name: tf.reduce_sum(value * share_of, name=name)

@@ -170,7 +170,8 @@ class _Open:
             self._nn.joined = self._sent.joined(task.joined)
             x = self._x(task, before)
             with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
-                self.outputs = _part(task.model, chain.guarded(blocks)).run(x, self._nn)
+                part = dataclasses.replace(task.model, blocks=chain.guarded(blocks))
+                self.outputs = part.run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
             check_repeatable(self.graph)
 
@@ -296,13 +297,6 @@ class _Open:
             )
             for name, sent in self._sent.sent.items()
         ]
-
-
-def _part(model: Any, blocks: tuple) -> Any:
-    """Some of a model's blocks as a model: only with the last it has the loss."""
-    ends = blocks[-1][0] == model.blocks[-1][0]
-    loss = model.loss if ends else None
-    return dataclasses.replace(model, blocks=blocks, loss=loss)
 
 
 def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:

@@ -37,7 +37,7 @@ def update_of(flags: Any, model: Any, global_batch: int) -> Update:
         learning_rate=rate,
         settings=settings,
         weight_decay=recipe.weight_decay if decay is None else decay,
-        decayed=recipe.decayed,
+        decayed=recipe.decays,
         ema_decay=recipe.ema_decay if ema is None else ema,
         clip_value=flags.gradient_clip,
         clip_norm=(recipe.clip_norm if norm is None else norm) or None,

@@ -1,0 +1,63 @@
+"""Whose error it is: that of a user's own code is told with its place there."""
+
+import contextlib
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+
+_LENGTH = 200  # characters of what an error says
+
+# Packages whose errors are about what they were given.
+_NOT_THE_USERS = {"keras", "models", "numpy", "tensorflow", "towers"}
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_FOLDERS = (
+    *(os.path.join(_ROOT, name, "") for name in ("models", "towers")),
+    os.path.join(sysconfig.get_path("stdlib"), ""),
+)
+
+
+def _nearness(file: str) -> int:
+    """2 for a user's file, 1 for one in a package that may be, 0 for the others."""
+    if package := re.search(r"[/\\](?:site|dist)-packages[/\\](\w+)", file):
+        return 0 if package[1] in _NOT_THE_USERS else 1
+    return 2 if os.path.isabs(file) and not file.startswith(_FOLDERS) else 0
+
+
+def place(error: BaseException) -> str:
+    """`file:line` where an error left the user's own code, or "" if it never did."""
+    near, found = 1, ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if (nearness := _nearness(file)) >= near:
+            near, found = nearness, f"{file}:{line}"
+    return found
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, on one line, with its place in the user's code."""
+    first, _, more = str(error).strip().partition("\n")
+    # What ends so says nothing yet.
+    words = " ".join(f"{first} {more}".split()) if first.endswith(":") else first
+    words = words.strip()[:_LENGTH]
+    if not isinstance(error, ValueError) or not words:
+        words = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    where = place(error)
+    return f"{words} ({where})" if where else words
+
+
+@contextlib.contextmanager
+def blamed(what: Callable[[], str]) -> Iterator[None]:
+    """Makes one sentence of whatever a user's code inside fails with.
+
+    Args:
+      what: says what it is that fails; the sentence begins with it.
+
+    Raises:
+      ValueError: it failed.
+    """
+    try:
+        yield
+    except Exception as error:  # whatever a user's code may raise
+        raise ValueError(f"{what()}: {sentence(error)}") from error

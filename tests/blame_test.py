@@ -1,0 +1,74 @@
+"""Whose error it is."""
+
+import re
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from models import blame
+
+
+def _divide(x):
+    return 1 / x  # the line that is named
+
+
+def _add(x):
+    return tf.constant([1.0]) + x  # TensorFlow fails below it
+
+
+def _line(words: str) -> int:
+    with open(__file__) as file:
+        return 1 + [words in line for line in file].index(True)
+
+
+def _raise(error: Exception):
+    raise error
+
+
+def _caught(act) -> Exception:
+    try:
+        with tf.Graph().as_default():
+            act()
+    except ValueError as error:
+        return error
+
+
+class BlameTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (_divide, 0, "ZeroDivisionError: division by zero", "the line that is named"),
+        (_add, "a", "", "TensorFlow fails below it"),
+    )
+    def test_the_last_place_in_the_users_code(self, act, value, words, line):
+        with self.assertRaises(ValueError) as caught:
+            with blame.blamed(lambda: "it"), tf.Graph().as_default():
+                act(value)
+        place = re.escape(f"({__file__}:{_line(line)})")
+        self.assertRegex(str(caught.exception), f"^it: {words}.*{place}$")
+
+    @parameterized.parameters(
+        (ValueError("one\ntwo"), "one"),
+        (ValueError(), "ValueError"),
+        (RuntimeError("one:\n  two"), "RuntimeError: one: two"),
+        (RuntimeError(), "RuntimeError"),
+        (RuntimeError("x" * 999), "RuntimeError: " + "x" * 200),
+    )
+    def test_one_line(self, error, words):
+        self.assertEqual(blame.sentence(error), words)
+        with self.assertRaisesRegex(ValueError, rf"^it: {words} \({__file__}:\d+\)$"):
+            with blame.blamed(lambda: "it"):
+                _raise(error)
+
+    def test_a_call_that_does_not_fit(self):
+        with self.assertRaisesRegex(ValueError, r"^it: TypeError: .* 1 positional"):
+            with blame.blamed(lambda: "it"):
+                _divide(1, 2)
+
+    def test_code_of_others_is_not_the_users(self):
+        error = _caught(lambda: tf.reshape(tf.zeros([2]), [3]))
+        self.assertStartsWith(blame.place(error), f"{__file__}:")
+        error.__traceback__ = error.__traceback__.tb_next.tb_next  # into TensorFlow
+        self.assertEqual(blame.place(error), "")
+
+
+if __name__ == "__main__":
+    absltest.main()
