@@ -203,7 +203,7 @@ class _Ones:
     """
 
     blocks: tuple[tuple[str, Any], ...]
-    loss: Callable[..., tf.Tensor] | None = _first
+    loss: Callable[..., tf.Tensor] = _first
     name = "probe"
 
     @property
@@ -228,10 +228,10 @@ class _Ones:
             x = block(x, nn)
         return x
 
-    def metrics(self, outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        """None."""
-        del outputs, labels
-        return {}
+    def measure(self, outputs, labels, num_classes) -> dict[str, tf.Tensor]:
+        """The loss, and no metrics."""
+        del num_classes
+        return {"loss": self.loss(outputs, labels)}
 
 
 def _ones(sizes: Sequence[int], count: int, shards: Shards) -> _Ones:
