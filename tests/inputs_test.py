@@ -169,6 +169,14 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
         ):
             inputs.get("digits", request)
 
+    @parameterized.parameters(("images", "scal"), ("tokens", "scale"))
+    def test_no_such_preprocessing(self, kind, name):
+        request = Request(shape=(8,), kind=kind, preprocessing=name)
+        with self.assertRaisesRegex(
+            ValueError, f"preprocessing='{name}', and for {kind}"
+        ):
+            inputs.get("synthetic", request)
+
     def test_unknown_names(self):
         with self.assertRaisesRegex(ValueError, "did you mean mnist"):
             inputs.get("mnits", self.request)

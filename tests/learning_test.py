@@ -1,5 +1,7 @@
 """The update that a recipe and flags make; plan_test sweeps the schedules."""
 
+import dataclasses
+
 import tensorflow as tf
 from absl.testing import absltest
 
@@ -40,6 +42,13 @@ class LearningTest(absltest.TestCase):
             findings.PlanError, "--adam_beta1=0.5: --optimizer=sgd does not read it"
         ):
             _update(optimizer="sgd", adam_beta1=0.5)
+
+    def test_a_recipe_with_an_optimizer_that_there_is_not(self):
+        lenet = models.get("lenet")
+        recipe = dataclasses.replace(lenet.recipe, optimizer="sgdd")
+        model = dataclasses.replace(lenet, recipe=recipe)
+        with self.assertRaisesRegex(ValueError, "Recipe.optimizer is 'sgdd', .* sgd"):
+            learning.update_of(config.make().optimizer, model, 32)
 
 
 if __name__ == "__main__":

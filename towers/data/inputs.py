@@ -162,8 +162,14 @@ def get(
 
     Raises:
       ValueError: there is no such data set or split, it cannot be had, or its images
-        do not fit the network.
+        do not fit the network; or there is no such preprocessing.
     """
+    rows = text.TOKENS if request.kind == "tokens" else PREPROCESSING
+    if request.preprocessing not in rows:
+        raise ValueError(
+            f"the model's inputs have preprocessing={request.preprocessing!r}, and for "
+            f"{request.kind} there is {', '.join(rows)}"
+        )
     return DATASETS.get(name, _named)(name, request, split, training)
 
 

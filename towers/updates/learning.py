@@ -14,10 +14,16 @@ def update_of(flags: Any, model: Any, global_batch: int) -> Update:
     """The recipe's update, with what the flags put in its place.
 
     Raises:
+      ValueError: there is no such optimizer as the recipe names.
       PlanError: flags would have no effect.
     """
     recipe = model.recipe
     name = flags.optimizer or recipe.optimizer
+    if name not in OPTIMIZERS:
+        raise ValueError(
+            f"model {model.name!r}: Recipe.optimizer is {name!r}, and must be one of "
+            f"{', '.join(OPTIMIZERS)}"
+        )
     reads, default = OPTIMIZERS[name].reads, Settings()
     numbers = [f.name for f in dataclasses.fields(Settings) if hasattr(flags, f.name)]
     settings = Settings(**{number: getattr(flags, number) for number in numbers})
