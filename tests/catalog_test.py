@@ -110,8 +110,8 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         ("cifar10:9.9.9", "cannot be loaded at version 9.9.9, only: 3.0.2.$"),
         ("mnist/big", "BuilderConfig big not found with version 3.0.1.$"),
         ("mnist/3.0.1", "a version is written mnist:3.0.1$"),
-        ("a b", "Parsing builder name string a b failed.$"),
-        ("", "failed"),
+        ("a b", "a name is written mnist, cifar10:3.0.2 or imagenette/160px$"),
+        ("", "a name is written mnist"),
         ("coco", "not an image classification data set; an example has image, "),
         ("ucf101", "has video, label, not an image and its class"),
         ("wikipedia", "not an image classification"),
@@ -128,10 +128,26 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess(time.monotonic() - begun, 5)
         self.assertEmpty(os.listdir(self.root))
 
-    @parameterized.parameters("train[:0]", "train[70%:70%]")
+    @parameterized.parameters("train[:0]", "train[70%:70%]", "train[5:2]")
     def test_a_split_without_examples(self, split):
         with self.assertRaisesRegex(ValueError, "there is no example in split train"):
             catalog.find("digits", splits=(split,), data_dir=self.root)
+
+    @parameterized.parameters(
+        ("digits", "dataset_info.json", None, "no dataset_info.json"),
+        ("digits:1.0.0", "dataset_info.json", None, "Could not read dataset info"),
+        ("digits", "dataset_info.json", b"", "Failed to load JSON"),
+        ("digits", "dataset_info.json", b"\xff{", "'utf-8' codec can't decode byte"),
+        ("digits:1.0.0", "features.json", b"\xff{", "'utf-8' codec can't decode byte"),
+    )
+    def test_a_summary_that_is_damaged(self, name, file, content, reason):
+        path = pathlib.Path(self._find("digits").path, file)
+        path.unlink() if content is None else path.write_bytes(content)
+        sentence = (
+            rf"^--data_name={name}: .*{self.root}.* is damaged \({reason}.*\): rem"
+        )
+        with self.assertRaisesRegex(ValueError, sentence):
+            self._find(name)
 
     def test_a_directory_that_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "--data_dir=/no/such: there is no"):

@@ -182,7 +182,11 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
             inputs.get("mnits", self.request)
 
     @parameterized.parameters(
-        ("truncate", 0), ("truncate", 2**28), ("flip", 0), ("remove", 2**28)
+        ("truncate", 0),
+        ("truncate", 2**28),
+        ("flip", 0),
+        ("remove", 2**28),
+        ("folder", 0),
     )
     def test_damaged_files_are_named(self, damage, memory):
         folder = self.create_tempdir().full_path
@@ -193,8 +197,10 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
                 content.truncate(50000)
             content.seek(3000)
             content.write(b"damage")
-        if damage == "remove":
+        if damage in ("remove", "folder"):
             os.remove(file)
+        if damage == "folder":
+            os.mkdir(file)
         found = inputs.get("digits", Request(shape=(8, 8, 1), data_dir=folder))
         source = inputs.DatasetSource(
             found.records, Request(shape=(8, 8, 1)), memory=memory

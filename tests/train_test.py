@@ -353,10 +353,14 @@ class TrainTest(absltest.TestCase):
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) // 2 + 3)
         status, _, errors = self._main(
-            "--num_gpus=2", "--data_name=digits", f"--data_dir={data}"
+            "--num_gpus=2",
+            "--data_name=digits",
+            f"--data_dir={data}",
+            "--train_dir=nothing",
         )
         self.assertEqual(status, 2)
         self.assertLen(errors, 1)
+        self.assertNotIn("nothing", os.listdir(self.folder))
         self.assertIn("the data set is damaged", errors[0])
         self.assertIn(data, errors[0])
 

@@ -109,7 +109,9 @@ def _train(order: Order, act: Callable[[], int]) -> int:
         except (ValueError, KeyboardInterrupt):
             raise  # before anything was written
         except BaseException as error:
-            failure.leave(directory, str(error) or type(error).__name__)
+            # What shows before there is a checkpoint is refused, too.
+            if not _damage(order, error) or os.path.exists(directory or ""):
+                failure.leave(directory, str(error) or type(error).__name__)
             raise
 
     return _explained(order, kept)
@@ -245,13 +247,17 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
     try:
         return act()
     except tf.errors.OpError as error:
-        found = (order.parts.source, order.parts.eval_source)
-        sources = [source for source in found if source is not None]
-        if damage := inputs.explain(error, *sources):
+        if damage := _damage(order, error):
             return _refuse([damage], status=2)
         if sentence := explain.operation_error(error):
             return _refuse([sentence], status=1)
         raise
+
+
+def _damage(order: Order, error: BaseException) -> str | None:
+    """What is wrong with the data, if the error is about them."""
+    found = (order.parts.source, order.parts.eval_source)
+    return inputs.explain(error, *(source for source in found if source is not None))
 
 
 def _read(argv: Sequence[str]) -> Order:

@@ -33,6 +33,9 @@ _SHIPPED = (digits.Digits, shakespeare.Shakespeare)
 _PATIENCE_SECONDS = 2.0
 _HOSTS_ASKED = 4
 
+# What TFDS says of a summary, `dataset_info.json` or `features.json`, that is broken.
+_UNREADABLE = re.compile(r"JSON|codec can't decode|dataset info|DatasetInfo|Errno")
+
 # Of the files that are missing, so many are named.
 _FILES_NAMED = 4
 
@@ -52,7 +55,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
     """
     builder, keys = prepared(name, data_dir, _image_and_label)
     records = from_tfds(builder, _split(name, builder.info, splits), keys=keys)
-    if not records.num_examples:
+    if records.num_examples < 1:  # TFDS counts backwards in train[5:2]
         raise ValueError(
             f"--data_name={name}: there is no example in split {' or '.join(splits)}"
         )
@@ -80,6 +83,8 @@ def prepared(
     found = check(name, builder.info)
     if not _is_prepared(builder):
         builder = _prepare(name, builder, chosen=bool(data_dir))
+    if not builder.info.splits:
+        raise ValueError(f"--data_name={name}: {_damaged(builder.data_path)}")
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
         raise ValueError(
             f"--data_name={name}: {builder.data_path} holds "
@@ -116,12 +121,13 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
         raise ValueError(f"--data_name={name}: no such data set; {hint}") from error
     except Exception as error:  # TFDS raises all kinds for what a name may get wrong
-        versioned = re.fullmatch(r"(.+)/(\d+\.\d+\.\d+)", name)
-        what = (
-            f"a version is written {':'.join(versioned.groups())}"
-            if versioned
-            else _in_short(error)
-        )
+        what = _in_short(error)
+        if versioned := re.fullmatch(r"(.+)/(\d+\.\d+\.\d+)", name):
+            what = f"a version is written {':'.join(versioned.groups())}"
+        elif what.startswith("Parsing"):
+            what = "a name is written mnist, cifar10:3.0.2 or imagenette/160px"
+        elif _UNREADABLE.search(what):
+            what = _damaged(f"what is in {root or 'the default --data_dir'}", what)
         raise ValueError(f"--data_name={name}: {what}") from error
 
 
@@ -274,7 +280,13 @@ def temporary_root() -> pathlib.Path:
     return root
 
 
+def _damaged(what: Any, reason: str = "no dataset_info.json") -> str:
+    return f"{what} is damaged ({reason}): remove it and prepare the data set again"
+
+
 def _in_short(error: Exception) -> str:
     """The first sentence of what TFDS says, less the call that it repeats before it."""
-    text = re.sub(r"^Failed to construct dataset .*?}\": ", "", str(error).strip())
+    text = re.sub(
+        r"^(?:\w+: )?Failed to construct dataset .*?}\": ", "", str(error).strip()
+    )
     return re.split(r"\n|(?<=\.) (?=[A-Z])", text)[0] or type(error).__name__

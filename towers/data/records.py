@@ -27,7 +27,8 @@ _RECORDS_IN_A_ROW = 16
 
 # TensorFlow's words for files that are not what the data set's summary promises.
 _DAMAGE = re.compile(
-    r"(truncated|corrupted) record at \d+|\S+; No such file or directory"
+    r"(truncated|corrupted) record at \d+"
+    r"|\S+; (No such file or directory|Is a directory|Permission denied)"
     r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
     r"|label -?\d+ is not in \[0, \d+\)"
