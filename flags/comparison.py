@@ -5,7 +5,7 @@ Those that a run has too mean the same here, of all ways to train that are compa
 
 import dataclasses
 
-from flags.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, field
+from flags.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, FROM_1_TO_4096, field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Verify:
         "numbers of towers; batch_size is per tower of the largest, and all share the "
         "batch of that",
         unset="1,2,4, or as many of these as there are GPUs",
-        must=AT_LEAST_1,
+        must=FROM_1_TO_4096,
     )
     variable_update: tuple[str, ...] = field(
         (), "modes of how variables and gradients meet", unset="all"

@@ -13,6 +13,7 @@ from flags.field import (
     ABOVE_0_UP_TO_1,
     AT_LEAST_0,
     AT_LEAST_1,
+    FROM_1_TO_4096,
     UP_TO_3,
     field,
 )
@@ -93,7 +94,9 @@ class Devices:
     """Where the towers run."""
 
     num_gpus: int = field(
-        1, "towers, each on a GPU or a logical CPU device of its own", must=AT_LEAST_1
+        1,
+        "towers, each on a GPU or a logical CPU device of its own",
+        must=FROM_1_TO_4096,
     )
     gpu_indices: tuple[int, ...] = field(
         (), "the GPU of each tower, in order", unset="0,1,2,...", must=AT_LEAST_0

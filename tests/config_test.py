@@ -107,7 +107,11 @@ class CheckTest(parameterized.TestCase):
         self.assertEqual(errors(**settings), [])
 
     @parameterized.named_parameters(
-        ("no tower", {"num_gpus": 0}, "--num_gpus=0: must be at least 1"),
+        (
+            "no tower",
+            {"num_gpus": 0},
+            "--num_gpus=0: must be at least 1 and at most 4096",
+        ),
         ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 0"),
         ("loop", {"steps_per_loop": 0}, "--steps_per_loop=0: must be at least 1"),
         ("length", {"num_batches": 0}, "--num_batches=0: must be at least 1"),

@@ -1,5 +1,8 @@
 """Errors are collected, one sentence each."""
 
+import contextlib
+import io
+
 from absl.testing import absltest
 
 from towers.errors import findings
@@ -23,6 +26,15 @@ class FoundTest(absltest.TestCase):
     def test_faults_of_the_program_are_not_caught(self):
         with self.assertRaises(ZeroDivisionError):
             findings.Found().get(lambda: 1 // 0)
+
+    def test_refused_on_one_line_each(self):
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            found = findings.refuse(["--a=x\ny", "--b=\x00\udc80", "c ü"], status=2)
+        self.assertEqual(found, 2)
+        self.assertEqual(
+            printed.getvalue(),
+            "error: --a=x\\ny\nerror: --b=\\x00\\udc80\nerror: c ü\n",
+        )
 
 
 if __name__ == "__main__":

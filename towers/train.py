@@ -24,6 +24,7 @@ from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import explain, failure
+from towers.errors.findings import refuse
 from towers.errors.folders import OutputError
 from towers.layout import cluster, placement
 from towers.layout.schedule import SCHEDULES
@@ -71,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         role = order.spec.role if order.spec else None
         return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, plan.PlanError) as error:
-        return _refuse(error.errors, status=2)
+        return refuse(error.errors, status=2)
     except ValueError as error:
-        return _refuse([str(error)], status=2)
+        return refuse([str(error)], status=2)
     except (TrainingError, OutputError, server.ClusterError) as error:
-        return _refuse([str(error)], status=1)
+        return refuse([str(error)], status=1)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
@@ -84,9 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.EPIPE:  # whoever read them is gone
             return 1
         what = error.filename or "what is printed"
-        return _refuse([f"{what} cannot be written ({error.strerror})"], status=1)
+        return refuse([f"{what} cannot be written ({error.strerror})"], status=1)
     except KeyboardInterrupt:  # before the first step; later it ends the loop
-        return _refuse(["interrupted before the first step"], status=130)
+        return refuse(["interrupted before the first step"], status=130)
 
 
 def _alone(order: Order, console: Console) -> int:
@@ -171,7 +172,7 @@ def _follow(order: Order, console: Console) -> int:
         try:
             status = _explained(order, lambda: follow.follow(*parts))
         except (ValueError, server.ClusterError) as error:
-            _refuse([f"{spec.me}: {error}"], status=1)
+            refuse([f"{spec.me}: {error}"], status=1)
         finally:
             told.put(status)
 
@@ -248,9 +249,9 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
         return act()
     except tf.errors.OpError as error:
         if damage := _damage(order, error):
-            return _refuse([damage], status=2)
+            return refuse([damage], status=2)
         if sentence := explain.operation_error(error):
-            return _refuse([sentence], status=1)
+            return refuse([sentence], status=1)
         raise
 
 
@@ -302,12 +303,6 @@ def _following(config: Any) -> Any:
     neither keeps nor evaluates anything."""
     nothing = {"output": type(config.output)(), "evaluation": type(config.evaluation)()}
     return dataclasses.replace(config, **nothing)
-
-
-def _refuse(errors: Sequence[str], *, status: int) -> int:
-    for error in errors:
-        print(f"error: {error}", file=sys.stderr)
-    return status
 
 
 def program() -> NoReturn:

@@ -27,6 +27,7 @@ from towers.compute.joining import BATCH_NORM
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain
+from towers.errors.findings import refuse
 from towers.gradients import reduction
 from towers.layout.schedule import SCHEDULES
 from towers.layout.shards import Shards
@@ -59,21 +60,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         subject, wanted = _read(settings)
     except (parse.UsageError, plan.PlanError) as error:
-        return _refuse(error.errors, status=2)
+        return refuse(error.errors, status=2)
     except ValueError as error:
-        return _refuse([str(error)], status=2)
+        return refuse([str(error)], status=2)
     try:
         return _compare(subject, wanted, console)
     except ValueError as error:
-        return _refuse([str(error)], status=2)
+        return refuse([str(error)], status=2)
     except tf.errors.OpError as error:
         if damage := inputs.explain(error, subject.source):
-            return _refuse([damage], status=2)
+            return refuse([damage], status=2)
         if sentence := explain.operation_error(error):
-            return _refuse([sentence], status=1)
+            return refuse([sentence], status=1)
         raise
     except KeyboardInterrupt:
-        return _refuse(["interrupted"], status=130)
+        return refuse(["interrupted"], status=130)
 
 
 def _read(
@@ -283,12 +284,6 @@ def _compare(
         console(verdict.row(outcome))
     console(verdict.summary(outcomes, subject.bound))
     return 1 if any(not outcome.agrees for outcome in outcomes) else 0
-
-
-def _refuse(errors: Sequence[str], *, status: int) -> int:
-    for error in errors:
-        print(f"error: {error}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What is wrong with settings on this machine and data, all of it at once."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -35,3 +36,11 @@ class Found:
         except ValueError as error:
             self.errors.append(str(error))
         return None
+
+
+def refuse(errors: Sequence[str], *, status: int) -> int:
+    """Prints each error, on a line of its own whatever the user typed; the status."""
+    for error in errors:
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in error)
+        print(f"error: {shown}", file=sys.stderr)
+    return status
