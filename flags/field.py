@@ -42,7 +42,8 @@ AT_LEAST_2 = Bound("at least 2", lambda number: number >= 2)
 ABOVE_0 = Bound("above 0", lambda number: number > 0)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
 ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)
-# Beyond any machine; a slip of the hand would take all memory before it is found.
+# More devices or threads are no machine's; a slip would take all memory to find out.
+FROM_0_TO_4096 = Bound("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
 FROM_1_TO_4096 = Bound("at least 1 and at most 4096", lambda n: 1 <= n <= 4096)
 UP_TO_3 = Bound("0, 1, 2 or 3", lambda number: number in (0, 1, 2, 3))
 

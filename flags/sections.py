@@ -13,6 +13,7 @@ from flags.field import (
     ABOVE_0_UP_TO_1,
     AT_LEAST_0,
     AT_LEAST_1,
+    FROM_0_TO_4096,
     FROM_1_TO_4096,
     UP_TO_3,
     field,
@@ -85,7 +86,7 @@ class Data:
         None,
         "threads of the input pipeline; 0 shares TensorFlow's own",
         unset="automatic",
-        must=AT_LEAST_0,
+        must=FROM_0_TO_4096,
     )
 
 
@@ -110,10 +111,12 @@ class Devices:
         0,
         "CPU threads within an operation; 0 is one where there are as many CPU towers "
         "as cores, and else one per core",
-        must=AT_LEAST_0,
+        must=FROM_0_TO_4096,
     )
     num_inter_threads: int = field(
-        0, "operations at a time on the CPU; 0 lets TensorFlow decide", must=AT_LEAST_0
+        0,
+        "operations at a time on the CPU; 0 lets TensorFlow decide",
+        must=FROM_0_TO_4096,
     )
     allow_growth: bool | None = field(
         None,

@@ -113,6 +113,16 @@ class CheckTest(parameterized.TestCase):
             "--num_gpus=0: must be at least 1 and at most 4096",
         ),
         ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 0"),
+        (
+            "towers that no machine has",
+            {"num_gpus": 2**31 - 1},
+            "--num_gpus=2147483647: must be at least 1 and at most 4096",
+        ),
+        (
+            "threads that no machine has",
+            {"num_inter_threads": 5000},
+            "--num_inter_threads=5000: must be at least 0 and at most 4096",
+        ),
         ("loop", {"steps_per_loop": 0}, "--steps_per_loop=0: must be at least 1"),
         ("length", {"num_batches": 0}, "--num_batches=0: must be at least 1"),
         ("epochs", {"num_epochs": 0.0}, "--num_epochs=0.0: must be above 0"),
