@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, classifier, compact, division, flops, xla
+from towers.compute import (
+    addition,
+    classifier,
+    compact,
+    division,
+    flops,
+    repeatable,
+    xla,
+)
 from towers.compute.asked import LookUp, Variables
 from towers.compute.joining import BATCH_NORM, Exchanges, Joint
 from towers.layout import shards
@@ -31,8 +39,6 @@ from towers.layout.stages import Pipeline
 v1 = tf.compat.v1
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
-
-_STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial")
 
 
 class Tower(NamedTuple):
@@ -180,8 +186,8 @@ def trace(
         first asks for a variable; makes it where it is to live.
 
     Raises:
-      ValueError: the model does what towers cannot repeat: a stateful random
-        operation, a variable made without `get_variable`, a regularizer.
+      ValueError: the model does what towers cannot repeat, as `repeatable` has it, or
+        asks for a regularizer.
     """
     graph, exchanges = tf.Graph(), Exchanges()
     variables = Variables(create, splits(task, features))
@@ -204,7 +210,7 @@ def trace(
             start = scale if task.loss_scaled else None
             variables_read = list(trainable.values())
             gradients = addition.differentiate(loss, variables_read, start)
-        check_repeatable(graph)
+        repeatable.check(graph)
     ends = _Ends(loss, gradients, nn.statistics, shares)
     template = _template(graph, variables, exchanges, ends)
     return dataclasses.replace(template, compiled=task.compiled)
@@ -288,27 +294,6 @@ def shares_of(
         name: tf.reduce_sum(value * share_of, name=name)
         for name, value in values.items()
     }
-
-
-def check_repeatable(graph: tf.Graph) -> None:
-    """Refuses what would make the result depend on the number of towers.
-
-    Raises:
-      ValueError: the sentence names the variable or the operation.
-    """
-    if graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES):
-        made = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)[0]
-        raise ValueError(
-            f"variable {made.name!r} was made without get_variable; towers share "
-            "variables by name, so make it with tf.compat.v1.get_variable"
-        )
-    for op in graph.get_operations():
-        if op.op_def.is_stateful and any(t in op.type for t in _STATEFUL_DRAWS):
-            raise ValueError(
-                f"operation {op.name!r} draws with the stateful {op.type}: its numbers "
-                "would change with the number of towers; use nn.dropout, or "
-                "tf.random.stateless_* with a seed made from the example"
-            )
 
 
 class _Ends(NamedTuple):

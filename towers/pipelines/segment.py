@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, classifier, flops
+from towers.compute import addition, classifier, flops, repeatable
 from towers.compute.asked import Variables
 from towers.compute.joining import Exchanges
-from towers.compute.tower import StatisticRule, Task, check_repeatable, shares_of
+from towers.compute.tower import StatisticRule, Task, shares_of
 from towers.compute.tower import splits as splits_of
 from towers.pipelines import chain, gradients
 from towers.pipelines.piece import Cutter, Exchange, Meeting, Piece
@@ -173,7 +173,7 @@ class _Open:
                 part = dataclasses.replace(task.model, blocks=chain.guarded(blocks))
                 self.outputs = part.run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
-            check_repeatable(self.graph)
+            repeatable.check(self.graph)
 
     def _x(self, task: Task, before: "_Open | None") -> Any:
         """What the first block reads."""
@@ -192,7 +192,7 @@ class _Open:
             parts = self.variables.parts
             outputs = classifier.spread(self.outputs, self._nn, parts, task.shards)
             shares = shares_of(task, outputs, self.given)
-            check_repeatable(self.graph)
+            repeatable.check(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
         self.start = [self.given["loss_scale"]] if task.loss_scaled else None
 

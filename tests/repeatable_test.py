@@ -1,0 +1,43 @@
+"""What towers cannot repeat."""
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from towers.compute import repeatable
+
+v1 = tf.compat.v1
+
+
+class RepeatableTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (
+            lambda: tf.random.normal([2], name="draw"),
+            "'draw/.*' draws with the stateful",
+        ),
+        (lambda: tf.random.shuffle([1, 2]), "draws with the stateful RandomShuffle"),
+        (lambda: tf.Variable(1.0, name="mine"), "variable 'mine:0' was made without"),
+        (
+            lambda: tf.py_function(lambda: 1.0, [], tf.float32, name="call"),
+            "'call' calls a Python function",
+        ),
+        (
+            lambda: tf.numpy_function(lambda: 1.0, [], tf.float32, stateful=False),
+            "'PyFuncStateless' calls a Python function",
+        ),
+    )
+    def test_refuses(self, make, sentence):
+        with tf.Graph().as_default() as graph:
+            make()
+            with self.assertRaisesRegex(ValueError, sentence):
+                repeatable.check(graph)
+
+    def test_what_is_the_same_in_every_tower(self):
+        with tf.Graph().as_default() as graph:
+            tf.random.stateless_normal([2], seed=[1, 2])
+            tf.debugging.assert_equal(tf.constant(1), 1)
+            v1.placeholder(tf.float32)
+            repeatable.check(graph)
+
+
+if __name__ == "__main__":
+    absltest.main()
