@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 # TensorFlow's thread counts, device counts and buffer sizes are int32 in its protocol
 # buffers; a larger number would be a traceback there instead of a sentence here.
 _INT_LIMIT = 2**31
+_FLOAT_LIMIT = 3e38  # near that of a float32
 
 _KIND_WORDS = {
     int: ("a whole number", "whole numbers separated by commas"),
@@ -45,6 +46,8 @@ ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)
 # More devices or threads are no machine's; a slip would take all memory to find out.
 FROM_0_TO_4096 = Bound("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
 FROM_1_TO_4096 = Bound("at least 1 and at most 4096", lambda n: 1 <= n <= 4096)
+# So many epochs of so many examples can be counted in an int64.
+EPOCHS = Bound("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
 UP_TO_3 = Bound("0, 1, 2 or 3", lambda number: number in (0, 1, 2, 3))
 
 
@@ -142,6 +145,8 @@ class Flag:
             return f"must be below {_INT_LIMIT}"
         if self.kind is float and not math.isfinite(item):
             return "must be finite"
+        if self.kind is float and abs(item) > _FLOAT_LIMIT:
+            return f"must be at most {_FLOAT_LIMIT:g}"
         if self.must and not self.must.holds(item):
             return f"must be {self.must.words}"
         return ""

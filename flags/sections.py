@@ -13,6 +13,7 @@ from flags.field import (
     ABOVE_0_UP_TO_1,
     AT_LEAST_0,
     AT_LEAST_1,
+    EPOCHS,
     FROM_0_TO_4096,
     FROM_1_TO_4096,
     UP_TO_3,
@@ -148,7 +149,7 @@ class Training:
         None,
         "passes over the training data, warm-up steps included",
         unset="the recipe's",
-        must=ABOVE_0,
+        must=EPOCHS,
     )
     num_warmup_batches: int | None = field(
         None,
@@ -178,13 +179,13 @@ class Evaluation:
         None, "steps between evaluations", unset="never", must=AT_LEAST_1
     )
     eval_during_training_every_n_epochs: float | None = field(
-        None, "epochs between evaluations", unset="never", must=ABOVE_0
+        None, "epochs between evaluations", unset="never", must=EPOCHS
     )
     eval_during_training_at_specified_steps: tuple[int, ...] = field(
         (), "steps after which to evaluate", unset="none", must=AT_LEAST_1
     )
     eval_during_training_at_specified_epochs: tuple[float, ...] = field(
-        (), "epochs after which to evaluate", unset="none", must=ABOVE_0
+        (), "epochs after which to evaluate", unset="none", must=EPOCHS
     )
     eval_at_end: bool | None = field(
         None,
@@ -213,7 +214,7 @@ class Evaluation:
         None,
         "passes over the split per evaluation",
         unset="the whole split, once",
-        must=ABOVE_0,
+        must=EPOCHS,
     )
     eval_split: str | None = field(
         None,

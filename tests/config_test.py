@@ -114,6 +114,16 @@ class CheckTest(parameterized.TestCase):
         ),
         ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 0"),
         (
+            "epochs that cannot be counted",
+            {"num_epochs": 1e16},
+            "--num_epochs=1e+16: must be above 0 and at most 1e9",
+        ),
+        (
+            "no float32",
+            {"init_learning_rate": 1e39},
+            "--init_learning_rate=1e+39: must be at most 3e+38",
+        ),
+        (
             "towers that no machine has",
             {"num_gpus": 2**31 - 1},
             "--num_gpus=2147483647: must be at least 1 and at most 4096",
@@ -125,7 +135,11 @@ class CheckTest(parameterized.TestCase):
         ),
         ("loop", {"steps_per_loop": 0}, "--steps_per_loop=0: must be at least 1"),
         ("length", {"num_batches": 0}, "--num_batches=0: must be at least 1"),
-        ("epochs", {"num_epochs": 0.0}, "--num_epochs=0.0: must be above 0"),
+        (
+            "epochs",
+            {"num_epochs": 0.0},
+            "--num_epochs=0.0: must be above 0 and at most 1e9",
+        ),
         (
             "verbosity",
             {"summary_verbosity": 4},
