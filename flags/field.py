@@ -154,6 +154,8 @@ class Flag:
     def _name_problem(self, name: str, names: tuple[str, ...]) -> str:
         if not name:
             return "must not be empty; leave the flag out instead"
+        if "\0" in name or name != name.encode(errors="ignore").decode():
+            return "must be text, in UTF-8"
         if not names or name in names or (self.own and ":" in name):
             return ""
         hint = did_you_mean(name, names) or f"choose from {', '.join(names)}"

@@ -66,6 +66,8 @@ class FlagTest(parameterized.TestCase):
         self.assertEqual(FLAGS[name].problem(value), "")
 
     @parameterized.parameters(
+        ("path", "a\0b", "must be text, in UTF-8"),
+        ("path", "a\udc80", "must be text, in UTF-8"),
         ("whole", 0, "must be at least 1"),
         ("whole", None, "must be a whole number"),
         ("whole", 1.0, "must be a whole number"),

@@ -88,6 +88,34 @@ class FoldersTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "--f=x: cannot be written"):
             folders.check_file("--f=x", "/proc/nope/file")
 
+    def test_files_that_cannot_be_made(self):
+        def there(name):
+            return os.path.join(self.root, name)
+
+        os.symlink("loop", there("loop"))
+        os.symlink("/proc/nope", there("link"))
+        os.mkfifo(there("pipe"))
+        before = sorted(os.listdir(self.root))
+        for name in ("loop", "link", "pipe", "x" * 300):
+            with self.subTest(name):
+                with self.assertRaisesRegex(ValueError, "^--f=x: cannot be written"):
+                    folders.check_file("--f=x", there(name))
+        self.assertEqual(sorted(os.listdir(self.root)), before)
+
+    def test_a_file_that_is_there_stays_as_it_is(self):
+        mine = os.path.join(self.root, "mine")
+        with open(mine, "w") as file:
+            file.write("text")
+        folders.check_file("--f=x", mine)
+        with open(mine) as file:
+            self.assertEqual(file.read(), "text")
+
+    def test_places_on_other_machines(self):
+        for place in ("gs://bucket/x", f"file://{self.root}/x"):
+            for check in (folders.check, folders.check_file):
+                with self.assertRaisesRegex(ValueError, "^--f=x: is not on this mach"):
+                    check("--f=x", place)
+
 
 if __name__ == "__main__":
     absltest.main()

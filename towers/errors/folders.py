@@ -53,6 +53,7 @@ def check(flag: str, directory: str, num_bytes: int = 0) -> None:
     Raises:
       ValueError: it cannot be written to, or the disk is full.
     """
+    _check_local(flag, directory)
     missing = []
     path = os.path.abspath(directory)
     while not os.path.lexists(path):
@@ -88,4 +89,23 @@ def check_file(flag: str, path: str) -> None:
     """
     if os.path.isdir(path):
         raise ValueError(f"{flag}: is a folder; name a file")
-    check(flag, os.path.dirname(os.path.abspath(path)))
+    _check_local(flag, path)
+    directory = os.path.dirname(os.path.abspath(path))
+    check(flag, directory)
+    if not os.path.isdir(directory):
+        return  # it will be made
+    fresh = not os.path.exists(path)
+    try:
+        # Not waiting for who reads it, if it is a pipe.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK))
+    except OSError as error:
+        raise ValueError(
+            f"{flag}: cannot be written ({error.strerror}); name another file"
+        ) from error
+    if fresh:
+        os.remove(os.path.realpath(path))
+
+
+def _check_local(flag: str, path: str) -> None:
+    if "://" in path:
+        raise ValueError(f"{flag}: is not on this machine; name a place that is")
