@@ -5,7 +5,14 @@ Those that a run has too mean the same here, of all ways to train that are compa
 
 import dataclasses
 
-from flags.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, FROM_1_TO_4096, field
+from flags.field import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    FROM_0_TO_4096,
+    FROM_1_TO_4096,
+    field,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Verify:
     gradient_repacking: tuple[int, ...] = field(
         (0, 2),
         "packs that replicas reduce all gradients as; 0 reduces each by itself",
-        must=AT_LEAST_0,
+        must=FROM_0_TO_4096,
     )
     agg_small_grads_max_bytes: tuple[int, ...] = field(
         (0, 1024),

@@ -188,6 +188,10 @@ def _learning_rate(given: _Given) -> Iterator[str]:
         for name in (*decay, "minimum_learning_rate"):
             if name in given and missing:
                 yield f"{_spell(given, name)}: needs {_names(missing, 'and')}"
+        lowest = given.get("minimum_learning_rate", 0.0)
+        if not missing and lowest > given["init_learning_rate"]:
+            first = _spell(given, "init_learning_rate")
+            yield f"{_spell(given, 'minimum_learning_rate')}: is above {first}"
         return
     try:
         update.parse_schedule(schedule)

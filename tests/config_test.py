@@ -264,6 +264,16 @@ class CheckTest(parameterized.TestCase):
             "--num_epochs_per_decay",
         ),
         (
+            "a rate that falls to more than it was",
+            dict(
+                init_learning_rate=0.5,
+                num_epochs_per_decay=1.0,
+                learning_rate_decay_factor=0.5,
+                minimum_learning_rate=0.75,
+            ),
+            "--minimum_learning_rate=0.75: is above --init_learning_rate=0.5",
+        ),
+        (
             "decay of the recipe's schedule",
             {"minimum_learning_rate": 0.5},
             "--minimum_learning_rate=0.5: needs --init_learning_rate, "
