@@ -49,7 +49,7 @@ def strange():  # a task of another cluster, and of another TensorFlow
     server.serve(
         cluster.from_hosts("worker", 6, **hosts), config, stall_secs=60, wait_secs=60,
         console=lambda line: None)
-right, tf.__version__ = tf.__version__, "2.20.0"
+right, tf.__version__ = tf.__version__, "1.15.0"
 threading.Thread(target=strange, daemon=True).start()
 lines, left = [], []
 def serve():
@@ -127,7 +127,7 @@ class ServerTest(absltest.TestCase):
         self.assertEqual(facts["reasons"]["5"], "what answers there is another task")
         version, hosts = facts["strange"]
         self.assertRegex(
-            version, r"^worker 6 at .* runs TensorFlow 2.20.0 and chief 0 runs 2.*same$"
+            version, r"^worker 6 at .* runs TensorFlow 1.15.0 and chief 0 runs 2.*same$"
         )
         self.assertRegex(hosts, '^worker 6 at .*127.0.0.1:1".*start all with the same')
         self.assertRegex(facts["taken"], "^chief 0 cannot listen at .*another one$")
