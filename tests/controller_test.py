@@ -3,6 +3,9 @@
 The tasks are made up here; real ones are killed in `survival_test`.
 """
 
+import contextlib
+import dataclasses
+import threading
 import types
 from unittest import mock
 
@@ -10,7 +13,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from towers.layout import cluster
-from towers.tasks import controller, exposure, server, stall
+from towers.tasks import controller, exposure, ports, server, stall
 
 v1 = tf.compat.v1
 
@@ -58,11 +61,14 @@ class ControllerTest(parameterized.TestCase):
             self._patch(server, name, fake)
         self._patch(exposure, "of", lambda spec: "open ports")
         self._patch(controller, "_QUIET_SECONDS", 0.0)
-        self.sessions = controller.Controller(
-            _SPEC,
+        self.sessions = self._controller(_SPEC)
+
+    def _controller(self, spec, stall_secs=0.3):
+        return controller.Controller(
+            spec,
             v1.ConfigProto(),
             needs=("cpu", 2),
-            stall_secs=0.3,
+            stall_secs=stall_secs,
             wait_secs=0.5,
             console=self.lines.append,
         )
@@ -189,6 +195,43 @@ class ControllerTest(parameterized.TestCase):
             with self.sessions.open(graph, v1.ConfigProto()) as session:
                 session.run(get)
         self.assertEqual(self.lines[-1], "No step for 0 s: ps 0 at p:1: frozen.")
+
+    def test_says_so_when_a_call_takes_long_and_everybody_answers(self):
+        with tf.Graph().as_default() as graph:
+            mail = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
+            put, get = mail.enqueue(5), mail.dequeue()
+        with self.sessions.open(graph, v1.ConfigProto()) as session:
+            threading.Timer(0.8, session.run, [put]).start()
+            self.assertEqual(session.run(get), 5)
+        self.assertEqual(self.lines[-1], "No step for 0 s, though every task answers.")
+
+    def test_a_client_that_ends_is_found_gone_though_no_call_reaches_it(self):
+        held, ended = [], threading.Event()
+
+        def lines(addresses):
+            held.append(addresses)
+            return contextlib.nullcontext(types.SimpleNamespace(broken=ended.is_set))
+
+        self._patch(ports, "Lifelines", lines)
+        spec = dataclasses.replace(_SPEC, between=True)
+        self.sessions = self._controller(spec, stall_secs=600)
+        with tf.Graph().as_default() as graph:
+            get = tf.queue.FIFOQueue(1, [tf.int32]).dequeue()
+
+        def end():
+            self.tasks.lives[cluster.Task("worker", 1)] += "+"
+            ended.set()
+
+        def attempt():
+            if len(held) > 1:
+                return 5
+            threading.Timer(0.5, end).start()
+            with self.sessions.open(graph, v1.ConfigProto()) as session:
+                return session.run(get)
+
+        self.assertEqual(self.sessions.keep(attempt, self.stop, resumes=True), 5)
+        self.assertEqual(held, [["w0:1", "w1:1"]] * 2)
+        self.assertStartsWith(self.lines[-1], "Lost worker 1 at w1:1: it was started")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ v1 = tf.compat.v1
 
 
 class WatchedSessionTest(tf.test.TestCase):
-    def _session(self, graph, silent=lambda: [], stall_secs=0.2):
+    def _session(self, graph, silent=lambda: [], stall_secs=0.2, lost=list):
         session = stall.WatchedSession(
-            "", graph, v1.ConfigProto(), stall_secs=stall_secs, silent=silent
+            "", graph, v1.ConfigProto(), stall_secs=stall_secs, silent=silent, lost=lost
         )
         self.addCleanup(session.leave)
         return session
@@ -73,6 +73,18 @@ class WatchedSessionTest(tf.test.TestCase):
             session.run(get)
         self.assertLen(asked, 3)
         v1.Session(graph=graph).run(size)  # another session is free of it
+
+    def test_who_is_gone_ends_a_call_at_once_and_lets_none_begin(self):
+        with tf.Graph().as_default() as graph:
+            get, one = tf.queue.FIFOQueue(1, [tf.int32]).dequeue(), tf.constant(1)
+        gone = []
+        session = self._session(graph, stall_secs=600, lost=lambda: gone)
+        self.assertEqual(session.run(one), 1)
+        threading.Timer(0.5, lambda: gone.append("worker 1: gone")).start()
+        with self.assertRaisesRegex(stall.StallError, "^worker 1: gone$"):
+            session.run(get)
+        with self.assertRaisesRegex(stall.StallError, "^worker 1: gone$"):
+            session.run(one)
 
 
 if __name__ == "__main__":

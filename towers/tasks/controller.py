@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from towers.layout.cluster import Cluster, Task
-from towers.tasks import exposure, server
+from towers.tasks import exposure, ports, server
 from towers.tasks.sessions import Stop
-from towers.tasks.stall import StallError, WatchedSession
+from towers.tasks.stall import LEAVE_SECONDS, StallError, WatchedSession
 
 v1 = tf.compat.v1
 
 _ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
+_LEAVE_LOST_SECONDS = 0.5
 _LIMIT_UNEXPLAINED = 3  # failures in a row with every task there
 
 
@@ -63,6 +64,9 @@ class Controller:
         self._lives: dict[Task, str] = {}
         self._unexplained = 0
         self._others = spec.servers
+        # Whom no call of the session reaches.
+        self._apart = spec.clients[1:] if spec.me == spec.controller else []
+        self._lost: Callable[[], list[str]] = list
         if spec.me != spec.controller:  # it follows: what other followers do is not its
             ps = [task for task in spec.servers if task.job == "ps"]
             self._others = [spec.controller, *ps]
@@ -86,11 +90,17 @@ class Controller:
             config,
             stall_secs=self._stall_secs,
             silent=self._silent,
+            lost=self._lost,
         )
+        seconds = LEAVE_SECONDS
         try:
             yield session
+        except tf.errors.OpError:
+            # The call has ended on every task; one that is gone would be waited for.
+            seconds = _LEAVE_LOST_SECONDS
+            raise
         finally:
-            session.leave()
+            session.leave(seconds)
 
     def keep(
         self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
@@ -105,7 +115,8 @@ class Controller:
             if stop.received is not None:
                 return None
             try:
-                return attempt()
+                with self._listening(stop):
+                    return attempt()
             except Exception as error:
                 lost = self._what_was_lost(error)
                 if not lost:
@@ -125,6 +136,19 @@ class Controller:
             ),
             self._spec.servers,
         )
+
+    @contextlib.contextmanager
+    def _listening(self, stop: Stop) -> Iterator[None]:
+        """Lets sessions hear at once of the end of tasks that their calls do not reach.
+
+        After a signal these may well end before the controller, who is to save.
+        """
+        addresses = [self._spec.address(task) for task in self._apart]
+        with ports.Lifelines(addresses) as lines:
+            self._lost = lambda: (
+                self._absent() if stop.received is None and lines.broken() else []
+            )
+            yield
 
     def _gather(self, stop: Stop) -> None:
         """Waits until every task answers as it should, or a signal comes."""
@@ -173,20 +197,20 @@ class Controller:
 
     def _silent(self) -> list[str]:
         """Who is not what it was while a call takes long; said at once."""
-        hellos, silent = self._ask_all()
-        reasons = [*silent.values(), *self._anew(hellos)]
-        if reasons:
-            waited = f"No step for {self._stall_secs:.0f} s"
-            self._console(f"{waited}: {'; '.join(reasons)}.")
+        reasons = self._absent()
+        found = f": {'; '.join(reasons)}" if reasons else ", though every task answers"
+        self._console(f"No step for {self._stall_secs:.0f} s{found}.")
         return reasons
 
-    def _anew(self, hellos: dict[Task, server.Hello]) -> list[str]:
-        """Those of the tasks that are not the processes they were."""
-        return [
+    def _absent(self) -> list[str]:
+        """Who does not answer, or is not the process that it was, and why."""
+        hellos, silent = self._ask_all()
+        anew = [
             f"{self._named(task)}: it was started anew"
             for task, hello in hellos.items()
             if hello.life != self._lives.get(task, hello.life)
         ]
+        return [*silent.values(), *anew]
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"
@@ -198,9 +222,7 @@ class Controller:
         cause = _operation_error(error)
         if cause is None:
             return ""
-        hellos, silent = self._ask_all()
-        reasons = [*silent.values(), *self._anew(hellos)]
-        if reasons:
+        if reasons := self._absent():
             self._unexplained = 0
             return "; ".join(reasons)
         self._unexplained += 1

@@ -11,7 +11,6 @@ import functools
 import json
 import os
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,13 +21,12 @@ import tensorflow as tf
 from towers.layout.cluster import Cluster, Task
 from towers.layout.placement import device
 from towers.layout.placement import task as filter_of
-from towers.tasks import exposure
+from towers.tasks import exposure, ports
 
 v1 = tf.compat.v1
 
 _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
-# Seconds: to connect, to close a session, at most between two looks for the controller.
-_CONNECT_SECONDS = 2.0
+# Seconds: to close a session, at most between two looks for the controller.
 _CLOSE_SECONDS = 2.0
 _LOOK_SECONDS = 30.0
 
@@ -204,7 +202,9 @@ class Absence:
     ):
         self._spec = spec
         self._wait_secs = wait_secs
-        self._look = look or (lambda: _listens(spec.address(spec.controller)) or "")
+        self._look = look or (
+            lambda: ports.refusal(spec.address(spec.controller)) or ""
+        )
         self._console = console
         self._seen = time.monotonic()
         self._met = self._named = False
@@ -229,7 +229,7 @@ class Absence:
 def _look(target: str, spec: Cluster, seconds: float) -> str:
     """Why the controller's server does not answer; empty if it does."""
     task = spec.controller
-    if reason := _listens(spec.address(task)):
+    if reason := ports.refusal(spec.address(task)):
         return f"nothing answers there ({reason})"
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         sign = tf.constant(0)
@@ -254,7 +254,7 @@ def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
     Raises:
       SilentError: it does not answer, or what answers is no task of ours.
     """
-    if reason := _listens(spec.address(task)):
+    if reason := ports.refusal(spec.address(task)):
         raise SilentError(f"nothing answers there ({reason})")
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
@@ -282,7 +282,7 @@ def dismiss(
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         enqueue = _dismissals().enqueue(status)
     try:
-        if _listens(spec.address(task)) is None:
+        if ports.refusal(spec.address(task)) is None:
             _call(target, spec, task, graph=graph, fetch=enqueue, seconds=seconds)
     except (tf.errors.OpError, SilentError):
         pass
@@ -364,24 +364,3 @@ def _call(
     if isinstance(found, Exception):
         raise found
     return found
-
-
-def _listens(address: str) -> str | None:
-    """None if a task may be there, else why not."""
-    host, _, port = address.rpartition(":")
-    try:
-        connection = socket.create_connection(
-            (host.strip("[]"), int(port)), _CONNECT_SECONDS
-        )
-    except OSError as error:
-        return error.strerror or str(error)
-    with connection:
-        try:
-            # TensorFlow's server speaks first.  A tunnel accepts whoever comes, and
-            # closes the connection when there is no task behind it.
-            spoken = connection.recv(1)
-        except TimeoutError:  # a frozen task, or something else
-            return None
-        except OSError:
-            spoken = b""
-    return None if spoken else "the connection was closed at once"

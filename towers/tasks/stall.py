@@ -16,7 +16,8 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-_LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 5.0
+_LOOK_SECONDS = 0.25  # between two looks of who waits
 
 
 class StallError(RuntimeError):
@@ -30,6 +31,8 @@ class WatchedSession(v1.Session):
       target, graph, config: as `tf.compat.v1.Session` has them.
       stall_secs: how long a call may take until `silent` is asked.
       silent: names the tasks that do not answer; none of them: the call is slow.
+      lost: names the tasks that are gone, asked before and during each call, so it is
+        to know that without asking them.
     """
 
     def __init__(
@@ -40,10 +43,12 @@ class WatchedSession(v1.Session):
         *,
         stall_secs: float,
         silent: Callable[[], Sequence[str]],
+        lost: Callable[[], Sequence[str]] = list,
     ):
         super().__init__(target, graph=graph, config=config)
         self._stall_secs = stall_secs
         self._silent = silent
+        self._lost = lost
         # Of each thread that asks, the thread that makes its calls.
         self._callers: dict[int, _Caller] = {}
 
@@ -56,18 +61,19 @@ class WatchedSession(v1.Session):
         call = self._wait(functools.partial(super().make_callable, *args, **options))
         return lambda *feeds: self._wait(functools.partial(call, *feeds))
 
-    def leave(self) -> None:
-        """Closes the session, or leaves that to a thread if it takes long."""
+    def leave(self, seconds: float = LEAVE_SECONDS) -> None:
+        """Closes the session, or leaves that to a thread if it takes longer."""
         for caller in list(self._callers.values()):
             caller.calls.put(None)
         closing = threading.Thread(target=self.close, daemon=True)
         closing.start()
-        closing.join(_LEAVE_SECONDS)
+        closing.join(seconds)
 
     def _wait(self, call: Callable[[], Any]) -> Any:
         me = threading.current_thread()
         if isinstance(me, _Caller):  # a callable may call `run`
             return call()
+        self._look()
         caller = self._callers.get(me.ident)
         if caller is None:
             caller = self._callers[me.ident] = _Caller()
@@ -76,8 +82,9 @@ class WatchedSession(v1.Session):
         asked = time.monotonic()
         while True:
             try:
-                found, error = answer.get(timeout=min(1.0, self._stall_secs))
+                found, error = answer.get(timeout=min(_LOOK_SECONDS, self._stall_secs))
             except queue.Empty:
+                self._look()
                 if time.monotonic() - asked >= self._stall_secs:
                     if silent := self._silent():
                         raise StallError("; ".join(silent)) from None
@@ -86,6 +93,10 @@ class WatchedSession(v1.Session):
             if error is not None:
                 raise error
             return found
+
+    def _look(self) -> None:
+        if lost := self._lost():
+            raise StallError("; ".join(lost))
 
 
 class _Caller(threading.Thread):

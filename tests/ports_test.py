@@ -1,0 +1,69 @@
+"""A port that listens, one that does not, and one whose process ends."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from absl.testing import absltest
+
+from towers.tasks import ports
+
+# Speaks first, as TensorFlow's server does, to all who come.
+_TASK = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+held = []
+while True:
+    held.append(server.accept()[0])
+    held[-1].sendall(b"settings")
+"""
+
+
+class PortsTest(absltest.TestCase):
+    def _task(self) -> tuple[subprocess.Popen, str]:
+        task = subprocess.Popen(
+            [sys.executable, "-c", _TASK], stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(task.kill)
+        return task, f"127.0.0.1:{task.stdout.readline().strip()}"
+
+    def test_says_why_nobody_is_there(self):
+        task, address = self._task()
+        self.assertIsNone(ports.refusal(address))
+        task.kill()
+        task.wait()
+        self.assertEqual(ports.refusal(address), "Connection refused")
+
+    def _breaks(self, lines: ports.Lifelines, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not (broken := lines.broken()) and time.monotonic() < until:
+            time.sleep(0.01)
+        return broken
+
+    def test_a_line_breaks_when_a_process_is_killed_or_does_not_come(self):
+        tasks = [self._task() for _ in range(2)]
+        with ports.Lifelines([address for _, address in tasks]) as lines:
+            self.assertFalse(self._breaks(lines, 1))
+            tasks[1][0].send_signal(signal.SIGKILL)
+            self.assertTrue(self._breaks(lines, 10))
+        with ports.Lifelines([tasks[1][1]]) as lines:
+            self.assertTrue(self._breaks(lines, 10))
+
+    def test_a_line_that_the_task_closes_is_made_again(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            with ports.Lifelines([address]) as lines:
+                server.accept()[0].close()
+                with server.accept()[0] as asked:  # whether it is still there
+                    asked.sendall(b"settings")
+                with server.accept()[0] as again:
+                    self.assertFalse(self._breaks(lines, 0.5))
+                    again.sendall(b"settings")
+                self.assertFalse(lines.broken())
+
+
+if __name__ == "__main__":
+    absltest.main()
