@@ -167,7 +167,6 @@ _ONE_GRAPH = (
     "shard_embeddings",
     "num_stages",
     "num_micro_batches",
-    "eval",
 )
 _SCALED_BY_ONE = ", whose loss is scaled by one client"
 _NO_EXCHANGE = ", where no gradient leaves its tower"

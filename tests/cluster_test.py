@@ -146,6 +146,9 @@ class FindTest(absltest.TestCase):
         self.assertEqual(list(map(str, found.clients)), names)
         evaluator = {"TF_CONFIG": tf_config("evaluator", 0)}
         self.assertEqual(cluster.find(between, evaluator).role, cluster.EVALUATOR)
+        other = {"TF_CONFIG": tf_config("worker", 1, hosts)}
+        found = cluster.find(between, other, evaluates=True)
+        self.assertEqual((found.role, found.between), (cluster.SERVER, False))
 
     def test_between_graph_needs_ps_tasks(self):
         between = flags(replication="between_graph")

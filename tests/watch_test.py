@@ -9,7 +9,7 @@ import tempfile
 import time
 from unittest import mock
 
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 import models
 from benchmarks import launched
@@ -72,12 +72,14 @@ class WatchTest(runs.Runs):
         lines = self._evaluate(num_gpus=6, shard_classifier=3)
         self.assertEqual(runs.accuracies(lines), [self.at_end])
 
-    def test_a_cluster_finds_the_same(self):
+    @parameterized.parameters("in_graph", "between_graph")
+    def test_a_cluster_finds_the_same(self, replication):
         if not launched.have_private_networks():
             self.skipTest("this system has no private networks")
         cluster = launched.Launched(
             "--model=tests.runs:small_model",
             "--eval",
+            f"--replication={replication}",
             "--num_gpus=2",
             "--eval_batch_size=7",
             f"--train_dir={self.directory}",

@@ -271,7 +271,8 @@ def _read(argv: Sequence[str]) -> Order:
         config, errors = error.config, error.errors
     spec = parts = None
     try:
-        spec = cluster.find(config.cluster, os.environ)
+        evaluates = config.evaluation.eval
+        spec = cluster.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
         errors = [*errors, str(error)]
     if spec and spec.role == cluster.EVALUATOR:

@@ -127,12 +127,16 @@ class Cluster:
         return {job: list(addresses) for job, addresses in self.jobs.items()}
 
 
-def find(flags: Any, environment: Mapping[str, str]) -> Cluster | None:
+def find(
+    flags: Any, environment: Mapping[str, str], *, evaluates: bool = False
+) -> Cluster | None:
     """The cluster that flags or `TF_CONFIG` describe; None for this process alone.
 
     Args:
       flags: the section of a run's settings.
       environment: with `TF_CONFIG` in it, or not.
+      evaluates: whether nothing is trained: there is one graph then, since clients
+        have nothing to share.
 
     Raises:
       ValueError: the sentence says what is wrong.
@@ -144,7 +148,7 @@ def find(flags: Any, environment: Mapping[str, str]) -> Cluster | None:
             "TF_CONFIG describes a cluster, and so do --job_name or --local_cluster; "
             "unset TF_CONFIG or leave out the flags"
         )
-    between = flags.replication == "between_graph"
+    between = flags.replication == "between_graph" and not evaluates
     if flags.local_cluster:
         found = local(flags.local_tasks, controller=not between)
     if flags.job_name:
