@@ -8,6 +8,11 @@ is killed by SIGKILL: a random time after a step, or after the kill before, whil
 cluster still recovers from that.  At the end its variables must be those of the run
 that nobody disturbed, bit for bit; the exit status is 1 if they are not.
 
+The time from a kill to the next step is told in three parts: until the task that leads
+notices (when that one is killed, until its launcher does), until every task answers
+again, and until a line tells of steps after the last checkpoint was restored.  Kills
+while the cluster recovers have one time only.
+
 With --out the same command goes on where it was stopped, and with --minutes it stops by
 itself: 100 kills take about half an hour of two cores.
 """
@@ -22,12 +27,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from benchmarks import launched, machine, ratios
+from benchmarks import launched, machine, ratios, table
 from towers.updates import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
@@ -41,23 +46,34 @@ class Way(NamedTuple):
     Attributes:
       jobs: of the cluster, job -> number of tasks.
       flags: of the command line.
-      followers: clients whose return need not end the session of the one that leads.
+      leader: the task that runs the session.
     """
 
     jobs: Mapping[str, int]
     flags: Sequence[str]
-    followers: Sequence[tuple[str, int]] = ()
+    leader: tuple[str, int]
 
 
 WAYS = {
-    "in_graph": Way({**_TASKS, "controller": 1}, ()),
-    # Who waits for a follower looks after it when that takes long, not before.
-    "between_graph": Way(
-        _TASKS,
-        ("--replication=between_graph", "--stall_secs=5"),
-        followers=[("worker", index) for index in range(1, _TASKS["worker"])],
-    ),
+    "in_graph": Way({**_TASKS, "controller": 1}, (), ("controller", 0)),
+    "between_graph": Way(_TASKS, ("--replication=between_graph",), ("worker", 0)),
 }
+
+
+class Recovery(NamedTuple):
+    """Seconds from a kill to the next step.
+
+    Attributes:
+      what: was killed, in words.
+      whole: of the time.
+      parts: of it: until somebody noticed, from there until every task answered, and
+        from there until the step; None if the cluster still recovered from the kill
+        before.
+    """
+
+    what: str
+    whole: float
+    parts: tuple[float, float, float] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,21 +115,18 @@ def schedule(
 
 
 def disturbed(
-    kills: Sequence[Kill],
-    directory: str,
-    flags: Sequence[str],
-    followers: Collection[tuple[str, int]] = (),
-) -> list[float]:
+    kills: Sequence[Kill], directory: str, flags: Sequence[str], leader: tuple[str, int]
+) -> list[Recovery]:
     """Trains while tasks are killed.
 
     Args:
       kills: one after the other.
       directory: of the checkpoints.
       flags: of the command line.
-      followers: as `Way` has them.
+      leader: as `Way` has it.
 
     Returns:
-      Seconds to the next step from each kill that none followed before that.
+      of each kill that none followed before the next step.
     """
     cluster = _launch(directory, flags, max_restarts=len(kills))
     found = []
@@ -125,14 +138,35 @@ def disturbed(
             begun = time.monotonic()
             cluster.line(f"^{kill.task[0]} {kill.task[1]} was killed")
             if following is None or not following.hasty:
-                if kill.task not in followers:
-                    cluster.line("^Initializing graph")
+                cluster.line("^Initializing graph")
                 cluster.line("images/sec")
-                found.append(time.monotonic() - begun)
+                found.append(recovery(cluster, kill, begun, leads=kill.task == leader))
         _end(cluster)
     finally:
         cluster.kill()
     return found
+
+
+def recovery(
+    cluster: launched.Program, kill: Kill, begun: float, *, leads: bool
+) -> Recovery:
+    """How long a recovery took, by the lines that told of it; the last is of a step.
+
+    Args:
+      cluster: what printed them.
+      kill: the kill.
+      begun: when it was.
+      leads: whether the task that leads was killed.
+    """
+    since = [pair for pair in zip(cluster.times, cluster.lines) if pair[0] >= begun]
+    ready = [at for at, line in since if line.startswith("Initializing graph")][-1]
+    whole = since[-1][0] - begun
+    if kill.hasty:
+        return Recovery("while it recovers", whole, None)
+    told = f"{kill.task[0]} {kill.task[1]} was killed" if leads else "Lost "
+    noticed = next(at for at, line in since if line.startswith(told))
+    parts = (noticed - begun, ready - noticed, since[-1][0] - ready)
+    return Recovery("who leads" if leads else kill.task[0], whole, parts)
 
 
 def undisturbed(directory: str, flags: Sequence[str]) -> None:
@@ -184,7 +218,7 @@ class Record:
 
     Attributes:
       wanted: variable -> digest of the run that nobody disturbed; empty before it.
-      seeds: of each seed `seed`, `kills`, `seconds` and `lost`.
+      seeds: of each seed `seed`, `kills`, `recoveries` and `lost`.
 
     Raises:
       ValueError: the file is of other settings.
@@ -207,20 +241,36 @@ class Record:
             found = {"undisturbed": self.wanted, "seeds": self.seeds}
             machine.write_json(self._path, {"settings": self._settings, **found})
 
-    def total(self) -> str:
-        """All seeds in a line."""
+    def total(self) -> list[str]:
+        """All seeds in a line, and a table of the recoveries."""
         kills = sum(seed["kills"] for seed in self.seeds)
         differ = sorted({name for seed in self.seeds for name in seed["lost"]})
-        return (
-            f"{kills} kills in {len(self.seeds)} runs, "
-            f"{_told([s for seed in self.seeds for s in seed['seconds']], differ)}"
-        )
+        found = [Recovery(*each) for seed in self.seeds for each in seed["recoveries"]]
+        return [
+            f"{kills} kills in {len(self.seeds)} runs, {_told(found, differ)}",
+            *table.lines(_TITLE, _rows(found)),
+        ]
 
 
-def _told(seconds: Sequence[float], differ: Sequence[str]) -> str:
-    found = ratios.spread(seconds)
+_TITLE = ("seconds after a kill", "kills", "noticed", "all there", "a step", "together")
+
+
+def _rows(found: Sequence[Recovery]) -> list[list[str]]:
+    """Of each kind of task, the median, least and most of each part."""
+    rows = []
+    for what in sorted({each.what for each in found}):
+        here = [each for each in found if each.what == what]
+        split = [each.parts for each in here if each.parts]
+        parts = [str(ratios.spread(part)) for part in zip(*split)] or ["-"] * 3
+        whole = str(ratios.spread(each.whole for each in here))
+        rows.append([what, str(len(here)), *parts, whole])
+    return rows
+
+
+def _told(found: Sequence[Recovery], differ: Sequence[str]) -> str:
+    seconds = ratios.spread(each.whole for each in found)
     return (
-        f"{found} s from a kill to the next step (median, least, most), "
+        f"{seconds} s from a kill to the next step (median, least, most), "
         f"lost: {', '.join(differ) or 'nothing'}"
     )
 
@@ -274,14 +324,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             break
         with tempfile.TemporaryDirectory() as folder:
             kills = schedule(seed, each, options.pause, way.jobs)
-            seconds = disturbed(kills, folder, flags, way.followers)
+            found = disturbed(kills, folder, flags, way.leader)
             differ = lost(record.wanted, saved(folder))
         record.seeds.append(
-            {"seed": seed, "kills": each, "seconds": seconds, "lost": differ}
+            {"seed": seed, "kills": each, "recoveries": found, "lost": differ}
         )
         record.save()
-        print(f"seed {seed}: {each} kills, {_told(seconds, differ)}", flush=True)
-    print(record.total())
+        print(f"seed {seed}: {each} kills, {_told(found, differ)}", flush=True)
+    print(*record.total(), sep="\n")
     return 1 if any(seed["lost"] for seed in record.seeds) else 0
 
 

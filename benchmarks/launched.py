@@ -1,4 +1,4 @@
-"""A whole local cluster, started as users start it, and its processes."""
+"""Programs and whole local clusters, started as users start them."""
 
 import os
 import pathlib
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 import towers
 
@@ -16,67 +17,87 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 PATIENCE = 240.0  # seconds, on a busy machine
 
 
-class Launched:
-    """`python -m towers.train --local_cluster=...`.
+class Program:
+    """A process whose lines are read as they come.
 
     Args:
-      flags: of the command line.
+      command: the program and its arguments.
       data_dir: where TFDS keeps its data sets; its own default when empty.
-      tasks: `--local_cluster`.
 
     Attributes:
-      process: the launcher.
-      lines: what it printed so far, both streams.
+      process: it.
+      lines: what it printed, both streams, as far as it was asked for.
+      times: for each line, when it came, as `time.monotonic` has it.
     """
 
-    def __init__(self, *flags: str, data_dir: str = "", tasks: str = "ps:1,worker:2"):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": _ROOT,
-            **({"TFDS_DATA_DIR": data_dir} if data_dir else {}),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        command = [sys.executable, "-m", "towers.train", f"--local_cluster={tasks}"]
+    def __init__(self, command: Sequence[str], *, data_dir: str = ""):
         self.process = subprocess.Popen(
-            [*command, "--device=cpu", *flags],
-            env=environment,
+            command,
+            env={
+                **os.environ,
+                "PYTHONPATH": _ROOT,
+                **({"TFDS_DATA_DIR": data_dir} if data_dir else {}),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                "CUDA_VISIBLE_DEVICES": "",
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         self.lines: list[str] = []
-        self._coming: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._tasks: set[int] = set()
+        self.times: list[float] = []
+        self._coming: queue.SimpleQueue[tuple[float, str] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         for line in self.process.stdout:
-            self._coming.put(line.rstrip("\n"))
+            self._coming.put((time.monotonic(), line.rstrip("\n")))
         self._coming.put(None)
+
+    def _next(self, seconds: float) -> str | None:
+        """The next line; None at the end, or if none comes for so long."""
+        try:
+            coming = self._coming.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+        if coming is None:
+            self._coming.put(None)
+            return None
+        self.times.append(coming[0])
+        self.lines.append(coming[1])
+        return coming[1]
 
     def line(self, pattern: str, seconds: float = PATIENCE) -> str:
         """Waits for a line that the pattern is found in; returns it."""
         until = time.monotonic() + seconds
-        while True:
-            try:
-                line = self._coming.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                line = None
-            if line is None:
-                shown = "\n".join(self.lines[-30:])
-                raise AssertionError(f"no line with {pattern!r} in\n{shown}")
-            self.lines.append(line)
+        while (line := self._next(until - time.monotonic())) is not None:
             if re.search(pattern, line):
                 return line
+        shown = "\n".join(self.lines[-30:])
+        raise AssertionError(f"no line with {pattern!r} in\n{shown}")
 
-    def end(self) -> int:
+    def end(self, seconds: float = PATIENCE) -> int:
         """Waits for the end; returns the exit status."""
-        status = self.process.wait(PATIENCE)
-        while (line := self._coming.get(timeout=PATIENCE)) is not None:
-            self.lines.append(line)
+        status = self.process.wait(seconds)
+        while self._next(PATIENCE) is not None:
+            pass
         return status
+
+
+class Launched(Program):
+    """`python -m towers.train --local_cluster=...`; its process is the launcher.
+
+    Args:
+      flags: of the command line.
+      data_dir: as `Program` has it.
+      tasks: `--local_cluster`.
+    """
+
+    def __init__(self, *flags: str, data_dir: str = "", tasks: str = "ps:1,worker:2"):
+        command = [sys.executable, "-m", "towers.train", f"--local_cluster={tasks}"]
+        super().__init__([*command, "--device=cpu", *flags], data_dir=data_dir)
+        self._tasks: set[int] = set()
 
     def pid(self, job: str, index: int = 0) -> int:
         """Of a task, once it has been started."""

@@ -4,6 +4,8 @@ Kills themselves are tested in `survival_test`.
 """
 
 import os
+import re
+import types
 
 import tensorflow as tf
 from absl.testing import absltest
@@ -28,8 +30,30 @@ class ChaosTest(absltest.TestCase):
         way = chaos.WAYS["between_graph"]
         killed = {kill.task for kill in chaos.schedule(3, 40, 2.0, way.jobs)}
         self.assertIn(("worker", 0), killed)
-        self.assertEqual(way.followers, [("worker", 1)])
+        self.assertEqual(way.leader, ("worker", 0))
         self.assertEqual(killed, {("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)})
+
+    def test_a_recovery_is_split_by_the_lines_that_tell_of_it(self):
+        told = [
+            (9.0, "70 images/sec"),
+            (10.2, "Lost worker 1 at ..."),
+            (10.3, "worker 1 was killed by SIGKILL; it is started again"),
+            (12.0, "Initializing graph"),
+            (12.1, "Lost worker 1 at ..."),
+            (13.0, "Initializing graph"),
+            (14.5, "80 images/sec"),
+        ]
+        times, lines = zip(*told)
+        program = types.SimpleNamespace(times=times, lines=lines)
+        kill = chaos.Kill(("worker", 1), 1.0)
+        for leads, what, noticed in ((False, "worker", 0.2), (True, "who leads", 0.3)):
+            found = chaos.recovery(program, kill, 10.0, leads=leads)
+            self.assertEqual((found.what, found.whole), (what, 4.5))
+            for got, part in zip(found.parts, (noticed, 3.0 - noticed, 1.5)):
+                self.assertAlmostEqual(got, part)
+        hasty = chaos.Kill(("worker", 1), 1.0, hasty=True)
+        found = chaos.recovery(program, hasty, 10.0, leads=False)
+        self.assertEqual(found, ("while it recovers", 4.5, None))
 
     def _saved(self, **values: float) -> str:
         folder = self.create_tempdir().full_path
@@ -53,17 +77,33 @@ class ChaosTest(absltest.TestCase):
         record = chaos.Record(path, {"kills": 2})
         self.assertEqual((record.wanted, record.seeds), ({}, []))
         record.wanted = {"a": "digest"}
+        recoveries = [
+            chaos.Recovery("ps", 3.0, (0.3, 1.9, 0.8)),
+            chaos.Recovery("ps", 1.0, (0.2, 0.5, 0.3)),
+            chaos.Recovery("while it recovers", 2.0, None),
+        ]
         record.seeds = [
-            {"seed": 0, "kills": 2, "seconds": [3.0], "lost": []},
-            {"seed": 1, "kills": 2, "seconds": [1.0, 2.0], "lost": ["a"]},
+            {"seed": 0, "kills": 2, "lost": [], "recoveries": recoveries[:1]},
+            {"seed": 1, "kills": 2, "lost": ["a"], "recoveries": recoveries[1:]},
         ]
         record.save()
         again = chaos.Record(path, {"kills": 2})
-        self.assertEqual((again.wanted, again.seeds), (record.wanted, record.seeds))
+        self.assertEqual(again.wanted, record.wanted)
+        line, title, _, *rows = again.total()
         self.assertEqual(
-            again.total(),
+            line,
             "4 kills in 2 runs, 2.00 [1.00, 3.00] s from a kill to the next step "
             "(median, least, most), lost: a",
+        )
+        self.assertEqual(again.total(), record.total())
+        self.assertRegex(title, "^seconds after a kill  kills  +noticed  +all there")
+        self.assertEqual(
+            [re.split("  +", row) for row in rows],
+            [
+                ["ps", "2", "0.250 [0.200, 0.300]", "1.20 [0.500, 1.90]"]
+                + ["0.550 [0.300, 0.800]", "2.00 [1.00, 3.00]"],
+                ["while it recovers", "1", "-", "-", "-", "2.00 [2.00, 2.00]"],
+            ],
         )
         with self.assertRaisesRegex(ValueError, "is of other settings"):
             chaos.Record(path, {"kills": 3})
