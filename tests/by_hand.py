@@ -12,6 +12,8 @@ from towers.tasks import local_cluster
 
 Name = tuple[str, int]
 
+_PATIENCE = launched.PATIENCE / 3  # less than that of who waits for the program
+
 
 class Tasks:
     """One ps task, two workers, and a controller if there is one graph.
@@ -55,7 +57,7 @@ class Tasks:
         if number == signal.SIGKILL:
             process.wait()
 
-    def line(self, pattern: str, seconds: float = launched.PATIENCE) -> str:
+    def line(self, pattern: str, seconds: float = _PATIENCE) -> str:
         """Waits for a line of the leader's; returns it."""
         return self.programs[self.leader].line(pattern, seconds)
 
@@ -66,7 +68,7 @@ class Tasks:
           "job index" -> exit status and lines.
         """
         return {
-            f"{job} {index}": (program.end(), program.lines)
+            f"{job} {index}": (program.end(_PATIENCE), program.lines)
             for (job, index), program in self.programs.items()
             if (job, index) != but
         }

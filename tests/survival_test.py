@@ -3,24 +3,78 @@
 Many more kills, at any moment, are in `benchmarks/chaos.py`.
 """
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 from benchmarks import launched
-from tests import runs, trainer
+from tests import runs, tasks, trainer
 from towers.errors import failure
 from towers.session import hooks
 
 _EVALUATE = "--eval_during_training_at_specified_steps"
 _FLAGS = ("--model=tests.runs:small_model", "--num_warmup_batches=0")
 _BETWEEN = ("--replication=between_graph",)
+
+# Tasks that are started by hand: one of them is frozen, and never wakes.
+_FROZEN = """
+import json, signal, sys
+from tests import by_hand, tasks
+
+(job, index), between, flags = json.loads(sys.argv[1])
+cluster = by_hand.Tasks(*flags, between=between)
+try:
+    cluster.line(r"^30\\t")
+    cluster.send((job, index), signal.SIGSTOP)
+    found = cluster.end(but=(job, index))
+finally:
+    cluster.kill()
+tasks.tell(found)
+"""
+
+# Tasks that are killed and started anew by hand: a ps task while it is waited for, a ps
+# task and a worker at once, and a worker that is frozen.
+_RESTARTED = """
+import json, signal, sys
+from tests import by_hand, tasks
+
+between, flags = json.loads(sys.argv[1])
+cluster = by_hand.Tasks(*flags, between=between)
+ps, worker = ("ps", 0), ("worker", 1)
+
+def start(*names):
+    for name in names:
+        cluster.start(name)
+    cluster.line("^Resuming from ")
+    cluster.line("images/sec")
+
+try:
+    cluster.line(r"^30\\t")
+    cluster.send(ps, signal.SIGKILL)
+    cluster.line("^Waiting for ps 0 at .*: nothing answers there")
+    start(ps)
+    cluster.send(worker, signal.SIGKILL)
+    cluster.send(ps, signal.SIGKILL)
+    cluster.line("^Waiting for ps 0 at .*: nothing .*; worker 1 at .*: nothing")
+    start(worker, ps)
+    cluster.send(worker, signal.SIGSTOP)
+    cluster.line("^No step for 2 s: worker 1 at .*: it is frozen")
+    cluster.send(worker, signal.SIGKILL)
+    start(worker)
+    cluster.send(cluster.leader, signal.SIGTERM)
+    found = cluster.end()
+finally:
+    cluster.kill()
+tasks.tell(found)
+"""
 
 
 class SurvivalTest(runs.Runs):
@@ -183,6 +237,30 @@ class SurvivalTest(runs.Runs):
         self.assertGreaterEqual(int(re.search(r"step (\d+)", stopped)[1]), step)
         self.assertEqual(cluster.end(), 0)
         self.assertEmpty(cluster.left())
+
+    def _by_hand(self, program: str, *order, wait_secs: int):
+        flags = [*_FLAGS, "--num_batches=1000000", "--save_model_steps=20"]
+        flags += [f"--train_dir={self.directory}", "--stall_secs=2"]
+        flags.append(f"--wait_secs={wait_secs}")
+        with mock.patch.dict(os.environ, TFDS_DATA_DIR=runs.data_dir()):
+            return tasks.found_inside(program, json.dumps([*order, flags]))
+
+    @parameterized.parameters(("worker", 1), ("ps", 0), ("worker", 0))
+    def test_a_client_or_ps_that_never_wakes_ends_the_run(self, job, index):
+        found = self._by_hand(_FROZEN, (job, index), True, wait_secs=4)
+        self.assertLen(found, 2)
+        for name, (status, lines) in found.items():
+            self.assertEqual(status, 1, (name, lines))
+        said = "\n".join(line for _, lines in found.values() for line in lines)
+        who = "no controller" if (job, index) == ("worker", 0) else f"{job} {index}"
+        self.assertRegex(said, f"error: .*{who} at .*it is frozen")
+
+    @parameterized.parameters(False, True)
+    def test_tasks_that_are_started_anew_by_hand_are_taken_back(self, between):
+        found = self._by_hand(_RESTARTED, between, wait_secs=100)
+        self.assertLen(found, 3 if between else 4)
+        for name, (status, lines) in found.items():
+            self.assertEqual(status, 0, (name, lines))
 
 
 if __name__ == "__main__":
