@@ -196,6 +196,20 @@ class ControllerTest(parameterized.TestCase):
                 session.run(get)
         self.assertEqual(self.lines[-1], "No step for 0 s: ps 0 at p:1: frozen.")
 
+    def test_a_session_that_lost_a_task_is_not_waited_for(self):
+        """Closing it would wait for the task."""
+        with tf.Graph().as_default() as graph:
+            tf.no_op()
+        for error, seconds in (
+            (tf.errors.UnavailableError(None, None, "Socket closed"), 0.5),
+            (stall.StallError("frozen"), stall.LEAVE_SECONDS),  # a call is going on
+        ):
+            with mock.patch.object(stall.WatchedSession, "leave") as leave:
+                with self.assertRaises(type(error)):
+                    with self.sessions.open(graph, v1.ConfigProto()):
+                        raise error
+            leave.assert_called_once_with(seconds)
+
     def test_says_so_when_a_call_takes_long_and_everybody_answers(self):
         with tf.Graph().as_default() as graph:
             mail = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
@@ -205,8 +219,13 @@ class ControllerTest(parameterized.TestCase):
             self.assertEqual(session.run(get), 5)
         self.assertEqual(self.lines[-1], "No step for 0 s, though every task answers.")
 
-    def test_a_client_that_ends_is_found_gone_though_no_call_reaches_it(self):
+    @parameterized.parameters((True, 30.0), (False, 0.1))
+    def test_a_client_that_is_lost_is_noticed_though_no_call_reaches_it(
+        self, breaks, beat
+    ):
+        """By its connection, or since its life is another one."""
         held, ended = [], threading.Event()
+        self._patch(controller, "_BEAT_SECONDS", beat)
 
         def lines(addresses):
             held.append(addresses)
@@ -220,7 +239,8 @@ class ControllerTest(parameterized.TestCase):
 
         def end():
             self.tasks.lives[cluster.Task("worker", 1)] += "+"
-            ended.set()
+            if breaks:
+                ended.set()
 
         def attempt():
             if len(held) > 1:

@@ -67,6 +67,21 @@ class ExplainTest(tf.test.TestCase):
             r"^the disk is full \(/x/events.out; No space left on device\); make room$",
         )
 
+    def test_the_reason_is_what_follows_where_the_node_was_made(self):
+        def closed(where):
+            del where
+            mail = tf.queue.FIFOQueue(1, [tf.int32])
+            with tf.control_dependencies([mail.close()]):
+                return mail.dequeue()
+
+        text = _error(closed).message
+        self.assertStartsWith(text, "Graph execution error:")
+        self.assertRegex(explain.reason(text), "^FIFOQueue .* is closed and has")
+        several = "2 root error(s) found.\n  (0) ABORTED: gone\n  (1) ABORTED: gone"
+        self.assertEqual(explain.reason(several), "(0) ABORTED: gone")
+        self.assertEqual(explain.reason("Socket closed\nAdditional"), "Socket closed")
+        self.assertEqual(explain.reason(""), "no reason given")
+
     def test_other_errors_are_not_explained(self):
         def check(where):
             del where

@@ -18,20 +18,20 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         r"Cannot assign a device for operation ([\w./-]+):?(.*)", text, re.DOTALL
     )
     if placed:
-        name, reason = placed.group(1), _first_line(placed.group(2))
+        name, why = placed.group(1), reason(placed.group(2))
         tower, _, inner = name.partition("/")
         where = f"{tower}, block {inner.partition('/')[0]}" if inner else name
         return (
-            f"operation {name} ({where}) has no kernel for its device: {reason} "
+            f"operation {name} ({where}) has no kernel for its device: {why} "
             "Write the block with operations that the device has, or run with "
             "--device=cpu."
         )
     if "Detected unsupported operations when trying to compile" in text:
         return _not_compilable(text)
     if "No space left on device" in text:
-        return f"the disk is full ({_first_line(text)}); make room"
+        return f"the disk is full ({reason(text)}); make room"
     if isinstance(error, tf.errors.ResourceExhaustedError):
-        return f"out of memory ({_first_line(text)}); lower --batch_size"
+        return f"out of memory ({reason(text)}); lower --batch_size"
     return None
 
 
@@ -45,9 +45,16 @@ def _not_compilable(text: str) -> str:
     for kind, node in re.findall(pattern, text):
         types.setdefault(kind, set()).add(node)
     named = [f"{kind} ({', '.join(sorted(types[kind]))})" for kind in sorted(types)]
-    what = ", ".join(named) or _first_line(text)
+    what = ", ".join(named) or reason(text)
     return f"XLA cannot compile {what}; write the model without, or no --xla_compile"
 
 
-def _first_line(text: str) -> str:
-    return (text.strip() or "no reason given").splitlines()[0][:_LENGTH]
+def reason(text: str) -> str:
+    """The line that says why, of the message of an error of a graph.
+
+    Before it stands where the node was made, and that there are several reasons.
+    """
+    told = re.split(r"(?m)^Node: .*\n", text)[-1]
+    lines = [line.strip() for line in told.splitlines()]
+    found = [one for one in lines if one and "root error(s) found" not in one]
+    return (found or ["no reason given"])[0][:_LENGTH]

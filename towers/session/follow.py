@@ -4,8 +4,9 @@ It knows no step to end at and keeps no files.  A token of the chief's says whic
 to run, the run's or the probe's, and where the input is; see `clients`.
 """
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import tensorflow as tf
@@ -77,22 +78,24 @@ def follow(parts: Plan, sessions: Sessions, renew: Callable[[], None]) -> NoRetu
         token = clients.token_queue(where.client).dequeue()
 
     tokens: list[int] = []  # that are not followed yet: at most one
-    failed = False
+
+    @contextlib.contextmanager
+    def telling() -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            renew()  # before the chief may have begun anew, which it would do again
+            raise
 
     def attempt() -> int:
-        nonlocal failed
-        if failed:
-            renew()
-        failed = True
         if not tokens:
-            with sessions.open(waiting, config) as session:
+            with sessions.open(waiting, config) as session, telling():
                 tokens.append(int(session.run(token)))
         stamp = tokens.pop()
         train = graphs[clients.purpose_of(stamp)]
-        with sessions.open(train.graph, config) as session:
+        with sessions.open(train.graph, config) as session, telling():
             try:
                 tokens.extend(_train(train, session, stamp))
-                failed = False
             except tf.errors.FailedPreconditionError:
                 pass  # it was a token of before a ps task was lost
         return 0

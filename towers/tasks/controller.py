@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from towers.errors import explain
 from towers.layout.cluster import Cluster, Task
 from towers.tasks import exposure, ports, server
 from towers.tasks.sessions import Stop
@@ -25,6 +26,7 @@ v1 = tf.compat.v1
 _ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
 _LEAVE_LOST_SECONDS = 0.5
+_BEAT_SECONDS = 30.0  # at most between two looks at tasks that no call reaches
 _LIMIT_UNEXPLAINED = 3  # failures in a row with every task there
 
 
@@ -139,16 +141,40 @@ class Controller:
 
     @contextlib.contextmanager
     def _listening(self, stop: Stop) -> Iterator[None]:
-        """Lets sessions hear at once of the end of tasks that their calls do not reach.
+        """Lets sessions hear of the end of tasks that their calls do not reach.
 
         After a signal these may well end before the controller, who is to save.
         """
+        over, anew = threading.Event(), threading.Event()
+        if self._apart:
+            thread = threading.Thread(
+                target=self._look_after, args=(over, anew), daemon=True
+            )
+            thread.start()
         addresses = [self._spec.address(task) for task in self._apart]
         with ports.Lifelines(addresses) as lines:
-            self._lost = lambda: (
-                self._absent() if stop.received is None and lines.broken() else []
-            )
-            yield
+
+            def lost() -> list[str]:
+                if stop.received is not None or not (lines.broken() or anew.is_set()):
+                    return []
+                return self._absent()
+
+            self._lost = lost
+            try:
+                yield
+            finally:
+                over.set()
+
+    def _look_after(self, over: threading.Event, anew: threading.Event) -> None:
+        """Looks for tasks that ended and are back, or dropped out of their session.
+
+        One that does not answer may be busy; it is asked again.
+        """
+        while not over.wait(min(_BEAT_SECONDS, self._stall_secs / 2)):
+            hellos, _ = self._ask_all(self._apart)
+            if self._anew(hellos):
+                anew.set()
+                return
 
     def _gather(self, stop: Stop) -> None:
         """Waits until every task answers as it should, or a signal comes."""
@@ -179,8 +205,10 @@ class Controller:
         if wrong:
             raise server.ClusterError("; ".join(wrong))
 
-    def _ask_all(self) -> tuple[dict[Task, server.Hello], dict[Task, str]]:
-        """Who answers, and for the others why not."""
+    def _ask_all(
+        self, tasks: Sequence[Task] | None = None
+    ) -> tuple[dict[Task, server.Hello], dict[Task, str]]:
+        """Who answers, of some tasks or of all, and for the others why not."""
         hellos: dict[Task, server.Hello] = {}
         silent: dict[Task, str] = {}
 
@@ -192,7 +220,7 @@ class Controller:
             except server.SilentError as reason:
                 silent[task] = f"{self._named(task)}: {reason}"
 
-        _in_parallel(ask, self._others)
+        _in_parallel(ask, self._others if tasks is None else tasks)
         return hellos, {task: silent[task] for task in sorted(silent)}
 
     def _silent(self) -> list[str]:
@@ -205,12 +233,15 @@ class Controller:
     def _absent(self) -> list[str]:
         """Who does not answer, or is not the process that it was, and why."""
         hellos, silent = self._ask_all()
-        anew = [
+        return [*silent.values(), *self._anew(hellos)]
+
+    def _anew(self, hellos: dict[Task, server.Hello]) -> list[str]:
+        """Those of the tasks that are not the processes they were."""
+        return [
             f"{self._named(task)}: it was started anew"
             for task, hello in hellos.items()
             if hello.life != self._lives.get(task, hello.life)
         ]
-        return [*silent.values(), *anew]
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"
@@ -228,7 +259,7 @@ class Controller:
         self._unexplained += 1
         broken = isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError)
         if broken and self._unexplained <= _LIMIT_UNEXPLAINED:
-            return f"a connection ({(cause.message or '').splitlines()[0]})"
+            return f"a connection ({explain.reason(cause.message or '')})"
         return ""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.errors import explain
 from towers.layout.cluster import Cluster, Task
 from towers.layout.placement import device
 from towers.layout.placement import task as filter_of
@@ -238,7 +239,7 @@ def _look(target: str, spec: Cluster, seconds: float) -> str:
     except SilentError as error:
         return str(error)
     except tf.errors.OpError as error:
-        return (error.message or "no reason given").split("\n")[0]
+        return explain.reason(error.message or "")
     return ""
 
 
@@ -268,7 +269,7 @@ def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
     except tf.errors.InvalidArgumentError:
         raise SilentError("what answers there is another task") from None
     except tf.errors.OpError as error:
-        raise SilentError((error.message or "no reason given").split("\n")[0]) from None
+        raise SilentError(explain.reason(error.message or "")) from None
     try:
         return Hello(**json.loads(found))
     except (ValueError, TypeError):
