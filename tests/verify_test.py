@@ -17,6 +17,7 @@ from towers import verify
 from towers.updates import synchronous, variable_update
 
 _OWN = "--model=tests.verify_test:own"
+_NORMED = "--model=tests.verify_test:normed"
 _SMALL = (
     "--accumulate_steps=1",
     "--compact_gradient_transfer=float32",
@@ -109,20 +110,24 @@ class VerifyTest(parameterized.TestCase):
 
     def test_batch_norm_over_all_towers(self):
         flags = ["--variable_update=independent", "--batch_norm=sync"]
-        status, _, errors = _run(_OWN, *_SMALL, *flags)
+        status, _, errors = _run(_OWN, *_SMALL, "--batch_norm=sync")
+        self.assertEqual(status, 2)
+        self.assertStartsWith(
+            errors[0], "error: --batch_norm=sync: own has no batch no"
+        )
+        status, _, errors = _run(_NORMED, *_SMALL, *flags)
         self.assertEqual(status, 2)
         self.assertStartsWith(errors[0], "error: --batch_norm=sync: the towers of ind")
         flags = ["--variable_update=parameter_server,staged"]
         flags.append("--batch_norm=sync_micro_batch")
-        status, lines, errors = _run(_OWN, *_SMALL, *flags, "--accumulate_steps=1,2")
+        status, lines, errors = _run(_NORMED, *_SMALL, *flags, "--accumulate_steps=1,2")
         self.assertEqual((status, errors), (0, []))
         self.assertEqual(lines[-1], "8 of 8 agree with one tower to 1e-05")
 
     def test_batch_norm_over_whole_batches_of_pipelines(self):
         flags = ["--variable_update=parameter_server", "--pipelines=pairs"]
         flags += ["--num_stages=2", "--num_micro_batches=1,2", "--batch_norm=sync"]
-        own = "--model=tests.verify_test:normed"
-        status, lines, errors = _run(*_SMALL, own, *flags)
+        status, lines, errors = _run(*_SMALL, _NORMED, *flags)
         self.assertEqual((status, errors), (0, []))
         self.assertRegex("\n".join(lines), r"gpipe K=2 M=2.* 2 .*agrees")
         self.assertNotRegex("\n".join(lines), r"1f1b K=2 M=2|\d rounds")
