@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from towers.compute import asked
+from towers.layout import placement
 from towers.layout.parts import Split
 
 v1 = tf.compat.v1
@@ -77,6 +78,17 @@ class VariablesTest(absltest.TestCase):
             }
             found = session.run(found, pieces)
         np.testing.assert_array_equal(found, values[[[6, 0, 3], [2, 5, 6]]])
+
+    def test_fetched_parts_are_on_the_devices_that_share_them(self):
+        variables = self._variables({"a": Split(2, 0, True), "b": Split(2)})
+        for name, wanted in (
+            ("a", [placement.shard(0), placement.shard(1)]),
+            ("b", [placement.owner(0), placement.owner(1)]),
+        ):
+            whole = self._get(variables, name, [4, 2])
+            devices = [part.device for part in variables.parts[whole.name]]
+            self.assertEqual(devices, wanted)
+        self.assertEqual(variables.owners, ["b/part_0", "b/part_1"])
 
     def test_other_tables_are_not_looked_up_here(self):
         variables = self._variables({"a": Split(2, 1)})

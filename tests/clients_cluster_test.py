@@ -30,6 +30,7 @@ _CASES = {
         ),
     ),
     "accumulated": ("tables", dict(accumulate_steps=2)),
+    "classes": ("dense", dict(shards=[2])),
 }
 
 _INSIDE = """
@@ -38,6 +39,7 @@ import tensorflow as tf
 from tests import runs, tables, tasks, trainer
 from towers import graph
 from towers.layout import placement
+from towers.layout.shards import Shards
 from towers.session import loop
 from towers.gradients.exchange import Exchange
 from towers.updates import clients
@@ -50,13 +52,12 @@ MODELS = {
     "normed": (
         runs.small_model(), trainer.random_source((8, 8, 1), 10, out=(6, 6, 1))),
 }
-places = [
-    (placement.on_cluster(spec, 2, kind="cpu"), target)
-    for spec, target in tasks.serve_clients(ps=2, devices=2)]
+served = tasks.serve_clients(ps=2, devices=2)
 
-def built(place, model, *, exchange=None, **options):
+def built(place, model, *, exchange=None, shards=None, **options):
     options = graph.Options(
-        batch_size=4, exchange=Exchange(**exchange or {}), **options)
+        batch_size=4, exchange=Exchange(**exchange or {}),
+        shards=shards and Shards(*shards), **options)
     return graph.build(*MODELS[model], update, placement=place, options=options)
 
 def follow(place, target, train, steps, sent):
@@ -75,6 +76,10 @@ def follow(place, target, train, steps, sent):
         sent.append(tasks.crossed(session, train.train_op))
 
 def trained(model, steps, **options):
+    devices = options.get("shards", [1])[0]
+    places = [
+        (placement.on_cluster(spec, 2, kind="cpu", num_shards=devices), target)
+        for spec, target in served]
     trains = [built(place, model, **options) for place, _ in places]
     for place, target in places:  # the tasks keep what was there before
         v1.Session.reset(target, config=placement.session_config(place))
@@ -97,7 +102,8 @@ found = {}
 for name, (model, options) in cases.items():
     there, train, sent = trained(model, steps, **options)
     options.get("exchange", {}).pop("partition_bytes", None)  # there are no two devices
-    local = placement.local(4, kind="cpu")
+    towers = 4 // options.pop("shards", [1])[0]
+    local = placement.local(towers, kind="cpu")
     alone = built(local, model, **options)
     with v1.Session(
         graph=alone.graph, config=placement.session_config(local)
@@ -111,8 +117,7 @@ for name, (model, options) in cases.items():
         "trainable": 4 * train.template.parameters,
         "variables": 4 * sum(v.shape.num_elements() for v in held.values()),
         "devices": sorted({placement.task_of(v.device) for v in held.values()}),
-        "crossed": [
-            [*ends, count] for of_one in sent for ends, count in of_one.items()],
+        "crossed": sum(sent, []),
     }
 tasks.tell(found)
 """
@@ -131,13 +136,11 @@ class ClientsOnClusterTest(parameterized.TestCase):
         self.assertEqual(found["devices"], ["/job:ps/task:0", "/job:ps/task:1"])
 
     def _crossed(self, name: str, one: str, other: str) -> int:
-        return sum(
-            count
-            for source, to, count in self.found[name]["crossed"]
-            if one in source and other in to
-        )
+        return tasks.between(self.found[name]["crossed"], one, other)
 
-    @parameterized.parameters("parameter_server", "parts", "distributed_replicated")
+    @parameterized.parameters(
+        "parameter_server", "parts", "distributed_replicated", "classes"
+    )
     def test_a_step_moves_the_parameters_once_each_way_for_each_client(self, name):
         found = self.found[name]
         for one, other, size in (

@@ -145,6 +145,20 @@ class PlacementTest(parameterized.TestCase):
         )
         self.assertEqual(placement.local(4, kind="cpu").shard_homes, [])
 
+    def test_shards_of_a_cluster_are_on_its_tasks(self):
+        spec = cluster.local({"ps": 1, "worker": 2})
+        found = placement.on_cluster(spec, 2, kind="cpu", num_shards=2)
+        self.assertTrue(found.is_cluster)
+        self.assertFalse(placement.local(4, kind="cpu").is_cluster)
+        own = tuple(f"/job:worker/task:1/device:CPU:{k}" for k in range(2))
+        self.assertEqual(found.stages[1], own)
+        self.assertEqual(found.shard_homes, [])
+        me = cluster.Task("worker", 1)
+        spec = cluster.local({"ps": 1, "worker": 2}, controller=False)
+        spec = dataclasses.replace(spec, me=me, between=True)
+        of_client = placement.on_cluster(spec, 2, kind="cpu", num_shards=2)
+        self.assertEqual(of_client.stages, (own,))
+
     def test_where_a_node_of_a_template_goes(self):
         tower, owners = (
             ["/device:GPU:2", "/device:GPU:3"],

@@ -299,6 +299,18 @@ class PlanTest(parameterized.TestCase):
         self.assertLen(found.placement.towers, 6)
         self.assertEqual(found.examples_per_step, 48)
 
+    def test_classes_are_on_the_devices_of_one_worker(self):
+        spec = cluster.local({"ps": 1, "worker": 2})
+        settings = config.make(device="cpu", num_gpus=4, shard_classifier=2)
+        found = plan.make(settings, lambda name: _model(), spec)
+        self.assertLen(found.placement.towers, 4)
+        for devices in found.placement.stages:
+            self.assertLen(set(map(placement.task_of, devices)), 1)
+        # Of workers with 3 each, one tower would be on two.
+        error = "--num_gpus=3: is not a multiple of --shard_classifier=2; write"
+        settings = config.make(local_cluster="worker:2", num_gpus=3, shard_classifier=2)
+        self.assertIn(error, "".join(config.check(settings, {})))
+
     def test_parts_of_variables_go_to_two_tasks_or_more(self):
         def make(ps, **others):
             spec = cluster.local({"ps": ps, "worker": 1})
@@ -311,9 +323,7 @@ class PlanTest(parameterized.TestCase):
         [error] = caught.exception.errors
         self.assertRegex(error, "^--partition_bytes=1000: .*two ps tasks")
 
-    @parameterized.parameters(
-        {"shard_classifier": 2}, {"local_parameter_device": "gpu"}, {"xla": True}
-    )
+    @parameterized.parameters({"local_parameter_device": "gpu"}, {"xla": True})
     def test_what_does_not_work_on_a_cluster(self, **setting):
         settings = config.make(device="cpu", **setting)
         with self.assertRaises(plan.PlanError) as caught:

@@ -6,14 +6,8 @@ import tempfile
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models import language
-from models.examples import Tokens
-from models.model import Model, Recipe, Schedule
-from models.sequences import SequenceLayers
-from tests import trainer
+from tests import tables, trainer
 from towers.compute.tower import Task
-from towers.data.feed import Request
-from towers.data.synthetic import SyntheticSource
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.session import evaluate
@@ -155,48 +149,13 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNear(found[0]["loss"], found[1]["loss"], 1e-5)
 
 
-def _tied() -> Model:
-    """An embedding whose table is the classifier, too."""
-
-    def embedding(x, nn):
-        return nn.embedding(x, nn.shared("embedding/tokens", [11, 6]))
-
-    def hidden(x, nn):
-        return nn.dense(x, 6, activation=tf.nn.tanh)
-
-    def logits(x, nn):
-        return nn.unembed(x, nn.shared("embedding/tokens", [11, 6]))
-
-    return Model(
-        name="tied",
-        blocks=(("embedding", embedding), ("hidden", hidden), ("logits", logits)),
-        inputs=Tokens(length=5, num_classes=11),
-        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
-        loss=language.mean_cross_entropy,
-        metrics=language.bits_per_token,
-        layers=SequenceLayers,
-    )
-
-
-def _untied() -> Model:
-    """The same with a classifier of its own."""
-
-    def embedding(x, nn):
-        return nn.embedding(x, nn.variable("tokens", [11, 6]))
-
-    def logits(x, nn):
-        return nn.dense(x, 11)
-
-    blocks = dict(_tied().blocks) | {"embedding": embedding, "logits": logits}
-    return dataclasses.replace(_tied(), blocks=tuple(blocks.items()))
+_MODELS = (tables.tied, tables.untied)
 
 
 def _tokens(model, towers=1, shards=None, **options):
-    request = Request(shape=(5,), num_classes=11, num_examples=70, kind="tokens")
-    source = SyntheticSource(request)
     return trainer.Trainer(
         model,
-        source,
+        tables.tokens(),
         towers=towers,
         shards=shards,
         **{"update": _UPDATE, "batch_size": GLOBAL_BATCH // towers, **options},
@@ -205,7 +164,7 @@ def _tokens(model, towers=1, shards=None, **options):
 
 class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
-        model=(_tied, _untied),
+        model=_MODELS,
         shards=(Shards(1, 2), Shards(3, 1), Shards(2, 2)),
         towers=(1, 2),
     )
@@ -215,7 +174,9 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.product(
-        model=(_tied, _untied), shards=(Shards(1, 2), Shards(2, 2)), towers=(1, 2)
+        model=_MODELS,
+        shards=(Shards(1, 2), Shards(2, 2)),
+        towers=(1, 2),
     )
     def test_in_rounds(self, model, shards, towers):
         one = _tokens(model()).start().steps(6)
@@ -224,7 +185,7 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.product(
-        model=(_tied, _untied),
+        model=_MODELS,
         shards=(Shards(1, 2), Shards(2, 1), Shards(2, 2)),
         cut=(Pipeline(2, 2), Pipeline(1, 2)),
     )
@@ -233,7 +194,7 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         found = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
         self.assertLess(trainer.difference(one, found), BOUND)
 
-    @parameterized.product(model=(_tied, _untied), shards=(Shards(1, 2), Shards(2, 1)))
+    @parameterized.product(model=_MODELS, shards=(Shards(1, 2), Shards(2, 1)))
     def test_compiled(self, model, shards):
         one = _tokens(model()).start().steps(4)
         found = _tokens(model(), 2, shards, xla_compile=True).start().steps(4)
@@ -242,8 +203,8 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("sgd", "adam")
     def test_sparse_gradients_go_to_the_device_that_has_the_rows(self, optimizer):
         update = Update(optimizer, Piecewise((0.05,)))
-        one = _tokens(_untied(), update=update).start().steps(STEPS)
-        made = _tokens(_untied(), 2, Shards(1, 3), update=update)
+        one = _tokens(tables.untied(), update=update).start().steps(STEPS)
+        made = _tokens(tables.untied(), 2, Shards(1, 3), update=update)
         sparse = [g for g in made.train.towers[0].gradients if hasattr(g, "indices")]
         self.assertLen(sparse, 3)
         gathers = [

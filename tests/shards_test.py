@@ -37,7 +37,8 @@ class SplitsTest(absltest.TestCase):
 
     def test_the_layer_that_is_last(self):
         found = self._splits(3)
-        self.assertEqual(found, {"last/kernel": Split(3, 1), "last/bias": Split(3)})
+        classes = {"last/kernel": Split(3, 1, True), "last/bias": Split(3, 0, True)}
+        self.assertEqual(found, classes)
 
     def test_tables_by_rows(self):
         self.assertEqual(self._splits(1, 4), {"words": Split(4)})
@@ -45,16 +46,16 @@ class SplitsTest(absltest.TestCase):
     def test_a_classifier_that_is_a_table(self):
         y = tf.matmul(tf.zeros([2, 4]), self.table, transpose_b=True)
         self.nn.products = [Product(y, tf.zeros([2, 4]), self.table, transposed=True)]
-        self.assertEqual(self._splits(2, outputs=y), {"words": Split(2)})
+        self.assertEqual(self._splits(2, outputs=y), {"words": Split(2, 0, True)})
 
     def test_a_table_that_is_the_classifier_is_spread_for_both_uses(self):
         x, bias = tf.zeros([2, 4]), _read("last/offset", [11])
         y = tf.matmul(x, self.table, transpose_b=True) + bias
         self.nn.products = [Product(y, x, self.table, bias, transposed=True)]
-        both = {"words": Split(2), "last/offset": Split(2)}
+        both = dict.fromkeys(("words", "last/offset"), Split(2, 0, True))
         self.assertEqual(self._splits(2, 1, outputs=y), both)
         self.assertEqual(self._splits(1, 2, outputs=y), both)
-        # Where a tower has one device, the rows alone are cut.
+        # Where tables are on ps tasks, the rows alone are cut.
         self.assertEqual(self._splits(1, 2, True, outputs=y), {"words": Split(2)})
         # Columns of a table are no rows.
         self.nn.products = [Product(y, x, self.table, bias, transposed=False)]

@@ -1,8 +1,13 @@
-"""A model of tables that are looked up, and pairs of numbers that it has rows for."""
+"""Models of tables that are looked up, and what they have rows for."""
+
+import dataclasses
 
 import tensorflow as tf
 
+from models import language
+from models.examples import Tokens
 from models.model import Model, Pairs, Recipe, Schedule
+from models.sequences import SequenceLayers
 from towers.data.feed import Request
 from towers.data.synthetic import SyntheticSource
 
@@ -39,4 +44,46 @@ def model() -> Model:
 def source() -> SyntheticSource:
     """Of the numbers that the model has rows for."""
     request = Request(shape=(2,), num_classes=(23, 23), kind="pairs", num_examples=500)
+    return SyntheticSource(request)
+
+
+def tied() -> Model:
+    """An embedding whose table is the classifier, too."""
+
+    def embedding(x, nn):
+        return nn.embedding(x, nn.shared("embedding/tokens", [11, 6]))
+
+    def hidden(x, nn):
+        return nn.dense(x, 6, activation=tf.nn.tanh)
+
+    def logits(x, nn):
+        return nn.unembed(x, nn.shared("embedding/tokens", [11, 6]))
+
+    return Model(
+        name="tied",
+        blocks=(("embedding", embedding), ("hidden", hidden), ("logits", logits)),
+        inputs=Tokens(length=5, num_classes=11),
+        recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
+        loss=language.mean_cross_entropy,
+        metrics=language.bits_per_token,
+        layers=SequenceLayers,
+    )
+
+
+def untied() -> Model:
+    """The same with a classifier of its own."""
+
+    def embedding(x, nn):
+        return nn.embedding(x, nn.variable("tokens", [11, 6]))
+
+    def logits(x, nn):
+        return nn.dense(x, 11)
+
+    blocks = dict(tied().blocks) | {"embedding": embedding, "logits": logits}
+    return dataclasses.replace(tied(), blocks=tuple(blocks.items()))
+
+
+def tokens() -> SyntheticSource:
+    """Of those that `tied` and `untied` have rows for."""
+    request = Request(shape=(5,), num_classes=11, num_examples=70, kind="tokens")
     return SyntheticSource(request)

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 from unittest import SkipTest
 
@@ -104,8 +105,8 @@ def _start(spec: cluster.Cluster, devices: int) -> dict[cluster.Task, str]:
     }
 
 
-def crossed(session: v1.Session, step: tf.Operation) -> dict[tuple[str, str], int]:
-    """(from, to) -> bytes of a step between tasks."""
+def crossed(session: v1.Session, step: tf.Operation) -> list[tuple[str, str, int]]:
+    """(from, to, bytes) of a step, for each two tasks between which some cross."""
     full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
     found: dict[tuple[str, str], int] = {}
     for _ in range(6):  # transfers that end with the step may miss its record
@@ -113,4 +114,9 @@ def crossed(session: v1.Session, step: tf.Operation) -> dict[tuple[str, str], in
         session.run(step, options=full, run_metadata=metadata)
         for ends, count in wire.transfers(metadata).items():
             found[ends] = max(count, found.get(ends, 0))
-    return found
+    return [(*ends, count) for ends, count in found.items()]
+
+
+def between(crossed: Sequence[tuple[str, str, int]], one: str, other: str) -> int:
+    """Bytes that crossed from tasks that have a text in their names to others."""
+    return sum(n for begin, end, n in crossed if one in begin and other in end)

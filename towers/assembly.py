@@ -13,7 +13,6 @@ from towers.compute import tower as tower_lib
 from towers.compute.tower import Site, Task, Template, Tower
 from towers.data.feed import Batch
 from towers.gradients import wire
-from towers.layout import parts
 from towers.layout.placement import Placement, task_of
 from towers.pipelines import costs, pipeline, recompute
 
@@ -57,9 +56,8 @@ def stamp_towers(
             name: cast(variables.read(name, index), dtype)
             for name, dtype in template.reads.items()
         }
-        # What reads a part does so where it lies.
-        whole = {n: value for n, value in values.items() if not parts.is_part(n)}
-        return values | arrive.all(whole, host)
+        fetched = {n: v for n, v in values.items() if n not in template.owners}
+        return values | arrive.all(fetched, host)
 
     sites = [
         Site(
@@ -88,11 +86,10 @@ def stamp_towers(
 
 
 def _with_shards(task: Task, placement: Placement) -> Task:
-    """The task, which knows whether its towers have a device for each shard."""
+    """The task, which knows whether its towers have the tables on their devices."""
     if task.shards is None:
         return task
-    elsewhere = len(placement.stages[0]) < task.shards.devices
-    shards = task.shards._replace(elsewhere=elsewhere)
+    shards = task.shards._replace(elsewhere=placement.is_cluster)
     return dataclasses.replace(task, shards=shards)
 
 

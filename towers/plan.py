@@ -203,6 +203,7 @@ def _placement(config, cluster) -> placement.Placement:
             kind=devices.device,
             gpu_indices=devices.gpu_indices,
             num_stages=flags.num_stages,
+            num_shards=flags.shard_classifier,
         )
     cutting.check_devices(devices.num_gpus, flags.num_stages)
     where = placement.local(
@@ -242,7 +243,6 @@ def _check_works_on_cluster(config) -> None:
     for section, name, default in (
         (config.variables, "local_parameter_device", "cpu"),
         (config.devices, "xla", False),
-        (config.stages, "shard_classifier", 1),
     ):
         if (value := getattr(section, name)) != default:
             raise ValueError(

@@ -31,7 +31,8 @@ class Variables:
       create: makes a variable, as `tower.trace` has it; of one in parts, it also gets
         `split`.
       splits: variable -> how it is cut.
-      owners: what `placement.owner` numbers, to be continued: parts of variables.
+      owners: what `placement.owner` numbers, to be continued: parts that are used
+        where they lie.
 
     Attributes:
       reads: name of a variable or part -> its placeholder.
@@ -120,13 +121,16 @@ class Variables:
         return read
 
     def _joined(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
-        """The whole, of parts each of which is on the device that has it."""
+        """The whole, of parts each of which is on the device where it is used."""
         split, found = self._splits[name], []
         for k, part in enumerate(split.shapes(shape)):
             own = parts.name_of(name, k)
-            with tf.device(placement.owner(len(self.owners))):
+            where = placement.shard(k)
+            if not split.fetched:
+                where = placement.owner(len(self.owners))
+                self.owners.append(own)
+            with tf.device(where):
                 found.append(self._read(own, part, dtype, trainable))
-            self.owners.append(own)
         whole = tf.concat(found, split.axis)
         self.parts[whole.name] = found
         return whole

@@ -52,7 +52,7 @@ def spread(
       parts: name of a tensor that the model got -> its parts.
       shards: what is spread; None: nothing is.
     """
-    if shards is None or shards.elsewhere:
+    if shards is None or shards.devices == 1:
         return outputs
     last = next((product for product in nn.products if product.y is outputs), None)
     if last is None or not _by_classes(last, parts):

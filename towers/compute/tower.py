@@ -123,7 +123,7 @@ class Template:
       exchanges: (placeholder, the tensor that each tower sends for it, the join of
         these that it stands for).
       specs: shape and dtype of each of `outputs`, and of what is exchanged.
-      owners: what `placement.owner` numbers: parts of variables.
+      owners: what `placement.owner` numbers: parts that are used where they lie.
       look_ups: gathers whose rows are to be given, see `look_up`.
     """
 

@@ -23,10 +23,18 @@ _PART = re.compile(r"/part_\d+(?=/|$)")
 
 class Split(NamedTuple):
     """How a variable is cut: into `count` parts along an axis, the first ones longer
-    by one where it does not divide."""
+    by one where it does not divide.
+
+    Attributes:
+      count: parts.
+      axis: along which.
+      fetched: whether a tower takes each part to a device of its own, the one of the
+        part's number; else it has what it wants of a part done where that lies.
+    """
 
     count: int
     axis: int = 0
+    fetched: bool = False
 
     def ranges(self, length: int) -> list[tuple[int, int]]:
         """(begin, size) of each part of an axis of that length."""

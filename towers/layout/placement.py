@@ -56,6 +56,11 @@ class Placement:
         return tuple(device for stages in self.stages for device in stages)
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether these are tasks, rather than this process alone."""
+        return bool(task_of(self.master))
+
+    @property
     def per_task(self) -> int:
         """Devices of the task that has most."""
         return max(collections.Counter(map(task_of, self.devices)).values())
@@ -81,9 +86,9 @@ class Placement:
     def shard_homes(self) -> list[tuple[str, ...]]:
         """For each shard the devices that may hold its parts: its own, in any tower.
 
-        None where towers have one device each.
+        None where towers have one device each, or the variables are on tasks.
         """
-        if len(self.devices) == len(self.towers):
+        if len(self.devices) == len(self.towers) or self.is_cluster:
             return []
         return [tuple(devices) for devices in zip(*self.stages)]
 
@@ -201,6 +206,7 @@ def on_cluster(
     kind: str = "auto",
     gpu_indices: Sequence[int] = (),
     num_stages: int = 1,
+    num_shards: int = 1,
 ) -> Placement:
     """A tower on every device of every worker, variables over the ps tasks.
 
@@ -213,8 +219,11 @@ def on_cluster(
       num_gpus: towers of each worker.
       kind: `gpu`, `cpu`, or `auto`: what this machine has.
       gpu_indices: which GPUs of each worker; the first `num_gpus` when empty.
-      num_stages: devices of each tower.
+      num_stages: devices of each tower, a piece of the model on each.
+      num_shards: devices of each tower, a part of some layers on each; divides
+        `num_gpus`.
     """
+    each = max(num_stages, num_shards)
     if kind == "auto":
         kind = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     indices = tuple(gpu_indices) or tuple(range(num_gpus))
@@ -228,8 +237,8 @@ def on_cluster(
         master=device("CPU", 0, spec.controller),
     )
     if not spec.between or spec.me not in spec.clients:
-        return in_stages(where, num_stages)
-    return dataclasses.replace(
+        return in_stages(where, each)
+    own = dataclasses.replace(
         where,
         towers=tuple(device(kind.upper(), i, spec.me) for i in indices),
         hosts=(device("CPU", 0, spec.me),) * len(indices),
@@ -239,6 +248,7 @@ def on_cluster(
         client=spec.clients.index(spec.me),
         clients=len(spec.clients),
     )
+    return in_stages(own, each)
 
 
 def in_stages(where: Placement, num_stages: int) -> Placement:

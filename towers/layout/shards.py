@@ -22,7 +22,7 @@ class Shards(NamedTuple):
     Attributes:
       classifier: devices that share the classes of the last layer; 1: it is whole.
       embeddings: devices that share the rows of each table; 1: they are whole.
-      elsewhere: whether the rows are not on the towers' own devices.
+      elsewhere: whether tables are not on the towers' own devices, but on ps tasks.
     """
 
     classifier: int = 1
@@ -31,8 +31,8 @@ class Shards(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """How many there are."""
-        return max(self.classifier, self.embeddings)
+        """How many each tower has."""
+        return max(self.classifier, 1 if self.elsewhere else self.embeddings)
 
 
 def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split]:
@@ -78,9 +78,10 @@ def _classifier(count: int, last: Any, outputs, model: str):
         )
     classes = outputs.shape[-1]
     _check_count(flag, count, classes, f"{model} tells {classes} classes apart")
-    found = {_name(flag, last.kernel): Split(count, 0 if last.transposed else 1)}
+    axis = 0 if last.transposed else 1
+    found = {_name(flag, last.kernel): Split(count, axis, fetched=True)}
     if last.bias is not None:
-        found[_name(flag, last.bias)] = Split(count)
+        found[_name(flag, last.bias)] = Split(count, fetched=True)
     return found
 
 

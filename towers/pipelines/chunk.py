@@ -340,7 +340,7 @@ def _when_needed(
 
 def _is_spread(segments: Sequence[Segment]) -> bool:
     """Whether something may be on other devices than that of the stage."""
-    return any(segment.owners for segment in segments)
+    return any(parts_lib.is_part(name) for s in segments for name in s.reads)
 
 
 def _make(

@@ -53,7 +53,7 @@ class PipelineTemplate:
       reads: the variables that it reads, each with the dtype in which it does.
       statistics: (rule, name of the value) of the batch statistics.
       metrics: metric -> name of the value.
-      owners: what `placement.owner` numbers: parts of variables.
+      owners: what `placement.owner` numbers: parts that are used where they lie.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """

@@ -63,7 +63,8 @@ class Segment:
       shapes: of them.
       statistics: rules of the `statistic<n>/<i>`, in order.
       flops: floating point operations of one run, without recomputation.
-      owners: what `placement.owner` numbers, in all segments: parts of variables.
+      owners: what `placement.owner` numbers, in all segments: parts that are used
+        where they lie.
     """
 
     number: int

@@ -1,5 +1,6 @@
 """One copy of the model's variables: made by name, read once a step, updated."""
 
+import itertools
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,8 +23,8 @@ class Copy:
         device that holds the fewest bytes when it is made.
       seed: of initial values.
       prefix: of the variables' names.
-      shards: for each part of a variable in parts, where that may go; by default each
-        goes to a device of its own among those of the first stage.
+      shards: for each part of a variable in parts, where that may go; by default they
+        go to the stage's devices in turn.
       partition_bytes: trained variables larger than this are cut into parts of at most
         so many bytes, or one for each device if that is fewer; 0 cuts none.
 
@@ -78,9 +79,10 @@ class Copy:
             v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
         ):
             if split is not None:
-                if not places:  # a device for each, those that hold the least
+                if not places:  # in turn, beginning with those that hold the least
                     homes = sorted(self._devices[stage], key=self._load.__getitem__)
-                    places = [[home] for home in homes[: split.count]]
+                    turns = itertools.islice(itertools.cycle(homes), split.count)
+                    places = [[home] for home in turns]
                 made = self._make_parts(
                     name, shape, first, split, places=places, trainable=trainable
                 )
