@@ -9,8 +9,11 @@
 | tf_cnn_benchmarks | 1 ps, 2 workers of 2 towers each, between-graph, in step         |
 | keras             | Keras 2, 2 workers of `MultiWorkerMirroredStrategy`, which has   |
 |                   | one replica for the CPU of each, of twice the batch size         |
+| keras_ps          | Keras 2, a coordinator, 1 ps and 2 workers under                 |
+|                   | `ParameterServerStrategy`: each worker's steps, of twice the     |
+|                   | batch size, wait for nobody                                      |
 
-Keras 3 does not train under that strategy, so tf-keras stands in for it.
+Keras 3 does not train under these strategies, so tf-keras stands in for it.
 
 All train the same model on as many examples per step, over the loopback interface of a
 private network.  Prints images/s, and ours / peer: the median over the rounds, the
@@ -49,12 +52,22 @@ def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command:
 
 def keras(case: Case, length: Length, places: Places) -> Command:
     """Keras `fit` in every worker."""
+    command = _keras("multi_worker", case, length, places)
+    return _gang(command, f"worker:{_WORKERS}", places)
+
+
+def keras_ps(case: Case, length: Length, places: Places) -> Command:
+    """Keras `fit` in a coordinator."""
+    command = _keras("parameter_server", case, length, places)
+    return _gang(command, _TASKS, places, leader="chief")
+
+
+def _keras(strategy: str, case: Case, length: Length, places: Places) -> Command:
     places = dataclasses.replace(places, python=places.tf_cnn_python)
     command = systems.keras_mirrored(case, length, places)
-    command = _with(command, "--multi_worker", "--no-xla")
+    command = _with(command, f"--strategy={strategy}", "--no-xla")
     legacy = {**command.env, "TF_USE_LEGACY_KERAS": "1"}
-    command = dataclasses.replace(command, env=legacy)
-    return _gang(command, f"worker:{_WORKERS}", places)
+    return dataclasses.replace(command, env=legacy)
 
 
 class Row(NamedTuple):
@@ -71,6 +84,7 @@ SYSTEMS: dict[str, Row] = {
     "one_process": Row(systems.towers),
     "tf_cnn_benchmarks": Row(tf_cnn_benchmarks, "tf_cnn_python", _OLD_KERAS),
     "keras": Row(keras, "tf_cnn_python", _OLD_KERAS),
+    "keras_ps": Row(keras_ps, "tf_cnn_python", _OLD_KERAS),
 }
 
 
@@ -82,9 +96,12 @@ def _with(command: Command, *words: str) -> Command:
     return dataclasses.replace(command, argv=[*command.argv, *words])
 
 
-def _gang(command: Command, tasks: str, places: Places) -> Command:
+def _gang(
+    command: Command, tasks: str, places: Places, leader: str = "worker"
+) -> Command:
     """The same as every one of these tasks."""
     gang = [places.python, "-m", "benchmarks.gang", f"--tasks={tasks}"]
+    gang.append(f"--leader={leader}")
     where = f"--cwd={command.cwd}"
     return Command([*gang, where, "--", *command.argv], command.env)
 

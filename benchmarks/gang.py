@@ -7,8 +7,8 @@
 For peers that have no launcher of their own.  In the words of the command `{job}` and
 `{index}` stand for the task, `{ps}` and the like for the addresses of a job;
 `TF_CONFIG` says the same.  The first task of the leading job prints; when it ends, all
-others are killed, and its status is that of the gang.  All of it happens in a private
-network.
+others are killed, and its status is that of the gang.  `--leader=chief` adds a task for
+it.  All of it happens in a private network.
 """
 
 import argparse
@@ -90,7 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gang that the command line describes; returns its status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", required=True, help="as ps:1,worker:2")
-    parser.add_argument("--leader", default="worker", help="a job (%(default)s)")
+    parser.add_argument(
+        "--leader", default="worker", help="a job (%(default)s), or chief"
+    )
     parser.add_argument("--cwd", default=".", help="where the command runs")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(argv)
@@ -98,6 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         counts = flags.parse_tasks(options.tasks)
     except ValueError as error:
         parser.error(f"--tasks={options.tasks}: {error}")
+    if options.leader == "chief":
+        counts["chief"] = 1
     if options.leader not in counts:
         parser.error(f"--leader={options.leader}: is none of {', '.join(counts)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)

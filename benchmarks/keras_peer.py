@@ -2,6 +2,10 @@
 
     python -m benchmarks.keras_peer --model=lenet --num_devices=4 --batch_size=8
 
+`--strategy` says what it does on the tasks of `TF_CONFIG`: `multi_worker` has a replica
+on each worker, which step together; with `parameter_server` the variables are on ps
+tasks, and a chief has the workers take steps that do not wait for one another.
+
 The models have this project's layers one by one, which tests/keras_peer_test.py holds
 by running both on the same weights.
 """
@@ -138,12 +142,35 @@ class Stopwatch(tf.keras.callbacks.Callback):
         self.seconds = time.perf_counter() - self._begun
 
 
+class EpochStopwatch(tf.keras.callbacks.Callback):
+    """Times the second epoch.
+
+    Attributes:
+      seconds: that it took.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._begun = 0.0
+        self.seconds = 0.0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts anew."""
+        self._begun = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Notes the time; all steps of the epoch have been taken."""
+        self.seconds = time.perf_counter() - self._begun
+
+
 def train(options: argparse.Namespace) -> float:
     """Trains on one batch over and over; returns the timed steps' seconds."""
     # First: with anything else, TensorFlow makes its devices, and then for good.
-    strategy = _strategy(options)
+    strategy = STRATEGIES[options.strategy](options)
     row = MODELS[options.model]
-    examples = options.num_devices * options.batch_size
+    apart = options.strategy == "parameter_server"
+    workers = _tasks().cluster_spec().num_tasks("worker") if apart else 1
+    examples = options.num_devices * options.batch_size // workers
     generator = np.random.default_rng(0)
     images = generator.random((examples, *row.shape), np.float32)
     labels = generator.integers(0, row.num_classes, examples)
@@ -155,21 +182,19 @@ def train(options: argparse.Namespace) -> float:
             tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile="auto" if options.xla else False,
         )
-    stopwatch = Stopwatch(options.num_warmup_batches)
-    model.fit(
-        batches,
-        steps_per_epoch=options.num_warmup_batches + options.num_batches,
-        verbose=0,
-        shuffle=False,
-        callbacks=[stopwatch],
-    )
+    warmup, steps = options.num_warmup_batches, options.num_batches
+    if apart:  # it takes no callbacks between steps: an epoch warms up, another counts
+        stopwatch = EpochStopwatch()
+        length = dict(steps_per_epoch=workers * steps, epochs=2)
+    else:
+        stopwatch = Stopwatch(warmup)
+        length = dict(steps_per_epoch=warmup + steps)
+    model.fit(batches, **length, verbose=0, shuffle=False, callbacks=[stopwatch])
     return stopwatch.seconds
 
 
-def _strategy(options: argparse.Namespace) -> tf.distribute.Strategy:
+def _mirrored(options: argparse.Namespace) -> tf.distribute.Strategy:
     """Of as many logical CPU devices; TensorFlow's default for one."""
-    if options.multi_worker:
-        return tf.distribute.MultiWorkerMirroredStrategy()
     if options.num_devices == 1:
         return tf.distribute.get_strategy()
     device = tf.config.list_physical_devices("CPU")[0]
@@ -178,6 +203,35 @@ def _strategy(options: argparse.Namespace) -> tf.distribute.Strategy:
     )
     names = [f"CPU:{i}" for i in range(options.num_devices)]
     return tf.distribute.MirroredStrategy(names)
+
+
+def _multi_worker(options: argparse.Namespace) -> tf.distribute.Strategy:
+    """One replica on each worker."""
+    del options
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _parameter_server(options: argparse.Namespace) -> tf.distribute.Strategy:
+    """In the chief; any other task serves it, and does not return."""
+    del options
+    tasks = _tasks()
+    if tasks.task_type != "chief":
+        tf.distribute.Server(
+            tasks.cluster_spec(), job_name=tasks.task_type, task_index=tasks.task_id
+        ).join()
+    return tf.distribute.ParameterServerStrategy(tasks)
+
+
+def _tasks() -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Those of TF_CONFIG."""
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver()
+
+
+STRATEGIES = {
+    "mirrored": _mirrored,
+    "multi_worker": _multi_worker,
+    "parameter_server": _parameter_server,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -190,10 +244,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="on one device; Keras's own default",
     )
     flags.add_argument(
-        "--multi_worker",
-        action="store_true",
-        help="one replica on each worker of TF_CONFIG; num_devices x batch_size "
-        "examples over all of them",
+        "--strategy",
+        choices=list(STRATEGIES),
+        default="mirrored",
+        help="with the others, num_devices x batch_size examples are shared by the "
+        "workers of TF_CONFIG",
     )
     options = flags.parse_args(argv)
     print(peer.total_line(options, train(options)), flush=True)

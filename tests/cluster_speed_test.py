@@ -42,8 +42,13 @@ class ClusterSpeedTest(absltest.TestCase):
         )
         self.assertEqual(theirs[:3], ["py", "-m", "benchmarks.gang"])
         self.assertContainsSubset(
-            ["--tasks=worker:2", "--num_devices=4", "--multi_worker", "old_py"],
+            ["--tasks=worker:2", "--num_devices=4", "--strategy=multi_worker"],
             self._argv("keras"),
+        )
+        self.assertContainsSubset(
+            ["--tasks=ps:1,worker:2", "--leader=chief", "--num_devices=4", "old_py"]
+            + ["--strategy=parameter_server"],
+            self._argv("keras_ps"),
         )
         for name in cluster_speed.SYSTEMS:
             self.assertIn("--num_batches=40", self._argv(name))
@@ -54,7 +59,8 @@ class ClusterSpeedTest(absltest.TestCase):
         ):
             found = cluster_speed.usable(_PLACES)
         self.assertEqual(found["towers"], "")
-        self.assertEqual(found["keras"], "old_py has no tf-keras")
+        for name in ("keras", "keras_ps"):
+            self.assertEqual(found[name], "old_py has no tf-keras")
         self.assertEqual(found["tf_cnn_benchmarks"], "old_py has no tf-keras")
 
     def test_ratios_are_of_the_same_round(self):

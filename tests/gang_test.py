@@ -12,8 +12,8 @@ from benchmarks import gang, launched, process
 # The leader prints what it was told; the others would stay for ever.
 _TASK = """
 import json, os, sys, time
-job, index, ps, worker, status = sys.argv[1:]
-if (job, index) != ("worker", "0"):
+job, index, ps, worker, leader, status = sys.argv[1:]
+if (job, index) != (leader, "0"):
     print("waiting", flush=True)
     time.sleep(1000)
 time.sleep(1)
@@ -31,12 +31,13 @@ class GangTest(absltest.TestCase):
             ["run", "--at=worker:1", "--hosts=a:1,b:1,b:2", "{other}"],
         )
 
-    def _run(self, status: int) -> process.Finished:
+    def _run(self, status: int, leader: str = "worker") -> process.Finished:
         if not launched.have_private_networks():
             self.skipTest("this system has no private networks")
         task = [sys.executable, "-c", _TASK, "{job}", "{index}", "{ps}", "{worker}"]
         command = [sys.executable, "-m", "benchmarks.gang", "--tasks=ps:1,worker:2"]
-        return process.run(process.Command([*command, "--", *task, str(status)]))
+        command += [f"--leader={leader}", "--", *task, leader, str(status)]
+        return process.run(process.Command(command))
 
     def test_the_leader_prints_and_ends_all(self):
         begun = time.monotonic()
@@ -48,6 +49,15 @@ class GangTest(absltest.TestCase):
         self.assertEqual(config["task"], {"type": "worker", "index": 0})
         self.assertEqual(config["cluster"], {"ps": [ps], "worker": workers.split(",")})
         self.assertLen(set([ps, *workers.split(",")]), 3)
+
+    def test_a_chief_is_a_task_of_its_own(self):
+        finished = self._run(0, leader="chief")
+        self.assertEqual(finished.status, 0, finished.lines)
+        ((_, line),) = finished.lines
+        _, workers, config = json.loads(line)
+        self.assertEqual(config["task"], {"type": "chief", "index": 0})
+        self.assertLen(config["cluster"]["chief"], 1)
+        self.assertEqual(config["cluster"]["worker"], workers.split(","))
 
     def test_when_the_leader_fails_the_others_are_heard(self):
         finished = self._run(3)

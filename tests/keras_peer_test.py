@@ -1,16 +1,21 @@
 """Keras's models are this project's, layer for layer."""
 
 import contextlib
+import importlib.util
 import io
 import re
+import sys
+import time
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 import models
-from benchmarks import keras_peer
+from benchmarks import cluster_speed, keras_peer, launched, process
+from benchmarks.cases import Case, Length
 from benchmarks.process import TOTAL
+from benchmarks.systems import Places
 from models.layers import Layers
 
 v1 = tf.compat.v1
@@ -91,6 +96,25 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
                 ["--model=mlp", "--num_batches=3", "--num_warmup_batches=1", "--no-xla"]
             )
         self.assertTrue(TOTAL.match(output.getvalue()))
+
+    def test_trains_on_a_cluster(self):
+        """As `benchmarks.cluster_speed` has it, with Keras 2."""
+        if importlib.util.find_spec("tf_keras") is None:
+            self.skipTest("no tf-keras here")
+        if not launched.have_private_networks():
+            self.skipTest("this system has no private networks")
+        places = Places(*[sys.executable] * 2, "", sys.executable)
+        command = cluster_speed.keras_ps(Case("mlp", 4, 8), Length(3, 1), places)
+        finished = process.run(command, timeout=launched.PATIENCE)
+        self.assertIsNotNone(finished.images_per_second, finished.lines)
+
+    def test_an_epoch_warms_up_and_another_is_timed(self):
+        watch = keras_peer.EpochStopwatch()
+        for epoch in range(2):
+            watch.on_epoch_begin(epoch)
+            time.sleep(0.2 - 0.15 * epoch)
+            watch.on_epoch_end(epoch)
+        self.assertBetween(watch.seconds, 0.05, 0.19)
 
 
 if __name__ == "__main__":
