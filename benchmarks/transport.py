@@ -8,7 +8,8 @@ by a plain TCP connection, and by grpcio's Python.  All of one size are measured
 seconds, and told as GB/s and as a share of the socket's: the median over the rounds,
 the least and the most.
 
---settings compares what TensorFlow lets one set, in clusters of their own:
+--settings compares what TensorFlow lets one set, in clusters of their own; and `tunnel`
+what TLS takes, from the sockets beside them, too:
 
 | name     | sets                                                                   |
 |----------|------------------------------------------------------------------------|
@@ -16,6 +17,8 @@ the least and the most.
 | channels | `rpc_options.num_channels_per_target=4`                                |
 | queues   | `TF_GRPC_WORKER_CACHE_QUEUES` and `..._THREADS` to 8                   |
 | threads  | `inter_op_parallelism_threads=8`                                       |
+| tunnel   | nothing; the worker is on another machine, here a network namespace,   |
+|          | and all that goes there passes `deploy/tunnel.sh`                      |
 """
 
 import argparse
@@ -30,13 +33,21 @@ from benchmarks.options import parser_for
 SIZES = (2**12, 2**16, 2**20, 2**24, 2**26)  # bytes
 COUNTS = (1, 2, 4)  # ps tasks
 BASE = "socket"
+PORTS = SOCKET_PORT, GRPC_PORT = 3000, 3001  # nobody else is in the private network
 
 
 class Setting(NamedTuple):
-    """What one can set; the peer's flags and the environment of all tasks."""
+    """What one can set.
+
+    Attributes:
+      flags: of the peer.
+      environment: of all tasks.
+      gang: what starts the tasks.
+    """
 
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
+    gang: tuple[str, ...] = ("benchmarks.gang",)
 
 
 _QUEUES = ("TF_GRPC_WORKER_CACHE_QUEUES", "TF_GRPC_WORKER_CACHE_THREADS")
@@ -45,6 +56,9 @@ SETTINGS: dict[str, Setting] = {
     "channels": Setting(("--channels=4",)),
     "queues": Setting(environment=dict.fromkeys(_QUEUES, "8")),
     "threads": Setting(("--inter_op_threads=8",)),
+    "tunnel": Setting(
+        gang=("benchmarks.two_machines", *(f"--port={port}" for port in PORTS))
+    ),
 }
 
 
@@ -55,7 +69,7 @@ def command(setting: Setting, options: argparse.Namespace) -> process.Command:
     peer += [f"--seconds={options.seconds}", *setting.flags]
     peer += [f"--sizes={','.join(map(str, options.sizes))}"]
     peer += [f"--counts={','.join(map(str, options.counts))}"]
-    gang = [sys.executable, "-m", "benchmarks.gang"]
+    gang = [sys.executable, "-m", *setting.gang]
     gang += [f"--tasks=ps:{max(options.counts)},worker:1", "--", *peer]
     quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     return process.Command(gang, {**quiet, **setting.environment})

@@ -18,7 +18,7 @@ from concurrent import futures
 
 import tensorflow as tf
 
-from benchmarks.transport import BASE, numbers
+from benchmarks.transport import BASE, GRPC_PORT, SOCKET_PORT, numbers
 
 try:
     import grpc
@@ -27,7 +27,6 @@ except ImportError:
 
 v1 = tf.compat.v1
 
-_SOCKET_PORT, _GRPC_PORT = 3000, 3001  # nobody else is in the private network
 _CHUNK = 2**20  # bytes of a message of the gRPC stream
 _METHOD = "/transport/Get"
 
@@ -75,7 +74,7 @@ def from_ps(
 
 def from_socket(sizes: Sequence[int]) -> Iterator[Way]:
     """The same of a plain TCP connection: asks for so many bytes, and reads them."""
-    connection = _connect(_SOCKET_PORT)
+    connection = _connect(SOCKET_PORT)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     memory = memoryview(bytearray(max(sizes)))
 
@@ -91,7 +90,7 @@ def from_socket(sizes: Sequence[int]) -> Iterator[Way]:
 
 def from_grpc(sizes: Sequence[int]) -> Iterator[Way]:
     """The same of a gRPC stream of messages of at most a megabyte."""
-    channel = grpc.insecure_channel(f"127.0.0.1:{_GRPC_PORT}")
+    channel = grpc.insecure_channel(f"127.0.0.1:{GRPC_PORT}")
     grpc.channel_ready_future(channel).result(60)
     stream = channel.unary_stream(_METHOD)
 
@@ -115,7 +114,7 @@ def _connect(port: int) -> socket.socket:
 def serve_socket(largest: int) -> None:
     """Answers one connection, as `from_socket` asks, with so many bytes at most."""
     memory = memoryview(bytearray(largest))
-    with socket.create_server(("127.0.0.1", _SOCKET_PORT)) as server:
+    with socket.create_server(("127.0.0.1", SOCKET_PORT)) as server:
         connection, _ = server.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
@@ -140,7 +139,7 @@ def serve_grpc() -> None:
             return grpc.unary_stream_rpc_method_handler(get) if known else None
 
     server = grpc.server(futures.ThreadPoolExecutor(2), handlers=(Handler(),))
-    server.add_insecure_port(f"127.0.0.1:{_GRPC_PORT}")
+    server.add_insecure_port(f"127.0.0.1:{GRPC_PORT}")
     server.start()
     server.wait_for_termination()
 

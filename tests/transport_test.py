@@ -44,6 +44,12 @@ class TransportTest(absltest.TestCase):
             {"TF_GRPC_WORKER_CACHE_QUEUES": "8", "TF_GRPC_WORKER_CACHE_THREADS": "8"},
         )
 
+    def test_the_tunnel_carries_what_is_beside_the_tasks_too(self):
+        options = transport.parse(["--settings=tunnel", "--counts=1"])
+        argv = transport.command(transport.SETTINGS["tunnel"], options).argv
+        own = ["benchmarks.two_machines", "--port=3000", "--port=3001"]
+        self.assertEqual(argv[2:6], [*own, "--tasks=ps:1,worker:1"])
+
     def test_a_cluster_that_fails_says_why(self):
         finished = process.Finished(1, [(0.0, "[{"), (0.1, "killed")][1:], 1.0)
         with self.assertRaisesRegex(RuntimeError, "the cluster failed: killed"):

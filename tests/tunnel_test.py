@@ -2,23 +2,20 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import time
 
 from absl.testing import absltest
 
-from benchmarks import launched
+from benchmarks import launched, two_machines
+from benchmarks.two_machines import FIRST, SECOND
 from tests import runs, trainer
 
 _ROOT = pathlib.Path(__file__).absolute().parent.parent
-_SCRIPT = str(_ROOT / "deploy" / "tunnel.sh")
 
-# Address of each machine, and port of each task -> where it runs.
-_FIRST, _SECOND = "10.77.0.1", "10.77.0.2"
+# Port of each task -> where it runs.
 _CONTROLLER, _PS, _WORKER_0, _WORKER_1 = 2222, 2223, 2224, 2225
-_TASKS = {_CONTROLLER: _FIRST, _PS: _FIRST, _WORKER_0: _SECOND, _WORKER_1: _SECOND}
+_TASKS = {_CONTROLLER: FIRST, _PS: FIRST, _WORKER_0: SECOND, _WORKER_1: SECOND}
 _FLAGS = {
     "model": "tests.runs:small_model",
     "num_gpus": 1,
@@ -62,115 +59,17 @@ except OSError as error:
 """
 
 
-class Machines:
-    """Two network namespaces and the wire between them.
-
-    Raises:
-      OSError, subprocess.CalledProcessError: the system does not allow it.
-    """
-
-    def __init__(self):
-        self._started: list[subprocess.Popen] = []
-        self._pids: dict[str, int] = {}
-        own = os.readlink("/proc/self/ns/net")
-        first = self._namespace(["unshare", "--map-root-user", "--net"], own)
-        self._pids[_FIRST] = first
-        inner = os.readlink(f"/proc/{first}/ns/net")
-        second = [*self._enter(_FIRST), "unshare", "--net"]
-        self._pids[_SECOND] = self._namespace(second, inner)
-        peer = ["peer", "name", "wire", "netns", str(self._pids[_SECOND])]
-        self.run(_FIRST, "ip", "link", "add", "wire", "type", "veth", *peer)
-        for address in (_FIRST, _SECOND):
-            self.run(address, "ip", "address", "add", f"{address}/24", "dev", "wire")
-            for interface in ("wire", "lo"):
-                self.run(address, "ip", "link", "set", interface, "up")
-
-    def _namespace(self, command: list[str], before: str) -> int:
-        """A process that stays in a new one."""
-        process = subprocess.Popen(
-            [*command, "sleep", "infinity"], stderr=subprocess.PIPE, text=True
-        )
-        self._started.append(process)
-        until = time.monotonic() + 10.0
-        while time.monotonic() < until and process.poll() is None:
-            # It has left the old one, and become the program that stays.
-            at = os.readlink(f"/proc/{process.pid}/ns/net")
-            name = pathlib.Path(f"/proc/{process.pid}/comm").read_text().strip()
-            if at not in (before, os.readlink("/proc/self/ns/net")) and name == "sleep":
-                return process.pid
-            time.sleep(0.02)
-        raise OSError(process.stderr.read() if process.poll() else "no namespace")
-
-    def _enter(self, address: str) -> list[str]:
-        pid = str(self._pids[address])
-        return [
-            "nsenter",
-            f"--target={pid}",
-            "--user",
-            "--net",
-            "--preserve-credentials",
-        ]
-
-    def run(self, address: str, *command: str, **options) -> str:
-        """Runs a command on a machine to its end; returns what it printed."""
-        found = subprocess.run(
-            [*self._enter(address), *command],
-            check=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            **options,
-        )
-        return found.stdout
-
-    def start(self, address: str, *command: str, **options) -> subprocess.Popen:
-        """Starts a command on a machine."""
-        process = subprocess.Popen(
-            [*self._enter(address), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            **options,
-        )
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        """Ends all that was started."""
-        for process in reversed(self._started):
-            process.kill()
-        for process in self._started:
-            process.communicate()
-
-
-def _lacking() -> str:
-    """What the test needs and is not there."""
-    programs = ("unshare", "nsenter", "ip", "nft", "stunnel", "openssl")
-    lacking = [name for name in programs if shutil.which(name) is None]
-    return f"no {', '.join(lacking)} here" if lacking else ""
-
-
 class TunnelTest(runs.Runs):
     def setUp(self):
         super().setUp()
-        if lacking := _lacking():
+        if lacking := two_machines.lacking():
             self.skipTest(lacking)
         try:
-            self.machines = Machines()
+            self.machines = two_machines.Machines()
         except (OSError, subprocess.CalledProcessError) as error:
             self.skipTest(f"this system has no network namespaces: {error}")
         self.addCleanup(self.machines.end)
         self.keys = os.path.join(self.create_tempdir(), "keys")
-        subprocess.run([_SCRIPT, "keys", self.keys, _FIRST, _SECOND], check=True)
-
-    def _dig(self) -> None:
-        """Starts the tunnel on both machines."""
-        tasks = [f"{port}={address}" for port, address in _TASKS.items()]
-        for me in (_FIRST, _SECOND):
-            folder = os.path.join(self.keys, me)
-            self.machines.start(me, _SCRIPT, "run", folder, me, *tasks)
 
     def _python(self, address: str, program: str, *arguments: str) -> str:
         return self.machines.run(address, sys.executable, "-c", program, *arguments)
@@ -178,7 +77,7 @@ class TunnelTest(runs.Runs):
     def _listen(self, interface: str) -> str:
         path = os.path.join(self.create_tempdir(), interface)
         listener = self.machines.start(
-            _FIRST, sys.executable, "-c", _LISTEN, interface, path
+            FIRST, sys.executable, "-c", _LISTEN, interface, path
         )
         self.assertEqual(listener.stdout.readline(), "listening\n")
         return path
@@ -215,7 +114,7 @@ class TunnelTest(runs.Runs):
         self.run_flags(**alone, train_dir=self.directory)
         wanted = self.values()
         self.directory += "_through_the_tunnel"
-        self._dig()
+        self.machines.dig(self.keys, _TASKS)
         inside, between = self._listen("lo"), self._listen("wire")
         serving = [
             self._task("ps", 0, _PS),
@@ -241,19 +140,17 @@ class TunnelTest(runs.Runs):
 
     def _check_ports(self) -> None:
         """Of worker 0, seen from the other machine."""
-        said = self._python(_FIRST, _CONNECT, _SECOND, str(_WORKER_0))
+        said = self._python(FIRST, _CONNECT, SECOND, str(_WORKER_0))
         self.assertIn("refused", said)
-        said = self._python(_SECOND, _CONNECT, _SECOND, str(_WORKER_0))
+        said = self._python(SECOND, _CONNECT, SECOND, str(_WORKER_0))
         self.assertIn("connected", said)  # it was there to be refused
-        mine, tls = os.path.join(self.keys, _FIRST), str(_WORKER_0 + 10000)
-        self.assertIn("answered", self._python(_FIRST, _CALL, _SECOND, tls, mine, mine))
-        self.assertIn("refused", self._python(_FIRST, _CALL, _SECOND, tls, mine))
+        mine, tls = os.path.join(self.keys, FIRST), str(_WORKER_0 + 10000)
+        self.assertIn("answered", self._python(FIRST, _CALL, SECOND, tls, mine, mine))
+        self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine))
         other = os.path.join(self.create_tempdir(), "keys")
-        subprocess.run([_SCRIPT, "keys", other, _FIRST], check=True)
-        stolen = os.path.join(other, _FIRST)  # of another authority
-        self.assertIn(
-            "refused", self._python(_FIRST, _CALL, _SECOND, tls, mine, stolen)
-        )
+        subprocess.run([two_machines.SCRIPT, "keys", other, FIRST], check=True)
+        stolen = os.path.join(other, FIRST)  # of another authority
+        self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine, stolen))
 
 
 if __name__ == "__main__":
