@@ -54,12 +54,15 @@ def tell(found: Any) -> NoReturn:
     os._exit(0)
 
 
-def serve(*, ps: int, devices: int) -> tuple[cluster.Cluster, str]:
+def serve(
+    *, ps: int, devices: int, auto_jit: bool = False
+) -> tuple[cluster.Cluster, str]:
     """Starts ps tasks, two workers and a controller.
 
     Args:
       ps: how many.
       devices: of each worker, logical CPUs.
+      auto_jit: as `placement.session_config` has it.
 
     Returns:
       the tasks, and the target of the controller's sessions.
@@ -68,7 +71,7 @@ def serve(*, ps: int, devices: int) -> tuple[cluster.Cluster, str]:
     spec = cluster.from_hosts(
         "chief", 0, ps=hosts[:ps], workers=hosts[ps : ps + 2], controller=hosts[-1]
     )
-    return spec, _start(spec, devices)[spec.me]
+    return spec, _start(spec, devices, auto_jit=auto_jit)[spec.me]
 
 
 def serve_clients(*, ps: int, devices: int) -> list[tuple[cluster.Cluster, str]]:
@@ -90,10 +93,12 @@ def serve_clients(*, ps: int, devices: int) -> list[tuple[cluster.Cluster, str]]
     ]
 
 
-def _start(spec: cluster.Cluster, devices: int) -> dict[cluster.Task, str]:
+def _start(
+    spec: cluster.Cluster, devices: int, *, auto_jit: bool = False
+) -> dict[cluster.Task, str]:
     """Starts the tasks; returns the target of each."""
     where = placement.on_cluster(spec, devices, kind="cpu")
-    config = placement.session_config(where)
+    config = placement.session_config(where, auto_jit=auto_jit)
     return {
         task: tf.distribute.Server(
             spec.as_dict(),

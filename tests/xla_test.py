@@ -11,11 +11,15 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Model
-from tests import runs, trainer
-from towers import train
+from tests import runs, tasks, trainer
+from towers import graph, train
 from towers.compute import xla
 from towers.errors import explain
+from towers.layout import placement
 from towers.layout.shards import Shards
+from towers.session import loop
+
+v1 = tf.compat.v1
 
 
 def _model() -> Model:
@@ -44,6 +48,39 @@ def _train(model: Model, towers: int, mode="parameter_server", **options):
         variable_update=mode,
         **options,
     ).start()
+
+
+def _steps(where: placement.Placement, target: str = "", *, auto_jit: bool):
+    """The variables after some steps, and the devices of what XLA runs in one."""
+    options = graph.Options(batch_size=24 // where.num_towers)
+    model, source = trainer.dense_model(), trainer.random_source()
+    update = trainer.MOMENTUM
+    made = graph.build(model, source, update, placement=where, options=options)
+    config = placement.session_config(where, auto_jit=auto_jit)
+    with v1.Session(target, graph=made.graph, config=config) as session:
+        loop.start(made, session, lambda session: None)
+        loop.run(made, session, (), last_step=4)
+        values = session.run(made.saved)
+        metadata = v1.RunMetadata()
+        shown = v1.RunOptions(output_partition_graphs=True)
+        session.run(made.train_op, options=shown, run_metadata=metadata)
+    nodes = [node for own in metadata.partition_graphs for node in own.node]
+    return values, sorted({node.device for node in nodes if node.op == "_XlaRun"})
+
+
+def compile_everywhere() -> None:
+    """Tells what `--xla` does in this process, and on a cluster; and ends."""
+    xla.allow_on_cpu()
+    spec, target = tasks.serve(ps=1, devices=2, auto_jit=True)
+    here = placement.local(2, kind="cpu")
+    there = placement.on_cluster(spec, 2, kind="cpu")
+    plain, devices = _steps(placement.local(4, kind="cpu"), auto_jit=False)
+    assert not devices, devices
+    found = {}
+    for name, where, at in (("here", here, ""), ("there", there, target)):
+        values, devices = _steps(where, at, auto_jit=True)
+        found[name] = [trainer.difference(plain, values), devices]
+    tasks.tell(found)
 
 
 class CompiledTowersTest(parameterized.TestCase):
@@ -115,15 +152,28 @@ class FunctionTest(tf.test.TestCase):
 
 class AutoJitTest(tf.test.TestCase):
     def test_the_environment_keeps_what_the_user_said(self):
-        allowed = "--tf_xla_cpu_global_jit"
+        allowed, whole = "--tf_xla_cpu_global_jit", "--tf_xla_disable_constant_folding"
         for before, after in (
-            (None, allowed),
-            ("--tf_xla_min_cluster_size=2", f"--tf_xla_min_cluster_size=2 {allowed}"),
-            (f"{allowed}=false", f"{allowed}=false"),
+            (None, f"{allowed} {whole}"),
+            ("--tf_xla_min_size=2", f"--tf_xla_min_size=2 {allowed} {whole}"),
+            (f"{allowed}=false", f"{allowed}=false {whole}"),
+            (f"{whole}=false", f"{whole}=false {allowed}"),
         ):
             environment = {} if before is None else {"TF_XLA_FLAGS": before}
             xla.allow_on_cpu(environment)
             self.assertEqual(environment, {"TF_XLA_FLAGS": after})
+
+    def test_compiles_for_every_device_here_and_on_tasks(self):
+        """In each a part of a tower and of the update is compiled."""
+        found = tasks.found_inside(
+            "from tests import xla_test; xla_test.compile_everywhere()"
+        )
+        for name, (difference, devices) in found.items():
+            self.assertLess(difference, 1e-5, name)
+            workers = [f"/job:worker/replica:0/task:{k}" for k in range(2)]
+            homes = ["/job:localhost/replica:0/task:0"] if name == "here" else workers
+            wanted = {f"{home}/device:CPU:{k}" for home in homes for k in range(2)}
+            self.assertContainsSubset(wanted, devices)
 
     def test_the_command_compiles_clusters(self):
         trace = pathlib.Path(self.create_tempdir(), "trace.json")

@@ -26,12 +26,6 @@ from towers.updates.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.updates.optimizer import Update
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
-# Why some flags do not work on a cluster.
-_WHY = {
-    "xla": ", whose devices XLA mixes up with this process's own (--xla_compile works)",
-    "local_parameter_device": ", whose variables are on the ps tasks",
-}
-
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
 
@@ -206,7 +200,7 @@ def _placement(config, cluster) -> placement.Placement:
             num_shards=flags.shard_classifier,
         )
     cutting.check_devices(devices.num_gpus, flags.num_stages)
-    where = placement.local(
+    return placement.local(
         devices.num_gpus,
         kind=devices.device,
         parameters=config.variables.local_parameter_device,
@@ -215,12 +209,6 @@ def _placement(config, cluster) -> placement.Placement:
         # What is not a multiple is an error of its own.
         num_shards=1 if devices.num_gpus % shards else shards,
     )
-    if devices.xla and where.kind == "cpu" and len(where.devices) > 1:
-        raise ValueError(
-            "--xla: TensorFlow's clusters cannot lie on more than one CPU device; "
-            "write --xla_compile, which compiles each tower on its own"
-        )
-    return where
 
 
 def _check_tasks(shards: int, mode: str, cluster) -> None:
@@ -239,16 +227,12 @@ def _check_tasks(shards: int, mode: str, cluster) -> None:
 
 
 def _check_works_on_cluster(config) -> None:
-    """What works in one process only, so far."""
-    for section, name, default in (
-        (config.variables, "local_parameter_device", "cpu"),
-        (config.devices, "xla", False),
-    ):
-        if (value := getattr(section, name)) != default:
-            raise ValueError(
-                f"--{name}={value}: does not work on a cluster{_WHY.get(name, '')}; "
-                "leave it out"
-            )
+    """What works in one process only."""
+    if (value := config.variables.local_parameter_device) != "cpu":
+        raise ValueError(
+            f"--local_parameter_device={value}: does not work on a cluster, whose "
+            "variables are on the ps tasks; leave it out"
+        )
 
 
 def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:

@@ -20,18 +20,26 @@ v1 = tf.compat.v1
 Call = Callable[[Mapping[str, tf.Tensor]], list[tf.Tensor]]
 
 _VARIABLE = "TF_XLA_FLAGS"
-_ALLOW_CPU = "--tf_xla_cpu_global_jit"
+_NEEDED = (
+    "--tf_xla_cpu_global_jit",
+    # What TensorFlow folds in a cluster of operations it says to be on
+    # /job:localhost/device:CPU:0.  If that is not where the cluster is, it then fails
+    # with "Multiple CPU devices".
+    "--tf_xla_disable_constant_folding",
+)
 
 
 def allow_on_cpu(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Lets `--xla` compile for CPUs; before this process's first session.
+    """Lets `--xla` compile for any CPU device; before this process's first session.
 
     Args:
       environment: where TensorFlow looks once, when it first runs a graph.
     """
-    given = environment.get(_VARIABLE, "").split()
-    if not any(flag.startswith(_ALLOW_CPU) for flag in given):
-        environment[_VARIABLE] = " ".join([*given, _ALLOW_CPU])
+    flags = environment.get(_VARIABLE, "").split()
+    for needed in _NEEDED:
+        if not any(flag.startswith(needed) for flag in flags):
+            flags.append(needed)
+    environment[_VARIABLE] = " ".join(flags)
 
 
 def compiled(
