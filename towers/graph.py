@@ -219,6 +219,7 @@ def _task(model, source, mode, options: Options) -> Task:
         data_format=options.data_format,
         dtype=options.dtype,
         seed=options.seed,
+        kind=mode.placement.kind,
         compiled=options.xla_compile,
         pipeline=options.pipeline,
         joined=joining.joint(

@@ -331,6 +331,7 @@ def eval_task(parts: Plan) -> Task:
         data_format=parts.options.data_format,
         dtype=parts.options.dtype,
         seed=parts.options.seed,
+        kind=parts.placement.kind,
         compiled=parts.options.xla_compile,
         pipeline=pipeline and pipeline.for_batch(parts.eval_batch_size),
         shards=parts.options.shards,

@@ -13,9 +13,10 @@ so the shares add up to the loss of the joined batch, exactly, for towers that s
 fewer examples or none; and no gradient is ever divided.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ from towers.compute import (
     addition,
     classifier,
     compact,
+    convolution,
     division,
     flops,
     repeatable,
@@ -85,6 +87,7 @@ class Task:
       data_format: `NHWC` or `NCHW`.
       dtype: of activations.
       seed: of dropout.
+      kind: `cpu` or `gpu`, what towers run on.
       compiled: whether XLA compiles the tower as a whole.
       pipeline: how the tower is cut into stages and micro-batches; None: it is not.
       joined: which batches batch norm takes as one.
@@ -98,6 +101,7 @@ class Task:
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
     seed: int = 0
+    kind: str = "cpu"
     compiled: bool = False
     pipeline: Pipeline | None = None
     joined: Joint = Joint()  # noqa: RUF009 - frozen
@@ -234,8 +238,19 @@ def _run(
     nn.joined = exchanges.joined(task.joined)
     nn.lookup = variables.lookup
     x = task.model.inputs.prepare(batch["features"], nn)
-    with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+    with running(task, variables):
         return nn, task.model.run(x, nn)
+
+
+@contextlib.contextmanager
+def running(task: Task, variables: Variables) -> Iterator[None]:
+    """Where blocks run: what they ask for, and how it is differentiated."""
+    kind = "" if task.compiled else task.kind  # XLA has kernels of its own
+    with (
+        v1.variable_scope("", custom_getter=variables.get, use_resource=True),
+        convolution.gradients(kind=kind, dtype=task.dtype),
+    ):
+        yield
 
 
 def splits(task: Task, features: tf.TensorSpec) -> dict[str, Split]:

@@ -31,10 +31,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.compute import addition, classifier, flops, repeatable
+from towers.compute import tower as tower_lib
 from towers.compute.asked import Variables
 from towers.compute.joining import Exchanges
 from towers.compute.tower import StatisticRule, Task, shares_of
-from towers.compute.tower import splits as splits_of
 from towers.pipelines import chain, gradients
 from towers.pipelines.piece import Cutter, Exchange, Meeting, Piece
 
@@ -102,7 +102,7 @@ def trace(
       ValueError: as `tower.trace` has it.
     """
     opened: list[_Open] = []
-    splits, owners = splits_of(task, batch.features), []
+    splits, owners = tower_lib.splits(task, batch.features), []
     for number, blocks in enumerate(groups):
         opened.append(
             _Open(
@@ -170,7 +170,7 @@ class _Open:
             self._sent = Exchanges()
             self._nn.joined = self._sent.joined(task.joined)
             x = self._x(task, before)
-            with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+            with tower_lib.running(task, variables):
                 part = dataclasses.replace(task.model, blocks=chain.guarded(blocks))
                 self.outputs = part.run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
