@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 if __name__ == "__main__":
-    # TensorFlow reads it when it is imported.  Its notes on each trace would bury ours.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from towers import start
+
+    start.import_tensorflow()
 
 import tensorflow as tf
 

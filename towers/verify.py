@@ -9,14 +9,14 @@ fault.
 import dataclasses
 import itertools
 import math
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 if __name__ == "__main__":
-    # TensorFlow reads it when it is imported.  Its notes on each trace would bury ours.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from towers import start
+
+    start.import_tensorflow()
 
 import tensorflow as tf
 

@@ -1,0 +1,49 @@
+"""How the mains import TensorFlow, in processes of their own."""
+
+import os
+import subprocess
+import sys
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+_PROGRAM = """
+import os, sys
+from towers import start
+start.import_tensorflow()
+print("keras" in sys.modules, os.environ.get("TF_USE_LEGACY_KERAS"))
+import tensorflow as tf
+print(tf.keras.initializers.HeNormal.__module__.split(".")[0])
+from tensorflow.keras import initializers
+print(initializers.HeNormal is tf.keras.initializers.HeNormal)
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+"""
+
+
+class StartTest(parameterized.TestCase, tf.test.TestCase):
+    def test_keras_comes_when_it_is_used(self):
+        found = self._run({})
+        self.assertEqual(found[:3], ["False None", "keras", "True"])
+
+    @parameterized.parameters(("3", "3"), ("", "2"))
+    def test_what_is_set_stays(self, level, wanted):
+        quiet = {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
+        found = self._run({"TF_USE_LEGACY_KERAS": "0", **quiet})
+        self.assertEqual(found, ["True 0", "keras", "True", wanted])
+
+    def _run(self, settings: dict[str, str]) -> list[str]:
+        names = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")
+        left = {k: v for k, v in os.environ.items() if k not in names}
+        path = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            env={**left, "PYTHONPATH": path, **settings},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.splitlines()
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,26 @@
+"""How a main begins: `import tensorflow` as a command wants it.
+
+What TensorFlow reads from the environment as it is imported is set by mains alone:
+a library leaves its process as it is.
+"""
+
+import importlib
+import os
+
+_LEGACY = "TF_USE_LEGACY_KERAS"
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow without its notes on each trace, and without Keras.
+
+    TensorFlow loads Keras with itself, which takes a quarter of the time and 40 MB, and
+    nothing here needs it.  Where the Keras of before is asked for, it loads that, if it
+    is installed.  A model that uses `tf.keras` still gets the one of today: which it is
+    to be, TensorFlow looks up when it is first used.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    asked = _LEGACY in os.environ
+    os.environ.setdefault(_LEGACY, "1")
+    importlib.import_module("tensorflow")
+    if not asked:
+        del os.environ[_LEGACY]
