@@ -146,11 +146,7 @@ _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers are not called step by step"
 _NOT_TIMED = ", whose modes are not timed; name one"
-_WHOLE_NORM = ", which needs the norm of a whole variable"
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
-_SHARDS = ("shard_classifier", "shard_embeddings")
-_NOT_ALL = ", not all of whose modes take parts; name one"
-_ONE_VERSION = "; parts have no second version"
 _OWN_FUNCTIONS = ", whose passes are functions of their own"
 _OWN_GRAPHS = ", where each client has towers of its own"
 _ONE_GRAPH = (
@@ -214,11 +210,6 @@ ROWS = (
     needs("memory_limit", "recompute=auto"),
     *(never("xla", flag, _OWN_FUNCTIONS) for flag in _STAGES),
     *(never("xla_compile", flag, _OWN_FUNCTIONS) for flag in _STAGES),
-    # Shards.
-    *(never(flag, "optimizer=lars", _WHOLE_NORM) for flag in _SHARDS),
-    *(never(flag, "optimizer=lamb", _WHOLE_NORM) for flag in _SHARDS),
-    *(never(f, mode, _ONE_VERSION) for f in _SHARDS for mode in (*_LATE, _SHADOWED)),
-    *(never(flag, "variable_update=auto", _NOT_ALL) for flag in _SHARDS),
     # Clusters.
     needs("allow_open_ports", "local_cluster"),
     needs("max_restarts", "local_cluster"),
@@ -257,8 +248,6 @@ ROWS = (
         "; it packs all gradients already",
     ),
     needs("partition_bytes", *_ONE_COPY),
-    never("partition_bytes", "optimizer=lars", _WHOLE_NORM),
-    never("partition_bytes", "optimizer=lamb", _WHOLE_NORM),
     never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
     *(never(norm, "variable_update=independent", _NO_EXCHANGE) for norm in _SYNC),

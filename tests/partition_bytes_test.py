@@ -69,9 +69,7 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
         one, many = self._after(0, 2, 0), self._after(0, 2, _BYTES)
         trainer.assert_same_bits(one, many)
 
-    @parameterized.product(
-        towers=(1, 3), optimizer=sorted(set(OPTIMIZERS) - {"lars", "lamb"})
-    )
+    @parameterized.product(towers=(1, 3), optimizer=sorted(OPTIMIZERS))
     def test_takes_the_steps_of_whole_variables(self, towers, optimizer):
         update = dataclasses.replace(
             trainer.MOMENTUM,
@@ -84,7 +82,10 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
         one, many = (
             self._after(4, towers, size, update=update) for size in (0, _BYTES)
         )
-        trainer.assert_same_bits(one, many)
+        if optimizer in ("lars", "lamb"):  # a norm adds up part by part
+            self.assertLess(trainer.difference(one, many), 1e-6)
+        else:
+            trainer.assert_same_bits(one, many)
         self.assertIn("hidden/dense/kernel/ExponentialMovingAverage", one)
 
     @parameterized.product(towers=(1, 3), optimizer=("sgd", "momentum", "adam"))

@@ -12,6 +12,7 @@ from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.session import evaluate
 from towers.updates.optimizer import Piecewise, Settings, Update
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -54,6 +55,7 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         dict(variable_update="replicated"),
         dict(variable_update="replicated", exchange=dict(all_reduce_spec="xring")),
         dict(variable_update="replicated", exchange=dict(gradient_repacking=2)),
+        dict(variable_update="distributed_replicated"),
         dict(update=dataclasses.replace(_ADAM, ema_decay=0.9)),
         dict(update=dataclasses.replace(_ADAM, optimizer="adamw", clip_norm=0.1)),
     )
@@ -62,6 +64,38 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         one = _classifier(**single).start().steps(6)
         made = _classifier(2, Shards(2), **options)
         self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.product(
+        optimizer=("lars", "lamb"), mode=("parameter_server", "replicated")
+    )
+    def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, mode):
+        update = dataclasses.replace(_UPDATE, optimizer=optimizer)
+        one = _classifier(update=update).start().steps(6)
+        made = _classifier(2, Shards(2), update=update, variable_update=mode)
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.product(
+        mode=sorted(n for n, m in VARIABLE_UPDATES.items() if m.joined and not m.exact),
+        cut=(None, Pipeline(2, 2)),
+    )
+    def test_late_modes_are_as_late(self, mode, cut):
+        late = dict(variable_update=mode)
+        one = _classifier(**late).start().steps(6)
+        found = _classifier(2, Shards(2), pipeline=cut, **late).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+        own = _classifier().start().steps(6)
+        name = "logits/dense/kernel"
+        self.assertNotAllClose(one[name], own[name], rtol=1e-3)
+
+    def test_one_tower_that_need_not_wait(self):
+        one = _classifier().start().steps(6)
+        made = _classifier(1, Shards(2), variable_update="asynchronous")
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    def test_towers_that_exchange_nothing(self):
+        found = _classifier(2, Shards(2), variable_update="independent").start()
+        alone = _classifier(2, variable_update="independent").start()
+        self.assertLess(trainer.difference(alone.steps(6), found.steps(6)), BOUND)
 
     @parameterized.parameters(
         (1, 2, 4, "parameter_server"),
@@ -119,14 +153,18 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
                         large.setdefault(tensor.shape[-1], set()).add(op.device)
         self.assertEqual(large, {4: {"/device:CPU:0"}, 3: {"/device:CPU:1"}})
 
-    @parameterized.parameters((None, 2), (2, 3), (3, None))
-    def test_a_run_goes_on_with_any_number_of_shards(self, before, after):
-        directory = tempfile.mkdtemp()
-        straight = _classifier().start().steps(6)
-        first = _classifier(2, before and Shards(before)).start()
+    @parameterized.product(
+        counts=((None, 2), (2, 3), (3, None)),
+        mode=("parameter_server", "staged", "relaxed", "distributed_replicated"),
+    )
+    def test_a_run_goes_on_with_any_number_of_shards(self, counts, mode):
+        directory, of = tempfile.mkdtemp(), dict(variable_update=mode)
+        before, after = counts
+        straight = _classifier(**of).start().steps(6)
+        first = _classifier(2, before and Shards(before), **of).start()
         first.steps(3)
         first.save(directory)
-        second = _classifier(1, after and Shards(after)).start(directory)
+        second = _classifier(1, after and Shards(after), **of).start(directory)
         self.assertLess(trainer.difference(straight, second.steps(6)), BOUND)
 
     def test_accuracies_of_evaluation_are_those_of_the_whole(self):
@@ -198,6 +236,24 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     def test_compiled(self, model, shards):
         one = _tokens(model()).start().steps(4)
         found = _tokens(model(), 2, shards, xla_compile=True).start().steps(4)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        optimizer=("lars", "lamb"), model=(_tied, _untied), shards=(Shards(1, 2),)
+    )
+    def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, model, shards):
+        update = dataclasses.replace(_UPDATE, optimizer=optimizer)
+        one = _tokens(model(), update=update).start().steps(6)
+        found = _tokens(model(), 2, shards, update=update).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        mode=("distributed_replicated", "staged", "relaxed"), model=(_tied, _untied)
+    )
+    def test_modes(self, mode, model):
+        of = dict(variable_update=mode)
+        one = _tokens(model(), **of).start().steps(6)
+        found = _tokens(model(), 2, Shards(1, 2), **of).start().steps(6)
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.parameters("sgd", "adam")

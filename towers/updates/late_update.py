@@ -6,10 +6,14 @@ variables before step t, g(w) the mean gradient at w on the batch of the step, a
 update(w, g) the optimizer's step from w with gradient g.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from towers.gradients.exchange import DEFAULT
 from towers.layout import parts
+from towers.layout.parts import Parts, Split
 from towers.updates import asynchronous
 from towers.updates.checkpoint import CARRIED
 from towers.updates.synchronous import ParameterServer, Replicated
@@ -102,26 +106,29 @@ class Staged(ParameterServer):
         self._graph = v1.get_default_graph()
         self._staged: dict[str, list[tf.Variable]] = {}
         self._staged_reads: dict[str, list[tf.Tensor]] = {}
-        self._filled = _carried("filled", [], placement.master)
+        [self._filled] = _carried("filled", [], [placement.master])
 
-    def create(self, name, shape, initializer, *, trainable, stage=0):
+    def create(
+        self, name, shape, initializer, *, trainable, stage=0, split=None, **options
+    ):
         """Makes the one copy and, if it is trained, a staged one for each tower."""
-        known = name in self._staged
-        super().create(name, shape, initializer, trainable=trainable, stage=stage)
-        if known or not trainable:
+        options |= dict(trainable=trainable, stage=stage, split=split)
+        super().create(name, shape, initializer, **options)
+        pieces, numbers, axis = [name], [stage], 0
+        if split is not None:
+            numbers, axis = range(split.count), split.axis
+            pieces = [parts.name_of(name, number) for number in numbers]
+        if not trainable or pieces[0] in self._staged:
             return
         with self._graph.as_default(), v1.name_scope(None):
-            staged = [
-                _carried(f"staged{k or ''}/{name}", shape, device)
-                for k, device in enumerate(
-                    stages[stage] for stages in self.placement.stages
-                )
-            ]
-            self._staged[name] = staged
-            self._staged_reads[name] = []
-            for variable in staged:
-                with tf.device(variable.device):
-                    self._staged_reads[name].append(variable.read_value())
+            for k, stages in enumerate(self.placement.stages):
+                devices = [stages[number] for number in numbers]
+                made = _carried(f"staged{k or ''}/{name}", shape, devices, axis)
+                for piece, variable in zip(pieces, made):
+                    self._staged.setdefault(piece, []).append(variable)
+                    with tf.device(variable.device):
+                        read = variable.read_value()
+                    self._staged_reads.setdefault(piece, []).append(read)
 
     def read(self, name, tower):
         """The staged value of a trained variable."""
@@ -163,7 +170,8 @@ class Staged(ParameterServer):
     def saved(self, variables):
         """The first tower's staged copies beside the variables."""
         later = {v.ref() for copies in self._staged.values() for v in copies[1:]}
-        return {v.op.name: v for v in variables if v.ref() not in later}
+        found = {v.op.name: v for v in variables if v.ref() not in later}
+        return parts.joined(found, _carried_wholes("staged", self.wholes))
 
 
 class Relaxed(Replicated):
@@ -190,22 +198,35 @@ class Relaxed(Replicated):
     def update(self, gradients, names, update, rate):
         """Updates with what was deferred, and defers this step's gradients."""
         late, defers = [], []
-        for k, (device, own) in enumerate(zip(self.placement.towers, gradients)):
+        for k, own in enumerate(gradients):
             late.append([])
             for name, gradient in zip(names, own):
                 if gradient is None:
                     late[k].append(None)
                     continue
-                shape = self.variables[name].shape
-                kept = _carried(f"gradient{k or ''}/{name}", shape, device)
-                self._deferred.setdefault(name, []).append(kept)
-                with tf.device(device):
+                kept = self._kept(k, name)
+                with tf.device(kept.device):
                     before = kept.read_value()
                     with tf.control_dependencies([before]):
                         dense = tf.convert_to_tensor(gradient)
                         defers.append(kept.assign(dense, read_value=False))
                 late[k].append(before)
         return [*super().update(late, names, update, rate), *defers]
+
+    def _kept(self, tower: int, name: str) -> tf.Variable:
+        """What holds the deferred gradient, beside the tower's replica or its part."""
+        if len(self._deferred.get(name, ())) <= tower:
+            whole = parts.whole_name(name)
+            held = self._copies[tower].held(whole)
+            devices = [piece.device for piece in parts.each(held)]
+            names, axis = [whole], 0
+            if isinstance(held, Parts):
+                axis = held.axis
+                names = [parts.name_of(whole, k) for k in range(len(held))]
+            made = _carried(f"gradient{tower or ''}/{whole}", held.shape, devices, axis)
+            for piece, variable in zip(names, made):
+                self._deferred.setdefault(piece, []).append(variable)
+        return self._deferred[name][tower]
 
     def sync(self):
         """Copies the first tower's deferred gradients, too."""
@@ -215,15 +236,31 @@ class Relaxed(Replicated):
     def saved(self, variables):
         """The first tower's deferred gradients beside its replicas."""
         later = {v.ref() for kept in self._deferred.values() for v in kept[1:]}
-        return super().saved([v for v in variables if v.ref() not in later])
+        found = super().saved([v for v in variables if v.ref() not in later])
+        return parts.joined(found, _carried_wholes("gradient", self.wholes))
 
 
-def _carried(name: str, shape, device: str) -> tf.Variable:
-    """A float32 variable, zeros at first, that a step leaves to the next."""
-    with (
-        tf.device(device),
-        v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
-    ):
-        return v1.get_variable(
-            CARRIED + name, shape, tf.float32, v1.zeros_initializer(), trainable=False
-        )
+def _carried_wholes(kind: str, wholes: Mapping[str, Parts]) -> dict[str, Parts]:
+    """What is in parts, by the names that what is carried of it has."""
+    return {f"{CARRIED}{kind}/{name}": whole for name, whole in wholes.items()}
+
+
+def _carried(
+    name: str, shape: Any, devices: Sequence[str], axis: int = 0
+) -> list[tf.Variable]:
+    """Float32 zeros at first, that a step leaves to the next: a part on each device.
+
+    Args:
+      name: of the whole.
+      shape: of the whole.
+      devices: of the parts; of one, it is whole.
+      axis: along which it is cut.
+    """
+    name, options = CARRIED + name, dict(trainable=False)
+    with v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True):
+        if len(devices) > 1:
+            split = Split(len(devices), axis)
+            return parts.make(name, tf.zeros(shape), split, devices, **options)
+        with tf.device(devices[0]):
+            start = v1.zeros_initializer()
+            return [v1.get_variable(name, shape, tf.float32, start, **options)]

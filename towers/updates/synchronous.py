@@ -162,8 +162,11 @@ class Mode:
         """What must run after initialisation or restore."""
         return tf.no_op()
 
-    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
-        """Checkpoint name -> variable, of all global variables of the graph."""
+    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
+        """Checkpoint name -> variable, of all global variables of the graph.
+
+        Of variables in parts and their slots, each part has a name of its own.
+        """
         return {variable.op.name: variable for variable in variables}
 
 
@@ -320,16 +323,21 @@ class DistributedReplicated(ParameterServer):
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._replicas = [
-            Copy([[d] for d in stages], seed, prefix=f"replica_{k}/")
+            Copy(
+                [[d] for d in stages],
+                seed,
+                prefix=f"replica_{k}/",
+                shards=[[d] for d in stages],
+            )
             for k, stages in enumerate(placement.stages)
         ]
 
-    def create(self, name, shape, initializer, *, trainable, stage=0):
+    def create(self, name, shape, initializer, *, trainable, **options):
         """Makes the shadow copy and, if it is trained, its replicas."""
-        super().create(name, shape, initializer, trainable=trainable, stage=stage)
+        super().create(name, shape, initializer, trainable=trainable, **options)
         start = v1.zeros_initializer()  # it gets the shadow copy's value before a step
         for copy in self._replicas if trainable else ():
-            copy.create(name, shape, start, trainable=False, stage=stage)
+            copy.create(name, shape, start, trainable=False, **options)
 
     def read(self, name, tower):
         """The value of the tower's own replica, if it is trained."""

@@ -13,14 +13,16 @@ In LARS and LAMB vectors have no trust ratio either: that of a bias, which start
 or of a batch norm's scale is noise, and their users leave both out.
 
 A sparse gradient is made dense first: moments and decay move every row, and a norm
-needs all of them.
+needs all of them.  The norm of a variable in parts is that of the whole: each part's
+device adds up its own squares, and one number of each is all that travels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.compute import addition
 from towers.layout import parts
 
 v1 = tf.compat.v1
@@ -68,22 +70,49 @@ class Decay(NamedTuple):
         return self.factor if self.touches(name) else 0.0
 
 
+_Pair = tuple[tf.Tensor, tf.Variable]  # a dense gradient, and what it moves
+
+
 class _Optimizer(v1.train.Optimizer):
-    """The learning rate, and sparse gradients made dense."""
+    """The learning rate, sparse gradients made dense, and the parts of each whole."""
 
     def __init__(self, rate: Rate, decay: Decay, name: str):
         super().__init__(use_locking=False, name=name)
         self._rate = rate
         self._decay = decay
+        self._pairs: list[_Pair] = []
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """As `tf.compat.v1.train.Optimizer` has it."""
+        self._pairs = [
+            (_dense(gradient, variable), variable)
+            for gradient, variable in grads_and_vars
+            if gradient is not None
+        ]
+        return super().apply_gradients(self._pairs, global_step, name)
 
     def _prepare(self):
         rate = self._rate() if callable(self._rate) else self._rate
         self._rate_tensor = tf.convert_to_tensor(rate, tf.float32)
 
-    def _resource_apply_sparse(self, grad, handle, indices):
-        # TensorFlow has added equal rows, so each index stands here once.
-        dense = tf.scatter_nd(indices[:, None], grad, handle.shape)
-        return self._resource_apply_dense(dense, handle)
+    def _adapting(self) -> Iterator[list[_Pair]]:
+        """What has a trust ratio: each variable, or all parts of one."""
+        wholes: dict[str, list[_Pair]] = {}
+        for gradient, variable in self._pairs:
+            if _adapts(variable):
+                name = parts.whole_name(variable.op.name)
+                wholes.setdefault(name, []).append((gradient, variable))
+        yield from wholes.values()
+
+
+def _dense(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
+    """The gradient of every row, where the variable lies."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    with tf.device(variable.device):
+        return tf.math.unsorted_segment_sum(
+            gradient.values, gradient.indices, variable.shape[0]
+        )
 
 
 class _Adam(_Optimizer):
@@ -195,25 +224,47 @@ class Lamb(_Adam):
     ):
         super().__init__(rate, beta1, beta2, epsilon, decay=decay, name="LAMB")
 
+    def _prepare(self):
+        super()._prepare()
+        self._moved = {v.ref(): self._move(g, v) for g, v in self._pairs}
+        self._ratios = {}
+        for pairs in self._adapting():
+            steps = [self._moved[variable.ref()].step for _, variable in pairs]
+            ratio = _ratio(_norm([v.read_value() for _, v in pairs]), _norm(steps))
+            self._ratios |= {variable.ref(): ratio for _, variable in pairs}
+
+    def _move(self, gradient, variable) -> "_Moved":
+        m, v = self._moments(variable)
+        with tf.device(variable.device):
+            # As a float32 tensor, for 1 - beta to round as 1 - beta^t does: they
+            # cancel.
+            beta1, beta2 = (tf.constant(beta, tf.float32) for beta in self._betas)
+            new_m = beta1 * m.read_value() + (1.0 - beta1) * gradient
+            new_v = beta2 * v.read_value() + (1.0 - beta2) * tf.square(gradient)
+            beta1_power, beta2_power = self._power_tensors
+            size = tf.sqrt(new_v / (1.0 - beta2_power)) + self._epsilon
+            step = new_m / (1.0 - beta1_power) / size
+            if _adapts(variable):
+                step += self._decay.of(variable) * variable.read_value()
+            return _Moved(new_m, new_v, step)
+
     def _resource_apply_dense(self, grad, handle):
         m, v = self._moments(handle)
-        value = handle.read_value()
-        # As a float32 tensor, for 1 - beta to round as 1 - beta^t does: they cancel.
-        beta1, beta2 = (tf.constant(beta, tf.float32) for beta in self._betas)
-        new_m = beta1 * m.read_value() + (1.0 - beta1) * grad
-        new_v = beta2 * v.read_value() + (1.0 - beta2) * tf.square(grad)
-        beta1_power, beta2_power = self._power_tensors
-        size = tf.sqrt(new_v / (1.0 - beta2_power)) + self._epsilon
-        step = new_m / (1.0 - beta1_power) / size
-        rate = self._rate_tensor
-        if _adapts(handle):
-            step += self._decay.of(handle) * value
-            rate *= _ratio(tf.norm(value), tf.norm(step))
+        moved = self._moved[handle.ref()]
+        rate = self._rate_tensor * self._ratios.get(handle.ref(), 1.0)
         return tf.group(
-            m.assign(new_m, read_value=False),
-            v.assign(new_v, read_value=False),
-            handle.assign_sub(rate * step, read_value=False),
+            m.assign(moved.m, read_value=False),
+            v.assign(moved.v, read_value=False),
+            handle.assign_sub(rate * moved.step, read_value=False),
         )
+
+
+class _Moved(NamedTuple):
+    """What a gradient makes of a variable's moments, and the step that they ask for."""
+
+    m: tf.Tensor
+    v: tf.Tensor
+    step: tf.Tensor
 
 
 class Lars(_Optimizer):
@@ -245,17 +296,25 @@ class Lars(_Optimizer):
         for variable in var_list:
             self._zeros_slot(variable, "momentum", self._name)
 
-    def _resource_apply_dense(self, grad, handle):
-        rate = self._rate_tensor
-        if _adapts(handle):
-            value, factor = handle.read_value(), self._decay.of(handle)
-            size, slope = tf.norm(value), tf.norm(grad)
+    def _prepare(self):
+        super()._prepare()
+        self._local = {}
+        for pairs in self._adapting():
+            factor = self._decay.of(pairs[0][1])
+            size = _norm([variable.read_value() for _, variable in pairs])
+            slope = _norm([gradient for gradient, _ in pairs])
             local = _ratio(
                 self._eeta * size,
                 slope + factor * size + self._epsilon,
                 unless_zero=(size, slope),
             )
-            rate, grad = rate * local, grad + factor * value
+            self._local |= {variable.ref(): local for _, variable in pairs}
+
+    def _resource_apply_dense(self, grad, handle):
+        rate = self._rate_tensor
+        if _adapts(handle):
+            rate *= self._local[handle.ref()]
+            grad += self._decay.of(handle) * handle.read_value()
         return tf.raw_ops.ResourceApplyKerasMomentum(
             var=handle.handle,
             accum=self.get_slot(handle, "momentum").handle,
@@ -268,6 +327,16 @@ class Lars(_Optimizer):
 def _adapts(variable: tf.Variable) -> bool:
     """Whether LARS and LAMB give a variable a trust ratio, and decay."""
     return variable.shape.rank > 1
+
+
+def _norm(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The 2-norm of the whole that some tensors are pieces of."""
+    squares = []
+    for piece in pieces:
+        with tf.device(piece.device):
+            squares.append(tf.reduce_sum(tf.square(piece)))
+    with tf.device(pieces[0].device):
+        return tf.sqrt(addition.in_order(squares))
 
 
 def _ratio(above, below, *, unless_zero=()):
