@@ -1,5 +1,6 @@
 """Costs of blocks, and cuts that follow them."""
 
+import dataclasses
 import json
 import os
 from unittest import mock
@@ -10,6 +11,7 @@ from absl.testing import parameterized
 from models.model import Images, Model, Recipe, Schedule
 from towers.compute.tower import Task
 from towers.layout import placement
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs
 
@@ -97,6 +99,35 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIs(costs.with_cut(task, _FEATURES, _LABELS, where), task)
         whole = _task(4, 3)
         self.assertIs(costs.with_cut(whole, _FEATURES, _LABELS, where), whole)
+
+    @parameterized.parameters("flops", "params")
+    def test_a_spread_classifier_is_no_block_s(self, balance):
+        """Its part is on every stage, so the other blocks alone are to be balanced."""
+        spread = dataclasses.replace(
+            _task(64, 64, 64, 5000, stages=2, balance=balance),
+            num_classes=5000,
+            shards=Shards(2),
+        )
+        where = placement.local(2, kind="cpu", num_stages=2)
+        whole = costs.with_cut(
+            dataclasses.replace(spread, shards=None), _FEATURES, _LABELS, where
+        )
+        self.assertEqual(whole.pipeline.cut, (3, 4))
+        plain = dataclasses.replace(spread, pipeline=None)
+        work = costs.Work(plain, _FEATURES, _LABELS, where)
+        *others, last = costs.COSTS[balance](work)
+        self.assertEqual(last, 0.0)
+        one = dataclasses.replace(work, task=dataclasses.replace(plain, shards=None))
+        self.assertEqual(others, costs.COSTS[balance](one)[:-1])
+        found = costs.with_cut(spread, _FEATURES, _LABELS, where)
+        self.assertEqual(found.pipeline.cut, (2, 4))
+
+    def test_the_time_of_a_block_that_is_spread_is_that_of_the_rest(self):
+        task = dataclasses.replace(_task(5, 7, 3), shards=Shards(2))
+        where = placement.local(2, kind="cpu", num_stages=2)
+        work = costs.Work(task, _FEATURES, _LABELS, where)
+        with mock.patch.object(costs, "measure", return_value=[1.0, 2.0, 4.0]):
+            self.assertEqual(costs.time(work), [1.0, 2.0, 0.0])
 
     def test_every_block_a_stage_needs_no_costs(self):
         task = _task(4, 4, 3, stages=3, balance="time")

@@ -3,6 +3,10 @@
 Stages that are equal in floating point operations or in parameters need not be equal in
 time: that is measured, on the device that the first stage will run on, and kept in a
 file, so that a later run of the same model on the same machine cuts it at once.
+
+What is spread over the devices of all stages, as the classes of the last layer may be,
+costs each of them as much wherever the cut is.  It is no block's, and left out: with
+the same on top, the largest stage is the smallest possible where it is without.
 """
 
 import dataclasses
@@ -14,9 +18,11 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from towers.compute.flops import of_operations
 from towers.compute.joining import Joint
 from towers.compute.tower import Site, Task
 from towers.layout import partition, schedule
+from towers.layout.parts import is_part
 from towers.layout.placement import Placement, session_config
 from towers.layout.stages import Pipeline
 from towers.pipelines import pipeline, segment, spans
@@ -57,19 +63,42 @@ class Work:
 
 def flops(work: Work) -> list[float]:
     """Floating point operations of each block, forward and backward."""
-    return [float(one.flops) for one in work.segments()]
+    return [float(_own_flops(one)) for one in work.segments()]
+
+
+def _own_flops(one: Segment) -> int:
+    """Of what runs on the device of the block's stage."""
+    ops = {
+        op for piece in (one.forward, one.backward) if piece for op in piece.operations
+    }
+    return of_operations([op for op in ops if not op.device])
 
 
 def params(work: Work) -> list[float]:
     """Trainable parameters of each block; those that blocks share count for each."""
     return [
-        float(sum(shape.num_elements() for shape in one.shapes.values()))
+        float(sum(v.num_elements() for k, v in one.shapes.items() if not is_part(k)))
         for one in work.segments()
     ]
 
 
 def time(work: Work) -> list[float]:
-    """Seconds of each block, forward and backward, as measured once and kept."""
+    """Seconds of each block, forward and backward, as measured once and kept.
+
+    Of a block that ends with what is spread, the share that its other operations have
+    in its floating point operations.
+    """
+    if work.task.shards is None:
+        return _time(work)
+    whole = dataclasses.replace(work, task=dataclasses.replace(work.task, shards=None))
+    return [
+        seconds * own / (of or 1.0)
+        for seconds, own, of in zip(_time(whole), flops(work), flops(whole))
+    ]
+
+
+def _time(work: Work) -> list[float]:
+    """Of whole blocks."""
     path = os.path.join(_folder(), f"{_key(work)}.json")
     try:
         with open(path) as file:
@@ -114,8 +143,8 @@ def with_cut(
     costs = [1.0] * count
     if 1 < pieces < count:
         micro = [how.micro_batch(spec) for spec in (features, labels)]
-        whole = dataclasses.replace(task, pipeline=None, shards=None, joined=Joint())
-        costs = COSTS[how.balance](Work(whole, *micro, placement))
+        plain = dataclasses.replace(task, pipeline=None, joined=Joint())
+        costs = COSTS[how.balance](Work(plain, *micro, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))
 
