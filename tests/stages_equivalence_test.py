@@ -137,6 +137,16 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         found = _made(towers, how, normal=True, batch_norm=batch_norm)
         self.assertLess(trainer.difference(one, found.start().steps(STEPS)), BOUND)
 
+    @parameterized.parameters("replicated", "distributed_replicated", "relaxed")
+    def test_batch_norm_of_all_towers_in_other_modes(self, mode):
+        of = dict(normal=True, variable_update=mode)
+        one = _made(1, **of).start().steps(STEPS)
+        how = Pipeline(2, 4, "gpipe", cut=(2, 4))
+        found = _made(2, how, batch_norm="sync", **of)
+        shapes = [gradient.shape for gradient in found.train.towers[0].gradients]
+        self.assertEqual(shapes, list(found.train.template.shapes.values()))
+        self.assertLess(trainer.difference(one, found.start().steps(STEPS)), BOUND)
+
     def test_batch_norm_by_itself_is_not(self):
         found = _made(1, Pipeline(1, 4, cut=(4,)), normal=True).start().steps(STEPS)
         self.assertGreater(trainer.difference(_whole(normal=True), found), 1e-3)

@@ -89,9 +89,17 @@ class Output(NamedTuple):
     index: int
     dtype: tf.DType
 
-    def tensor(self) -> tf.Tensor:
-        """It, once the call is in the current graph."""
-        return v1.get_default_graph().get_tensor_by_name(f"{self.call}:{self.index}")
+    def tensor(self, shape: Any = None) -> tf.Tensor:
+        """It, once the call is in the current graph.
+
+        Args:
+          shape: as far as it is known.  TensorFlow finds it in the function's body, but
+            where one leg of a pass hands a shape on to the next, as a tensor.
+        """
+        graph = v1.get_default_graph()
+        found = graph.get_tensor_by_name(f"{self.call}:{self.index}")
+        found.set_shape(shape)
+        return found
 
 
 Value = tf.Tensor | Output
