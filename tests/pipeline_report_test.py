@@ -82,6 +82,17 @@ class NumbersTest(parameterized.TestCase):
         self.assertIn("imbalance 1.33", last)
         self.assertIn("--num_micro_batches=19", last)
 
+    def test_where_micro_batches_meet(self):
+        report = self._report(8.0, 4.0)._replace(meeting=0.5)
+        self.assertEqual(report.ideal_bubble, 0.5)
+        self.assertIsNone(report.enough)
+        first, *_, last = pipeline_report.lines(report, 7)
+        self.assertIn("would have 50.0 % (K = 2, M = 4, with the waits at", first)
+        self.assertIn("with no number of micro-batches", last)
+        self.assertIsNone(pipeline_report.facts(report, 7)["enough_micro_batches"])
+        alone = self._report(8.0, stages=1)._replace(meeting=1.0)
+        self.assertEqual(alone.enough, 1)
+
     def test_peak_is_the_most_at_a_time(self):
         metadata = v1.RunMetadata()
         device = metadata.step_stats.dev_stats.add(device="/device:CPU:0")
@@ -145,6 +156,30 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(alternating[0], 6 * one)
         self.assertLess(alternating[0], 0.7 * gpipe[0])
         self.assertLess(again[0] + again[1], gpipe[0] + gpipe[1])
+
+    @parameterized.parameters(("tower", 1), ("sync", 2), ("micro_batch", 1))
+    def test_batch_norms_that_meet(self, batch_norm, towers):
+        def first(x, nn):
+            return nn.batch_norm(nn.conv(x, 2, 3))
+
+        def last(x, nn):
+            return nn.dense(nn.flatten(nn.batch_norm(x)), nn.num_classes)
+
+        made = trainer.Trainer(
+            trainer.model_of(first, last),
+            trainer.random_source(),
+            towers=towers,
+            pipeline=Pipeline(2, 4, "gpipe", cut=(1, 2)),
+            batch_norm=batch_norm,
+        ).start()
+        report, _ = pipeline_report.analyse(made.train, _traced(made))
+        if batch_norm == "micro_batch":
+            self.assertAlmostEqual(report.ideal_bubble, 1 / 5)
+            self.assertEqual(report.enough, 19)
+        else:  # M L / (M L + (K - 1) ((L - 1) M + 1)) with L = 2
+            self.assertAlmostEqual(report.ideal_bubble, 1 - 8 / 13)
+            self.assertIsNone(report.enough)
+        self.assertBetween(report.bubble, 0.0, 1.0)
 
     def test_files(self):
         folder = os.path.join(self.create_tempdir(), "new")

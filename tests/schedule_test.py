@@ -194,6 +194,33 @@ class NumbersTest(parameterized.TestCase):
         self.assertGreaterEqual(schedule.busy_share(stages, found, chunks), 0.95)
         self.assertLess(schedule.busy_share(stages, found - 1, chunks), 0.95)
 
+    @parameterized.product(
+        stages=(1, 2, 4), micro_batches=(1, 2, 5, 8), legs=(1, 2, 3, 7)
+    )
+    def test_legs_that_meet_keep_stages_busy_as_the_formula_has_it(
+        self, stages, micro_batches, legs
+    ):
+        order = schedule.gpipe(stages, micro_batches)
+        counts = {(c, b): legs for c in range(stages) for b in (False, True)}
+        found = schedule.busy_share_in_legs(order, Legs(counts, micro_batches))
+        busy = micro_batches * legs
+        waits = (stages - 1) * ((legs - 1) * micro_batches + 1)
+        self.assertAlmostEqual(found, busy / (busy + waits))
+        if legs == 1:
+            whole = schedule.busy_share(stages, micro_batches)
+            self.assertAlmostEqual(found, whole)
+
+    @parameterized.product(stages=(2, 3), backward=(1, 2))
+    def test_where_one_stage_meets_no_number_of_micro_batches_is_enough(
+        self, stages, backward
+    ):
+        for chunk in range(stages):
+            counts = {(chunk, False): 2, (chunk, True): backward}
+            found = schedule.busy_share_in_legs(
+                schedule.gpipe(stages, 64), Legs(counts, 64)
+            )
+            self.assertLess(found, 6 / 7 if backward == 1 else 2 / 3)
+
     def test_unequal_chunks_wait_for_the_slowest(self):
         order = schedule.one_forward_one_backward(2, 8)
         slow = schedule.simulate(order, lambda p: 3.0 if p.chunk else 1.0)

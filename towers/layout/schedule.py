@@ -306,22 +306,25 @@ class Span(NamedTuple):
     end: float
 
 
-def simulate(order: Order, seconds: Callable[[Pass], float]) -> list[Span]:
+def simulate(
+    order: Order, seconds: Callable[[Pass], float], legs: Legs = _WHOLE
+) -> list[Span]:
     """When each pass runs if transfers cost nothing.
 
     Args:
-      order: of every stage.
-      seconds: how long a pass takes.
+      order: of every stage; of the legs, if passes have several.
+      seconds: how long a pass or leg takes.
+      legs: of the passes.
 
     Raises:
       ScheduleError: the order cannot be kept.
     """
     spans: dict[Pass, Span] = {}
     free = [0.0] * len(order)
-    passes = sequence(order)
+    passes = sequence(order, legs)
     num_chunks = 1 + max(one.chunk for _, one in passes)
     for stage, one in passes:
-        waits = [spans[need].end for need in needs(one, num_chunks)]
+        waits = [spans[need].end for need in needs(one, num_chunks, legs)]
         begin = max([free[stage], *waits])
         free[stage] = begin + seconds(one)
         spans[one] = Span(stage, one, begin, free[stage])
@@ -349,6 +352,28 @@ def busy_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
     """
     steps = micro_batches * chunks
     return steps / max(steps + stages - 1, chunks * stages + micro_batches - 1)
+
+
+def busy_share_in_legs(order: Order, legs: Legs) -> float:
+    """The same where passes wait in between for other micro-batches.
+
+    Backward passes take twice as long as forward ones, the legs of a pass as long as
+    each other.  With L legs in every pass, a stage begins (L - 1) M + 1 legs after the
+    one before it, not one micro-batch: K stages are then busy
+    M L / (M L + (K - 1) ((L - 1) M + 1)) of the time, which tends to
+    L / (L + (K - 1) (L - 1)).
+
+    Args:
+      order: of every stage, of whole passes.
+      legs: of the passes.
+    """
+
+    def seconds(one: Pass) -> float:
+        return (2.0 if one.backward else 1.0) / (legs.last(one).leg + 1)
+
+    spans = simulate(legs.divide(order), seconds, legs)
+    busy = sum(span.end - span.begin for span in spans)
+    return busy / (len(order) * max(span.end for span in spans))
 
 
 def micro_batches_for(share: float, stages: int, chunks: int = 1) -> int:

@@ -72,6 +72,11 @@ class PipelineTemplate:
     flops: int
 
     @property
+    def legs(self) -> Legs:
+        """How passes are divided, where batches meet."""
+        return _legs(self.joined, self.chunks)
+
+    @property
     def differentiated(self) -> tuple[str, ...]:
         """The variables that a tower has a gradient for, or None in its place."""
         training = any(chunk.first for chunk in self.chunks)
@@ -142,9 +147,7 @@ def trace(
 
 def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
     """The order of all passes, in legs where batches meet."""
-    pipeline, meeting = task.pipeline, task.joined.micro_batches
-    counts = {key: count for chunk in chunks for key, count in chunk.legs.items()}
-    legs = Legs(counts, meeting if meeting > 1 else 0)
+    pipeline, legs = task.pipeline, _legs(task.joined, chunks)
     order = pipeline.order(training=task.training)
     try:
         return schedule_lib.sequence(legs.divide(order), legs)
@@ -152,10 +155,15 @@ def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
         if not legs.meeting:
             raise
         raise ScheduleError(
-            f"batch norm waits for all {meeting} micro-batches, which schedule "
+            f"batch norm waits for all {legs.meeting} micro-batches, which schedule "
             f"{pipeline.schedule} does not bring together ({error}); write schedule "
             "gpipe, or batch norm by micro-batches"
         ) from error
+
+
+def _legs(joined: Joint, chunks: Sequence[Chunk]) -> Legs:
+    counts = {key: count for chunk in chunks for key, count in chunk.legs.items()}
+    return Legs(counts, joined.micro_batches if joined.micro_batches > 1 else 0)
 
 
 def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
@@ -340,17 +348,17 @@ class _Stamp:
     def _gradient(self, variable: str) -> Gradient:
         """Of all uses of a variable, in all stages."""
         found: list[tuple[int, list[tf.Tensor]]] = []
+        shape = self._template.shapes[variable]
         for chunk in self._template.chunks:
             stage = chunk.number % len(self.devices)
             if variable in chunk.dense:
                 total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]
-                found.append((stage, [total.tensor()]))
+                found.append((stage, [total.tensor(shape)]))
             elif variable in chunk.sparse:
                 with tf.device(self.devices[stage]):
                     found.append((stage, self._joined(chunk.number, variable)))
         if not found:
             return None
-        shape = self._template.shapes[variable]
         if len(found) == 1:
             stage, parts = found[0]
             if len(parts) == 1:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from towers.errors import folders
 from towers.graph import TrainGraph
 from towers.layout import schedule
+from towers.layout.stages import Pipeline
 from towers.pipelines import spans
 from towers.pipelines.spans import TowerSpan
 from towers.session.hooks import TraceStep
@@ -44,6 +45,8 @@ class Report(NamedTuple):
     num_stages: int
     micro_batches: int
     chunks: int
+    # How busy equal stages would be where micro-batches meet; None: they do not.
+    meeting: float | None = None
 
     @property
     def bubble(self) -> float:
@@ -53,7 +56,9 @@ class Report(NamedTuple):
 
     @property
     def ideal_bubble(self) -> float:
-        """That of equal stages: (K - 1) / (M V + K - 1)."""
+        """That of equal stages: (K - 1) / (M V + K - 1), or more where they meet."""
+        if self.meeting is not None:
+            return 1.0 - self.meeting
         return 1.0 - schedule.busy_share(
             self.num_stages, self.micro_batches, self.chunks
         )
@@ -65,8 +70,16 @@ class Report(NamedTuple):
         return max(busy) * len(busy) / sum(busy)
 
     @property
-    def enough(self) -> int:
-        """Fewest micro-batches that would keep equal stages busy enough."""
+    def enough(self) -> int | None:
+        """Fewest micro-batches that would keep equal stages busy enough; None: no
+        number would.
+
+        Where they meet, half of what a stage does in a pass cannot begin before all of
+        them were through the other half: two stages or more are then idle for at least
+        a third of all forward passes, however many there are.
+        """
+        if self.meeting is not None and self.num_stages > 1:
+            return None
         return schedule.micro_batches_for(ENOUGH, self.num_stages, self.chunks)
 
 
@@ -102,7 +115,21 @@ def analyse(
                 )
             )
     seconds = max(span.end for span in found)
-    return Report(uses, seconds, how.stages, how.micro_batches, how.chunks), found
+    return Report(
+        uses,
+        seconds,
+        how.stages,
+        how.micro_batches,
+        how.chunks,
+        _meeting(how, train.template.legs),
+    ), found
+
+
+def _meeting(how: Pipeline, legs: schedule.Legs) -> float | None:
+    """How busy equal stages would be, if micro-batches meet in some pass."""
+    if not legs.meeting or max(legs.counts.values()) == 1:
+        return None
+    return schedule.busy_share_in_legs(how.order(), legs)
 
 
 def peak_bytes(metadata: v1.RunMetadata) -> dict[str, int]:
@@ -137,10 +164,11 @@ def lines(report: Report, step: int) -> list[str]:
       step: which.
     """
     chunks = f", V = {report.chunks}" if report.chunks > 1 else ""
+    waits = "" if report.meeting is None else ", with the waits at batch norms"
     found = [
         f"Pipeline in step {step}: bubble {100 * report.bubble:.1f} %; equal stages "
         f"would have {100 * report.ideal_bubble:.1f} % (K = {report.num_stages}, "
-        f"M = {report.micro_batches}{chunks})"
+        f"M = {report.micro_batches}{chunks}{waits})"
     ]
     for use in report.stages:
         share = 100 * use.busy / report.seconds
@@ -151,10 +179,19 @@ def lines(report: Report, step: int) -> list[str]:
         )
     found.append(
         f"  imbalance {report.imbalance:.2f} (busiest stage over the mean); equal "
-        f"stages are busy {100 * ENOUGH:.0f} % of the time from "
-        f"--num_micro_batches={report.enough} on"
+        f"stages are busy {100 * ENOUGH:.0f} % of the time {_from(report)}"
     )
     return found
+
+
+def _from(report: Report) -> str:
+    """From how many micro-batches on."""
+    if report.enough is None:
+        return (
+            "with no number of micro-batches, each of which waits for all at every "
+            "batch norm"
+        )
+    return f"from --num_micro_batches={report.enough} on"
 
 
 def facts(report: Report, step: int) -> dict[str, Any]:
