@@ -48,6 +48,20 @@ def normed() -> Model:
     return trainer.model_of(stem, head, name="normed")
 
 
+def unchained() -> Model:
+    """A block that reads what an earlier one did not hand on."""
+    kept = {}
+
+    def first(x, nn):
+        kept["x"] = nn.flatten(x)
+        return nn.dense(kept["x"], 4, activation=tf.nn.tanh)
+
+    def last(x, nn):
+        return nn.dense(tf.concat([x, kept["x"]], 1), nn.num_classes)
+
+    return trainer.model_of(first, last, name="unchained")
+
+
 def words() -> Model:
     """A table that is looked up, and a classifier."""
 
@@ -170,6 +184,15 @@ class VerifyTest(parameterized.TestCase):
         flags = ["--model=tests.verify_test:rectified", *small, modes]
         status, lines, errors = _run(*flags)
         self.assertEqual((status, lines[-1][:6], errors), (0, "6 of 6", []))
+        self.assertEqual(
+            lines[1:3],
+            [
+                "left out: --shard_classifier=2: the last block of rectified does not "
+                "end with a dense layer",
+                "left out: --shard_embeddings=2: no block of rectified looks up rows "
+                "by nn.embedding",
+            ],
+        )
         status, lines, errors = _run(*flags, "--num_shards=3")
         self.assertEqual((status, lines), (2, []))
         self.assertRegex(errors[0], "--shard_classifier=3: the last block of rectified")
@@ -182,8 +205,13 @@ class VerifyTest(parameterized.TestCase):
         flags += ["--compact_gradient_transfer=float16", "--optimizer=momentum"]
         status, lines, errors = _run(_OWN, *small, *flags)
         self.assertEqual((status, errors), (0, []))
-        self.assertRegex(lines[4], r"tree, float16 .* agrees \(bound 2e-03\)$")
-        self.assertRegex(lines[5], r"gpipe K=1 M=2 +1 .* agrees$")
+        self.assertEqual(
+            lines[1],
+            "left out: --num_stages=4: more than the model has blocks, or the machine "
+            "devices",
+        )
+        self.assertRegex(lines[5], r"tree, float16 .* agrees \(bound 2e-03\)$")
+        self.assertRegex(lines[6], r"gpipe K=1 M=2 +1 .* agrees$")
         self.assertEqual(
             lines[-1],
             "8 of 8 agree with one tower to 1e-05, 1 of them to the rounding of 16 "
@@ -192,6 +220,23 @@ class VerifyTest(parameterized.TestCase):
         status, lines, errors = _run(_OWN, *small, *flags, "--pipelines=all")
         self.assertEqual((status, errors), (0, []))
         self.assertStartsWith(lines[-1], "11 of 11 agree")
+
+    def test_what_a_model_or_optimizer_is_not_made_for_is_left_out(self):
+        small = [f for f in _SMALL if "pipelines" not in f and "float32" not in f]
+        flags = ["--model=tests.verify_test:unchained", *small]
+        flags += ["--variable_update=parameter_server", "--optimizer=adam"]
+        status, lines, errors = _run(*flags)
+        self.assertEqual((status, errors), (0, []))
+        self.assertStartsWith(
+            lines[1], "left out: --compact_gradient_transfer: a rounded gradient may"
+        )
+        self.assertStartsWith(lines[2], "left out: --pipelines: ")
+        self.assertEndsWith(lines[2], "is no chain and cannot be cut between them")
+        self.assertEqual(lines[-1], "2 of 2 agree with one tower to 1e-05")
+        for asked in ("--pipelines=all", "--num_stages=2"):
+            status, lines, errors = _run(*flags, asked)
+            self.assertEqual((status, lines), (2, []))
+            self.assertIn("return the tensor from every block", errors[0])
 
     @parameterized.parameters(
         (["--num_towers=0"], "--num_towers=0: must be at least 1"),

@@ -21,7 +21,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from flags import config, pairs, parse
+from flags import config, parse
 from towers import plan
 from towers.compute.joining import BATCH_NORM
 from towers.compute.tower import check_batch_norm
@@ -31,7 +31,7 @@ from towers.errors.findings import refuse
 from towers.gradients import reduction
 from towers.layout.schedule import SCHEDULES
 from towers.layout.shards import Shards
-from towers.layout.stages import RECOMPUTE
+from towers.layout.stages import RECOMPUTE, Pipeline
 from towers.session.progress import Console
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
@@ -49,6 +49,10 @@ CHOICES = {
 
 _NUM_TOWERS = (1, 2, 4)
 _NARROW = ("bfloat16", "float16")
+_TOO_MANY = {
+    "num_stages": "more than the model has blocks, or the machine devices",
+    "num_micro_batches": "does not divide every tower's batch",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,13 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = parse.parse(
             sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
         )
-        subject, wanted = _read(settings)
+        subject, wanted, left_out = _read(settings)
     except (parse.UsageError, plan.PlanError) as error:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
     try:
-        return _compare(subject, wanted, console)
+        return _compare(subject, wanted, left_out, console)
     except ValueError as error:
         return refuse([str(error)], status=2)
     except tf.errors.OpError as error:
@@ -79,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _read(
     settings: config.VerifyConfig,
-) -> tuple[agreement.Subject, list[verdict.Case]]:
-    """What the settings compare."""
+) -> tuple[agreement.Subject, list[verdict.Case], list[str]]:
+    """What the settings compare, and what they leave out of what they might."""
     verify = settings.verify
     num_towers = verify.num_towers or _default_num_towers(verify.device)
     parts = _plan(settings, max(num_towers))
@@ -112,18 +116,14 @@ def _read(
     )
     packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
     choices = ways.exchanges(specs, *packings)
-    names = _modes(verify)
+    names, left_out = _modes(verify), []
     wanted = ways.cases(num_towers, choices, rounds=_rounds(verify), names=names)
-    wanted += _narrow(verify, subject.update.optimizer, num_towers, choices)
-    wanted += _sharded(verify, subject, num_towers)
-    if verify.pipelines == "none":
-        return subject, wanted
-    return subject, wanted + ways.pipelined(
-        num_towers,
-        _cuts(verify, subject, num_towers),
-        names=names,
-        thorough=verify.pipelines == "all",
-    )
+    wanted += _narrow(verify, num_towers, choices, subject.update.optimizer, left_out)
+    cuts = _cuts(verify, subject, num_towers, left_out)
+    wanted += _sharded(verify, subject, num_towers, cuts, left_out)
+    thorough = verify.pipelines == "all"
+    wanted += ways.pipelined(num_towers, cuts, names=names, thorough=thorough)
+    return subject, wanted, left_out
 
 
 def _rounds(verify: Any) -> Sequence[int]:
@@ -146,30 +146,31 @@ def _modes(verify: Any) -> Sequence[str]:
     return names
 
 
-def _narrow(verify, optimizer, num_towers, choices) -> list[verdict.Case]:
+def _narrow(
+    verify, num_towers, choices, optimizer, left_out: list[str]
+) -> list[verdict.Case]:
     """Gradients that travel in 16 bits."""
     asked = verify.compact_gradient_transfer
     dtypes = [tf.as_dtype(d) for d in asked or _NARROW if d != "float32"]
-    if optimizer not in ways.LINEAR:
-        if asked and dtypes:
+    if dtypes and optimizer not in ways.LINEAR:
+        why = f"a rounded gradient may turn a step of {optimizer} by any amount"
+        if asked:
             raise ValueError(
-                f"--compact_gradient_transfer={','.join(asked)}: a rounded gradient "
-                f"may turn a step of {optimizer} by any amount; write --optimizer="
-                f"{' or '.join(ways.LINEAR)}"
+                f"--compact_gradient_transfer={','.join(asked)}: {why}; write "
+                f"--optimizer={' or '.join(ways.LINEAR)}"
             )
+        left_out.append(f"--compact_gradient_transfer: {why}")
         return []
     count = max(num_towers)
     names = _modes(verify)
     return ways.narrow(count, choices, dtypes, names=names) if count > 1 else []
 
 
-def _sharded(verify, subject: agreement.Subject, num_towers) -> list[verdict.Case]:
+def _sharded(
+    verify, subject: agreement.Subject, num_towers, cuts: ways.Cuts, left_out: list[str]
+) -> list[verdict.Case]:
     """Classifiers and tables that are spread; by default those that there are."""
-    names = [
-        name
-        for name in _modes(verify) or VARIABLE_UPDATES
-        if _takes_parts(name, subject.update.optimizer)
-    ]
+    names = _modes(verify) or list(VARIABLE_UPDATES)
     gpus = _num_gpus(verify.device) or None
     shards = []
     for count in verify.num_shards or (2,):
@@ -178,28 +179,46 @@ def _sharded(verify, subject: agreement.Subject, num_towers) -> list[verdict.Cas
         found, errors = [], []
         for one in (Shards(classifier=count), Shards(embeddings=count)):
             try:
-                agreement.check_spread(subject, one)
+                agreement.check(subject, shards=one)
                 found.append(one)
             except ValueError as error:
                 errors.append(error)
         if verify.num_shards and not found:
             raise errors[0]
+        left_out += [_cause(error) for error in errors]
         both = [Shards(count, count)] if len(found) == 2 else []
         shards += found + both
-    cuts = _cuts(verify, subject, num_towers)
-    if verify.pipelines == "none":
-        cuts = cuts._replace(stages=())
     rounds = _rounds(verify)
     return ways.sharded(num_towers, shards, cuts, names=names, rounds=rounds)
 
 
-def _takes_parts(mode: str, optimizer: str) -> bool:
-    """Whether the flags let variables be in parts."""
-    flags = {"variable_update": mode, "optimizer": optimizer, "shard_classifier": 2}
-    return not list(pairs.broken(flags, flags, about=flags))
+def _cause(error: ValueError) -> str:
+    """What an error says without the advice: all lines and sentences but the first."""
+    return str(error).partition(";")[0]
 
 
-def _cuts(verify: Any, subject: agreement.Subject, num_towers) -> ways.Cuts:
+def _is_chain(verify: Any, subject: agreement.Subject, left_out: list[str]) -> bool:
+    """Whether the model can be cut between its blocks, if that is wanted.
+
+    Raises:
+      ValueError: it cannot, and is asked to be.
+    """
+    if verify.pipelines == "none":
+        return False
+    try:
+        agreement.check(subject, pipeline=Pipeline(recompute="block"))
+    except ValueError as error:
+        settings = verify.num_stages, verify.num_micro_batches, verify.recompute
+        if verify.pipelines == "all" or any(settings):
+            raise
+        left_out.append(f"--pipelines: {_cause(error)}")
+        return False
+    return True
+
+
+def _cuts(
+    verify: Any, subject: agreement.Subject, num_towers, left_out: list[str]
+) -> ways.Cuts:
     """The settings of pipelines; defaults that do not fit are left out.
 
     Raises:
@@ -207,6 +226,8 @@ def _cuts(verify: Any, subject: agreement.Subject, num_towers) -> ways.Cuts:
     """
     blocks = len(subject.model.blocks)
     default = ways.Cuts(blocks)
+    if not _is_chain(verify, subject, left_out):
+        return default._replace(stages=())
     gpus = _num_gpus(verify.device)
     most = min(blocks, gpus // min(num_towers)) if gpus else blocks
     batches = [subject.global_batch // count for count in num_towers]
@@ -231,6 +252,13 @@ def _cuts(verify: Any, subject: agreement.Subject, num_towers) -> ways.Cuts:
             f"must divide every tower's batch, {' and '.join(map(str, batches))}; "
             f"write some of {','.join(legal)}"
         )
+    for name, all_of_them, some in (
+        ("num_stages", default.stages, stages),
+        ("num_micro_batches", default.micro_batches, fits),
+    ):
+        if not getattr(verify, name) and len(some) < len(all_of_them):
+            rest = ",".join(str(n) for n in all_of_them if n not in some)
+            left_out.append(f"--{name}={rest}: {_TOO_MANY[name]}")
     return ways.Cuts(
         blocks,
         stages,
@@ -269,7 +297,10 @@ def _shared(name: str) -> bool:
 
 
 def _compare(
-    subject: agreement.Subject, wanted: Sequence[verdict.Case], console: Console
+    subject: agreement.Subject,
+    wanted: Sequence[verdict.Case],
+    left_out: Sequence[str],
+    console: Console,
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
     console(
@@ -277,6 +308,8 @@ def _compare(
         f"on the same {subject.global_batch} examples in each of {subject.num_steps} "
         f"steps, from seed {subject.options.seed}"
     )
+    for words in left_out:
+        console(f"left out: {words}")
     console(verdict.HEADING)
     outcomes = []
     for outcome in agreement.compare(subject, wanted):

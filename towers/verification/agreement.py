@@ -35,6 +35,7 @@ from towers.gradients.exchange import Exchange
 from towers.layout import parts
 from towers.layout import placement as placement_lib
 from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
 from towers.session import loop
 from towers.updates.optimizer import Update
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
@@ -203,13 +204,16 @@ class _Rows:
         return feed._replace(batches=[feed.batches[self.tower]])
 
 
-def check_spread(subject: Subject, shards: Shards) -> None:
-    """Tries to spread a part of the model over devices.
+def check(
+    subject: Subject, *, shards: Shards | None = None, pipeline: Pipeline | None = None
+) -> None:
+    """Tries to spread a part of the model over devices, or to cut it.
 
     Raises:
-      ValueError: the model does not have it; the sentence says what it lacks.
+      ValueError: the model is not made for that; the sentence says what it lacks.
     """
-    _build(subject, Case(DEFAULT, 1, shards=shards), VARIABLE_UPDATES)
+    case = Case(DEFAULT, 1, shards=shards, pipeline=pipeline)
+    _build(subject, case, VARIABLE_UPDATES)
 
 
 def _build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
