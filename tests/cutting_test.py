@@ -88,6 +88,10 @@ class CuttingTest(parameterized.TestCase):
             dict(num_stages=2, schedule="interleaved", chunks_per_stage=5),
             "of 5 chunks each; write --schedule=1f1b",
         ),
+        (  # one stage alone has nothing to interleave with
+            dict(num_stages=2, schedule="interleaved", chunks_per_stage=4),
+            "of 4 chunks each; write --schedule=1f1b",
+        ),
         (
             dict(num_micro_batches=5),
             "--num_micro_batches=5: does not divide a tower's batch of 32; write 1, 2, "

@@ -86,7 +86,9 @@ def _check_blocks(flags, model: str, blocks: list[str], chunks: int) -> None:
         return
     of = f" of {chunks} chunks each" if chunks > 1 else ""
     fits = len(blocks) // chunks
-    write = f"write --num_stages={fits} or fewer" if fits else "write --schedule=1f1b"
+    write = f"write --num_stages={fits}" + (" or fewer" if fits > 1 else "")
+    if chunks > 1 >= fits:  # one stage alone has nothing to interleave with
+        write = "write --schedule=1f1b"
     raise ValueError(
         f"--num_stages={flags.num_stages}: {model} is a chain of {len(blocks)} blocks, "
         f"too few for {flags.num_stages} stages{of}; {write}"
