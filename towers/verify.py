@@ -118,9 +118,15 @@ def _read(
     choices = ways.exchanges(specs, *packings)
     names, left_out = _modes(verify), []
     wanted = ways.cases(num_towers, choices, rounds=_rounds(verify), names=names)
-    wanted += _narrow(verify, num_towers, choices, subject.update.optimizer, left_out)
+    wanted += _narrow(
+        verify,
+        num_towers,
+        choices=choices,
+        optimizer=subject.update.optimizer,
+        left_out=left_out,
+    )
     cuts = _cuts(verify, subject, num_towers, left_out)
-    wanted += _sharded(verify, subject, num_towers, cuts, left_out)
+    wanted += _sharded(verify, subject, num_towers, cuts=cuts, left_out=left_out)
     thorough = verify.pipelines == "all"
     wanted += ways.pipelined(num_towers, cuts, names=names, thorough=thorough)
     return subject, wanted, left_out
@@ -147,7 +153,7 @@ def _modes(verify: Any) -> Sequence[str]:
 
 
 def _narrow(
-    verify, num_towers, choices, optimizer, left_out: list[str]
+    verify, num_towers, *, choices, optimizer, left_out: list[str]
 ) -> list[verdict.Case]:
     """Gradients that travel in 16 bits."""
     asked = verify.compact_gradient_transfer
@@ -167,7 +173,12 @@ def _narrow(
 
 
 def _sharded(
-    verify, subject: agreement.Subject, num_towers, cuts: ways.Cuts, left_out: list[str]
+    verify,
+    subject: agreement.Subject,
+    num_towers,
+    *,
+    cuts: ways.Cuts,
+    left_out: list[str],
 ) -> list[verdict.Case]:
     """Classifiers and tables that are spread; by default those that there are."""
     names = _modes(verify) or list(VARIABLE_UPDATES)

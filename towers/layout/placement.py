@@ -93,6 +93,11 @@ class Placement:
         return [tuple(devices) for devices in zip(*self.stages)]
 
     @property
+    def replica_homes(self) -> list[list[tuple[str]]]:
+        """For each tower, where each stage's or shard's part of its replica may go."""
+        return [[(device,) for device in devices] for devices in self.stages]
+
+    @property
     def groups(self) -> list[tuple[str, list[str]]]:
         """(host, its towers' devices), in tower order: one input pipeline each."""
         groups: list[tuple[str, list[str]]] = []

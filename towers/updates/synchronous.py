@@ -238,13 +238,8 @@ class Replicated(Mode):
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._copies = [
-            Copy(
-                [[d] for d in stages],
-                seed,
-                prefix=f"replica_{k}/" if k else "",
-                shards=[[d] for d in stages],
-            )
-            for k, stages in enumerate(placement.stages)
+            Copy(own, seed, prefix=f"replica_{k}/" if k else "", shards=own)
+            for k, own in enumerate(placement.replica_homes)
         ]
         self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
         self.variables = self._copies[0].variables
@@ -323,13 +318,8 @@ class DistributedReplicated(ParameterServer):
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._replicas = [
-            Copy(
-                [[d] for d in stages],
-                seed,
-                prefix=f"replica_{k}/",
-                shards=[[d] for d in stages],
-            )
-            for k, stages in enumerate(placement.stages)
+            Copy(own, seed, prefix=f"replica_{k}/", shards=own)
+            for k, own in enumerate(placement.replica_homes)
         ]
 
     def create(self, name, shape, initializer, *, trainable, **options):
