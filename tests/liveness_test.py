@@ -1,5 +1,7 @@
 """What operations take at a time, counted by hand and by a run."""
 
+import types
+
 import tensorflow as tf
 from absl.testing import absltest
 
@@ -93,6 +95,41 @@ class PeakTest(absltest.TestCase):
                 )
         [taken] = pipeline_report.peak_bytes(metadata).values()
         self.assertBetween(liveness.peak(made, [dx]) / taken, 0.85, 1.15)
+
+
+class InLegsTest(absltest.TestCase):
+    def test_what_waits_between_legs_counts_for_every_micro_batch(self):
+        with tf.Graph().as_default():
+            x = v1.placeholder(tf.float32, [256])  # 1 KiB
+            carried, dropped = tf.tanh(x), tf.sin(x)
+            sent = tf.reduce_sum(dropped)
+            y = tf.exp(carried)
+        first = types.SimpleNamespace(
+            operations=[carried.op, dropped.op, sent.op.inputs[1].op, sent.op],
+            inputs={"x": x},
+            outputs={"carried": carried, "sent": sent},
+        )
+        last = types.SimpleNamespace(
+            operations=[y.op], inputs={"carried": carried}, outputs={"y": y}
+        )
+        legs = [first, last]
+        one, sums = 1024, 4
+        for meeting in (1, 4):
+            # The last to leave the first leg makes two tensors beside the others' one.
+            self.assertEqual(
+                liveness.in_legs(legs, meeting, apart=[y]), (meeting + 1) * one + sums
+            )
+            # What is kept for later is not counted twice.
+            self.assertEqual(
+                liveness.in_legs(legs, meeting, apart=[y, carried]), one + sums
+            )
+            # What each begins with waits, too.
+            self.assertEqual(
+                liveness.in_legs(legs, meeting, 10 * one, apart=[y]),
+                10 * meeting * one + 2 * one + sums,
+            )
+        # What they end with stays.
+        self.assertEqual(liveness.in_legs([last], 4), 4 * one)
 
 
 if __name__ == "__main__":

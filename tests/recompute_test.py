@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import random
 from unittest import mock
 
 import tensorflow as tf
@@ -15,7 +14,6 @@ from towers.layout import placement, schedule
 from towers.layout.partition import pieces_of
 from towers.layout.stages import Pipeline
 from towers.pipelines import recompute, segment
-from towers.pipelines.recompute import Block, Choice
 
 _BATCH = 16
 _FLOAT = 4  # bytes
@@ -98,51 +96,6 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
             )
         found[numbers] = work, sizes
     return found
-
-
-class CheapestTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*range(6))
-    def test_is_the_best_of_all_choices(self, seed):
-        draw = random.Random(seed)
-        blocks = [
-            Block(
-                kept=tuple(
-                    tuple(sorted(draw.sample(range(low, low + 6), 2), reverse=True))
-                    for low in (8, 1)
-                ),
-                passing=(draw.randrange(6), draw.randrange(12)),
-                flops=draw.randrange(5),
-            )
-            for _ in range(7)
-        ]
-        every = []
-        for some in itertools.product((False, True), repeat=len(blocks)):
-            choice = Choice()
-            for block, again in zip(blocks, some):
-                choice = choice.then(block, again)
-            every.append(choice)
-        fewest = min(choice.bytes for choice in every)
-        self.assertEqual(recompute.least(blocks), fewest)
-        self.assertIsNone(recompute.cheapest(blocks, fewest - 1))
-        for room in range(fewest, max(c.bytes for c in every) + 1, 5):
-            best = min(c[:2] for c in every if c.bytes <= room)
-            found = recompute.cheapest(blocks, room)
-            self.assertLessEqual(found.bytes, room)
-            self.assertEqual(found[:2], best)
-
-    def test_many_different_blocks_take_no_time(self):
-        draw = random.Random(1)
-        blocks = [
-            Block(
-                kept=((size := draw.randrange(50, 100), size - 5), (10, 5)),
-                passing=(5, size - 10),
-                flops=draw.randrange(100),
-            )
-            for _ in range(40)
-        ]
-        found = recompute.cheapest(blocks, 1500)
-        self.assertLessEqual(found.bytes, 1500)
-        self.assertGreater(found.blocks, 10)
 
 
 class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):

@@ -8,9 +8,11 @@ an input of its size that nobody else will read.
 """
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
+
+from towers.pipelines.piece import Leg
 
 # Operations whose output is their first input's memory.
 _SAME_MEMORY = frozenset(
@@ -50,6 +52,39 @@ def peak(
       apart: those of them that are counted elsewhere.
     """
     return _Run(operations, outputs, apart).peak()
+
+
+def in_legs(
+    legs: Sequence[Leg],
+    meeting: int,
+    entered: int = 0,
+    *,
+    apart: Iterable[tf.Tensor] = (),
+) -> int:
+    """Most bytes that several micro-batches take, which go leg by leg together.
+
+    While one of them is in a leg, each of the others has what it takes along: those
+    behind it from the leg before, those ahead of it from this one.
+
+    Args:
+      legs: of a piece.
+      meeting: how many micro-batches.
+      entered: bytes that the first leg finds of each.
+      apart: tensors between legs, or of the last, that are counted elsewhere.
+    """
+    elsewhere = {tensor.name for tensor in apart}
+    most, before, made = 0, entered, {}
+    for k, leg in enumerate(legs):
+        own = {tensor.name: tensor for tensor in leg.outputs.values()}
+        made |= own
+        later = {t.name for other in legs[k + 1 :] for t in other.inputs.values()}
+        along = (later if later else set(own)) - elsewhere
+        after = sum(size(tensor) for name, tensor in made.items() if name in along)
+        gone = [tensor for name, tensor in own.items() if name in elsewhere]
+        taken = peak(leg.operations, own.values(), apart=gone)
+        others = max(meeting * before, before + (meeting - 1) * after)
+        most, before = max(most, others + taken), after
+    return most
 
 
 class _Run:

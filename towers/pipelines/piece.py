@@ -23,6 +23,11 @@ class Leg(NamedTuple):
     inputs: dict[str, tf.Tensor]  # value -> its placeholder in the traced graph
     outputs: dict[str, tf.Tensor]  # value -> its tensor there
 
+    @property
+    def operations(self) -> list[tf.Operation]:
+        """Of the traced graph, in its order."""
+        return Piece((self,), {}).operations
+
     def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Copies the operations into the current graph; returns the outputs."""
         given = {tensor.name: values[name] for name, tensor in self.inputs.items()}

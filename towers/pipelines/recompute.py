@@ -13,7 +13,8 @@ blocks.  A stage needs, by estimate,
 
 where a block that is computed again keeps only what entered it, a tensor that two
 blocks keep counts once, `schedule.held` says how many micro-batches are held, and a
-pass is that of all micro-batches where they meet in batch norm.  Bytes are rounded up
+pass is that of all micro-batches where they meet in batch norm, one of them in a leg
+and the others between two; what later blocks keep is then gone.  Bytes are rounded up
 to a 16384th of the limit.
 
 PyTorch calls the limit `activation_memory_budget`, TensorFlow `memory_limit` (of a
@@ -21,7 +22,7 @@ logical device, in megabytes); ours is TensorFlow's.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -33,6 +34,7 @@ from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, session_config, task_of
 from towers.layout.stages import Chosen, Pipeline
 from towers.pipelines import liveness, segment
+from towers.pipelines.choice import Block, Choice, cheapest, least
 from towers.pipelines.piece import Piece
 from towers.pipelines.segment import Segment
 
@@ -49,83 +51,6 @@ _GRAINS = 2**14
 _SHARE = 0.9  # of a GPU's memory; the rest is for what is not estimated
 
 Kept = frozenset[tuple[str, int]]  # (tensor, bytes)
-
-
-class Block(NamedTuple):
-    """What a block costs with and without being computed again.
-
-    Attributes:
-      kept: bytes that it adds to what is kept, [again][the block before it again].
-      passing: bytes that its passes take beside what is kept, [again].
-      flops: of computing it again.
-    """
-
-    kept: tuple[tuple[int, int], tuple[int, int]]
-    passing: tuple[int, int]
-    flops: int
-
-
-class Choice(NamedTuple):
-    """Which of some blocks are computed again; smaller is better."""
-
-    flops: int = 0
-    blocks: int = 0  # how many are
-    kept: int = 0  # bytes
-    passing: int = 0  # bytes
-    again: tuple[bool, ...] = ()
-
-    def then(self, block: Block, again: bool) -> "Choice":
-        """With one more block."""
-        before = self.again[-1] if self.again else False
-        return Choice(
-            self.flops + again * block.flops,
-            self.blocks + again,
-            self.kept + block.kept[again][before],
-            max(self.passing, block.passing[again]),
-            (*self.again, again),
-        )
-
-    @property
-    def bytes(self) -> int:
-        """That the choice needs."""
-        return self.kept + self.passing
-
-
-def cheapest(blocks: Sequence[Block], room: int) -> Choice | None:
-    """The best choice that needs no more bytes than there are; None: there is none.
-
-    Exact: by dynamic programming over the blocks, in which a choice is dropped only for
-    one that is no worse in any respect.
-
-    Args:
-      blocks: of one stage.
-      room: in bytes.
-    """
-    found = _undominated(blocks, room)
-    return min(found, default=None)
-
-
-def least(blocks: Sequence[Block]) -> int:
-    """Fewest bytes that any choice needs."""
-    return min(choice.bytes for choice in _undominated(blocks, None))
-
-
-def _undominated(blocks: Sequence[Block], room: int | None) -> list[Choice]:
-    choices = [Choice()]
-    for block in blocks:
-        grown = sorted(c.then(block, again) for c in choices for again in (False, True))
-        choices = []
-        for one in grown:
-            fits = room is None or one.bytes <= room
-            if fits and not any(_as_good(other, one) for other in choices):
-                choices.append(one)
-    return choices
-
-
-def _as_good(one: Choice, other: Choice) -> bool:
-    """Whether a choice, which costs no more, needs no more either."""
-    same_end = one.again[-1] == other.again[-1]
-    return same_end and one.kept <= other.kept and one.passing <= other.passing
 
 
 def with_choice(
@@ -199,7 +124,7 @@ class _Stage(NamedTuple):
       blocks: what they cost.
       fixed: bytes for its parameters and the batch.
       entered: bytes of all that enters it and is held.
-      whole: bytes of all activations of one micro-batch, or of those that meet, and
+      whole: most bytes of activations of one micro-batch, or of those that meet, with
         what a pass takes beside.
       flops: of one micro-batch, forward and backward.
     """
@@ -229,27 +154,40 @@ def _stages(
     plain, again = (_segments(whole, batch, recomputed=one) for one in (False, True))
     found = []
     for stage in range(how.stages):
-        blocks, entered = _blocks(how, stage, (plain, again), grain=grain)
         meeting = task.joined.micro_batches
-        beside = max(block.passing[False] for block in blocks)
-        blocks = [
-            one._replace(passing=tuple(meeting * size for size in one.passing))
-            for one in blocks
-        ]
+        blocks, entered = _blocks(how, stage, (plain, again), meeting, grain=grain)
         numbers = _of_stage(how, stage, plain)
         size = _parameters(plain, numbers, stage)
-        kept = frozenset().union(*(_kept(plain, n) for n in numbers))
         found.append(
             _Stage(
                 numbers=numbers,
                 blocks=blocks,
                 fixed=size * per_parameter + (0 if stage else batch_bytes),
                 entered=entered,
-                whole=meeting * (_bytes(kept, grain) + beside),
+                whole=_whole(plain, dict(zip(numbers, blocks)), meeting, grain=grain),
                 flops=sum(plain[n].flops for n in numbers),
             )
         )
     return found
+
+
+def _whole(
+    plain: Sequence[Segment], blocks: Mapping[int, Block], meeting: int, *, grain: int
+) -> int:
+    """Most bytes of a pass that has all activations at first, and frees them in turn.
+
+    Args:
+      plain: the segments without recomputation.
+      blocks: those of the stage, by number.
+      meeting: micro-batches that are passed together.
+      grain: bytes are rounded up to.
+    """
+    most, kept, before = 0, 0, frozenset()
+    for number, block in blocks.items():
+        own = _kept(plain, number)
+        kept += meeting * _bytes(own - before, grain)
+        most, before = max(most, kept + block.passing[False]), own
+    return most
 
 
 def _parameters(blocks: Sequence[Segment], numbers: Sequence[int], stage: int) -> int:
@@ -283,13 +221,16 @@ def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
     return [number for chunk in chunks for number in chunk]
 
 
-def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> tuple[list[Block], int]:
+def _blocks(
+    how: Pipeline, stage: int, both, meeting: int, *, grain: int
+) -> tuple[list[Block], int]:
     """What each block of a stage costs, and the bytes of all that enters its chunks.
 
     Args:
       how: the pipeline.
       stage: of it.
       both: the segments without recomputation and with it.
+      meeting: micro-batches that batch norm takes as one.
       grain: bytes are rounded up to.
     """
     plain, again = both
@@ -308,9 +249,11 @@ def _blocks(how: Pipeline, stage: int, both, *, grain: int) -> tuple[list[Block]
                         for mine in own
                     ),
                     passing=tuple(
-                        _up(beside(segments[number]), grain) for segments in both
+                        _up(beside(segments[number], meeting), grain)
+                        for segments in both
                     ),
                     flops=_work(again[number].backward) - _work(plain[number].backward),
+                    together=meeting > 1,
                 )
             )
             before = own
@@ -331,23 +274,26 @@ def _kept(segments: Sequence[Segment], number: int) -> Kept:
     return frozenset(found)
 
 
-def beside(one: Segment) -> int:
+def beside(one: Segment, meeting: int = 1) -> int:
     """Most bytes that a pass of a segment takes beside what is kept.
 
     The gradients by variables are not among them.
+
+    Args:
+      one: the segment.
+      meeting: micro-batches that go through it leg by leg, together.
     """
-    outputs = one.forward.outputs.values()
-    most = liveness.peak(one.forward.operations, outputs, apart=outputs)
-    if one.backward is None:
+    forward, backward = one.forward, one.backward
+    between = ("saved", "sent")  # what goes from leg to leg, unless it is kept
+    kept = [t for n, t in forward.outputs.items() if not n.startswith(between)]
+    kept += backward.inputs.values() if backward else []
+    most = liveness.in_legs(forward.legs, meeting, apart=kept)
+    if backward is None:
         return most
-    parts = one.backward.outputs
-    upstream = [t for n, t in one.backward.inputs.items() if n.startswith("dx")]
-    backward = liveness.peak(
-        one.backward.operations,
-        parts.values(),
-        apart=[t for name, t in parts.items() if name.startswith("grad")],
-    )
-    return max(most, backward + sum(map(liveness.size, upstream)))
+    upstream = [t for name, t in backward.inputs.items() if name.startswith("dx")]
+    apart = [t for name, t in backward.outputs.items() if name.startswith("grad")]
+    entered = sum(map(liveness.size, upstream))
+    return max(most, liveness.in_legs(backward.legs, meeting, entered, apart=apart))
 
 
 def _bytes(kept: Iterable[tuple[str, int]], grain: int) -> int:

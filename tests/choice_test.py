@@ -1,0 +1,66 @@
+"""What is chosen is the best that fits, found among all choices."""
+
+import itertools
+import random
+
+from absl.testing import absltest, parameterized
+
+from towers.pipelines import choice
+
+
+class CheapestTest(parameterized.TestCase):
+    @parameterized.product(seed=tuple(range(6)), together=(False, True))
+    def test_is_the_best_of_all_choices(self, seed, together):
+        draw = random.Random(seed)
+        blocks = [
+            choice.Block(
+                kept=tuple(
+                    tuple(sorted(draw.sample(range(low, low + 6), 2), reverse=True))
+                    for low in (8, 1)
+                ),
+                passing=(draw.randrange(6), draw.randrange(12)),
+                flops=draw.randrange(5),
+                together=together,
+            )
+            for _ in range(7)
+        ]
+        every = []
+        for some in itertools.product((False, True), repeat=len(blocks)):
+            one = choice.Choice()
+            for block, again in zip(blocks, some):
+                one = one.then(block, again)
+            every.append(one)
+        fewest = min(one.bytes for one in every)
+        self.assertEqual(choice.least(blocks), fewest)
+        self.assertIsNone(choice.cheapest(blocks, fewest - 1))
+        for room in range(fewest, max(c.bytes for c in every) + 1, 5):
+            best = min(c[:2] for c in every if c.bytes <= room)
+            found = choice.cheapest(blocks, room)
+            self.assertLessEqual(found.bytes, room)
+            self.assertEqual(found[:2], best)
+
+    def test_what_later_blocks_keep_is_gone_if_all_go_back_together(self):
+        for together, bytes_ in ((False, 10 + 2 + 8), (True, 10 + 8)):
+            one = choice.Choice()
+            for kept, passing in ((10, 8), (2, 1)):
+                block = choice.Block(((kept,) * 2,) * 2, (passing,) * 2, 1, together)
+                one = one.then(block, False)
+            self.assertEqual(one.bytes, bytes_)
+
+    def test_many_different_blocks_take_no_time(self):
+        draw = random.Random(1)
+        blocks = [
+            choice.Block(
+                kept=((size := draw.randrange(50, 100), size - 5), (10, 5)),
+                passing=(5, size - 10),
+                flops=draw.randrange(100),
+            )
+            for _ in range(40)
+        ]
+        found = choice.cheapest(blocks, 1500)
+        self.assertLessEqual(found.bytes, 1500)
+        self.assertGreater(found.blocks, 10)
+
+
+if __name__ == "__main__":
+    absltest.main()
