@@ -239,7 +239,9 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.product(
-        optimizer=("lars", "lamb"), model=(_tied, _untied), shards=(Shards(1, 2),)
+        optimizer=("lars", "lamb"),
+        model=_MODELS,
+        shards=(Shards(1, 2),),
     )
     def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, model, shards):
         update = dataclasses.replace(_UPDATE, optimizer=optimizer)
@@ -248,7 +250,8 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(one, found), BOUND)
 
     @parameterized.product(
-        mode=("distributed_replicated", "staged", "relaxed"), model=(_tied, _untied)
+        mode=("distributed_replicated", "staged", "relaxed"),
+        model=_MODELS,
     )
     def test_modes(self, mode, model):
         of = dict(variable_update=mode)
