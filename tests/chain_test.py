@@ -58,7 +58,7 @@ class ChainTest(tf.test.TestCase, parameterized.TestCase):
         model = _model(add=True)
         blocks = (*model.blocks[:2], ("last", wrong))
         model = Model("wrong", blocks, model.inputs, model.recipe)
-        with self.assertRaisesRegex(ValueError, "as it was$"):
+        with self.assertRaisesRegex(ValueError, r"as it was \(.*chain_test.py:\d+\)$"):
             self._trace(model, (1, 3))
 
 

@@ -1,5 +1,7 @@
 """TensorFlow's own errors, provoked, become one sentence."""
 
+import gc
+
 import tensorflow as tf
 
 from towers.errors import explain
@@ -47,6 +49,21 @@ class ExplainTest(tf.test.TestCase):
         self._assert_sentence(
             explain.operation_error(_error(far_away)),
             r"operation alone \(alone\) has no kernel.*CPU:7",
+        )
+
+    def test_a_function_that_is_gone(self):
+        def call(where):
+            del where
+            with tf.Graph().as_default() as graph:
+                tf.numpy_function(lambda: 1.0, [], tf.float64, name="call")
+            nodes = graph.as_graph_def()
+            del graph
+            gc.collect()
+            return tf.import_graph_def(nodes, return_elements=["call:0"])
+
+        self._assert_sentence(
+            explain.operation_error(_error(call)),
+            "a tf.numpy_function of the model calls a function that is gone .* module$",
         )
 
     def test_out_of_memory(self):

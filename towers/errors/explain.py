@@ -28,6 +28,11 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         )
     if "Detected unsupported operations when trying to compile" in text:
         return _not_compilable(text)
+    if "Could not find callback with key=pyfunc_" in text:
+        return (
+            "a tf.numpy_function of the model calls a function that is gone with the "
+            "graph it was made in; define it at the top of a module"
+        )
     if "No space left on device" in text:
         return f"the disk is full ({reason(text)}); make room"
     if isinstance(error, tf.errors.ResourceExhaustedError):
