@@ -86,20 +86,27 @@ def _show(logs: Sequence[str]) -> None:
                 print(f"[{os.path.basename(log)}] {line}", file=sys.stderr)
 
 
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> tuple[argparse.Namespace, dict[str, int]]:
+    """What a parser finds, with `command` behind it all; and job -> number of tasks."""
+    parser.add_argument("--tasks", required=True, help="as ps:1,worker:2")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(argv)
+    try:
+        return options, flags.parse_tasks(options.tasks)
+    except ValueError as error:
+        parser.error(f"--tasks={options.tasks}: {error}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gang that the command line describes; returns its status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tasks", required=True, help="as ps:1,worker:2")
     parser.add_argument(
         "--leader", default="worker", help="a job (%(default)s), or chief"
     )
     parser.add_argument("--cwd", default=".", help="where the command runs")
-    parser.add_argument("command", nargs="+")
-    options = parser.parse_args(argv)
-    try:
-        counts = flags.parse_tasks(options.tasks)
-    except ValueError as error:
-        parser.error(f"--tasks={options.tasks}: {error}")
+    options, counts = parse(parser, argv)
     if options.leader == "chief":
         counts["chief"] = 1
     if options.leader not in counts:

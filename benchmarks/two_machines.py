@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks import gang
-from flags import tasks as flags
 
 _ROOT = pathlib.Path(__file__).absolute().parent.parent
 SCRIPT = str(_ROOT / "deploy" / "tunnel.sh")
@@ -198,14 +197,8 @@ def run(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line describes; returns its status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tasks", required=True, help="as ps:1,worker:1")
     parser.add_argument("--port", type=int, action="append", default=[])
-    parser.add_argument("command", nargs="+")
-    options = parser.parse_args(argv)
-    try:
-        counts = flags.parse_tasks(options.tasks)
-    except ValueError as error:
-        parser.error(f"--tasks={options.tasks}: {error}")
+    options, counts = gang.parse(parser, argv)
     if missing := lacking():
         parser.error(missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
