@@ -69,7 +69,13 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("sgd", "momentum", "rmsprop", "adam")
     def test_replicated_equals_parameter_server_with_every_optimizer(self, optimizer):
-        update = trainer.Update(optimizer, trainer.Piecewise((0.01,)))
+        """Weight decay that goes by names, too: those of all replicas are alike."""
+        update = trainer.Update(
+            optimizer,
+            trainer.Piecewise((0.01,)),
+            weight_decay=0.1,
+            decayed=lambda name: name.startswith("hidden"),
+        )
         one = trainer.trained("parameter_server", update=update).values()
         other = trainer.trained("replicated", update=update).values()
         self.assertLess(trainer.difference(one, other), 1e-5)

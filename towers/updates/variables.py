@@ -1,5 +1,6 @@
 """One copy of the model's variables: made by name, read once a step, updated."""
 
+import dataclasses
 import itertools
 import zlib
 from collections.abc import Callable, Sequence
@@ -171,6 +172,7 @@ class Copy:
         Raises:
           ValueError: all gradients are None.
         """
+        update = self._by_model_names(update)
         variables = self.pieces(names)
         gradients = update.clip(update.decay(gradients, variables))
         self._rate = rate
@@ -189,6 +191,14 @@ class Copy:
         reads = [part for read in self._reads.values() for part in parts.each(read)]
         with tf.control_dependencies([tf.group(*reads)]):
             return self._optimizer.apply_gradients(pairs)
+
+    def _by_model_names(self, update: Update) -> Update:
+        """The update, whose recipe chooses by the names that the model gave."""
+
+        def decayed(name: str) -> bool:
+            return update.decayed(name.removeprefix(self._prefix))
+
+        return dataclasses.replace(update, decayed=decayed)
 
 
 def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
