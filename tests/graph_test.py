@@ -131,6 +131,17 @@ class GraphTest(parameterized.TestCase):
         self.assertEqual(losses[1][2], 0)  # three examples: the second tower has none
         self.assertEqual(made.values()["position"], 11)
 
+    def test_the_penalty_is_that_of_the_values_that_the_step_begins_with(self):
+        update = Update("sgd", Piecewise((0.5,)), weight_decay=0.5)
+        made = trainer.Trainer(
+            trainer.dense_model(), trainer.random_source(), update=update
+        ).start()
+        for _ in range(20):
+            values = made.values().values()
+            squares = sum(np.sum(v**2) for v in values if v.dtype == np.float32)
+            found, _ = made.session.run([made.train.penalty, made.train.step])
+            np.testing.assert_allclose(found, 0.25 * squares, rtol=1e-5)
+
     def test_the_learning_rate_goes_by_the_position_in_the_stream(self):
         rate = Piecewise((0.5, 0.25, 0.125), (0.5, 1.0))
         made = trainer.Trainer(

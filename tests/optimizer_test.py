@@ -129,7 +129,7 @@ class OptimizerTest(parameterized.TestCase):
                 for name in ("decayed", "free")
             ]
             gradients = update.decay([tf.ones([1, 3])] * 2, variables)
-            penalty = update.penalty(variables)
+            penalty = update.penalty({v.op.name: v.read_value() for v in variables})
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 (decayed, free), loss = session.run([gradients, penalty])

@@ -59,7 +59,7 @@ def _update(name: str, **options) -> Update:
         Piecewise((_RATE,)),
         _SETTINGS,
         weight_decay=_DECAY,
-        decayed=lambda name: "free" not in name,
+        decayed=lambda name: not name.startswith(("free", "logits")),
         **options,
     )
 
@@ -170,7 +170,9 @@ class PenaltyTest(parameterized.TestCase):
                 v1.get_variable("vector", initializer=[3.0], use_resource=True),
                 v1.get_variable("free", initializer=[[7.0]], use_resource=True),
             ]
-            penalty = _update(name).penalty(variables)
+            penalty = _update(name).penalty(
+                {v.op.name: v.read_value() for v in variables}
+            )
             session.run(v1.global_variables_initializer())
             self.assertEqual(session.run(penalty), _DECAY / 2 * squares)
 

@@ -297,8 +297,10 @@ class _Steps:
 
     def penalty(self, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """What the weight decay adds to a step's loss, and their sum."""
+        # The values that the step reads: its update comes after these reads.
+        values = {name: self.mode.latest(name, 0) for name in self._trained}
         with tf.device(self.mode.placement.master):
-            penalty = self.update.penalty(self._variables)
+            penalty = self.update.penalty(values)
             return penalty, loss + penalty
 
     def step(self, group: Sequence[Tower]) -> Step:

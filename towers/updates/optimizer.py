@@ -1,8 +1,8 @@
 """Optimizers and learning rates by name, and what lies between gradient and update."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -144,7 +144,7 @@ class Update:
       settings: its numbers.
       learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
       weight_decay: its factor; `weight_decay` says what it is a factor of.
-      decayed: which variables, by name, the weight decay touches.
+      decayed: which variables, by the model's names, the weight decay touches.
       ema_decay: 0, or the decay of moving averages of the trainable variables.
       clip_value: None, or the size that no element of a gradient exceeds.
       clip_norm: None, or the size that the norm of all gradients does not exceed.
@@ -211,23 +211,27 @@ class Update:
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         return [_map_values(g, lambda values: values * scale) for g in gradients]
 
-    def penalty(self, variables: Sequence[tf.Variable]) -> tf.Tensor:
+    def penalty(self, values: Mapping[str, Any]) -> tf.Tensor:
         """What the weight decay adds to the loss: factor / 2 x sum of squares.
 
         Nothing where it is no gradient: decoupled decay minimises no penalty.
+
+        Args:
+          values: float32, of the trained variables or their parts, by name.
         """
         decayed = [
-            v
-            for v in variables
-            if self.decayed(parts.whole_name(v.op.name))
-            and (self.place.vectors or v.shape.rank > 1)
+            piece
+            for name, value in values.items()
+            for piece in parts.each(value)
+            if self.decayed(parts.whole_name(name))
+            and (self.place.vectors or piece.shape.rank > 1)
         ]
         if not self.place.in_loss or not self.weight_decay or not decayed:
             return tf.constant(0.0)
         losses = []
-        for variable in decayed:
-            with tf.device(variable.device):
-                losses.append(tf.nn.l2_loss(variable.read_value()))
+        for piece in decayed:
+            with tf.device(piece.device):
+                losses.append(tf.nn.l2_loss(piece))
         return self.weight_decay * tf.add_n(losses)
 
 
