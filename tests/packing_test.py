@@ -54,6 +54,9 @@ class PackingTest(parameterized.TestCase):
             calls.clear()
             packing.small(32, 2, reduce)(shares, [["/device:CPU:0"]] * 5)
             self.assertEqual(calls, [20, 4, 15])
+            # Where all gradients are sparse there is nothing to pack.
+            self.assertEqual(packing.equal(2, reduce)([], []), [])
+            self.assertEqual(packing.small(32, 2, reduce)([], []), [])
 
 
 if __name__ == "__main__":

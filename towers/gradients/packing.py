@@ -28,6 +28,8 @@ def equal(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Tensor]]
     """
 
     def reduce_all(shares, destinations):
+        if not shares:  # all gradients are sparse
+            return []
         devices = destinations[0]
         vectors = _join(shares, devices)
         size = vectors[0].shape.num_elements()
