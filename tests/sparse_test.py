@@ -126,6 +126,15 @@ class DensifyTest(tf.test.TestCase):
                 found = session.run(dense)
         np.testing.assert_array_equal(found, [[1, 1], [2, 2], [0, 0]])
 
+    def test_many_rows_of_16_bits_all_count(self):
+        with tf.Graph().as_default(), v1.Session() as session:
+            ones = tf.ones([1000, 1], tf.bfloat16)
+            rows = tf.IndexedSlices(ones, tf.zeros([1000], tf.int32), [2, 1])
+            [dense] = sparse.densify([rows])
+            self.assertEqual(dense.dtype, tf.bfloat16)
+            found = session.run(tf.cast(dense, tf.float32))
+        np.testing.assert_array_equal(found, [[1000], [0]])
+
 
 class TrainTest(parameterized.TestCase):
     @parameterized.parameters(*OPTIMIZERS)

@@ -47,14 +47,18 @@ def mean(
 
 
 def densify(gradients: Sequence[Gradient]) -> list[Gradient]:
-    """Every sparse gradient as a dense one, where its rows lie."""
+    """Every sparse gradient as a dense one of its dtype, where its rows lie."""
     found = []
     for gradient in gradients:
         if isinstance(gradient, tf.IndexedSlices):
             with tf.device(gradient.values.device):
-                gradient = tf.math.unsorted_segment_sum(
-                    gradient.values, gradient.indices, gradient.dense_shape[0]
+                # In float32: in bfloat16, 1000 rows of ones would add up to 256.
+                total = tf.math.unsorted_segment_sum(
+                    tf.cast(gradient.values, tf.float32),
+                    gradient.indices,
+                    gradient.dense_shape[0],
                 )
+                gradient = tf.cast(total, gradient.values.dtype)
         found.append(gradient)
     return found
 
