@@ -22,6 +22,12 @@ CASES = {
         {"padding": [[0, 0], [1, 1], [0, 0], [0, 0]]},
         False,
     ),
+    "padded_and_strided": (
+        (3, 3, 3, 6),
+        (1, 1, 6, 8),
+        {"padding": [[0, 0], [1, 1], [1, 1], [0, 0]], "strides": 2},
+        False,
+    ),
     "three_by_three": ((3, 5, 4, 6), (3, 3, 6, 8), {}, False),
     "three_by_three_strided": ((3, 5, 4, 6), (3, 3, 6, 8), {"strides": 2}, False),
 }

@@ -56,6 +56,7 @@ def _is_product(op: tf.Operation) -> bool:
         op.get_attr("data_format") == b"NHWC"
         and filters.shape[:2] == [1, 1]
         and filters.shape[2] == x.shape[3]  # one group
+        and op.get_attr("padding") != b"EXPLICIT"  # else some are made of zeros
         and x.shape[1:3].is_fully_defined()
         and x.shape[1:3] == y.shape[1:3]
     )
