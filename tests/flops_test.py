@@ -27,6 +27,14 @@ class FlopsTest(tf.test.TestCase):
             tf.matmul(tf.zeros([2, 3, 5]), tf.zeros([2, 5, 7]), name="t/b")
             self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 3 * 5 * 7)
 
+    def test_products_of_unknown_size_count_nothing(self):
+        with tf.Graph().as_default() as graph:
+            rows = tf.compat.v1.placeholder(tf.float32, [None, 5])
+            kernel = tf.zeros([5, 7])
+            tf.gradients(tf.matmul(rows, kernel, name="t/a"), [kernel], name="t")
+            tf.matmul(tf.zeros([3, 5]), kernel, name="t/b")
+            self.assertEqual(flops.of_graph(graph, "t"), 2 * 3 * 5 * 7)
+
     def test_convolution_and_its_gradients(self):
         for padding, size in (("SAME", 8), ("VALID", 6)):
             with tf.Graph().as_default() as graph, tf.name_scope("t"):

@@ -27,7 +27,8 @@ def of_graph(graph: tf.Graph, prefix: str = "") -> int:
     """Floating point operations in one run of the operations under a prefix.
 
     Args:
-      graph: with static shapes.
+      graph: what has no static shape there, as behind `tf.boolean_mask`, is not
+        counted.
       prefix: of the operations' names.
     """
     return of_operations(
@@ -36,7 +37,7 @@ def of_graph(graph: tf.Graph, prefix: str = "") -> int:
 
 
 def of_operations(operations: Iterable[tf.Operation]) -> int:
-    """Floating point operations in one run of operations with static shapes."""
+    """Floating point operations in one run of those that have static shapes."""
     return sum(_COUNTS[op.type](op) for op in operations if op.type in _COUNTS)
 
 
@@ -51,17 +52,17 @@ def _size(tensor: tf.Tensor) -> int:
     return tensor.shape.num_elements() or 0
 
 
+def _product(op: tf.Operation, length: int | None) -> int:
+    """Each output element takes so many products."""
+    return 2 * _size(op.outputs[0]) * (length or 0)
+
+
 def _matmul(op: tf.Operation) -> int:
-    transposed = op.get_attr("transpose_a")
-    return 2 * _size(op.outputs[0]) * op.inputs[0].shape[0 if transposed else 1]
+    return _product(op, op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1])
 
 
 def _batch_matmul(op: tf.Operation) -> int:
-    return (
-        2
-        * _size(op.outputs[0])
-        * op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1]
-    )
+    return _product(op, op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1])
 
 
 def _conv(output: tf.Tensor, kernel) -> int:
