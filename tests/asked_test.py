@@ -19,19 +19,22 @@ class VariablesTest(absltest.TestCase):
 
     def _variables(self, splits):
         def create(name, shape, initializer, **options):
-            del initializer
+            self.initializer = initializer
             self.created.append((name, shape.as_list(), options))
 
         return asked.Variables(create, splits)
 
-    def _get(self, variables, name, shape, **options):
-        with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+    def _get(self, variables, name, shape=None, *, reuse=None, **options):
+        with v1.variable_scope(
+            "", custom_getter=variables.get, use_resource=True, reuse=reuse
+        ):
             return v1.get_variable(name, shape, **options)
 
     def test_a_placeholder_for_each(self):
         variables = self._variables({})
         first = self._get(variables, "a", [2])
-        self.assertIs(self._get(variables, "a", [2]), first)
+        for reuse, shape in ((v1.AUTO_REUSE, [2]), (True, None)):
+            self.assertIs(self._get(variables, "a", shape, reuse=reuse), first)
         self._get(variables, "b", [3], trainable=False)
         self.assertEqual(list(variables.reads), ["a", "b"])
         self.assertEqual(list(variables.trainable), ["a"])
@@ -104,8 +107,29 @@ class VariablesTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "belongs to the model's recipe"):
             self._get(variables, "a", [2], regularizer=tf.nn.l2_loss)
         self._get(variables, "b", [2])
+        share = {"reuse": v1.AUTO_REUSE}
         with self.assertRaisesRegex(ValueError, "is read in one dtype"):
-            self._get(variables, "b", [2], dtype=tf.bfloat16)
+            self._get(variables, "b", [2], dtype=tf.bfloat16, **share)
+        with self.assertRaisesRegex(ValueError, r"'b' is \(2,\) .* as \(3,\); a"):
+            self._get(variables, "b", [3], **share)
+        with self.assertRaisesRegex(ValueError, "'b' is there already; give"):
+            self._get(variables, "b", [2])
+        with self.assertRaisesRegex(ValueError, "'c' is of shape <unknown>; give"):
+            self._get(variables, "c")
+        with self.assertRaisesRegex(ValueError, "'c': its initializer is a tensor"):
+            self._get(variables, "c", initializer=tf.random.normal([2]))
+
+    def test_an_initial_value_brings_its_shape(self):
+        variables = self._variables({})
+        wanted = np.full([2, 3], 5.0, np.float32)
+        for name, value in (("a", wanted), ("b", tf.fill([2, 3], 5.0))):
+            self.assertEqual(
+                self._get(variables, name, initializer=value).shape, [2, 3]
+            )
+            self.assertEqual(self.created[-1][1], [2, 3])
+            initial = self.initializer([2, 3], dtype=tf.float32)
+            np.testing.assert_array_equal(tf.get_static_value(initial), wanted)
+        self.assertEqual(self._get(variables, "c", initializer=1.0).shape, [])
 
 
 if __name__ == "__main__":

@@ -55,7 +55,12 @@ class Variables:
         self.parts: dict[str, list[tf.Tensor]] = {}
 
     def get(self, getter, name, *, shape=None, dtype=tf.float32, **options):
-        """A custom getter for `tf.compat.v1.variable_scope`."""
+        """A custom getter for `tf.compat.v1.variable_scope`.
+
+        Raises:
+          ValueError: the model asks for what towers cannot have; the sentence names
+            the variable.
+        """
         del getter
         for option in ("regularizer", "constraint", "partitioner"):
             if options.get(option) is not None:
@@ -68,17 +73,40 @@ class Variables:
                 f"variable {name!r}: /part_{name.rsplit('_')[-1]} stands for a part of "
                 "a variable; give it another name"
             )
-        if name not in self._given:
-            trainable = options.get("trainable", True) is not False
-            shape, initializer = tf.TensorShape(shape), options.get("initializer")
-            split = self._splits.get(name)
-            if split is None:
-                self._create(name, shape, initializer, trainable=trainable)
-                self._given[name] = self._read(name, shape, dtype, trainable)
-            else:
-                self._create(name, shape, initializer, trainable=trainable, split=split)
-                self._given[name] = self._joined(name, shape, dtype, trainable)
+        if name in self._given:
+            return self._again(name, shape, dtype, options.get("reuse"))
+        trainable = options.get("trainable", True) is not False
+        shape, initializer = tf.TensorShape(shape), options.get("initializer")
+        if initializer is not None and not callable(initializer):
+            shape, initializer = _constant(name, initializer)
+        if not shape.is_fully_defined():
+            raise ValueError(
+                f"variable {name!r} is of shape {shape}; give get_variable one that is "
+                "fully defined"
+            )
+        split = self._splits.get(name)
+        if split is None:
+            self._create(name, shape, initializer, trainable=trainable)
+            self._given[name] = self._read(name, shape, dtype, trainable)
+        else:
+            self._create(name, shape, initializer, trainable=trainable, split=split)
+            self._given[name] = self._joined(name, shape, dtype, trainable)
+        return self._given[name]
+
+    def _again(self, name: str, shape, dtype, reuse) -> tf.Tensor:
+        """What the model got already, if it says that it shares it."""
         found = self._given[name]
+        if not reuse:
+            raise ValueError(
+                f"variable {name!r} is there already; give the second one a name or "
+                "scope of its own, or share it, in a variable_scope with "
+                "reuse=tf.compat.v1.AUTO_REUSE"
+            )
+        if not found.shape.is_compatible_with(shape):
+            raise ValueError(
+                f"variable {name!r} is {found.shape} and is to be shared as "
+                f"{tf.TensorShape(shape)}; a variable has one shape"
+            )
         if found.dtype != dtype:
             raise ValueError(
                 f"variable {name!r} is read as {tf.as_dtype(dtype).name} and as "
@@ -134,3 +162,19 @@ class Variables:
         whole = tf.concat(found, split.axis)
         self.parts[whole.name] = found
         return whole
+
+
+def _constant(name: str, value: Any) -> tuple[tf.TensorShape, Callable[..., Any]]:
+    """The shape of an initial value, and an initializer that is this value.
+
+    A tensor belongs to the graph that the model is traced in, where no variable is
+    made; its value is taken from there, if it is one.
+    """
+    known = tf.get_static_value(tf.convert_to_tensor(value))
+    if known is None:
+        raise ValueError(
+            f"variable {name!r}: its initializer is a tensor that is computed in each "
+            "run; give get_variable a shape, and an initializer such as "
+            "tf.compat.v1.truncated_normal_initializer()"
+        )
+    return tf.TensorShape(known.shape), v1.constant_initializer(known)
