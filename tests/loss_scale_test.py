@@ -93,6 +93,13 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(made.values()["global_step"], step)
 
+    def test_a_model_without_gradients_is_refused_as_ever(self):
+        def constant(x, nn):
+            return tf.stop_gradient(nn.dense(nn.flatten(x), nn.num_classes))
+
+        with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
+            _made(2.0, 1, model=trainer.model_of(constant))
+
     def test_it_never_falls_below_one(self):
         class Poisoned:
             """A source with a value that no factor helps."""

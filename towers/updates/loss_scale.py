@@ -19,7 +19,6 @@ from towers.updates.checkpoint import CARRIED
 v1 = tf.compat.v1
 
 DEFAULT_SCALE = 128.0  # of tf_cnn_benchmarks
-DEFAULT_EVERY = 1000
 
 # Below this the factor does not help: it is the activations that overflow.
 _SMALLEST = 1.0
@@ -119,7 +118,7 @@ class Gate:
                 fine.append(tf.reduce_all(tf.math.is_finite(values)))
         self._device = device
         with tf.device(device):
-            self.open = tf.reduce_all(tf.stack(fine))
+            self.open = tf.reduce_all(tf.convert_to_tensor(fine, tf.bool))
 
     def through(self, tensor: tf.Tensor) -> tf.Tensor:
         """The tensor, if the gate is open."""
