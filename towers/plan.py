@@ -184,7 +184,7 @@ def _placement(config, cluster) -> placement.Placement:
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     if cluster is not None:
         _check_tasks(flags.shard_embeddings, config.variables.variable_update, cluster)
-        if flags.shard_embeddings > 1 < flags.num_stages:
+        if flags.shard_embeddings > 1 and flags.num_stages > 1:
             raise ValueError(
                 f"--num_stages={flags.num_stages}: stages keep rows on their own "
                 "devices, not on ps tasks; leave out --shard_embeddings"
