@@ -88,10 +88,8 @@ class DivisionTest(absltest.TestCase):
 
     def test_what_is_on_one_device_is_not_divided(self):
         graph_def = _graph()
-        self.assertTrue(division.is_divided(graph_def))
         for node in graph_def.node:
             node.device = ""
-        self.assertFalse(division.is_divided(graph_def))
         self.assertLen(division.divide(graph_def, ["end:0"]), 1)
 
 

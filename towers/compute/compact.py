@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable
 
 import tensorflow as tf
 
+from towers.compute.nodes import operation_of
+
 v1 = tf.compat.v1
 
 
@@ -31,7 +33,7 @@ def compact(
     """
     whole = whole or graph.as_graph_def()
     nodes = [node for node in whole.node if node.name in kept]
-    fixed = {name.split(":")[0] for name in outputs} | _named(nodes)
+    fixed = set(map(operation_of, outputs)) | _named(nodes)
     nodes, shapes = _fold_shapes(graph, nodes, fixed)
     nodes, constants = _merge_constants(nodes, fixed)
     found = v1.GraphDef(versions=whole.versions, library=whole.library)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.compute.nodes import operation_of, tensor_of
+
 v1 = tf.compat.v1
 
 
@@ -40,7 +42,7 @@ class Part(NamedTuple):
         Returns:
           the outputs, by name.
         """
-        read = {_tensor(name) for node in self.graph_def.node for name in node.input}
+        read = {tensor_of(name) for node in self.graph_def.node for name in node.input}
         found = tf.import_graph_def(
             self.graph_def,
             {name: values[name] for name in self.inputs if name in read},
@@ -48,11 +50,6 @@ class Part(NamedTuple):
             name="",
         )
         return dict(zip(self.outputs, found))
-
-
-def is_divided(graph_def: v1.GraphDef) -> bool:
-    """Whether some nodes are on devices of their own."""
-    return any(map(_place, graph_def.node))
 
 
 def divide(graph_def: v1.GraphDef, outputs: Sequence[str]) -> list[Part]:
@@ -63,8 +60,8 @@ def divide(graph_def: v1.GraphDef, outputs: Sequence[str]) -> list[Part]:
       outputs: names of tensors that are wanted of it; none is a placeholder's.
     """
     nodes = {node.name: node for node in graph_def.node}
-    levels = _as_late(nodes, _levels(nodes), set(map(_operation, outputs)))
-    levels |= {n: 0 for n in map(_operation, outputs) if _is_constant(nodes[n])}
+    levels = _as_late(nodes, _levels(nodes), set(map(operation_of, outputs)))
+    levels |= {n: 0 for n in map(operation_of, outputs) if _is_constant(nodes[n])}
     parts: dict[tuple[int, str], list[v1.NodeDef]] = collections.defaultdict(list)
     for name, level in levels.items():
         parts[level, _place(nodes[name])].append(nodes[name])
@@ -74,7 +71,7 @@ def divide(graph_def: v1.GraphDef, outputs: Sequence[str]) -> list[Part]:
     found = []
     for key, read in zip(keys, reads):
         names = {node.name for node in parts[key]}
-        made = sorted(name for name in wanted if _operation(name) in names)
+        made = sorted(name for name in wanted if operation_of(name) in names)
         found.append(
             Part(
                 device=key[1],
@@ -124,7 +121,7 @@ def _as_late(
 
 def _before(nodes: Mapping[str, v1.NodeDef], name: str) -> list[str]:
     """The nodes that one needs, but for constants and placeholders."""
-    found = map(_operation, nodes[name].input)
+    found = map(operation_of, nodes[name].input)
     return [n for n in found if not (_is_given(nodes[n]) or _is_constant(nodes[n]))]
 
 
@@ -139,10 +136,10 @@ def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set
     """
     own = {node.name for node in part}
     return {
-        _tensor(name.removeprefix("^"))
+        tensor_of(name)
         for node in part
         for name in node.input
-        if _operation(name) not in own and not _is_constant(nodes[_operation(name)])
+        if operation_of(name) not in own and not _is_constant(nodes[operation_of(name)])
     }
 
 
@@ -151,7 +148,7 @@ def _alone(graph_def, part: Sequence[v1.NodeDef], nodes) -> v1.GraphDef:
     found = v1.GraphDef(versions=graph_def.versions, library=graph_def.library)
     own = {node.name: node for node in part}
     for node in part:
-        for name in map(_operation, node.input):
+        for name in map(operation_of, node.input):
             if _is_constant(nodes[name]):
                 own[name] = nodes[name]
     for node in own.values():
@@ -179,13 +176,3 @@ def _is_given(node: v1.NodeDef) -> bool:
 
 def _is_constant(node: v1.NodeDef) -> bool:
     return node.op == "Const"
-
-
-def _operation(name: str) -> str:
-    """The operation of an input or a tensor."""
-    return name.removeprefix("^").split(":")[0]
-
-
-def _tensor(name: str) -> str:
-    """The tensor of an input, which leaves out the 0 of a first output."""
-    return name if ":" in name else f"{name}:0"

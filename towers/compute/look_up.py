@@ -8,12 +8,13 @@ wherever it is taken, so nothing else changes.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from towers.compute.asked import LookUp
+from towers.compute.nodes import needed_by, operation_of, tensor_of
 from towers.compute.tower import Template
 from towers.layout import parts
 from towers.layout.placement import task_of
@@ -29,20 +30,20 @@ def cut_out(template: Template) -> Template:
     nodes = {node.name: node for node in template.graph_def.node}
     users: dict[str, list[v1.NodeDef]] = {f"read/{name}": [] for name in template.reads}
     for node in nodes.values():
-        for name in map(_operation, node.input):
+        for name in map(operation_of, node.input):
             if name in users:
                 users[name].append(node)
-    outputs = set(map(_operation, template.outputs))
+    outputs = set(map(operation_of, template.outputs))
     given = {*users, *(name for name, _, _ in template.exchanges)}
     found: list[LookUp] = []
     for name, dtype in template.reads.items():
         read = f"read/{name}"
         gathers = [node for node in users[read] if _takes_rows(node, read, nodes)]
-        early = all(given.isdisjoint(_needed(nodes, [n.input[1]])) for n in gathers)
+        early = all(given.isdisjoint(needed_by(nodes, [n.input[1]])) for n in gathers)
         whole = not parts.is_part(name)  # a part is looked up where it lies already
         if len(gathers) == len(users[read]) and early and whole and read not in outputs:
             found += [
-                LookUp(name, dtype, _tensor(node.input[1]), node.name)
+                LookUp(name, dtype, tensor_of(node.input[1]), node.name)
                 for node in gathers
             ]
     gone = {one.variable for one in found}
@@ -52,37 +53,15 @@ def cut_out(template: Template) -> Template:
 
 def _takes_rows(node: v1.NodeDef, read: str, nodes: Mapping[str, v1.NodeDef]) -> bool:
     """Whether it gathers along the first axis of the variable, and no more."""
-    if node.op != "GatherV2" or list(map(_operation, node.input)).count(read) != 1:
+    if node.op != "GatherV2" or list(map(operation_of, node.input)).count(read) != 1:
         return False
-    axis = nodes[_operation(node.input[2])]
+    axis = nodes[operation_of(node.input[2])]
     along_first = axis.op == "Const" and not tf.make_ndarray(axis.attr["value"].tensor)
     return (
-        _operation(node.input[0]) == read
+        operation_of(node.input[0]) == read
         and along_first
         and not node.attr["batch_dims"].i
     )
-
-
-def _tensor(name: str) -> str:
-    """The tensor of an input, which leaves out the 0 of a first output."""
-    return name if ":" in name else f"{name}:0"
-
-
-def _operation(name: str) -> str:
-    """The operation of an input or a tensor."""
-    return name.removeprefix("^").split(":")[0]
-
-
-def _needed(nodes: Mapping[str, v1.NodeDef], names: Sequence[str]) -> set[str]:
-    """Names of the operations that these need, and their own."""
-    found: set[str] = set()
-    names = [_operation(name) for name in names]
-    while names:
-        name = names.pop()
-        if name not in found:
-            found.add(name)
-            names += map(_operation, nodes[name].input)
-    return found
 
 
 def rows(
@@ -108,7 +87,7 @@ def rows(
         return {}
     nodes = {node.name: node for node in template.graph_def.node}
     wanted = [one.ids for one in template.look_ups]
-    needed = _needed(nodes, wanted)
+    needed = needed_by(nodes, wanted)
     ids_def = v1.GraphDef(
         versions=template.graph_def.versions, library=template.graph_def.library
     )

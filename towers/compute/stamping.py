@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from towers.compute import joining
+from towers.compute.nodes import operation_of
 from towers.compute.tower import Gradient, Site, Template, Tower
 from towers.layout import placement
 
@@ -56,7 +57,7 @@ def devices(template: Template, site: Site) -> dict[str, str]:
     said = {node.name: node.device for node in template.graph_def.node}
     owners = _owners(template, site)
     return {
-        name: placement.of_node(said[name.split(":")[0]], site.devices, owners)
+        name: placement.of_node(said[operation_of(name)], site.devices, owners)
         for name in template.outputs
     }
 
@@ -109,7 +110,7 @@ def _copy_nodes(
             copy.attr.pop("_class", None)
             del copy.input[:]
             copy.input.extend(map(renamed, node.input))
-            used.update(name.removeprefix("^").split(":")[0] for name in node.input)
+            used.update(map(operation_of, node.input))
     return used & given.keys()
 
 

@@ -33,6 +33,7 @@ from towers.compute import (
 )
 from towers.compute.asked import LookUp, Variables
 from towers.compute.joining import BATCH_NORM, Exchanges, Joint
+from towers.compute.nodes import operation_of
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -380,7 +381,7 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
 def _beside_parts(graph_def, gradients) -> v1.GraphDef:
     """Adds up the gradients of a part's uses where it lies."""
     where = {
-        name.split(":")[0]: part.device for part, names in gradients for name in names
+        operation_of(name): part.device for part, names in gradients for name in names
     }
     for node in graph_def.node:
         if node.op in ("AddN", "ConcatV2") and not node.device:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import tensorflow as tf
 
+from towers.compute.nodes import operation_of
+
 v1 = tf.compat.v1
 
 Call = Callable[[Mapping[str, tf.Tensor]], list[tf.Tensor]]
@@ -65,11 +67,11 @@ def compiled(
         node.attr.pop("_class", None)
     del body.node[:]
     body.node.extend(kept)
-    read = {name.lstrip("^").split(":")[0] for node in kept for name in node.input}
+    read = {operation_of(name) for node in kept for name in node.input}
 
     @tf.function(jit_compile=True, autograph=False)
     def tower(*tensors):
-        given = {n: t for n, t in zip(inputs, tensors) if n.split(":")[0] in read}
+        given = {n: t for n, t in zip(inputs, tensors) if operation_of(n) in read}
         return tf.import_graph_def(body, given, return_elements=list(outputs), name="")
 
     with tf.device(None):  # each call has its own

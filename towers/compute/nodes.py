@@ -1,0 +1,39 @@
+"""Nodes of a GraphDef by the names that say them.
+
+A node's input is `operation`, which means its first output, `operation:1`, or
+`^operation` where it only waits for that; a tensor is always `operation:0` or the like.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def operation_of(name: str) -> str:
+    """The operation of an input or a tensor."""
+    return name.removeprefix("^").split(":")[0]
+
+
+def tensor_of(name: str) -> str:
+    """The tensor that an input is, or that would be waited for."""
+    name = name.removeprefix("^")
+    return name if ":" in name else f"{name}:0"
+
+
+def needed_by(nodes: Mapping[str, v1.NodeDef], names: Iterable[str]) -> set[str]:
+    """The operations that inputs or tensors need, and their own.
+
+    Args:
+      nodes: of the graph, by name.
+      names: of inputs or tensors.
+    """
+    found: set[str] = set()
+    left = list(map(operation_of, names))
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += map(operation_of, nodes[name].input)
+    return found
