@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import TextIO
 
 import towers
 
@@ -17,41 +18,26 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 PATIENCE = 240.0  # seconds, on a busy machine
 
 
-class Program:
-    """A process whose lines are read as they come.
+class Lines:
+    """What a process prints, read as it comes.
 
     Args:
-      command: the program and its arguments.
-      data_dir: where TFDS keeps its data sets; its own default when empty.
+      stream: what it prints.
 
     Attributes:
-      process: it.
-      lines: what it printed, both streams, as far as it was asked for.
+      lines: of it, as far as they were asked for.
       times: for each line, when it came, as `time.monotonic` has it.
     """
 
-    def __init__(self, command: Sequence[str], *, data_dir: str = ""):
-        self.process = subprocess.Popen(
-            command,
-            env={
-                **os.environ,
-                "PYTHONPATH": _ROOT,
-                **({"TFDS_DATA_DIR": data_dir} if data_dir else {}),
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "CUDA_VISIBLE_DEVICES": "",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def __init__(self, stream: TextIO):
         self.lines: list[str] = []
         self.times: list[float] = []
+        self._stream = stream
         self._coming: queue.SimpleQueue[tuple[float, str] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        for line in self.process.stdout:
+        for line in self._stream:
             self._coming.put((time.monotonic(), line.rstrip("\n")))
         self._coming.put(None)
 
@@ -77,11 +63,44 @@ class Program:
         shown = "\n".join(self.lines[-30:])
         raise AssertionError(f"no line with {pattern!r} in\n{shown}")
 
+    def rest(self, seconds: float = PATIENCE) -> None:
+        """Reads lines to the last, or until none comes for so long."""
+        while self._next(seconds) is not None:
+            pass
+
+
+class Program(Lines):
+    """A process whose lines are read, those of both streams.
+
+    Args:
+      command: the program and its arguments.
+      data_dir: where TFDS keeps its data sets; its own default when empty.
+
+    Attributes:
+      process: it.
+    """
+
+    def __init__(self, command: Sequence[str], *, data_dir: str = ""):
+        self.process = subprocess.Popen(
+            command,
+            env={
+                **os.environ,
+                "PYTHONPATH": _ROOT,
+                **({"TFDS_DATA_DIR": data_dir} if data_dir else {}),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                "CUDA_VISIBLE_DEVICES": "",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        super().__init__(self.process.stdout)
+
     def end(self, seconds: float = PATIENCE) -> int:
         """Waits for the end; returns the exit status."""
         status = self.process.wait(seconds)
-        while self._next(PATIENCE) is not None:
-            pass
+        self.rest()
         return status
 
 

@@ -1,79 +1,128 @@
 """The tasks of a cluster, each started, frozen and killed by hand, for tests.
 
-Of `tasks.found_inside` programs: the network must be private.
+Of `tasks.by_hand` programs: the network must be private.  Tasks are forked from a
+process that has imported TensorFlow once for all of them, which takes longer than most
+of what they do; the program itself does without.
 """
 
+import importlib
+import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from multiprocessing import connection
 
 from benchmarks import launched
 from towers.tasks import local_cluster
 
 Name = tuple[str, int]
+Ends = dict[str, tuple[int, list[str]]]  # "job index" -> exit status and lines
 
 _PATIENCE = launched.PATIENCE / 3  # less than that of who waits for the program
+_PROGRAM = "towers.train"
+_FORKS = multiprocessing.get_context("forkserver")
+
+
+class Task(launched.Lines):
+    """The main with some flags, in a process of its own.
+
+    Args:
+      flags: of the command line.
+      environment: beside what is in this one's.
+
+    Attributes:
+      process: it.
+    """
+
+    def __init__(self, flags: list[str], environment: Mapping[str, str] | None = None):
+        ours, its = _FORKS.Pipe(duplex=False)
+        _FORKS.set_forkserver_preload([_PROGRAM])
+        self.process = _FORKS.Process(
+            target=_main, args=(its, flags, environment or {})
+        )
+        self.process.start()
+        its.close()
+        super().__init__(os.fdopen(os.dup(ours.fileno()), errors="replace"))
+
+    def end(self, seconds: float = _PATIENCE) -> int:
+        """Waits for the end; returns the exit status."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, "it does not end"
+        self.rest()
+        return self.process.exitcode
+
+
+def _main(
+    printed: connection.Connection, flags: list[str], environment: Mapping[str, str]
+) -> None:
+    """As `python -m towers.train`."""
+    os.environ.update(environment)
+    for stream in (1, 2):
+        os.dup2(printed.fileno(), stream)
+    sys.argv = ["train", *flags]
+    importlib.import_module(_PROGRAM).program()
 
 
 class Tasks:
-    """One ps task, two workers, and a controller if there is one graph.
+    """Ps tasks, two workers, and a controller if there is one graph.
 
     Args:
       flags: of every task's command line.
       between: whether each worker is a client.
+      ps: how many.
 
     Attributes:
       leader: who runs the session.
-      programs: (job, index) -> the process that was started last.
+      tasks: (job, index) -> the process that was started last.
     """
 
-    def __init__(self, *flags: str, between: bool):
-        ps, *workers, controller = local_cluster.free_addresses(4)
-        self._flags = [*flags, "--device=cpu", "--num_gpus=2", f"--ps_hosts={ps}"]
-        self._flags.append(f"--worker_hosts={','.join(workers)}")
-        names = [("ps", 0), ("worker", 0), ("worker", 1)]
+    def __init__(self, *flags: str, between: bool, ps: int = 1):
+        *hosts, first, second, controller = local_cluster.free_addresses(ps + 3)
+        self._flags = ["--device=cpu", "--num_gpus=2", *flags]
+        self._flags += [f"--ps_hosts={','.join(hosts)}"]
+        self._flags += [f"--worker_hosts={first},{second}"]
+        names = [*(("ps", k) for k in range(ps)), ("worker", 0), ("worker", 1)]
         if between:
             self._flags.append("--replication=between_graph")
         else:
             self._flags.append(f"--controller_host={controller}")
             names.append(("controller", 0))
-        self.leader = names[1] if between else names[-1]
-        self.programs: dict[Name, launched.Program] = {}
+        self.leader = ("worker", 0) if between else ("controller", 0)
+        self.tasks: dict[Name, Task] = {}
         for name in names:
             self.start(name)
 
     def start(self, name: Name) -> None:
         """Starts a task, or starts it anew."""
         job, index = name
-        self.programs[name] = launched.Program(
-            [sys.executable, "-m", "towers.train", *self._flags]
-            + [f"--job_name={job}", f"--task_index={index}"]
-        )
+        flags = [*self._flags, f"--job_name={job}", f"--task_index={index}"]
+        self.tasks[name] = Task(flags)
 
     def send(self, name: Name, number: int) -> None:
         """Sends a signal; waits for the end of what is killed."""
-        process = self.programs[name].process
+        process = self.tasks[name].process
         os.kill(process.pid, number)
         if number == signal.SIGKILL:
-            process.wait()
+            process.join()
 
-    def line(self, pattern: str, seconds: float = _PATIENCE) -> str:
-        """Waits for a line of the leader's; returns it."""
-        return self.programs[self.leader].line(pattern, seconds)
+    def line(self, pattern: str, *, of: Name | None = None) -> str:
+        """Waits for a line of a task's, or of the leader's; returns it."""
+        return self.tasks[of or self.leader].line(pattern, _PATIENCE)
 
-    def end(self, *, but: Name | None = None) -> dict[str, tuple[int, list[str]]]:
-        """Waits for the end of all tasks, or of all but one.
+    def past(self) -> None:
+        """Passes over the leader's lines so far."""
+        self.tasks[self.leader].rest(0.0)
 
-        Returns:
-          "job index" -> exit status and lines.
-        """
+    def end(self, *, but: Name | None = None) -> Ends:
+        """Waits for the end of all tasks, or of all but one."""
         return {
-            f"{job} {index}": (program.end(_PATIENCE), program.lines)
-            for (job, index), program in self.programs.items()
+            f"{job} {index}": (task.end(), task.lines)
+            for (job, index), task in self.tasks.items()
             if (job, index) != but
         }
 
     def kill(self) -> None:
         """Ends whatever is left."""
-        for program in self.programs.values():
-            program.process.kill()
+        for task in self.tasks.values():
+            task.process.kill()

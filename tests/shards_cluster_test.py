@@ -10,7 +10,6 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import models
-from benchmarks import launched
 from models.examples import Tokens
 from models.model import Model, Recipe, Schedule
 from tests import runs, tables, tasks, trainer
@@ -172,19 +171,14 @@ class ClusterTest(parameterized.TestCase):
 
 class ProcessesTest(runs.Runs):
     def test_classes_on_processes(self):
-        if not launched.have_private_networks():
-            self.skipTest("this system has no private networks")
         flags = dict(model="mlp", data_name="digits", optimizer="momentum")
         flags |= dict(num_batches=10, num_warmup_batches=0, train_dir=self.directory)
         spread = dict(batch_size=4, num_gpus=4, shard_classifier=2)
-        cluster = launched.Launched(
+        tasks.ended(
             *(f"--{name}={value}" for name, value in (flags | spread).items()),
-            tasks="ps:1,worker:2",
             data_dir=runs.data_dir(),
+            between=False,
         )
-        self.addCleanup(cluster.kill)
-        self.assertEqual(cluster.end(), 0, cluster.lines)
-        self.assertEmpty(cluster.left())
         there = self.values()
         flags["train_dir"] = self.directory = os.path.join(self.directory, "alone")
         self.run_flags(get_model=models.get, batch_size=16, **flags)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
-from unittest import SkipTest
+from unittest import SkipTest, mock
 
 import tensorflow as tf
 
@@ -26,13 +26,16 @@ v1 = tf.compat.v1
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 
-def found_inside(program: str, *arguments: str) -> Any:
+def found_inside(
+    program: str, *arguments: str, seconds: float = launched.PATIENCE
+) -> Any:
     """What a program tells, run in a private network of its own.
 
     Args:
       program: Python that ends with `tell`; it is in the network before it begins,
         since only a process of one thread can enter one.
       *arguments: of the program.
+      seconds: that it may take.
     """
     if not launched.have_private_networks():
         raise SkipTest("this system has no private networks")
@@ -42,10 +45,59 @@ def found_inside(program: str, *arguments: str) -> Any:
         env={**os.environ, "PYTHONPATH": _ROOT},
         capture_output=True,
         text=True,
-        timeout=launched.PATIENCE,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+# A cluster that ends by itself.
+_ALONE = """
+import json, sys
+from tests import by_hand
+
+flags, how = json.loads(sys.argv[1])
+cluster = by_hand.Tasks(*flags, **how)
+try:
+    found = cluster.end()
+finally:
+    cluster.kill()
+print(json.dumps(found))
+"""
+
+
+def by_hand(program: str, *order: Any, data_dir: str) -> Any:
+    """As `found_inside`, for programs that use the module `by_hand`.
+
+    Args:
+      program: prints what is found in its last line, as JSON.
+      *order: its argument, as JSON.
+      data_dir: where TFDS keeps its data sets.
+    """
+    environment = {
+        "TFDS_DATA_DIR": data_dir,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    with mock.patch.dict(os.environ, environment):
+        return found_inside(program, json.dumps(order), seconds=2 * launched.PATIENCE)
+
+
+def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:
+    """What the tasks print of a cluster that ends by itself, without an error.
+
+    Args:
+      *flags: of every task's command line.
+      data_dir: as `by_hand` has it.
+      **how: the cluster, as `by_hand.Tasks` has it.
+
+    Returns:
+      "job index" -> lines.
+    """
+    found = by_hand(_ALONE, flags, how, data_dir=data_dir)
+    for name, (status, lines) in found.items():
+        assert status == 0, (name, status, lines)
+    return {name: lines for name, (_, lines) in found.items()}
 
 
 def tell(found: Any) -> NoReturn:

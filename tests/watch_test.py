@@ -12,9 +12,8 @@ from unittest import mock
 from absl.testing import absltest, parameterized
 
 import models
-from benchmarks import launched
 from flags import config
-from tests import runs
+from tests import runs, tasks
 from towers import plan, watch
 from towers.errors import failure
 from towers.session import hooks, progress
@@ -72,23 +71,16 @@ class WatchTest(runs.Runs):
         lines = self._evaluate(num_gpus=6, shard_classifier=3)
         self.assertEqual(runs.accuracies(lines), [self.at_end])
 
-    @parameterized.parameters("in_graph", "between_graph")
-    def test_a_cluster_finds_the_same(self, replication):
-        if not launched.have_private_networks():
-            self.skipTest("this system has no private networks")
-        cluster = launched.Launched(
-            "--model=tests.runs:small_model",
-            "--eval",
-            f"--replication={replication}",
-            "--num_gpus=2",
-            "--eval_batch_size=7",
+    @parameterized.parameters(False, True)
+    def test_a_cluster_finds_the_same(self, between):
+        ended = tasks.ended(
+            *("--model=tests.runs:small_model", "--eval", "--eval_batch_size=7"),
             f"--train_dir={self.directory}",
             data_dir=runs.data_dir(),
+            between=between,
         )
-        self.addCleanup(cluster.kill)
-        self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
-        self.assertEqual(runs.accuracies(cluster.lines), [self.at_end])
-        self.assertEmpty(cluster.left())
+        evaluated = ended["worker 0" if between else "controller 0"]
+        self.assertEqual(runs.accuracies(evaluated), [self.at_end])
 
     def test_averages_are_read(self):
         with_averages = runs.accuracies(self._evaluate())
