@@ -175,7 +175,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("none", "block")
     def test_a_scaled_loss(self, recompute):
-        one = _made().start().steps(STEPS)
+        one = _whole()
         how = Pipeline(2, 4, cut=(2, 4), recompute=recompute)
         scaling = LossScaling(initial=1024.0, grow_every=3)
         made = _made(2, how, loss_scaling=scaling).start()
