@@ -223,15 +223,7 @@ def largest(how: Pipeline, limit: int, batch_size: int) -> Largest:
       limit: bytes of each device.
       batch_size: of the tower.
     """
-
-    @functools.cache
-    def needed(layers: int) -> int:
-        model = transformer(layers)
-        work = _work(model, batch_size)
-        task = dataclasses.replace(work.task, pipeline=equal(model, how))
-        return max(recompute.estimate(task, work.features, work.labels, slots=0))
-
-    step = how.stages
+    needed, step = functools.partial(_needed, how, batch_size), how.stages
     few, more = needed(2 * step), needed(3 * step)
     layers = step * max(1, 2 + int((limit - few) / max(1, more - few)))
     while layers > step and needed(layers) > limit:
@@ -239,6 +231,15 @@ def largest(how: Pipeline, limit: int, batch_size: int) -> Largest:
     while needed(layers + step) <= limit:
         layers += step
     return Largest(layers, needed(layers))
+
+
+@functools.cache
+def _needed(how: Pipeline, batch_size: int, layers: int) -> int:
+    """Bytes of the stage that needs most."""
+    model = transformer(layers)
+    work = _work(model, batch_size)
+    task = dataclasses.replace(work.task, pipeline=equal(model, how))
+    return max(recompute.estimate(task, work.features, work.labels, slots=0))
 
 
 def memory(options: argparse.Namespace) -> list[str]:
