@@ -1,7 +1,8 @@
 """The command line as users have it: lines, files, signals and exit statuses.
 
 Each process costs some seconds to import TensorFlow, so what needs none of its own
-calls `main` here; what a run does inside is tested in `run_test` and `watch_test`.
+calls `main` here, and most others are forked where it is imported; what a run does
+inside is tested in `run_test` and `watch_test`.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 import towers
-from tests import runs, trainer
+from tests import by_hand, runs, trainer
 from towers import train
 from towers.compute import flops
 from towers.updates import checkpoint
@@ -57,49 +58,33 @@ _TINY = (
 ).split()
 
 
+def _environment() -> dict[str, str]:
+    """Of a process of its own, beside what is in this one's."""
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    return {**os.environ, **quiet}
+
+
 class _Process:
     """`python -m towers.train` with some flags, here."""
 
     def __init__(self, *flags: str):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": _ROOT,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "towers.train", *flags],
-            env=environment,
+            env=_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def line(self, start: str) -> str:
+    def line(self, start: str) -> None:
         """Waits for a line that begins so."""
-        for line in self._process.stdout:
-            if line.startswith(start):
-                return line
-        raise AssertionError(f"no line {start!r}; {self._process.stderr.read()}")
-
-    def kill_after(self, number: int, directory: str, step: int) -> None:
-        """Sends a signal when there is a checkpoint of this step or a later one."""
-        patience = time.monotonic() + _PATIENCE
-        while not any(_step(p) >= step for p in checkpoint.all_paths(directory)):
-            assert self._process.poll() is None, self.end()
-            assert time.monotonic() < patience, "no checkpoint comes"
-            time.sleep(0.01)
-        self._process.send_signal(number)
+        assert any(line.startswith(start) for line in self._process.stdout), start
 
     def stop(self) -> None:
         """Ends it, if it runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
-
-    def send(self, number: int) -> None:
-        """Sends a signal."""
-        self._process.send_signal(number)
 
     def close(self) -> None:
         """Closes the other end of its output."""
@@ -114,6 +99,38 @@ class _Process:
         return self._process.returncode, (out or "").splitlines(), errors
 
 
+class _Fork(by_hand.Task):
+    """The same, of a process that has imported TensorFlow."""
+
+    def __init__(self, *flags: str):
+        super().__init__(list(flags), _environment())
+
+    def kill_after(self, number: int, directory: str, step: int) -> None:
+        """Sends a signal when there is a checkpoint of this step or a later one."""
+        patience = time.monotonic() + _PATIENCE
+        while not any(_step(p) >= step for p in checkpoint.all_paths(directory)):
+            assert self.process.is_alive(), self.ended()
+            assert time.monotonic() < patience, "no checkpoint comes"
+            time.sleep(0.01)
+        self.send(number)
+
+    def send(self, number: int) -> None:
+        """Sends a signal."""
+        os.kill(self.process.pid, number)
+
+    def stop(self) -> None:
+        """Ends it, if it runs."""
+        self.process.kill()
+        self.process.join()
+
+    def ended(self) -> tuple[int, list[str], list[str]]:
+        """As `_Process.end`."""
+        status = self.end(_PATIENCE)
+        assert not any("Traceback" in line for line in self.lines), self.lines
+        errors = [line for line in self.lines if line.startswith("error:")]
+        return status, [line for line in self.lines if line not in errors], errors
+
+
 def _step(path: str) -> int:
     return int(path.rsplit("-", 1)[1])
 
@@ -122,15 +139,15 @@ class TrainTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.folder = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
+        cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         os.makedirs(os.path.join(cls.folder, "my_models"))
         os.makedirs(os.path.join(cls.folder, "data"))
         with open(os.path.join(cls.folder, "my_models", "tiny.py"), "w") as file:
             file.write(_MODEL)
-        data = {"TFDS_DATA_DIR": os.path.join(cls.folder, "data")}
+        data = os.path.join(cls.folder, "data")
         for patch in (
-            mock.patch.dict(os.environ, data),
+            mock.patch.dict(os.environ, TFDS_DATA_DIR=data, PYTHONPATH=_ROOT),
             mock.patch.object(sys, "path", [cls.folder, *sys.path]),
         ):
             patch.start()
@@ -139,25 +156,25 @@ class TrainTest(absltest.TestCase):
         os.chdir(cls.folder)
         # One run that nobody disturbs, whose checkpoints the tests start from.
         cls.straight = os.path.join(cls.folder, "straight")
-        cls.straight_run = _Process(*_TINY, "--train_dir=straight")
+        cls.straight_run = _Fork(*_TINY, "--train_dir=straight")
         cls.addClassCleanup(cls.straight_run.stop)
         cls.straight_end = None
 
     def _straight(self):
         """The lines of the undisturbed run, once it has ended."""
         if self.straight_end is None:
-            type(self).straight_end = self.straight_run.end()
+            type(self).straight_end = self.straight_run.ended()
         status, lines, errors = self.straight_end
         self.assertEqual((status, errors), (0, []))
         return lines
 
-    def _start(self, *flags):
-        process = _Process(*flags)
+    def _start(self, *flags, kind=_Process):
+        process = kind(*flags)
         self.addCleanup(process.stop)
         return process
 
-    def _run(self, *flags):
-        return self._start(*flags).end()
+    def _fork(self, *flags):
+        return self._start(*flags, kind=_Fork)
 
     def _main(self, *flags):
         """As `_run`, in this process."""
@@ -192,7 +209,7 @@ class TrainTest(absltest.TestCase):
         )
 
     def test_the_main_job(self):
-        status, lines, errors = self._run("--num_gpus=4")
+        status, lines, errors = self._start("--num_gpus=4").end()
         self.assertEqual((status, errors), (0, []))
         self.assertEqual(
             lines[0], "No GPU is visible: 4 towers run on 4 logical CPU devices."
@@ -211,11 +228,11 @@ class TrainTest(absltest.TestCase):
         flags = [*_TINY, "--train_dir=signals"]
         stopped = 0
         for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            process = self._start(*flags)
+            process = self._fork(*flags)
             if stopped:
-                process.line(f"Resuming from signals/model.ckpt-{stopped}\n")
+                process.line(f"^Resuming from signals/model.ckpt-{stopped}$")
             process.kill_after(number, directory, stopped + 60)
-            found, lines, errors = process.end()
+            found, lines, errors = process.ended()
             self.assertEqual((found, errors), (status, []))
             words = f"Stopped by {number.name} after step (\\d+), saved to (.*)\\."
             last = re.fullmatch(words, lines[-1])
@@ -226,16 +243,16 @@ class TrainTest(absltest.TestCase):
             self.assertEqual(_step(checkpoint.latest(directory)), step)
             self.assertBetween(step, stopped + 60, _LAST_STEP - 1)
             stopped = step
-        process = self._start(*flags)
+        process = self._fork(*flags)
         after = random.Random(1)
         process.kill_after(0, directory, stopped + after.randrange(20, 150))
         time.sleep(after.random() / 20)
         process.send(signal.SIGKILL)
-        self.assertEqual(process.end()[0], -signal.SIGKILL)
+        self.assertEqual(process.ended()[0], -signal.SIGKILL)
         newest = _step(checkpoint.latest(directory))
         self.assertBetween(newest, stopped + 1, _LAST_STEP - 1)
         stopped = newest
-        found, lines, errors = self._run(*flags)
+        found, lines, errors = self._fork(*flags).ended()
         self.assertEqual((found, errors), (0, []))
         self.assertIn(f"Resuming from signals/model.ckpt-{stopped}", lines)
         self.assertEqual(lines[-1], "Checkpoints are in signals.")
@@ -244,10 +261,10 @@ class TrainTest(absltest.TestCase):
         self._assert_same_end(directory)
 
     def test_interrupted_before_the_first_step(self):
-        process = self._start("--model=resnet110", "--num_gpus=2", "--train_dir=none")
-        process.line("Generating training model")
+        process = self._fork("--model=resnet110", "--num_gpus=2", "--train_dir=none")
+        process.line("^Generating training model")
         process.send(signal.SIGINT)
-        status, _, errors = process.end()
+        status, _, errors = process.ended()
         self.assertEqual(status, 130)
         self.assertLessEqual(len(errors), 1)
         self.assertNotIn("none", os.listdir(self.folder))
@@ -366,7 +383,7 @@ class TrainTest(absltest.TestCase):
 
     def test_all_errors_of_a_command_line(self):
         before = sorted(os.listdir(self.folder))
-        status, lines, errors = self._run(
+        status, lines, errors = self._main(
             *"--num_gpus=x --batch_size=-3 --optimizer=sgdd".split(),
             *"--distortions False --no_such_flag --model=lenett".split(),
             *"--num_epochs=1 --num_batches=3 --data_name=no_such_set".split(),
