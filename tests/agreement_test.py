@@ -169,6 +169,16 @@ class CompareTest(parameterized.TestCase):
             self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
             self.assertLess(outcome.largest.ulps, 40)
 
+    def test_one_property_is_trained_once_for_all_reductions(self):
+        choices = ways.exchanges(("pscpu", "xring", "tree"), (0,), (0,))
+        wanted = ways.cases((1, 2), choices, names=("relaxed", "independent"))
+        with mock.patch.object(agreement, "_build", wraps=agreement._build) as built:
+            list(agreement.compare(_subject(num_steps=1), wanted))
+        trained = [call.args[1].variable_update for call in built.mock_calls]
+        self.assertLen(wanted, 4 + 2)
+        self.assertEqual(trained.count("relaxed"), 4 + 2)
+        self.assertLen(trained, 6 + 2 + (1 + 2))
+
     @parameterized.parameters(
         (_Sums, 1, KERNEL),
         (_Stale, 1, "replica_1/" + KERNEL),

@@ -129,7 +129,7 @@ def _read(
     wanted += _sharded(verify, subject, num_towers, cuts=cuts, left_out=left_out)
     thorough = verify.pipelines == "all"
     wanted += ways.pipelined(num_towers, cuts, names=names, thorough=thorough)
-    return subject, wanted, left_out
+    return subject, ways.in_order(wanted), left_out
 
 
 def _rounds(verify: Any) -> Sequence[int]:

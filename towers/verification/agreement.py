@@ -80,28 +80,54 @@ def compare(
 
     Args:
       subject: what is trained.
-      wanted: the cases.
+      wanted: the cases; those of one mode and number of towers, one after the other,
+        share what they are held against.
       modes: the table that they are rows of.
 
     Raises:
       ValueError: the model cannot be trained so.
     """
-    joined: dict[Alone, list[Values]] = {}
+    references = _References(subject)
     for case in wanted:
-        mode = modes[case.variable_update]
         train = _build(subject, case, modes)
-        alone = _alone(subject, case, train)
-        if mode.exact:
-            if alone not in joined:
-                joined[alone] = list(_run_alone(subject, alone))
-            references = [joined[alone]]
-        else:
-            references = _OF_PROPERTY[mode.joined, mode.together](subject, case, alone)
+        expected = references.of(case, train)
         # Rounding moves a unit over its kink now and then: from there on the steps
         # differ by more than it.
         steps = 1 if case.transfer else subject.num_steps
         own = dataclasses.replace(subject, num_steps=steps)
-        yield _outcome(own, train, case, references)
+        yield _outcome(own, train, case, expected)
+
+
+class _References:
+    """What the cases are held against, as lists of values after each step.
+
+    Attributes:
+      subject: what is trained.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._joined: dict[Alone, list[Values]] = {}
+        # Those of a property, of which only the latest mode's and number's are kept:
+        # they are many, and large where the model is.
+        self._latest: tuple[str, int] | None = None
+        self._of_property: dict[Alone, list[list[Values]]] = {}
+
+    def of(self, case: Case, train: graph.TrainGraph) -> list[list[Values]]:
+        """One for all towers, or one for each if they exchange nothing."""
+        mode, alone = train.mode, _alone(self.subject, case, train)
+        if mode.exact:
+            if alone not in self._joined:
+                self._joined[alone] = list(_run_alone(self.subject, alone))
+            return [self._joined[alone]]
+        if self._latest != (case.variable_update, case.num_towers):
+            self._latest = case.variable_update, case.num_towers
+            self._of_property.clear()
+        if alone not in self._of_property:
+            run = _OF_PROPERTY[mode.joined, mode.together]
+            found = run(self.subject, case, alone)
+            self._of_property[alone] = [list(values) for values in found]
+        return self._of_property[alone]
 
 
 class Alone(NamedTuple):

@@ -254,3 +254,9 @@ def narrow(
             else:
                 found += [Case(name, num_towers, transfer=dtype) for dtype in dtypes]
     return found
+
+
+def in_order(found: Sequence[Case], modes: Modes = VARIABLE_UPDATES) -> list[Case]:
+    """By mode, as in the table, and by number of towers; otherwise as they are."""
+    places = {name: place for place, name in enumerate(modes)}
+    return sorted(found, key=lambda c: (places[c.variable_update], c.num_towers))
