@@ -56,9 +56,19 @@ class TfConfigTest(parameterized.TestCase):
         found = cluster.from_tf_config(tf_config("master", 0, hosts))
         self.assertEqual(found.me, found.controller)
 
-    @parameterized.parameters("", "  ", "{}", '{"task": {"type": "worker"}}')
+    @parameterized.parameters(
+        "",
+        "  ",
+        "{}",
+        '{"task": {"type": "worker"}}',
+        '{"cluster": {}, "task": {"type": "master", "index": 0}}',
+    )
     def test_no_cluster(self, text):
         self.assertIsNone(cluster.from_tf_config(text))
+
+    def test_an_evaluator_without_hosts_does_not_train(self):
+        found = cluster.from_tf_config('{"task": {"type": "evaluator", "index": 0}}')
+        self.assertEqual((found.role, found.jobs), (cluster.EVALUATOR, {}))
 
     @parameterized.parameters(
         ("{", "no JSON"),
@@ -70,8 +80,10 @@ class TfConfigTest(parameterized.TestCase):
         ('{"cluster": {"worker": "a:1"}}', "'worker' must be a list"),
         ('{"cluster": {"worker": [1]}}', "must be a list of host:port"),
         ('{"cluster": {"worker": ["a:1"]}}', "'task' must be an object"),
+        ('{"task": {"type": "worker", "index": 1}}', "worker 1, but there is no 'cl"),
         (tf_config("gpu"), "task type 'gpu' is none of"),
         (tf_config("worker", "one"), "index 'one' is no whole number"),
+        (tf_config("worker", "\uff11"), "is no whole number"),
         (tf_config("worker", True), "index True is no whole number"),
         (tf_config("worker", 2), "this task is worker 2, but there are 2 tasks"),
         (tf_config("worker", -1), "this task is worker -1"),
@@ -81,6 +93,8 @@ class TfConfigTest(parameterized.TestCase):
         (tf_config("worker", 0, {"worker": ["a:0"]}), "no host:port"),
         (tf_config("worker", 0, {"worker": ["a:70000"]}), "no host:port"),
         (tf_config("worker", 0, {"worker": ["$(id):1"]}), "no host:port"),
+        (tf_config("worker", 0, {"worker": ["b\xfc.de:1"]}), "host:port in ASCII"),
+        (tf_config("worker", 0, {"worker": ["a:\uff11"]}), "host:port in ASCII"),
         (tf_config("worker", 0, {"worker": ["a:1", "a:1"]}), "address of two tasks"),
         (
             tf_config("chief", 0, {"chief": ["a:1", "b:1"], "worker": ["c:1"]}),

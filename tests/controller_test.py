@@ -27,16 +27,19 @@ class _Tasks:
 
     def __init__(self):
         self.lives = dict.fromkeys(_SPEC.servers, "1")
+        self.breaks = {}
+        self.looked = []  # how long it was to be waited for each answer
         self.silent = {}
         self.hello = {"tensorflow": tf.__version__, "cluster": _SPEC.as_dict()}
         self.devices = {"CPU": 2}
         self.dismissed = []
 
     def ask(self, target, spec, task, *, seconds):
+        self.looked.append(seconds)
         if task in self.silent:
             raise server.SilentError(self.silent[task])
-        life = self.lives[task]
-        return server.Hello(**self.hello, devices=self.devices, life=life)
+        facts = {"life": self.lives[task], "breaks": self.breaks.get(task, 0)}
+        return server.Hello(**self.hello, devices=self.devices, **facts, why="reset")
 
     def dismiss(self, target, spec, task, *, status, seconds):
         self.dismissed.append((str(task), status))
@@ -115,6 +118,20 @@ class ControllerTest(parameterized.TestCase):
             "Going on from the last checkpoint.",
         )
 
+    def test_a_task_that_dropped_out_was_not_started_anew(self):
+        def outcome():
+            self.tasks.silent = {_SPEC.servers[0]: "nothing answers there"}
+            self.tasks.breaks[cluster.Task("worker", 1)] = 1
+            threading.Timer(0.1, self.tasks.silent.clear).start()
+            return tf.errors.UnavailableError(None, None, "Socket closed")
+
+        self.assertEqual(self.keep(outcome, 0), 0)
+        self.assertEqual(
+            self.lines[1],
+            "Lost ps 0 at p:1: nothing answers there; worker 1 at w1:1: it dropped "
+            "out (reset). Going on from the last checkpoint.",
+        )
+
     def test_a_loss_behind_another_error(self):
         error = RuntimeError("the checkpoint could not be written")
         error.__cause__ = tf.errors.UnavailableError(None, None, "Socket closed")
@@ -153,6 +170,7 @@ class ControllerTest(parameterized.TestCase):
         self.assertIn(
             "Waiting for worker 1 at w1:1: nothing answers there.", self.lines
         )
+        self.assertLessEqual(max(self.tasks.looked), 0.5)  # of a frozen one, too
 
     def test_a_signal_ends_the_waiting(self):
         self.tasks.silent = {_SPEC.servers[0]: "nothing answers there"}

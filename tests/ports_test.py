@@ -37,6 +37,13 @@ class PortsTest(absltest.TestCase):
         task.wait()
         self.assertEqual(ports.refusal(address), "Connection refused")
 
+    def test_waits_no_longer_than_it_is_to(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            begun = time.monotonic()
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            self.assertIsNone(ports.refusal(address, 0.2))
+        self.assertLess(time.monotonic() - begun, 1.5)
+
     def _breaks(self, lines: ports.Lifelines, seconds: float) -> bool:
         until = time.monotonic() + seconds
         while not (broken := lines.broken()) and time.monotonic() < until:

@@ -18,7 +18,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 # Two tasks in one process; the chief asks everybody, then sends worker 0 away.
 _INSIDE = """
-import json, socket, threading
+import json, socket, threading, time
 from towers.tasks import private_network
 private_network.enter()
 import tensorflow as tf
@@ -78,11 +78,13 @@ while "hello" not in facts:
     except server.SilentError:
         pass
 for index, seconds in ((1, 2), (2, 2), (3, 2), (4, 60), (5, 60)):
+    begun = time.monotonic()
     try:
         task = cluster.Task("worker", index)
         server.ask(target, spec("chief"), task, seconds=seconds)
     except server.SilentError as reason:
         facts["reasons"][index] = str(reason)
+    facts.setdefault("seconds", []).append(time.monotonic() - begun)
 try:
     taken = cluster.from_hosts(
         "chief", 0, ps=[], workers=[chief], controller=others[0]
@@ -118,7 +120,10 @@ class ServerTest(absltest.TestCase):
         self.assertEqual(facts["hello"], [facts["version"], {"CPU": 2}, facts["spec"]])
         self.assertEmpty(facts["differ"])
         self.assertRegex(facts["reasons"]["1"], r"^nothing answers there \(.*refused")
-        self.assertRegex(facts["reasons"]["2"], "^its port is open, but nothing was")
+        self.assertRegex(
+            facts["reasons"]["2"], "^its port is open, but nothing was answered for 2 s"
+        )
+        self.assertBetween(facts["seconds"][1], 1.9, 3.5)
         self.assertRegex(
             facts["reasons"]["3"],
             r"^nothing answers there \(the connection was closed at once\)",

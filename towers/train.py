@@ -165,11 +165,11 @@ def _sessions(order: Order, console: Console) -> Controller:
 def _follow(order: Order, console: Console) -> int:
     """Trains with the cluster's controller until it says that training has ended."""
     sessions, spec = _sessions(order, console), order.spec
-    told, renew = server.attend(sessions.target, spec)
+    told, tell = server.attend(sessions.target, spec)
     console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
 
     def work() -> None:
-        status, parts = 1, (order.parts, sessions, renew)
+        status, parts = 1, (order.parts, sessions, tell)
         try:
             status = _explained(order, lambda: follow.follow(*parts))
         except (ValueError, server.ClusterError) as error:

@@ -242,7 +242,7 @@ def _from_tf_config(text: str) -> Cluster | None:
         return None
     hosts = _part(_part({"": config}, "", dict, {}), "cluster", dict, {})
     if not hosts:
-        return None
+        return _without_hosts(config)
     jobs: dict[str, list[str]] = {}
     for name in hosts:
         if name not in _JOBS:
@@ -252,18 +252,35 @@ def _from_tf_config(text: str) -> Cluster | None:
             raise ValueError(f"job {name!r} must be a list of host:port")
         if jobs.setdefault(_JOBS[name], addresses) is not addresses:
             raise ValueError(f"job {name!r} is there under two names")
+    jobs.pop(EVALUATOR, None)
+    return Cluster(_ordered(jobs), _task(config))
+
+
+def _without_hosts(config: Mapping[str, Any]) -> Cluster | None:
+    """An evaluator needs no other task; whoever trains is alone."""
+    if not config.get("task"):
+        return None
+    task = _task(config)
+    if task.job == EVALUATOR:
+        return Cluster({}, task)
+    if task not in (Task("worker", 0), Task("chief", 0)):
+        raise ValueError(f"this task is {task}, but there is no 'cluster'")
+    return None
+
+
+def _task(config: Mapping[str, Any]) -> Task:
+    """Which task `TF_CONFIG` says that this process is."""
     task = _part(config, "task", dict)
     kind = _part(task, "type", str)
     if kind not in _JOBS:
         raise ValueError(f"task type {kind!r} is none of {', '.join(_JOBS)}")
     index = task.get("index", 0)
     # Some writers put the index into quotes.
-    if isinstance(index, str) and re.fullmatch(r"\d{1,6}", index):
+    if isinstance(index, str) and re.fullmatch(r"[0-9]{1,6}", index):
         index = int(index)
     if not isinstance(index, int) or isinstance(index, bool):
         raise ValueError(f"task index {index!r} is no whole number")
-    jobs.pop(EVALUATOR, None)
-    return Cluster(_ordered(jobs), Task(_JOBS[kind], index))
+    return Task(_JOBS[kind], index)
 
 
 def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
@@ -282,8 +299,11 @@ def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
 
 
 def _check_address(task: Task, address: str) -> None:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):(\d{1,5})", address)
+    # TensorFlow looks names up as they are, and reads no other digits.
+    pattern = r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):(\d{1,5})"
+    found = re.fullmatch(pattern, address, re.ASCII)
     if not found or not 0 < int(found[2]) < 2**16:
+        letters = "" if address.isascii() else " in ASCII letters"
         raise ValueError(
-            f"{task} has the address {address[:80]!r}, which is no host:port"
+            f"{task} has the address {address[:80]!r}, which is no host:port{letters}"
         )

@@ -12,6 +12,7 @@ from typing import NoReturn
 import tensorflow as tf
 
 from towers import graph
+from towers.errors import explain
 from towers.plan import Plan
 from towers.session import loop, probe
 from towers.tasks.sessions import Sessions, session_config
@@ -49,14 +50,14 @@ class Obey(loop.Hook):
         self._stamp += 1
 
 
-def follow(parts: Plan, sessions: Sessions, renew: Callable[[], None]) -> NoReturn:
+def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoReturn:
     """Trains as the chief says; does not return before a task is lost for good.
 
     Args:
       parts: of the run.
       sessions: where sessions come from.
-      renew: lets this task appear as one that was started anew, so that the chief,
-        who may wait for it meanwhile, begins anew as well.
+      tell: lets the chief know that this task dropped out, and why, so that the
+        chief, who may wait for it meanwhile, begins anew as well.
 
     Raises:
       ValueError: model and data do not fit.
@@ -83,8 +84,9 @@ def follow(parts: Plan, sessions: Sessions, renew: Callable[[], None]) -> NoRetu
     def telling() -> Iterator[None]:
         try:
             yield
-        except BaseException:
-            renew()  # before the chief may have begun anew, which it would do again
+        except BaseException as error:
+            # Before the chief may have begun anew, which it would do again.
+            tell(explain.reason(str(getattr(error, "message", error))))
             raise
 
     def attempt() -> int:

@@ -24,6 +24,7 @@ from towers.tasks.stall import LEAVE_SECONDS, StallError, WatchedSession
 v1 = tf.compat.v1
 
 _ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
+_LEAST_SECONDS = 0.5  # of a look, however little time is left
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
 _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # at most between two looks at tasks that no call reaches
@@ -63,7 +64,7 @@ class Controller:
         self._stall_secs = stall_secs
         self._wait_secs = wait_secs
         self._console = console
-        self._lives: dict[Task, str] = {}
+        self._known: dict[Task, server.Hello] = {}
         self._unexplained = 0
         self._others = spec.servers
         # Whom no call of the session reaches.
@@ -172,7 +173,7 @@ class Controller:
         """
         while not over.wait(min(_BEAT_SECONDS, self._stall_secs / 2)):
             hellos, _ = self._ask_all(self._apart)
-            if self._anew(hellos):
+            if self._changed(hellos):
                 anew.set()
                 return
 
@@ -181,13 +182,14 @@ class Controller:
         begun = time.monotonic()
         due = begun + _QUIET_SECONDS
         while stop.received is None:
-            hellos, silent = self._ask_all()
+            left = self._wait_secs - (time.monotonic() - begun)
+            hellos, silent = self._ask_all(seconds=max(_LEAST_SECONDS, left))
             self._check(hellos)
             if not silent:
-                self._lives = {task: hello.life for task, hello in hellos.items()}
+                self._known = hellos
                 return
             reasons = "; ".join(silent.values())
-            if time.monotonic() - begun > self._wait_secs:
+            if time.monotonic() - begun >= self._wait_secs:
                 raise server.ClusterError(
                     f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
                 )
@@ -206,16 +208,17 @@ class Controller:
             raise server.ClusterError("; ".join(wrong))
 
     def _ask_all(
-        self, tasks: Sequence[Task] | None = None
+        self, tasks: Sequence[Task] | None = None, seconds: float = _ANSWER_SECONDS
     ) -> tuple[dict[Task, server.Hello], dict[Task, str]]:
         """Who answers, of some tasks or of all, and for the others why not."""
+        seconds = min(_ANSWER_SECONDS, seconds)
         hellos: dict[Task, server.Hello] = {}
         silent: dict[Task, str] = {}
 
         def ask(task: Task) -> None:
             try:
                 hellos[task] = server.ask(
-                    self.target, self._spec, task, seconds=_ANSWER_SECONDS
+                    self.target, self._spec, task, seconds=seconds
                 )
             except server.SilentError as reason:
                 silent[task] = f"{self._named(task)}: {reason}"
@@ -233,15 +236,18 @@ class Controller:
     def _absent(self) -> list[str]:
         """Who does not answer, or is not the process that it was, and why."""
         hellos, silent = self._ask_all()
-        return [*silent.values(), *self._anew(hellos)]
+        return [*silent.values(), *self._changed(hellos)]
 
-    def _anew(self, hellos: dict[Task, server.Hello]) -> list[str]:
-        """Those of the tasks that are not the processes they were."""
-        return [
-            f"{self._named(task)}: it was started anew"
-            for task, hello in hellos.items()
-            if hello.life != self._lives.get(task, hello.life)
-        ]
+    def _changed(self, hellos: dict[Task, server.Hello]) -> list[str]:
+        """Those of the tasks that have lost what they were doing, and how."""
+        found = []
+        for task, hello in sorted(hellos.items()):
+            known = self._known.get(task, hello)
+            if hello.life != known.life:
+                found.append(f"{self._named(task)}: it was started anew")
+            elif hello.breaks != known.breaks:
+                found.append(f"{self._named(task)}: it dropped out ({hello.why})")
+        return found
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"

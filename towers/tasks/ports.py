@@ -15,10 +15,15 @@ _LOOK_SECONDS = 2.0  # between two looks whether a connection is still wanted
 _AGAIN_SECONDS = 0.5  # from one connection to the next
 
 
-def refusal(address: str) -> str | None:
-    """None if a task may be there, else why not."""
+def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
+    """None if a task may be there, else why not.
+
+    Args:
+      address: host:port.
+      seconds: to wait for the connection and for the first word, each half of it.
+    """
     try:
-        connection = _connect(address)
+        connection = _connect(address, min(_CONNECT_SECONDS, seconds / 2))
     except OSError as error:
         return error.strerror or str(error)
     with connection:
@@ -83,6 +88,6 @@ class Lifelines:
             return
 
 
-def _connect(address: str) -> socket.socket:
+def _connect(address: str, seconds: float = _CONNECT_SECONDS) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS)
+    return socket.create_connection((host.strip("[]"), int(port)), seconds)

@@ -8,6 +8,7 @@ string variable that holds its `Hello`, and a queue for the status to leave with
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import queue
@@ -49,12 +50,16 @@ class Hello:
       cluster: job -> addresses, as the task was told.
       devices: kind -> number, `{"CPU": 2}`.
       life: a number of this process, so that a restarted task is told from the old.
+      breaks: how often it dropped out of a session.
+      why: it did the last time.
     """
 
     tensorflow: str
     cluster: dict[str, list[str]]
     devices: dict[str, int]
     life: str
+    breaks: int = 0
+    why: str = ""
 
 
 def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
@@ -117,7 +122,7 @@ def serve(
 
 def attend(
     target: str, spec: Cluster
-) -> tuple[queue.SimpleQueue[int], Callable[[], None]]:
+) -> tuple[queue.SimpleQueue[int], Callable[[str], None]]:
     """Says what this task is to whoever asks, and listens for its dismissal.
 
     Args:
@@ -125,8 +130,8 @@ def attend(
       spec: with this task as `me`.
 
     Returns:
-      where the exit status comes from, and what gives the task another life, as if it
-      had been started anew.
+      where the exit status comes from, and what to call with the reason when this
+      task drops out of a session, so that the controller hears of it.
     """
     told: queue.SimpleQueue[int] = queue.SimpleQueue()
     with tf.Graph().as_default() as graph:
@@ -137,16 +142,18 @@ def attend(
     session.run(nothing)  # makes the session, which tells the devices
     devices = collections.Counter(d.device_type for d in session.list_devices())
 
-    def live() -> None:
-        life = os.urandom(8).hex()
-        hello = Hello(tf.__version__, spec.as_dict(), dict(devices), life)
+    life, breaks = os.urandom(8).hex(), itertools.count()
+
+    def tell(why: str = "") -> None:
+        facts = tf.__version__, spec.as_dict(), dict(devices), life
+        hello = Hello(*facts, breaks=next(breaks), why=why)
         session.run(put, {"hello:0": json.dumps(dataclasses.asdict(hello))})
 
-    live()
+    tell()
     threading.Thread(
         target=lambda: told.put(session.run(dismissal)), daemon=True
     ).start()
-    return told, live
+    return told, tell
 
 
 def leave_when_told(
@@ -169,7 +176,7 @@ def leave_when_told(
       console: takes lines for the user.
     """
     # A look takes as long again where the controller is frozen.
-    seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs)
+    seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
     look = functools.partial(_look, target, spec, seconds)
     absence = Absence(spec, wait_secs=wait_secs, look=look, console=console)
     while True:
@@ -219,7 +226,7 @@ class Absence:
                 self._console(f"{self._spec.me}: the {where} answers again.")
             self._seen, self._met, self._named = now, True, False
             return ""
-        if now - self._seen > self._wait_secs:
+        if now - self._seen >= self._wait_secs:
             return f"no {where} for {self._wait_secs:.0f} s ({reason})"
         if self._met and not self._named:
             self._console(f"{self._spec.me}: no answer from the {where}: {reason}.")
@@ -230,8 +237,6 @@ class Absence:
 def _look(target: str, spec: Cluster, seconds: float) -> str:
     """Why the controller's server does not answer; empty if it does."""
     task = spec.controller
-    if reason := ports.refusal(spec.address(task)):
-        return f"nothing answers there ({reason})"
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         sign = tf.constant(0)
     try:
@@ -255,8 +260,6 @@ def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
     Raises:
       SilentError: it does not answer, or what answers is no task of ours.
     """
-    if reason := ports.refusal(spec.address(task)):
-        raise SilentError(f"nothing answers there ({reason})")
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
@@ -283,8 +286,7 @@ def dismiss(
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         enqueue = _dismissals().enqueue(status)
     try:
-        if ports.refusal(spec.address(task)) is None:
-            _call(target, spec, task, graph=graph, fetch=enqueue, seconds=seconds)
+        _call(target, spec, task, graph=graph, fetch=enqueue, seconds=seconds)
     except (tf.errors.OpError, SilentError):
         pass
 
@@ -333,11 +335,18 @@ def _dismissals() -> tf.queue.FIFOQueue:
 def _call(
     target: str, spec: Cluster, task: Task, *, graph: tf.Graph, fetch, seconds: float
 ) -> Any:
-    """Runs something on one task, which may be frozen or no task at all.
+    """Runs something on one task, which may be gone, frozen or no task at all.
 
     TensorFlow's own timeouts do not hold while a session is made, so a thread waits;
-    it is left behind if the answer never comes.
+    it is left behind if the answer does not come in time.
+
+    Raises:
+      SilentError: it did not.
+      tf.errors.OpError: the answer.
     """
+    until = time.monotonic() + seconds
+    if reason := ports.refusal(spec.address(task), seconds / 2):
+        raise SilentError(f"nothing answers there ({reason})")
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
     filters = [filter_of(spec.me), filter_of(task)]
     config = v1.ConfigProto(
@@ -355,10 +364,10 @@ def _call(
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     try:
-        found = answer.get(timeout=seconds)
+        found = answer.get(timeout=max(0.0, until - time.monotonic()))
     except queue.Empty:
         raise SilentError(
-            f"its port is open, but nothing was answered for {seconds:.0f} s: it is "
+            f"its port is open, but nothing was answered for {seconds:.2g} s: it is "
             "frozen, or no TensorFlow server"
         ) from None
     thread.join(_CLOSE_SECONDS)
