@@ -81,7 +81,7 @@ def parse_tasks(text: str) -> dict[str, int]:
     """
     tasks: dict[str, int] = {}
     for part in text.split(","):
-        found = re.fullmatch(r"(ps|worker):(\d{1,3})", part)
+        found = re.fullmatch(r"(ps|worker):([0-9]{1,3})", part)
         if not found or found[1] in tasks:
             raise ValueError(
                 "must say how many tasks of each job, ps:1,worker:2 or worker:2"

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -36,6 +37,15 @@ class PortsTest(absltest.TestCase):
         task.kill()
         task.wait()
         self.assertEqual(ports.refusal(address), "Connection refused")
+
+    def test_a_connection_to_itself_is_none(self):
+        own = socket.socket()
+        own.bind(("127.0.0.1", 0))
+        own.connect(own.getsockname())  # as it happens once in 14,000 times
+        host, port = own.getsockname()
+        with mock.patch.object(socket, "create_connection", lambda *_: own):
+            self.assertEqual(ports.refusal(f"{host}:{port}"), "Connection refused")
+        socket.create_server((host, port)).close()
 
     def test_waits_no_longer_than_it_is_to(self):
         with socket.create_server(("127.0.0.1", 0)) as server:

@@ -6,7 +6,9 @@ chief keeps a connection to each follower's server, which says nothing, and whic
 kernel closes when the process ends, however it ends.
 """
 
+import errno
 import socket
+import struct
 import threading
 from collections.abc import Sequence
 
@@ -90,4 +92,12 @@ class Lifelines:
 
 def _connect(address: str, seconds: float = _CONNECT_SECONDS) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), seconds)
+    connection = socket.create_connection((host.strip("[]"), int(port)), seconds)
+    if connection.getsockname() == connection.getpeername():
+        # Nobody listens, and of the ports that it gives to clients the kernel chose
+        # this one for our end.  Given back at once, the task can have it.
+        linger = struct.pack("ii", 1, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        connection.close()
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    return connection

@@ -31,6 +31,8 @@ _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
 # Seconds: to close a session, at most between two looks for the controller.
 _CLOSE_SECONDS = 2.0
 _LOOK_SECONDS = 30.0
+# From the dismissal to the end: who told it closes a session that reaches this task.
+_FAREWELL_SECONDS = 0.3
 
 
 class ClusterError(RuntimeError):
@@ -181,7 +183,9 @@ def leave_when_told(
     absence = Absence(spec, wait_secs=wait_secs, look=look, console=console)
     while True:
         try:
-            return int(told.get(timeout=seconds))
+            status = int(told.get(timeout=seconds))
+            time.sleep(_FAREWELL_SECONDS)
+            return status
         except queue.Empty:
             pass
         if reason := absence():
