@@ -243,7 +243,9 @@ class Output:
         choices=("total_loss", "base_loss"),
     )
     train_dir: str | None = field(
-        None, "folder for checkpoints and summaries", unset="nothing is saved"
+        None,
+        "folder for checkpoints and summaries, of one run at a time",
+        unset="nothing is saved",
     )
     save_model_secs: int = field(
         0, "seconds between checkpoints; 0 saves only at the end", must=AT_LEAST_0

@@ -28,6 +28,22 @@ class FoldersTest(absltest.TestCase):
         folders.check("--d=x", self.root)
         self.assertEqual(os.listdir(self.root), ["mine"])
 
+    def test_a_folder_is_kept_to_one_run(self):
+        new, deep = (os.path.join(self.root, *p) for p in (["new"], ["new", "deep"]))
+        with folders.held("--d=x", None), folders.held("--d=x", deep):
+            with self.assertRaisesRegex(ValueError, "^--d=x: another run is training"):
+                with folders.held("--d=x", deep):
+                    pass
+            with folders.held("--d=y", new):
+                pass
+        self.assertEqual(os.listdir(self.root), [])  # nothing was written
+        with folders.held("--d=x", deep):
+            open(os.path.join(deep, "mine"), "w").close()
+        self.assertEqual(os.listdir(deep), ["mine"])
+        with self.assertRaisesRegex(ValueError, "^--d=x: cannot be written to"):
+            with folders.held("--d=x", os.path.join(deep, "mine")):
+                pass
+
     def test_an_error_of_a_session_begins_with_its_reason(self):
         graph = tf.Graph()
         with graph.as_default(), v1.Session() as session:

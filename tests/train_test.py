@@ -26,6 +26,7 @@ import towers
 from tests import by_hand, runs, trainer
 from towers import train
 from towers.compute import flops
+from towers.errors import folders
 from towers.updates import checkpoint
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
@@ -360,6 +361,10 @@ class TrainTest(absltest.TestCase):
         self.assertEqual(status, 2)
         self.assertLen(errors, 1)
         self.assertRegex(errors[0], "of another model .*not in it: hidden1/.*block/")
+        with folders.held("", os.path.join(self.folder, "other")):  # by another run
+            status, _, errors = self._main("--model=mlp", "--num_batches=2", flags)
+        self.assertEqual(status, 2)
+        self.assertStartsWith(errors[0], "error: --train_dir=other: another run is")
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "other"))), before)
 
     def test_a_truncated_record(self):

@@ -24,9 +24,8 @@ from towers import plan, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
-from towers.errors import explain, failure
+from towers.errors import explain, failure, folders
 from towers.errors.findings import refuse
-from towers.errors.folders import OutputError
 from towers.layout import cluster, placement
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
@@ -36,6 +35,7 @@ from towers.session.progress import Console
 from towers.tasks import local_cluster, server
 from towers.tasks.controller import Controller
 from towers.tasks.sessions import session_config
+from towers.updates import checkpoint
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
 
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
-    except (TrainingError, OutputError, server.ClusterError) as error:
+    except (TrainingError, folders.OutputError, server.ClusterError) as error:
         return refuse([str(error)], status=1)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
@@ -103,7 +103,6 @@ def _alone(order: Order, console: Console) -> int:
 def _train(order: Order, act: Callable[[], int]) -> int:
     """Trains; why it fails is left for those who wait for its checkpoints."""
     directory = order.config.output.train_dir
-    failure.clear(directory)
 
     def kept() -> int:
         try:
@@ -112,11 +111,17 @@ def _train(order: Order, act: Callable[[], int]) -> int:
             raise  # before anything was written
         except BaseException as error:
             # What shows before there is a checkpoint is refused, too.
-            if not _damage(order, error) or os.path.exists(directory or ""):
+            if not _damage(order, error) or _has_checkpoint(directory):
                 failure.leave(directory, str(error) or type(error).__name__)
             raise
 
-    return _explained(order, kept)
+    with folders.held(f"--train_dir={directory}", directory):
+        failure.clear(directory)
+        return _explained(order, kept)
+
+
+def _has_checkpoint(directory: str | None) -> bool:
+    return bool(directory and checkpoint.latest(directory))
 
 
 def _tuned(order: Order, console: Console) -> plan.Plan:
@@ -219,6 +224,10 @@ def _evaluate(order: Order, console: Console) -> int:
 def _launch(order: Order, console: Console) -> int:
     """Starts the cluster's tasks on this machine, in the place of this process."""
     flags, where = order.config.cluster, order.parts.placement
+    directory = order.config.output.train_dir
+    if not order.config.evaluation.eval:
+        with folders.held(f"--train_dir={directory}", directory):
+            pass  # the controller would say so, too, when all tasks are started
     own = ("local_cluster", "allow_open_ports", "max_restarts", "device")
     controller = {} if order.spec.between else {"controller": 1}
     local_cluster.become(

@@ -1,6 +1,7 @@
 """What a run writes: places looked at before it starts, failures in a sentence."""
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -54,11 +55,7 @@ def check(flag: str, directory: str, num_bytes: int = 0) -> None:
       ValueError: it cannot be written to, or the disk is full.
     """
     _check_local(flag, directory)
-    missing = []
-    path = os.path.abspath(directory)
-    while not os.path.lexists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
+    missing = _missing(directory)
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory) as probe:
@@ -71,14 +68,68 @@ def check(flag: str, directory: str, num_bytes: int = 0) -> None:
             f"{flag}: cannot be written to ({error.strerror}); name another place"
         ) from error
     finally:
-        for path in missing:
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
+        _remove(missing)
     if free < num_bytes:
         raise ValueError(
             f"{flag}: {free / 1e6:.0f} MB are free and {num_bytes / 1e6:.0f} MB are "
             "needed; make room or name another place"
         )
+
+
+@contextlib.contextmanager
+def held(flag: str, directory: str | None) -> Iterator[None]:
+    """Makes a folder and keeps it to this process; what is empty at the end is removed.
+
+    The lock is the kernel's, so it ends with the process, however that ends.  Some
+    network file systems have none; there nothing is kept.
+
+    Args:
+      flag: that names the folder, as the user typed it.
+      directory: the folder; nothing happens without one.
+
+    Raises:
+      ValueError: another process has it, or it cannot be made.
+    """
+    if not directory:
+        yield
+        return
+    missing = _missing(directory)
+    try:
+        os.makedirs(directory, exist_ok=True)
+        handle = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise ValueError(
+            f"{flag}: cannot be written to ({error.strerror}); name another place"
+        ) from error
+    try:
+        with contextlib.suppress(OSError):  # it has no locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"{flag}: another run is training there; wait for its end, or name "
+                    "another place"
+                ) from None
+        yield
+    finally:
+        os.close(handle)
+        _remove(missing)
+
+
+def _missing(directory: str) -> list[str]:
+    """The folders that are to be made for this one, itself first."""
+    missing, path = [], os.path.abspath(directory)
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing
+
+
+def _remove(folders: list[str]) -> None:
+    """Those that are empty."""
+    for path in folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
 
 
 def check_file(flag: str, path: str) -> None:
