@@ -42,6 +42,7 @@ class _Tasks:
         return server.Hello(**self.hello, devices=self.devices, **facts, why="reset")
 
     def dismiss(self, target, spec, task, *, status, seconds):
+        self.looked.append(seconds)
         self.dismissed.append((str(task), status))
 
 
@@ -171,6 +172,9 @@ class ControllerTest(parameterized.TestCase):
             "Waiting for worker 1 at w1:1: nothing answers there.", self.lines
         )
         self.assertLessEqual(max(self.tasks.looked), 0.5)  # of a frozen one, too
+        self.tasks.looked.clear()
+        self.sessions.dismiss(1)
+        self.assertEqual(sorted(self.tasks.looked), [0.5, 5.0, 5.0])
 
     def test_a_signal_ends_the_waiting(self):
         self.tasks.silent = {_SPEC.servers[0]: "nothing answers there"}

@@ -47,6 +47,12 @@ class PortsTest(absltest.TestCase):
             self.assertEqual(ports.refusal(f"{host}:{port}"), "Connection refused")
         socket.create_server((host, port)).close()
 
+    def test_says_why_a_port_cannot_be_had(self):
+        with socket.create_server(("", 0)) as server:
+            address = f"any:{server.getsockname()[1]}"
+            self.assertEqual(ports.obstacle(address), "Address already in use")
+        self.assertIsNone(ports.obstacle(address))
+
     def test_waits_no_longer_than_it_is_to(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             begun = time.monotonic()

@@ -20,6 +20,21 @@ print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
 """
 
 
+_INTERRUPTED = """
+import os, signal, sys
+from towers import start
+sys.modules["tensorflow"] = os  # what is imported does not matter
+start.import_tensorflow()
+if sys.argv[1:]:
+    try:
+        start.take_interrupts()
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        sys.exit(7)
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
 class StartTest(parameterized.TestCase, tf.test.TestCase):
     def test_keras_comes_when_it_is_used(self):
         found = self._run({})
@@ -30,6 +45,19 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
         quiet = {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
         found = self._run({"TF_USE_LEGACY_KERAS": "0", **quiet})
         self.assertEqual(found, ["True 0", "keras", "True", wanted])
+
+    @parameterized.parameters(
+        ([], 130, "error: interrupted before anything was done\n"), (["x"], 7, "")
+    )
+    def test_an_interrupt_is_a_sentence(self, taken, status, said):
+        path = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(
+            [sys.executable, "-c", _INTERRUPTED, *taken],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual((done.returncode, done.stderr), (status, said))
 
     def _run(self, settings: dict[str, str]) -> list[str]:
         names = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")

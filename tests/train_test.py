@@ -283,6 +283,11 @@ class TrainTest(absltest.TestCase):
             [error.split(": ")[1] for error in errors], ["--optimizer=x", "--eval"]
         )
         self.assertFalse(os.path.exists(folder))
+        evaluator = {"TF_CONFIG": '{"task": {"type": "evaluator"}}'}
+        with mock.patch.dict(os.environ, evaluator):
+            status, _, errors = self._main("--check_flags", "--num_gpus=2")
+        self.assertEqual(status, 2)
+        self.assertEqual(errors, ["error: TF_CONFIG: an evaluator needs --train_dir"])
 
     def test_nobody_reads_the_lines(self):
         """As in `python -m towers.train | head -1`."""

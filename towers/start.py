@@ -6,6 +6,7 @@ a library leaves its process as it is.
 
 import importlib
 import os
+import signal
 
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
@@ -17,10 +18,26 @@ def import_tensorflow() -> None:
     nothing here needs it.  Where the Keras of before is asked for, it loads that, if it
     is installed.  A model that uses `tf.keras` still gets the one of today: which it is
     to be, TensorFlow looks up when it is first used.
+
+    Until `take_interrupts` is called, Ctrl-C ends the process without a traceback.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     asked = _LEGACY in os.environ
     os.environ.setdefault(_LEGACY, "1")
     importlib.import_module("tensorflow")
     if not asked:
         del os.environ[_LEGACY]
+
+
+def take_interrupts() -> None:
+    """Ctrl-C is a KeyboardInterrupt again, now that somebody catches it."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(number, frame) -> None:
+    del frame
+    os.write(2, b"error: interrupted before anything was done\n")
+    os._exit(128 + number)

@@ -287,6 +287,8 @@ def _read(argv: Sequence[str]) -> Order:
         errors = [*errors, str(error)]
     if spec and spec.role == cluster.EVALUATOR:
         config = _evaluating(config)
+        if not (config.output.train_dir or config.cluster.job_name):
+            errors = [*errors, "TF_CONFIG: an evaluator needs --train_dir"]
     if spec and spec.role == cluster.FOLLOWER:
         config = _following(config)
     try:
@@ -328,4 +330,5 @@ def program() -> NoReturn:
 
 
 if __name__ == "__main__":
+    start.take_interrupts()
     program()

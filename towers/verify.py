@@ -331,4 +331,5 @@ def _compare(
 
 
 if __name__ == "__main__":
+    start.take_interrupts()
     sys.exit(main())

@@ -66,6 +66,7 @@ class Controller:
         self._console = console
         self._known: dict[Task, server.Hello] = {}
         self._unexplained = 0
+        self._given_up: set[Task] = set()
         self._others = spec.servers
         # Whom no call of the session reaches.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
@@ -132,13 +133,15 @@ class Controller:
                 self._console(f"Lost {lost}. Going on from the last checkpoint.")
 
     def dismiss(self, status: int) -> None:
-        """Tells all tasks to leave with a status."""
-        _in_parallel(
-            lambda task: server.dismiss(
-                self.target, self._spec, task, status=status, seconds=_ANSWER_SECONDS
-            ),
-            self._spec.servers,
-        )
+        """Tells all tasks to leave with a status; those given up not for long."""
+
+        def tell(task: Task) -> None:
+            seconds = _LEAST_SECONDS if task in self._given_up else _ANSWER_SECONDS
+            server.dismiss(
+                self.target, self._spec, task, status=status, seconds=seconds
+            )
+
+        _in_parallel(tell, self._spec.servers)
 
     @contextlib.contextmanager
     def _listening(self, stop: Stop) -> Iterator[None]:
@@ -190,6 +193,7 @@ class Controller:
                 return
             reasons = "; ".join(silent.values())
             if time.monotonic() - begun >= self._wait_secs:
+                self._given_up = set(silent)
                 raise server.ClusterError(
                     f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
                 )

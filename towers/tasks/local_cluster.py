@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 from towers.tasks import private_network
 
 _GRACE = 10.0  # seconds that tasks have to leave by themselves
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
@@ -61,6 +62,7 @@ def become(
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "towers.tasks.local_cluster", json.dumps(order)]
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until they are taken there
     os.execve(sys.executable, command, _environment())
 
 
@@ -107,8 +109,9 @@ class _Tasks:
 
     def run(self) -> int:
         """Starts all tasks and stays until the one that leads ends."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _SIGNALS:
             signal.signal(number, lambda number, frame: self._signals.append(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         try:
             for name in self._names:
                 self._start(name)

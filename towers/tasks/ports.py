@@ -40,6 +40,15 @@ def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
     return None if spoken else "the connection was closed at once"
 
 
+def obstacle(address: str) -> str | None:
+    """None if this process may listen on the port of an address, else why not."""
+    try:
+        socket.create_server(("", int(address.rpartition(":")[2]))).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
 class Lifelines:
     """A connection to each of some tasks, as long as the `with` statement lasts.
 

@@ -72,16 +72,18 @@ def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
     """
     job, index = spec.me
     address = spec.address(spec.me)
+    reason = ports.obstacle(address)  # TensorFlow does not say why
     try:
-        return tf.distribute.Server(
-            spec.as_dict(), job_name=job, task_index=index, config=config
-        )
+        if not reason:
+            return tf.distribute.Server(
+                spec.as_dict(), job_name=job, task_index=index, config=config
+            )
     except tf.errors.OpError as error:
         reason = (error.message or "").strip().split("\n")[0]
-        raise ClusterError(
-            f"{spec.me} cannot listen at {address} ({reason}); end what uses the port, "
-            "or give the task another one"
-        ) from error
+    raise ClusterError(
+        f"{spec.me} cannot listen at {address} ({reason}); end what uses the port, "
+        "or give the task another one"
+    )
 
 
 def serve(
