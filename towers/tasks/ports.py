@@ -42,10 +42,13 @@ def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
 
 def obstacle(address: str) -> str | None:
     """None if this process may listen on the port of an address, else why not."""
-    try:
-        socket.create_server(("", int(address.rpartition(":")[2]))).close()
-    except OSError as error:
-        return error.strerror or str(error)
+    with socket.socket() as probe:
+        # As a server does, so that what has ended is in nobody's way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(address.rpartition(":")[2])))
+        except OSError as error:
+            return error.strerror or str(error)
     return None
 
 
