@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -43,6 +44,27 @@ class LocalClusterTest(absltest.TestCase):
         cluster.process.kill()
         self.assertEqual(cluster.end(), -signal.SIGKILL)
         self.assertEmpty(cluster.left())
+
+
+class EndTest(absltest.TestCase):
+    def test_tasks_that_nobody_sent_away_are_not_waited_for_long(self):
+        order = dict(tasks={"worker": 1, "controller": 1}, stall_secs=9, wait_secs=9)
+        commands = {"controller": ["sh", "-c", "exit 130"], "worker": ["sleep", "60"]}
+        tasks = local_cluster._Tasks(order)
+
+        def start(name):
+            tasks._processes[name] = subprocess.Popen(commands[name[0]])
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        begun = time.monotonic()
+        with (
+            mock.patch.object(tasks, "_start", start),
+            mock.patch.object(local_cluster, "_GRACE_AFTER_FAILURE", 0.2),
+        ):
+            self.assertEqual(tasks.run(), 130)
+        self.assertLess(time.monotonic() - begun, local_cluster._GRACE / 2)
+        self.assertEqual(tasks._processes["worker", 0].poll(), -signal.SIGKILL)
 
 
 class StoppedTest(absltest.TestCase):

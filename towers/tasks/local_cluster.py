@@ -26,7 +26,9 @@ from typing import Any, NoReturn
 
 from towers.tasks import private_network
 
-_GRACE = 10.0  # seconds that tasks have to leave by themselves
+# Seconds that tasks have to leave by themselves; after a failure, or Ctrl-C at the
+# start, there may be none who tells them to.
+_GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -117,7 +119,8 @@ class _Tasks:
                 self._start(name)
             status = self._watch()
             if status is not None:
-                self._read_until_gone(time.monotonic() + _GRACE)
+                grace = _GRACE_AFTER_FAILURE if status else _GRACE
+                self._read_until_gone(time.monotonic() + grace)
             return 1 if status is None else status
         finally:
             for process in self._processes.values():
