@@ -24,7 +24,7 @@ from towers.tasks.stall import LEAVE_SECONDS, StallError, WatchedSession
 v1 = tf.compat.v1
 
 _ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
-_LEAST_SECONDS = 0.5  # of a look, however little time is left
+_FAREWELL_SECONDS = 0.5  # for a task that was given up
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
 _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # at most between two looks at tasks that no call reaches
@@ -136,7 +136,7 @@ class Controller:
         """Tells all tasks to leave with a status; those given up not for long."""
 
         def tell(task: Task) -> None:
-            seconds = _LEAST_SECONDS if task in self._given_up else _ANSWER_SECONDS
+            seconds = _FAREWELL_SECONDS if task in self._given_up else _ANSWER_SECONDS
             server.dismiss(
                 self.target, self._spec, task, status=status, seconds=seconds
             )
@@ -184,9 +184,11 @@ class Controller:
         """Waits until every task answers as it should, or a signal comes."""
         begun = time.monotonic()
         due = begun + _QUIET_SECONDS
+        # Of a look: enough that who is there can answer, however little time is left.
+        least = min(_ANSWER_SECONDS, self._wait_secs) / 2
         while stop.received is None:
             left = self._wait_secs - (time.monotonic() - begun)
-            hellos, silent = self._ask_all(seconds=max(_LEAST_SECONDS, left))
+            hellos, silent = self._ask_all(seconds=max(least, left))
             self._check(hellos)
             if not silent:
                 self._known = hellos
