@@ -47,13 +47,15 @@ class LocalClusterTest(absltest.TestCase):
 
 
 class EndTest(absltest.TestCase):
-    def test_tasks_that_nobody_sent_away_are_not_waited_for_long(self):
+    def _run(self, controller: str, worker: str) -> local_cluster._Tasks:
+        """Two commands in the place of tasks; what ran them, when it ended with 130."""
         order = dict(tasks={"worker": 1, "controller": 1}, stall_secs=9, wait_secs=9)
-        commands = {"controller": ["sh", "-c", "exit 130"], "worker": ["sleep", "60"]}
+        commands = {"controller": controller, "worker": worker}
         tasks = local_cluster._Tasks(order)
 
         def start(name):
-            tasks._processes[name] = subprocess.Popen(commands[name[0]])
+            command = ["sh", "-c", commands[name[0]]]
+            tasks._processes[name] = subprocess.Popen(command)
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
@@ -64,7 +66,16 @@ class EndTest(absltest.TestCase):
         ):
             self.assertEqual(tasks.run(), 130)
         self.assertLess(time.monotonic() - begun, local_cluster._GRACE / 2)
+        return tasks
+
+    def test_tasks_that_nobody_sent_away_are_not_waited_for_long(self):
+        tasks = self._run("exit 130", "exec sleep 60")
         self.assertEqual(tasks._processes["worker", 0].poll(), -signal.SIGKILL)
+
+    def test_a_task_that_was_sent_away_may_end_before_the_one_that_leads(self):
+        with mock.patch("sys.stderr", io.StringIO()) as printed:
+            self._run("sleep 0.4; exit 130", "exit 130")
+        self.assertEqual(printed.getvalue(), "")
 
 
 class StoppedTest(absltest.TestCase):

@@ -1,6 +1,8 @@
 """The session loop: TensorFlow's own hooks work on it, and steps stay steps."""
 
 import tempfile
+import types
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -244,6 +246,16 @@ class LoopTest(tf.test.TestCase):
         )
         self.assertEqual(step, 24)
         self.assertEqual(hook.events[2:-1], [1, 5, 2, 1, 1, 5, 5, 4])
+
+    def test_towers_that_run_free_end_together_from_time_to_time(self):
+        """So that a hook may become due meanwhile, as by a signal."""
+        made = _with_loop(_trainer()).start()
+        free = types.SimpleNamespace(free=True, runner=made.train.loop.runner)
+        train = made.train._replace(loop=free)
+        least, hook = 8 * train.placement.num_towers, _Recorder(due=[])
+        with mock.patch.object(loop, "_FREE_SECONDS", 0.0):
+            loop.run(train, made.session, [hook], last_step=2 * least + 1)
+        self.assertEqual(hook.events[2:-1], [least, least, 1])
 
     def test_a_plain_hook_sees_every_step(self):
         made = _with_loop(_trainer()).start()

@@ -5,6 +5,7 @@ session for its fetches anew in each step.  This loop does the first in the righ
 (`start`), and the second once per distinct set of fetches, as a callable.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -14,6 +15,11 @@ from towers.graph import TrainGraph
 v1 = tf.compat.v1
 
 NEVER = 2**62  # a step that no run reaches
+
+# How long towers that do not wait for one another run before hooks are asked again what
+# is due, as after a signal; but each tower at least some steps, for they end together.
+_FREE_SECONDS = 3.0
+_FREE_STEPS = 8
 
 
 class Hook(v1.train.SessionRunHook):
@@ -95,11 +101,10 @@ def run(
 
 def _run(steps: "_Steps", hooks, last_step: int, steps_per_loop: int) -> int:
     step, stopped = steps.begin(), False
-    if steps.free:
-        steps_per_loop = last_step
     while step < last_step and not stopped:
         alone = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
-        inside = min(steps_per_loop, last_step - step, alone - 1 - step)
+        most = steps.most_inside or steps_per_loop
+        inside = min(most, last_step - step, alone - 1 - step)
         if inside > 1:
             for reached, losses, seconds in steps.inside(step, inside):
                 step = reached
@@ -122,6 +127,9 @@ class _Steps:
         self._train = train
         self._callables = {}
         self._inside = None
+        self.most_inside = 0  # in one call, whatever is asked for; 0: as many as that
+        if train.loop is not None and train.loop.free:
+            self.most_inside = _FREE_STEPS * train.placement.num_towers
 
     def begin(self) -> int:
         """The global step before the first step."""
@@ -150,16 +158,16 @@ class _Steps:
             )
         return int(results[-1]), context.stop_requested
 
-    @property
-    def free(self) -> bool:
-        """Whether many steps run in one call however often hooks are called."""
-        return self._train.loop is not None and self._train.loop.free
-
     def inside(self, step: int, count: int):
         """`count` steps after a global step, as the loop's runner has them."""
         if self._inside is None:
             self._inside = self._train.loop.runner(self._session)
-        return self._inside(step, count)
+        begun = time.monotonic()
+        yield from self._inside(step, count)
+        if self.most_inside:
+            pace = count / max(time.monotonic() - begun, 1e-3)
+            least = _FREE_STEPS * self._train.placement.num_towers
+            self.most_inside = max(least, int(_FREE_SECONDS * pace))
 
     def _run(self, fetches, asked):
         feeds = {}

@@ -29,6 +29,7 @@ from towers.tasks import private_network
 # Seconds that tasks have to leave by themselves; after a failure, or Ctrl-C at the
 # start, there may be none who tells them to.
 _GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
+_LEADER_SECONDS = 5.0  # that the leader may take to end after those it sent away
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -120,6 +121,8 @@ class _Tasks:
             status = self._watch()
             if status is not None:
                 grace = _GRACE_AFTER_FAILURE if status else _GRACE
+                if len(self._signals) > 1:
+                    grace = 0.0
                 self._read_until_gone(time.monotonic() + grace)
             return 1 if status is None else status
         finally:
@@ -145,9 +148,21 @@ class _Tasks:
                 return ended
             for name, process in self._processes.items():
                 status = process.poll()
+                if status and status > 0 and self._leader_ends():
+                    break  # it was sent away
                 if status and not self._may_go_on(name, status):
                     return None
                 self._look_at(name, process)
+
+    def _leader_ends(self) -> bool:
+        """Whether the leader is about to end, who may have told the others to."""
+        until = time.monotonic() + _LEADER_SECONDS
+        while time.monotonic() < until:
+            ended = self._processes[self._leader].poll()
+            if ended is not None:
+                return ended >= 0
+            self._read(0.05)
+        return False
 
     def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
         """Starts a killed task again; says why if the run ends."""
