@@ -8,6 +8,16 @@ from towers.compute import repeatable
 v1 = tf.compat.v1
 
 
+@tf.function
+def _noise():
+    return tf.random.uniform([2])
+
+
+@tf.function
+def _double(x):
+    return 2 * x
+
+
 class RepeatableTest(parameterized.TestCase):
     @parameterized.parameters(
         (
@@ -15,6 +25,11 @@ class RepeatableTest(parameterized.TestCase):
             "'draw/.*' draws with the stateful",
         ),
         (lambda: tf.random.shuffle([1, 2]), "draws with the stateful RandomShuffle"),
+        (
+            lambda: tf.map_fn(lambda x: x + tf.random.normal([]), tf.zeros([3])),
+            "draws with the stateful RandomStandardNormal",
+        ),
+        (lambda: _noise(), "'.*noise.*/.*' draws with the stateful RandomUniform"),
         (lambda: tf.Variable(1.0, name="mine"), "variable 'mine:0' was made without"),
         (
             lambda: tf.py_function(lambda: 1.0, [], tf.float32, name="call"),
@@ -29,7 +44,8 @@ class RepeatableTest(parameterized.TestCase):
 
     def test_what_is_the_same_in_every_tower(self):
         with tf.Graph().as_default() as graph:
-            tf.random.stateless_normal([2], seed=[1, 2])
+            _double(tf.random.stateless_normal([2], seed=[1, 2]))
+            tf.random.experimental.index_shuffle(1, [1, 2], 5)
             tf.debugging.assert_equal(tf.constant(1), 1)
             v1.placeholder(tf.float32)
             tf.numpy_function(lambda: 1.0, [], tf.float32)

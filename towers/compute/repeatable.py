@@ -1,10 +1,14 @@
 """What a model must not do, because towers are copies of what it was traced to."""
 
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 v1 = tf.compat.v1
 
-_STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial")
+# Parts of the types of operations that draw, and beginnings of those without a state.
+_DRAWS = ("Random", "TruncatedNormal", "Multinomial")
+_STATELESS = ("Stateless", "RandomGammaGrad", "RandomIndexShuffle")
 
 
 def check(graph: tf.Graph) -> None:
@@ -22,17 +26,29 @@ def check(graph: tf.Graph) -> None:
             f"variable {made.name!r} was made without get_variable; towers share "
             "variables by name, so make it with tf.compat.v1.get_variable"
         )
-    for op in graph.get_operations():
-        if op.op_def.is_stateful and any(t in op.type for t in _STATEFUL_DRAWS):
+    for name, kind in _operations(graph):
+        if any(t in kind for t in _DRAWS) and not kind.startswith(_STATELESS):
             raise ValueError(
-                f"operation {op.name!r} draws with the stateful {op.type}: its numbers "
+                f"operation {name!r} draws with the stateful {kind}: its numbers "
                 "would change with the number of towers; use nn.dropout, or "
                 "tf.random.stateless_* with a seed made from the example"
             )
         # What it calls is gone with this graph; `numpy_function` calls the function
         # itself, which lives as long as its module.
-        if op.type == "EagerPyFunc":
+        if kind == "EagerPyFunc":
             raise ValueError(
-                f"operation {op.name!r} is a tf.py_function, which a copy of the graph "
+                f"operation {name!r} is a tf.py_function, which a copy of the graph "
                 "cannot call; write it with TensorFlow's operations"
             )
+
+
+def _operations(graph: tf.Graph) -> Iterator[tuple[str, str]]:
+    """Name and type of every operation, those inside functions and loops too."""
+    calls = False
+    for op in graph.get_operations():
+        yield op.name, op.type
+        calls = calls or any("func" in attr.type for attr in op.op_def.attr)
+    if calls:
+        for function in graph.as_graph_def().library.function:
+            for node in function.node_def:
+                yield f"{function.signature.name}/{node.name}", node.op
