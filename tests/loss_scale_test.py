@@ -100,6 +100,10 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
             _made(2.0, 1, model=trainer.model_of(constant))
 
+    def test_a_step_that_applies_an_earlier_gradient_cannot_be_left_out(self):
+        with self.assertRaisesRegex(ValueError, "^loss_scaling: Relaxed applies a "):
+            _made(2.0, 1, variable_update="relaxed")
+
     def test_it_never_falls_below_one(self):
         class Poisoned:
             """A source with a value that no factor helps."""

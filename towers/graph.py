@@ -284,6 +284,11 @@ class _Steps:
         self._global_step = v1.train.get_global_step()
         self._trained = {name: self.mode.held(name) for name in names}
         self._variables = [v for own in self._trained.values() for v in parts.each(own)]
+        if self.scale and self.scale.skipped is not None and self.mode.deferred:
+            raise ValueError(
+                f"loss_scaling: {type(self.mode).__name__} applies a gradient of an "
+                "earlier step, which cannot be left out; write grow_every=0"
+            )
         self._average = None
         if self.update.ema_decay:
             self._average = tf.train.ExponentialMovingAverage(
@@ -373,7 +378,8 @@ class _Steps:
         return self.options.tower_batch * num_towers * self.peers.count
 
     def _advance(self, examples: int) -> tf.Operation:
-        """Moves the position: never beyond the last example that counts."""
+        """Moves the position: never beyond the last example that counts, but where
+        towers step apart and come there together."""
         more = tf.constant(examples, tf.int64)
         if self.options.limit is not None:
             more = tf.minimum(more, tf.maximum(self.options.limit - self.now, 0))
