@@ -94,6 +94,7 @@ class PlanTest(parameterized.TestCase):
             [found.steps(epochs) for epochs in (0.001, 0.024, 0.0241, 1, 3)],
             [1, 1, 2, 42, 125],
         )
+        self.assertEqual(self._make(num_gpus=1, batch_size=5).steps(2.015), 403)
 
     # Learning rate.
 
