@@ -2,8 +2,7 @@
 
 import difflib
 import functools
-import importlib
-import inspect
+import re
 from collections.abc import Callable
 
 from models import (
@@ -14,12 +13,12 @@ from models import (
     lstm_lm,
     mlp,
     ncf,
+    own,
     resnet,
     transformer_lm,
     trivial,
     vgg,
 )
-from models.blame import blamed, sentence
 from models.examples import Images, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 
@@ -68,49 +67,16 @@ def get(name: str) -> Model:
         the user's path, that takes nothing and returns a `Model`.
 
     Raises:
-      ValueError: there is no such model; the sentence offers the nearest names.
+      ValueError: there is no such model, and the sentence offers the nearest names; or
+        that of the user is none.
     """
     if name in MODELS:
         return MODELS[name]()
-    module_name, _, function_name = name.partition(":")
-    if not all(
-        part.isidentifier() for part in [*module_name.split("."), function_name]
-    ):
-        near = difflib.get_close_matches(name, MODELS, n=3)
-        offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"
-        raise ValueError(
-            f"--model={name}: no such model; {offer} "
-            "(a model of your own is package.module:function)"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, SyntaxError) as error:
-        raise ValueError(
-            f"--model={name}: cannot import {module_name!r}: {error}"
-        ) from error
-    except Exception as error:  # whatever a user's code may raise
-        raise ValueError(
-            f"--model={name}: cannot import {module_name!r}: {sentence(error)}"
-        ) from error
-    builder = getattr(module, function_name, None)
-    if not callable(builder):
-        raise ValueError(
-            f"--model={name}: {module_name!r} has no function {function_name!r}"
-        )
-    try:
-        inspect.signature(builder).bind()
-    except TypeError as error:
-        raise ValueError(
-            f"--model={name}: {function_name} is to take nothing and return a "
-            f"models.Model, but it wants more: {error}"
-        ) from error
-    except ValueError:  # some that are written in C do not say what they take
-        pass
-    with blamed(lambda: f"--model={name}"):
-        model = builder()
-    if not isinstance(model, Model):
-        raise ValueError(
-            f"--model={name}: {function_name} returned {type(model).__name__}, "
-            "not a models.Model"
-        )
-    return model
+    if ":" in name and all(map(str.isidentifier, re.split("[.:]", name))):
+        return own.get(name)
+    near = difflib.get_close_matches(name, MODELS, n=3)
+    offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"
+    raise ValueError(
+        f"--model={name}: no such model; {offer} "
+        "(a model of your own is package.module:function)"
+    )

@@ -1,11 +1,13 @@
 """Whose error it is: that of a user's own code is told with its place there."""
 
 import contextlib
+import functools
 import os
 import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
 _LENGTH = 200  # characters of what an error says
 
@@ -16,6 +18,18 @@ _FOLDERS = (
     *(os.path.join(_ROOT, name, "") for name in ("models", "towers")),
     os.path.join(sysconfig.get_path("stdlib"), ""),
 )
+
+
+class SignatureError(ValueError):
+    """A user's function that cannot be called with what it is to be given.
+
+    Attributes:
+      place: `file:line` where it is defined, or "" if that is not the user's code.
+    """
+
+    def __init__(self, words: str, function: Any):
+        super().__init__(words)
+        self.place = defined(function)
 
 
 def _nearness(file: str) -> int:
@@ -35,24 +49,45 @@ def place(error: BaseException) -> str:
     return found
 
 
-def sentence(error: BaseException) -> str:
-    """What an error says, on one line, with its place in the user's code."""
+def defined(function: Any) -> str:
+    """`file:line` where a function or class is defined, or "" if not in user's code."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, type):
+        function = function.__init__
+    function = getattr(function, "__func__", function)
+    if not hasattr(function, "__code__"):  # an object that can be called
+        function = vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None)
+    if code is None or not _nearness(code.co_filename):
+        return ""
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def sentence(error: BaseException, whose: Any = None) -> str:
+    """What an error says, on one line, with its place in the user's code.
+
+    Args:
+      error: that code inside or below the user's raised.
+      whose: a function of the user's, for its place when the error never was in any.
+    """
     first, _, more = str(error).strip().partition("\n")
     # What ends so says nothing yet.
     words = " ".join(f"{first} {more}".split()) if first.endswith(":") else first
     words = words.strip()[:_LENGTH]
     if not isinstance(error, ValueError) or not words:
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    where = place(error)
+    where = getattr(error, "place", "") or place(error) or defined(whose)
     return f"{words} ({where})" if where else words
 
 
 @contextlib.contextmanager
-def blamed(what: Callable[[], str]) -> Iterator[None]:
+def blamed(what: Callable[[], str], whose: Any = None) -> Iterator[None]:
     """Makes one sentence of whatever a user's code inside fails with.
 
     Args:
       what: says what it is that fails; the sentence begins with it.
+      whose: the function, as `sentence` has it.
 
     Raises:
       ValueError: it failed.
@@ -60,4 +95,4 @@ def blamed(what: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever a user's code may raise
-        raise ValueError(f"{what()}: {sentence(error)}") from error
+        raise ValueError(f"{what()}: {sentence(error, whose)}") from error

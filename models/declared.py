@@ -5,18 +5,20 @@ class Recipe:
     batch_size: int
 
     def __post_init__(self):
-        check(self, batch_size=AT_LEAST_1)
+        check(self, batch_size=COUNT)
 """
 
 import collections.abc
 import dataclasses
-import math
+import inspect
 import numbers
 import reprlib
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from models.blame import SignatureError
 
 
 class Bound(NamedTuple):
@@ -28,10 +30,14 @@ class Bound(NamedTuple):
 
 AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
 AT_LEAST_1 = Bound("at least 1", lambda number: number >= 1)
-ABOVE_0 = Bound("above 0", lambda number: number > 0)
+# TensorFlow counts examples, and the dimensions of some operations, in an int32.
+COUNT = Bound(f"at least 1 and below {2**31}", lambda number: 1 <= number < 2**31)
+# So many epochs of so many examples can be counted in an int64.
+EPOCHS = Bound("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
 
-_WORDS = {int: "a whole number", float: "a finite number", str: "a text"}
+_WORDS = {int: "a whole number", float: "a finite float32", str: "a text"}
+_FLOAT_LIMIT = 3e38  # near that of a float32
 
 
 def check(instance: Any, **bounds: Bound) -> None:
@@ -61,6 +67,30 @@ def check(instance: Any, **bounds: Bound) -> None:
             )
 
 
+def check_takes(what: str, function: Callable[..., Any], *args: str, **kwargs: Any):
+    """Looks whether a function can be called so, before it is.
+
+    Args:
+      what: it is; the sentence begins with it.
+      function: to look at.
+      *args: the names of what it is to be given, in order.
+      **kwargs: what it is to be given by name; the values do not matter.
+
+    Raises:
+      SignatureError: it cannot; the sentence says what it is to take.
+    """
+    try:
+        # What a decorator wraps may take something else.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # some that are written in C do not say
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = ", ".join([*args, *(f"{name}=" for name in kwargs)])
+        raise SignatureError(f"{what} must take ({given}): {error}", function) from None
+
+
 def _fits(value: Any, kind: Any) -> bool:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
@@ -77,7 +107,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if kind is float:
         real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        return real and math.isfinite(value)
+        return real and abs(value) <= _FLOAT_LIMIT
     return isinstance(value, kind)
 
 

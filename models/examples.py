@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from models.declared import AT_LEAST_1, check
+from models.declared import COUNT, check
 from models.layers import Layers
 
 
@@ -38,9 +38,7 @@ class Images:
     unit: ClassVar[str] = "images"
 
     def __post_init__(self):
-        check(
-            self, **dict.fromkeys(("shape", "num_classes", "num_examples"), AT_LEAST_1)
-        )
+        check(self, **dict.fromkeys(("shape", "num_classes", "num_examples"), COUNT))
 
     @property
     def units_per_example(self) -> int:
@@ -81,9 +79,7 @@ class Tokens:
     unit: ClassVar[str] = "tokens"
 
     def __post_init__(self):
-        check(
-            self, **dict.fromkeys(("length", "num_classes", "num_examples"), AT_LEAST_1)
-        )
+        check(self, **dict.fromkeys(("length", "num_classes", "num_examples"), COUNT))
 
     @property
     def shape(self) -> tuple[int]:
@@ -127,7 +123,7 @@ class Pairs:
     units_per_example: ClassVar[int] = 1
 
     def __post_init__(self):
-        check(self, **dict.fromkeys(("num_classes", "num_examples"), AT_LEAST_1))
+        check(self, **dict.fromkeys(("num_classes", "num_examples"), COUNT))
 
     def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
         """A batch as the first block reads it: as it is."""

@@ -21,6 +21,7 @@ cutting the list gives the stages of a pipeline.
 """
 
 import dataclasses
+import inspect
 import itertools
 import re
 import reprlib
@@ -30,13 +31,16 @@ from typing import Any
 import tensorflow as tf
 
 from models.blame import blamed
-from models.declared import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, check
+from models.declared import AT_LEAST_0, BELOW_1, COUNT, EPOCHS, check, check_takes
 from models.examples import Images, Pairs, Tokens
 from models.layers import Layers
 from models.logits import cross_entropy, in_top_k
 
 # Of blocks and metrics: TensorFlow prefixes the names of operations with them.
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
+
+# What a model's `layers` are given, by name.
+_SETTINGS = inspect.signature(Layers).parameters
 
 # A block maps x to x: a tensor [batch, ...] or a tuple of such tensors, float unless it
 # is the first that reads tokens.  Its second argument is the `Layers` of the tower that
@@ -187,12 +191,13 @@ class Recipe:
     def __post_init__(self):
         check(
             self,
-            batch_size=AT_LEAST_1,
-            num_epochs=ABOVE_0,
+            batch_size=COUNT,
+            num_epochs=EPOCHS,
             weight_decay=AT_LEAST_0,
             ema_decay=BELOW_1,
             clip_norm=AT_LEAST_0,
         )
+        check_takes("decayed of the recipe", self.decayed, "name")
 
     def decays(self, name: str) -> bool:
         """Whether the weight decay touches a variable.
@@ -218,7 +223,7 @@ class Model:
       metrics: (outputs, labels) -> {name: float32 [batch]}, per example.
       derived: {`loss` or metric: its mean over an evaluation} -> further numbers that
         are functions of means, as the perplexity is.
-      layers: makes the `nn` of each tower; `models.layers.Layers` or one like it.
+      layers: makes the `nn` of each tower; `models.layers.Layers` or a subclass.
       num_parameters: trainable ones, for `inputs` as they stand here; 0: not counted.
     """
 
@@ -247,6 +252,36 @@ class Model:
                     f"model {self.name!r}: {name!r} cannot be the name of a block; "
                     "write letters, digits and _"
                 )
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        """Looks at what they take, though some are not called until much later."""
+        mine = f"of model {self.name!r}"
+        for name, block in self.blocks:
+            check_takes(f"block {name!r} {mine}", block, "x", "nn")
+        for name in ("loss", "metrics"):
+            check_takes(f"{name} {mine}", getattr(self, name), "outputs", "labels")
+        check_takes(f"derived {mine}", self.derived, "means")
+        check_takes(f"layers {mine}", self.layers, **_SETTINGS)
+
+    def new_layers(self, **settings: Any) -> Layers:
+        """The `nn` of a tower.
+
+        Args:
+          **settings: those of `models.layers.Layers`.
+
+        Raises:
+          ValueError: `layers` fails, or makes something else.
+        """
+        with blamed(lambda: f"layers of model {self.name!r}", self.layers):
+            nn = self.layers(**settings)
+            made = vars(Layers(**settings)).keys() <= set(dir(nn))
+            if not isinstance(nn, Layers) or not made:
+                raise ValueError(
+                    f"made {type(nn).__name__}; make a models.layers.Layers, or of "
+                    "a subclass that calls super().__init__"
+                )
+        return nn
 
     def run(self, x: Any, nn: Layers) -> Any:
         """The outputs of the whole chain; see `run_blocks`."""
@@ -291,7 +326,8 @@ class Model:
           ValueError: `derived` fails, or returns something else than numbers.
         """
         with blamed(lambda: f"what model {self.name!r} derives from means"):
-            return {**means, **{k: float(v) for k, v in self.derived(means).items()}}
+            more = {str(k): float(v) for k, v in self.derived(means).items()}
+        return {**means, **more}
 
     def _check_classes(self, outputs: Any, num_classes: int | tuple[int, int]) -> None:
         shape = getattr(outputs, "shape", ())

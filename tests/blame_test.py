@@ -1,5 +1,6 @@
 """Whose error it is."""
 
+import functools
 import re
 
 import tensorflow as tf
@@ -68,6 +69,38 @@ class BlameTest(parameterized.TestCase):
         self.assertStartsWith(blame.place(error), f"{__file__}:")
         error.__traceback__ = error.__traceback__.tb_next.tb_next  # into TensorFlow
         self.assertEqual(blame.place(error), "")
+
+    def test_where_a_function_is_defined(self):
+        class Own:
+            def __init__(self):  # of the class
+                pass
+
+            def __call__(self):  # of an object
+                pass
+
+        for function, words in (
+            (_divide, "def _divide"),
+            (functools.partial(_divide, 1), "def _divide"),
+            (Own, "  # of the " + "class"),
+            (Own(), "  # of an " + "object"),
+            (self._bound, "def " + "_bound"),
+        ):
+            place = f"{__file__}:{_line(words)}"
+            self.assertEqual(blame.defined(function), place)
+        for function in (len, tf.reshape, object(), None):
+            self.assertEqual(blame.defined(function), "")
+
+    def _bound(self):
+        pass
+
+    def test_a_function_that_was_not_reached(self):
+        error = TypeError("no")
+        self.assertEqual(blame.sentence(error, len), "TypeError: no")
+        place = re.escape(f"({blame.defined(_divide)})")
+        self.assertRegex(blame.sentence(error, _divide), f"^TypeError: no {place}$")
+        with self.assertRaisesRegex(ValueError, f"^it: none {place}$"):
+            with blame.blamed(lambda: "it"):
+                _raise(blame.SignatureError("none", _divide))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Fields against what their class declares."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl.testing import absltest, parameterized
 
-from models import declared
+from models import blame, declared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +55,14 @@ class CheckTest(parameterized.TestCase):
         (dict(count=1.0), "count is 1.0, and must be a whole number"),
         (dict(count=None), "count is None, and must be a whole number"),
         (dict(count=0), "count is 0, and must be at least 1"),
-        (dict(rate="0.1"), "rate is '0.1', and must be a finite number"),
-        (dict(rate=float("nan")), "rate is nan, and must be a finite number"),
+        (dict(rate="0.1"), "rate is '0.1', and must be a finite float32"),
+        (dict(rate=float("nan")), "rate is nan, and must be a finite float32"),
+        (dict(rate=1e300), "rate is 1e.300, and must be a finite float32"),
         (dict(rate=1), "rate is 1, and must be at least 0 and below 1"),
         (dict(name=b"n"), "name is b'n', and must be a text"),
         (dict(shape=(1,)), r"shape is \(1,\), .* \(a whole number, a whole number\)"),
         (dict(shape="12"), "shape is '12', and must be"),
-        (dict(rates=0.1), r"rates is 0.1, and must be \(a finite number, ...\)"),
+        (dict(rates=0.1), r"rates is 0.1, and must be \(a finite float32, ...\)"),
         (dict(rates=(0.1, 0.0)), r"rates is \(0.1, 0.0\), and must be above 0"),
         (
             dict(pairs=[len]),
@@ -73,6 +75,33 @@ class CheckTest(parameterized.TestCase):
     def test_refuses(self, fields, sentence):
         with self.assertRaisesRegex(ValueError, f"^_Whole.{sentence}"):
             _Whole(**fields)
+
+
+class TakesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        lambda x, nn: 0,
+        lambda *args, **settings: 0,
+        lambda x, nn, more=1, *, size=3: 0,
+        max,
+        functools.wraps(len)(lambda x, nn: 0),
+    )
+    def test_takes(self, function):
+        declared.check_takes("it", function, "x", "nn")
+
+    @parameterized.parameters(
+        (lambda x: 0, "it must take .x, nn.: too many positional arguments"),
+        (lambda x, nn, z: 0, "it must take .x, nn.: missing .*'z'"),
+        (lambda x, nn, *, z: 0, "it must take .x, nn.: missing .*'z'"),
+        (_Part, "it must take .x, nn.: too many positional arguments"),
+    )
+    def test_does_not(self, function, sentence):
+        with self.assertRaisesRegex(blame.SignatureError, f"^{sentence}"):
+            declared.check_takes("it", function, "x", "nn")
+
+    def test_by_name(self):
+        declared.check_takes("it", _Part, size=5)
+        with self.assertRaisesRegex(ValueError, r"^it must take \(sizes=\): .*'sizes'"):
+            declared.check_takes("it", _Part, sizes=5)
 
 
 if __name__ == "__main__":

@@ -174,6 +174,29 @@ class MisfitTest(parameterized.TestCase):
             _variables(chain.run)
 
 
+class NewLayersTest(parameterized.TestCase):
+    class Unmade(layers.Layers):
+        def __init__(self, **settings):
+            pass
+
+    def test_as_the_model_has_them(self):
+        nn = _tiny().new_layers(training=False, num_classes=3, seed=7)
+        self.assertEqual((nn.training, nn.seed), (False, 7))
+
+    @parameterized.parameters(
+        (lambda **settings: None, "made NoneType; make a models.layers.Layers"),
+        (Unmade, "made Unmade; .* super"),
+        (lambda **settings: {}["size"], "KeyError: 'size'"),
+    )
+    def test_what_makes_none(self, make, sentence):
+        chain = dataclasses.replace(_tiny(), layers=make)
+        place = rf"\({re.escape(__file__)}:\d+\)"
+        with self.assertRaisesRegex(
+            ValueError, f"^layers of model 'tiny': {sentence}.*{place}$"
+        ):
+            chain.new_layers(training=False, num_classes=3)
+
+
 class MeasureTest(parameterized.TestCase):
     def _measure(self, outputs, *, classes=3, **parts):
         chain = dataclasses.replace(_tiny(), **parts)
@@ -257,6 +280,18 @@ class DeclaredTest(parameterized.TestCase):
         (model.Recipe, dict(weight_decay=-1), "Recipe.weight_decay is -1, .* least 0"),
         (model.Recipe, dict(ema_decay=1), "Recipe.ema_decay is 1, .* below 1"),
         (model.Recipe, dict(clip_norm="5"), "Recipe.clip_norm is '5'"),
+        (model.Recipe, dict(num_epochs=1e10), "Recipe.num_epochs is 1.*, .* most 1e9"),
+        (model.Recipe, dict(batch_size=2**31), "Recipe.batch_size is .* below 2147"),
+        (model.Recipe, dict(decayed=lambda: True), r"decayed .* must take \(name\): "),
+        (model.Model, dict(blocks=[("b", len)]), r"block 'b' .* take \(x, nn\): too"),
+        (model.Model, dict(loss=len), r"loss of model 'tiny' .* \(outputs, labels\): "),
+        (model.Model, dict(metrics=len), r"metrics .* must take \(outputs, labels\): "),
+        (model.Model, dict(derived=lambda: {}), r"derived .* must take \(means\): "),
+        (
+            model.Model,
+            dict(layers=len),
+            r"layers .* must take \(training=, .*'training'",
+        ),
         (
             model.Recipe,
             dict(schedule=0.1),

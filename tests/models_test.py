@@ -1,7 +1,5 @@
 """Every model by its name: the contract, swept over the table."""
 
-import dataclasses
-import importlib
 import sys
 import types
 from unittest import mock
@@ -152,53 +150,25 @@ class SweepTest(parameterized.TestCase):
 
 
 class GetTest(parameterized.TestCase):
-    def setUp(self):
-        super().setUp()
+    def test_a_users_own_model(self):
         module = types.ModuleType("a_users_module")
         module.tiny = lambda: models.get("mlp")
-        module.number = lambda: 3
-        module.text = "not a function"
-        module.sized = lambda size: models.get("mlp")
-        module.failing = lambda: {}["size"]
-        module.slip = lambda: dataclasses.replace(models.get("mlp"), recipe=None)
-        sys.modules["a_users_module"] = module
-        self.addCleanup(sys.modules.pop, "a_users_module")
-
-    def test_a_users_own_model(self):
-        self.assertEqual(models.get("a_users_module:tiny").name, "mlp")
+        with mock.patch.dict(sys.modules, a_users_module=module):
+            self.assertEqual(models.get("a_users_module:tiny").name, "mlp")
 
     @parameterized.parameters(
         ("resnet5", "did you mean .*resnet50.*package.module:function"),
         ("lennet", "did you mean lenet"),
         ("zzzz", "no such model; --help lists them .*package.module:function"),
-        ("no_such_module:f", "cannot import 'no_such_module'"),
-        ("a_users_module:absent", "'a_users_module' has no function 'absent'"),
-        ("a_users_module:text", "has no function 'text'"),
-        ("a_users_module:number", "number returned int, not a models.Model"),
-        ("a_users_module:sized", "sized is to take nothing .* argument: 'size'"),
-        ("a_users_module:failing", r"KeyError: 'size' \(.*models_test.py:\d+\)$"),
-        ("a_users_module:slip", r"Model.recipe is None, .*models_test.py:\d+\)$"),
+        ("zzzz.f", "no such model; --help lists them .*package.module:function"),
         (":tiny", "no such model"),
         (".module:tiny", "no such model"),
         ("a_users_module:", "no such model"),
+        ("a_users_module:tiny:er", "no such model"),
     )
     def test_refuses(self, name, sentence):
         with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
             models.get(name)
-
-    @parameterized.parameters(
-        ("def tiny(:", "a_slip.py, line 1"),
-        ("1 / 0", r"ZeroDivisionError: division by zero \(.*a_slip.py:1\)$"),
-        ("tiny", r"NameError: name 'tiny' is not defined \(.*a_slip.py:1\)$"),
-    )
-    def test_a_module_that_cannot_be_imported(self, text, sentence):
-        folder = self.create_tempdir()
-        folder.create_file("a_slip.py", content=f"{text}\n")
-        sys.modules.pop("a_slip", None)
-        importlib.invalidate_caches()
-        with mock.patch.object(sys, "path", [folder.full_path, *sys.path]):
-            with self.assertRaisesRegex(ValueError, f"^--model=.*{sentence}"):
-                models.get("a_slip:tiny")
 
 
 if __name__ == "__main__":

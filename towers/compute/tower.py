@@ -228,7 +228,7 @@ def _run(
     exchanges: Exchanges,
 ) -> tuple[Any, Any]:
     """The model's layers, and what its last block returns."""
-    nn = task.model.layers(
+    nn = task.model.new_layers(
         training=task.training,
         num_classes=task.num_classes,
         data_format=task.data_format,

@@ -158,7 +158,7 @@ class _Open:
         self.shares: dict[str, tf.Tensor] = {}
         with self.graph.as_default():
             self.given = _placeholders(batch)
-            self._nn = task.model.layers(
+            self._nn = task.model.new_layers(
                 training=task.training,
                 num_classes=task.num_classes,
                 data_format=task.data_format,

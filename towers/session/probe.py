@@ -211,7 +211,7 @@ class _Ones:
         """Itself: it has `prepare`."""
         return self
 
-    def layers(self, *, dtype: tf.DType, **others: Any) -> Any:
+    def new_layers(self, *, dtype: tf.DType, **others: Any) -> Any:
         """The dtype, and what layers note; no statistics."""
         del others
         noted = dict(statistics=[], joined=None, products=[], tables=[], lookup=None)

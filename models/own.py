@@ -1,0 +1,93 @@
+"""A user's own model, by `package.module:function`."""
+
+import dataclasses
+import importlib
+import inspect
+from typing import Any
+
+from models.blame import SignatureError, blamed, sentence
+from models.examples import Images, Pairs, Tokens
+from models.model import Model, Recipe, Schedule
+
+# What stands in for methods.
+_FUNCTIONS = {Model: "blocks, loss, metrics, derived and layers", Recipe: "decayed"}
+
+
+def get(name: str) -> Model:
+    """The model that a function of the user's returns.
+
+    Args:
+      name: `package.module:function`, found on the user's path.
+
+    Raises:
+      ValueError: there is no such function, it fails, or returns no whole model.
+    """
+    module_name, _, function_name = name.partition(":")
+    builder = getattr(_module(name, module_name), function_name, None)
+    if not callable(builder):
+        raise ValueError(
+            f"--model={name}: {module_name!r} has no function {function_name!r}"
+        )
+    try:
+        inspect.signature(builder).bind()
+    except TypeError as error:
+        raise ValueError(
+            f"--model={name}: {function_name} is to take nothing and return a "
+            f"models.Model, but it wants more: {error}"
+        ) from error
+    except ValueError:  # some that are written in C do not say what they take
+        pass
+    with blamed(lambda: f"--model={name}"):
+        model = builder()
+    if not isinstance(model, Model):
+        raise ValueError(
+            f"--model={name}: {function_name} returned {type(model).__name__}, "
+            "not a models.Model"
+        )
+    what = f"--model={name}: {function_name} returned no whole model"
+    with blamed(lambda: what, builder):
+        _check_whole(model)
+    return model
+
+
+def _module(name: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except (ImportError, SyntaxError) as error:
+        raise ValueError(
+            f"--model={name}: cannot import {module_name!r}: {error}"
+        ) from error
+    except Exception as error:  # whatever a user's code may raise
+        raise ValueError(
+            f"--model={name}: cannot import {module_name!r}: {sentence(error)}"
+        ) from error
+
+
+def _check_whole(model: Model) -> None:
+    """Looks at what a class of the user's may have made of the contract's.
+
+    Raises:
+      ValueError: a field is absent or wrong, or a method is not the contract's.
+    """
+    Model.__post_init__(model)  # a subclass may have one that does not look
+    for part in (model.inputs, model.recipe, model.recipe.schedule):
+        for kind in (Images, Pairs, Recipe, Schedule, Tokens):
+            if isinstance(part, kind):
+                kind.__post_init__(part)
+    for part, base in ((model, Model), (model.recipe, Recipe)):
+        for kind in type(part).__mro__:
+            if issubclass(kind, base) and kind is not base:
+                _check_subclass(kind, base)
+
+
+def _check_subclass(kind: type, base: type) -> None:
+    """A field may have another default; of methods not every mode calls each."""
+    fields = {field.name for field in dataclasses.fields(base)}
+    known = {name for name in vars(base) if not name.startswith("_")} | fields
+    fields &= inspect.get_annotations(kind).keys()
+    for name in sorted(known & vars(kind).keys() - fields):
+        raise SignatureError(
+            f"{kind.__name__}.{name} is not for a subclass to change; hand "
+            f"{base.__name__}(...) functions as {_FUNCTIONS[base]}",
+            vars(kind)[name],
+        )
