@@ -164,10 +164,6 @@ def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
 
 _Given = Mapping[str, Any]
 
-_EVAL_DURING_TRAINING = tuple(
-    name for name in all_flags() if name.startswith("eval_during_training_")
-)
-
 
 def _spell(given: _Given, name: str) -> str:
     return field.spell(name, given[name])
@@ -308,18 +304,6 @@ def _shards(given: _Given) -> list[str]:
     return ["shard_classifier", "shard_embeddings"]
 
 
-def _evaluation(given: _Given) -> Iterator[str]:
-    evaluates = any(name in given for name in ("eval", *_EVAL_DURING_TRAINING))
-    if given.get("eval_at_end") is False and not evaluates:
-        settings = ("eval_batch_size", "num_eval_batches", "num_eval_epochs")
-        for name in (*settings, "eval_split", "eval_dir"):
-            if name in given:
-                yield (
-                    f"{_spell(given, name)}: is about evaluation, and there is none "
-                    "with --noeval_at_end"
-                )
-
-
 def _cluster(given: _Given) -> Iterator[str]:
     """Which tasks there are, and which of them this is."""
     if "local_cluster" in given:
@@ -352,7 +336,6 @@ _RULES = {
         _stages,
         _compact,
         _whole_batch_norm,
-        _evaluation,
         _cluster,
     ),
     VerifyConfig: (

@@ -371,12 +371,6 @@ class CheckTest(parameterized.TestCase):
             "files",
         ),
         (
-            "size of no evaluation",
-            {"eval_at_end": False, "eval_batch_size": 5},
-            "--eval_batch_size=5: is about evaluation, and there is none with "
-            "--noeval_at_end",
-        ),
-        (
             "statistics of a whole batch in 1f1b",
             dict(batch_norm="tower", num_micro_batches=4),
             "--batch_norm=tower: needs all micro-batches of a stage before one goes "

@@ -331,15 +331,21 @@ class PlanTest(parameterized.TestCase):
         self.assertRegex(error, "--model=lenett: no such model; did you mean lenet")
 
     def test_evaluation_of_synthetic_data(self):
-        for name, value in {
-            "eval_at_end": True,
-            "eval_during_training_every_n_steps": 5,
-            "eval_during_training_at_specified_epochs": (1.0,),
-            "eval": True,
-        }.items():
-            [error] = self._errors(train_dir="/tmp", **{name: value})
-            self.assertRegex(error, f"^--{name}: synthetic .* --data_name$")
+        [error] = self._errors(eval_at_end=True)
+        self.assertRegex(error, "^--eval_at_end: synthetic .* --data_name$")
         self._make(eval_at_end=False)
+
+    def test_settings_of_evaluations_that_there_are_not(self):
+        model, flags = _model("digits"), {"num_batches": 5, "num_eval_batches": 3}
+        [error] = self._errors(model, **flags)
+        self.assertRegex(error, "^--num_eval_batches=3: is about .* --eval_at_end, or")
+        self._make(model, num_eval_batches=3)
+
+    def test_batches_that_no_memory_holds(self):
+        [error] = self._errors(accumulate_steps=2**31 - 1)
+        self.assertRegex(error, "^--accumulate_steps=2147483647: a step would have")
+        [error] = self._errors(_model("digits"), eval_batch_size=2**31 - 1)
+        self.assertRegex(error, "^--eval_batch_size=2147483647: .* GB")
 
     def test_a_folder_of_data_without_a_name(self):
         [error] = self._errors(data_dir=self.data_dir)

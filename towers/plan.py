@@ -11,13 +11,13 @@ import tensorflow as tf
 from towers import graph
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.compute.tower import check_batch_norm
-from towers.data import inputs
+from towers.data import evaluation, inputs, room
 from towers.errors import folders
 from towers.errors.findings import Found, PlanError
 from towers.gradients import reduction
 from towers.gradients.exchange import Exchange
 from towers.layout import placement
-from towers.layout.cluster import Cluster
+from towers.layout.cluster import LAUNCHER, Cluster
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting, recompute
@@ -108,7 +108,6 @@ def make(
     sources = model and found.get(lambda: _sources(config, model))
     if model:
         found.get(lambda: _check_images(config, model))
-        found.get(lambda: _check_batch_norm(config, model, sources))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
@@ -116,6 +115,13 @@ def make(
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         update = found.get(lambda: update_of(config.optimizer, model, per_step))
+        if sources:
+            norm = config.variables.batch_norm
+            found.get(lambda: check_batch_norm(norm, model, sources[0]))
+            found.get(lambda: _check_evaluation(config, sources[1], cluster))
+            if cluster is None:
+                rows = batch_size, num_towers
+                found.get(lambda: _check_room(config, *rows, sources[0]))
     for check in _outputs(config, model):
         found.get(check)
     if cluster is not None:
@@ -322,7 +328,6 @@ def _sources(config, model) -> tuple[Any, Any]:
     )
     source = inputs.get(name, request, split=data.train_split, training=True)
     if name == "synthetic":
-        _check_no_evaluation(config.evaluation)
         return source, None
     split = config.evaluation.eval_split
     return source, inputs.get(name, request, split=split, training=False)
@@ -341,19 +346,28 @@ def _check_images(config, model) -> None:
             )
 
 
-def _check_batch_norm(config, model, sources) -> None:
-    if sources:
-        check_batch_norm(config.variables.batch_norm, model, sources[0])
+def _check_evaluation(config, source, cluster) -> None:
+    evaluation.check(
+        config.evaluation,
+        real=source is not None,
+        in_epochs=config.training.num_batches is None,
+        shared=cluster is not None and cluster.role != LAUNCHER,
+    )
 
 
-def _check_no_evaluation(flags) -> None:
-    for name, value in vars(flags).items():
-        asks = name.startswith("eval_during_training_") or name.startswith("eval_at")
-        if value and (asks or name == "eval"):
-            raise ValueError(
-                f"--{name}: synthetic data has nothing to evaluate on; name a data set "
-                "with --data_name"
-            )
+def _check_room(config, batch_size: int, num_towers: int, source) -> None:
+    """Looks at the batches of a step, all of which this process reads."""
+    rounds, flags = config.variables.accumulate_steps, config.data
+    factors = {"batch_size": batch_size, "num_gpus": num_towers}
+    prefetch = flags.datasets_prefetch_buffer_size
+    if source.name == "synthetic":
+        prefetch = 0
+    check = functools.partial(
+        room.check, shape=source.shape, prefetch=prefetch, memory=room.of_machine()
+    )
+    check(factors | {"accumulate_steps": rounds})
+    if size := config.evaluation.eval_batch_size:
+        check({"eval_batch_size": size, "num_gpus": num_towers})
 
 
 def _outputs(config, model) -> list[Callable[[], None]]:

@@ -1,0 +1,57 @@
+"""Whether a run evaluates, and which settings have no effect when it does not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from towers.errors.findings import PlanError
+
+_SETTINGS = (
+    "eval_batch_size",
+    "num_eval_batches",
+    "num_eval_epochs",
+    "eval_split",
+    "eval_dir",
+)
+
+
+def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> None:
+    """Refuses settings of evaluations that there will not be.
+
+    Args:
+      flags: a `flags.sections.Evaluation`.
+      real: whether the data set has a split to evaluate on.
+      in_epochs: whether the length of the run is in epochs, or the recipe's.
+      shared: whether another task, an evaluator say, reads the same command line.
+
+    Raises:
+      PlanError: there are such settings.
+    """
+    if errors := list(_errors(flags, real, in_epochs, shared)):
+        raise PlanError(errors)
+
+
+def _errors(flags: Any, real: bool, in_epochs: bool, shared: bool) -> Iterator[str]:
+    asked = [name for name in vars(flags) if _asks(name) and getattr(flags, name)]
+    if asked and not real:
+        yield (
+            f"--{asked[0]}: synthetic data has nothing to evaluate on; name a data set "
+            "with --data_name"
+        )
+    at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end
+    if asked or shared or (real and at_end):
+        return
+    why, remedy = "synthetic data has none", "--data_name=..."
+    if real:
+        why = "this run evaluates nothing"
+        remedy = "--eval_at_end"
+    for name in _SETTINGS:
+        if (value := getattr(flags, name)) is not None:
+            yield (
+                f"--{name}={value}: is about evaluation, and {why}; write {remedy}, or "
+                f"leave out --{name}"
+            )
+
+
+def _asks(name: str) -> bool:
+    """Whether a flag asks for evaluations."""
+    return name in ("eval", "eval_at_end") or name.startswith("eval_during_training_")
