@@ -68,13 +68,13 @@ class Verify:
         (),
         "devices of each tower of a pipeline",
         unset="1,2,4, as far as the model has blocks and the machine has GPUs",
-        must=AT_LEAST_1,
+        must=FROM_1_TO_4096,
     )
     num_micro_batches: tuple[int, ...] = field(
         (),
         "pieces of each tower's batch in a pipeline",
         unset="1,4, as far as they divide the batch",
-        must=AT_LEAST_1,
+        must=FROM_1_TO_4096,
     )
     schedule: tuple[str, ...] = field(
         (), "orders in which stages run their micro-batches", unset="all"
@@ -87,7 +87,7 @@ class Verify:
         "devices of each tower that share the classes of the last layer, or the rows "
         "of tables that are looked up; 1 spreads neither",
         unset="2, where the model has such a layer or tables",
-        must=AT_LEAST_1,
+        must=FROM_1_TO_4096,
     )
     batch_norm: str = field(
         "micro_batch",

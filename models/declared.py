@@ -29,7 +29,6 @@ class Bound(NamedTuple):
 
 
 AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
-AT_LEAST_1 = Bound("at least 1", lambda number: number >= 1)
 # TensorFlow counts examples, and the dimensions of some operations, in an int32.
 COUNT = Bound(f"at least 1 and below {2**31}", lambda number: 1 <= number < 2**31)
 # So many epochs of so many examples can be counted in an int64.

@@ -67,6 +67,15 @@ class CuttingTest(parameterized.TestCase):
             cutting.check_devices(*numbers)
         self.assertEqual(str(caught.exception), sentence)
 
+    @parameterized.parameters(
+        (2**31 - 1, "write 1$"),  # a prime number
+        (2**20, "write 1, 2, 4, 8, 16, 32, 64 or 128$"),
+    )
+    def test_micro_batches_of_huge_batches(self, batch_size, sentence):
+        flags, model = staged.Stages(num_micro_batches=7), models.get("lenet")
+        with self.assertRaisesRegex(ValueError, f"batch of {batch_size}; {sentence}"):
+            cutting.plan(flags, model, batch_size)
+
     def test_devices_that_make_towers(self):
         for numbers in ((4, 2), (1, 1), (1, 2, 2), (3, 2, 2), (2, 4, 2)):
             cutting.check_devices(*numbers)

@@ -29,8 +29,8 @@ class _Whole:
     def __post_init__(self):
         declared.check(
             self,
-            count=declared.AT_LEAST_1,
-            rates=declared.ABOVE_0,
+            count=declared.COUNT,
+            rates=declared.EPOCHS,
             rate=declared.BELOW_1,
         )
 

@@ -8,6 +8,10 @@ from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs
 
+# Micro-batches that the flag may ask for; how many numbers of them an error offers.
+_MOST = 4096
+_OFFERED = 8
+
 
 def plan(
     flags: Any, model: Any, batch_size: int, *, timed: bool = True
@@ -97,10 +101,12 @@ def _check_blocks(flags, model: str, blocks: list[str], chunks: int) -> None:
 
 def _check_batch(micro_batches: int, batch_size: int) -> None:
     if batch_size % micro_batches:
-        fits = [str(n) for n in range(1, batch_size + 1) if batch_size % n == 0]
+        fits = [n for n in range(1, min(batch_size, _MOST) + 1) if not batch_size % n]
+        near = sorted(fits, key=lambda n: abs(n - micro_batches))[:_OFFERED]
+        *others, last = map(str, sorted(near))
         raise ValueError(
             f"--num_micro_batches={micro_batches}: does not divide a tower's batch of "
-            f"{batch_size}; write {', '.join(fits[:-1])} or {fits[-1]}"
+            f"{batch_size}; write {', '.join(others)}{' or ' if others else ''}{last}"
         )
 
 
