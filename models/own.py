@@ -29,7 +29,8 @@ def get(name: str) -> Model:
             f"--model={name}: {module_name!r} has no function {function_name!r}"
         )
     try:
-        inspect.signature(builder).bind()
+        # What a decorator wraps may take something else.
+        inspect.signature(builder, follow_wrapped=False).bind()
     except TypeError as error:
         raise ValueError(
             f"--model={name}: {function_name} is to take nothing and return a "

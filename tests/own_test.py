@@ -1,6 +1,7 @@
 """A user's own model, and what may be wrong with one."""
 
 import dataclasses
+import functools
 import importlib
 import sys
 import types
@@ -62,6 +63,7 @@ def _module() -> types.ModuleType:
     module.text = "not a function"
     module.number = lambda: 3
     module.sized = lambda size: _MLP
+    module.wrapped = functools.wraps(module.sized)(lambda: _MLP)
     module.failing = lambda: {}["size"]
     module.slip = lambda: dataclasses.replace(_MLP, recipe=None)
     module.misfit = lambda: dataclasses.replace(_MLP, loss=lambda outputs: 0)
@@ -85,6 +87,9 @@ class OwnTest(parameterized.TestCase):
 
     def test_a_class_with_more_fields(self):
         self.assertEqual(own.get("a_users_module:more").more, 3)
+
+    def test_a_decorated_function(self):
+        self.assertIs(own.get("a_users_module:wrapped"), _MLP)
 
     @parameterized.parameters(
         ("no_such_module:f", "cannot import 'no_such_module'"),
