@@ -219,7 +219,8 @@ _EXCHANGE = (
 def _compact(given: _Given) -> Iterator[str]:
     """Bits are saved where there are some to save."""
     name = "compact_gradient_transfer"
-    if given.get(name) in ("true", "false") and "compute_dtype" not in given:
+    narrow = "compute_dtype" in given or "use_fp16" in given
+    if given.get(name) in ("true", "false") and not narrow:
         yield (
             f"{_spell(given, name)}: needs 16 bits in --compute_dtype; to round "
             f"float32 gradients on their way, name the dtype: --{name}=bfloat16"

@@ -41,6 +41,7 @@ AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
 AT_LEAST_1 = Bound("at least 1", lambda number: number >= 1)
 ABOVE_0 = Bound("above 0", lambda number: number > 0)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
+FROM_0_TO_1 = Bound("at least 0 and at most 1", lambda number: 0 <= number <= 1)
 ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)
 # More devices or threads are no machine's, and so many pieces no graph's; a slip would
 # take all memory to find out.

@@ -14,6 +14,7 @@ from flags.field import (
     AT_LEAST_0,
     AT_LEAST_1,
     EPOCHS,
+    FROM_0_TO_1,
     FROM_0_TO_4096,
     FROM_1_TO_4096,
     UP_TO_3,
@@ -97,7 +98,8 @@ class Devices:
 
     num_gpus: int = field(
         1,
-        "towers, each on a GPU or a logical CPU device of its own",
+        "GPUs or logical CPU devices, a tower on each; of towers of several stages or "
+        "shards, as many as these devices make",
         must=FROM_1_TO_4096,
     )
     gpu_indices: tuple[int, ...] = field(
@@ -127,7 +129,7 @@ class Devices:
     gpu_memory_frac_for_testing: float = field(
         0.0,
         "fraction of each GPU's memory to take; 0 lets TensorFlow decide",
-        must=AT_LEAST_0,
+        must=FROM_0_TO_1,
     )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(

@@ -97,6 +97,10 @@ class CheckTest(parameterized.TestCase):
             "statistics of a whole batch",
             dict(batch_norm="tower", num_micro_batches=4, schedule="gpipe"),
         ),
+        (
+            "compact transfer of float16",
+            dict(use_fp16=True, compact_gradient_transfer="true"),
+        ),
         ("statistics of all towers", dict(batch_norm="sync", num_stages=1)),
         (
             "statistics of a micro-batch of all towers",
@@ -132,6 +136,11 @@ class CheckTest(parameterized.TestCase):
             "threads that no machine has",
             {"num_inter_threads": 5000},
             "--num_inter_threads=5000: must be at least 0 and at most 4096",
+        ),
+        (
+            "more than a GPU has",
+            {"gpu_memory_frac_for_testing": 7.0},
+            "--gpu_memory_frac_for_testing=7.0: must be at least 0 and at most 1",
         ),
         ("loop", {"steps_per_loop": 0}, "--steps_per_loop=0: must be at least 1"),
         ("length", {"num_batches": 0}, "--num_batches=0: must be at least 1"),

@@ -244,6 +244,8 @@ class PlanTest(parameterized.TestCase):
         ):
             found = self._make(compact_gradient_transfer=asked, compute_dtype=computed)
             self.assertEqual(found.options.exchange.transfer, wanted)
+        found = self._make(compact_gradient_transfer="true", use_fp16=True)
+        self.assertEqual(found.options.exchange.transfer, tf.float16)
 
     # What cannot be had.
 
@@ -350,6 +352,11 @@ class PlanTest(parameterized.TestCase):
     def test_a_folder_of_data_without_a_name(self):
         [error] = self._errors(data_dir=self.data_dir)
         self.assertRegex(error, f"^--data_dir={self.data_dir}: say which .*--data_name")
+        [error] = self._errors(train_split="train[:10]")
+        self.assertRegex(
+            error, r"^--train_split=train\[:10\]: .* synthetic by default$"
+        )
+        self._make(_model("digits"), train_split="train[:10]")
 
     def test_a_train_dir_that_is_only_read_is_not_made(self):
         path = os.path.join(self.create_tempdir(), "typo")

@@ -276,7 +276,7 @@ def _exchange(config, where: placement.Placement) -> Exchange:
         max_staleness=flags.max_staleness,
         staleness_lr=flags.staleness_lr,
         partition_bytes=_partition_bytes(flags, where),
-        transfer=_transfer(flags, config.model.compute_dtype),
+        transfer=_transfer(flags, _dtype(config.model)),
     )
     reduction.check(exchange.all_reduce_spec, kind=where.kind, hosts=where.hosts)
     return exchange
@@ -292,7 +292,7 @@ def _partition_bytes(flags, where: placement.Placement) -> int:
     return size
 
 
-def _transfer(flags, compute_dtype: str) -> tf.DType | None:
+def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
     """The dtype that gradients travel in."""
     asked = flags.compact_gradient_transfer
     if asked is None:
@@ -309,11 +309,8 @@ def _sources(config, model) -> tuple[Any, Any]:
     """The training source, and that of evaluation (None for synthetic data)."""
     wanted, data = model.inputs, config.data
     name = data.data_name or wanted.data_name
-    if data.data_dir and not data.data_name and name in inputs.DATASETS:
-        raise ValueError(
-            f"--data_dir={data.data_dir}: say which data set with --data_name; "
-            f"{model.name} trains on {name} by default"
-        )
+    if not data.data_name:
+        inputs.check_default(name, data, model.name)
     request = inputs.Request(
         shape=wanted.shape,
         num_classes=wanted.num_classes,

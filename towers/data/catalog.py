@@ -205,7 +205,8 @@ def _prepare(
     except Exception as error:  # whatever a builder's own code may raise
         if not builder.is_prepared():  # it is, when another process was faster
             raise ValueError(
-                f"--data_name={name}: cannot be prepared: {_in_short(error)}"
+                f"--data_name={name}: cannot be prepared in {builder.data_path}: "
+                f"{_in_short(error)}"
             ) from error
     return tfds.builder(name, data_dir=root)
 

@@ -12,6 +12,7 @@ is a batch like any other.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -171,6 +172,29 @@ def get(
             f"{request.kind} there is {', '.join(rows)}"
         )
     return DATASETS.get(name, _named)(name, request, split, training)
+
+
+def check_default(name: str, flags: Any, model: str) -> None:
+    """Refuses flags that are about another data set than a model's own.
+
+    Args:
+      name: of the model's own.
+      flags: a `flags.sections.Data` that names none.
+      model: its name.
+
+    Raises:
+      ValueError: there are such flags.
+    """
+    about = {}
+    if name in DATASETS and flags.data_dir:
+        about["data_dir"] = flags.data_dir
+    if name == "synthetic" and flags.train_split != type(flags).train_split:
+        about["train_split"] = flags.train_split
+    for flag, value in about.items():
+        raise ValueError(
+            f"--{flag}={value}: say which data set with --data_name; {model} trains on "
+            f"{name} by default"
+        )
 
 
 def from_arrays(
