@@ -5,13 +5,16 @@ import json
 import os
 import re
 import shutil
+import types
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
 import models
+from flags import config
 from tests import runs, trainer
+from towers import run
 from towers.session import hooks, report
 from towers.updates import checkpoint
 
@@ -156,6 +159,13 @@ class OutputTest(runs.Runs):
         lines = self.run_flags(num_batches=3, num_warmup_batches=0, eval_at_end=True)
         self.assertLen(runs.accuracies(lines), 1)
         self.assertNotIn("Checkpoints", "\n".join(lines))
+
+    def test_the_least_of_a_split_is_an_example(self):
+        parts = types.SimpleNamespace(
+            config=config.make(num_eval_epochs=1e-6),
+            eval_source=types.SimpleNamespace(num_examples=355),
+        )
+        self.assertEqual(run.num_eval_examples(parts), 1)
 
     def test_a_terminal_gets_a_bar(self):
         class Terminal(io.StringIO):

@@ -346,7 +346,7 @@ def num_eval_examples(parts: Plan) -> int:
             flags.num_eval_batches * parts.eval_batch_size * len(parts.placement.towers)
         )
     if flags.num_eval_epochs is not None:
-        return round(flags.num_eval_epochs * total)
+        return max(1, round(flags.num_eval_epochs * total))
     return total
 
 
