@@ -107,7 +107,8 @@ def make(
     exchange = where and found.get(lambda: _exchange(config, where))
     sources = model and found.get(lambda: _sources(config, model))
     if model:
-        found.get(lambda: _check_images(config, model))
+        devices = {"where": where, "cluster": cluster}
+        found.get(lambda: _check_data(config, model, sources, **devices))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
@@ -115,13 +116,6 @@ def make(
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         update = found.get(lambda: update_of(config.optimizer, model, per_step))
-        if sources:
-            norm = config.variables.batch_norm
-            found.get(lambda: check_batch_norm(norm, model, sources[0]))
-            found.get(lambda: _check_evaluation(config, sources[1], cluster))
-            if cluster is None:
-                rows = batch_size, num_towers
-                found.get(lambda: _check_room(config, *rows, sources[0]))
     for check in _outputs(config, model):
         found.get(check)
     if cluster is not None:
@@ -343,24 +337,35 @@ def _check_images(config, model) -> None:
             )
 
 
-def _check_evaluation(config, source, cluster) -> None:
-    evaluation.check(
-        config.evaluation,
-        real=source is not None,
-        in_epochs=config.training.num_batches is None,
-        shared=cluster is not None and cluster.role != LAUNCHER,
-    )
+def _check_data(config, model, sources, *, where, cluster) -> None:
+    """Looks at flags that some data give a meaning, and others do not."""
+    found, norm = Found(), config.variables.batch_norm
+    found.get(lambda: _check_images(config, model))
+    if sources:
+        source, evaluated = sources
+        found.get(lambda: check_batch_norm(norm, model, source))
+        settings = {
+            "real": bool(evaluated),
+            "in_epochs": config.training.num_batches is None,
+            "shared": cluster is not None and cluster.role != LAUNCHER,
+        }
+        found.get(lambda: evaluation.check(config.evaluation, **settings))
+        if where and cluster is None:
+            found.get(lambda: _check_room(config, model, where.num_towers, source))
+    if found.errors:
+        raise PlanError(found.errors)
 
 
-def _check_room(config, batch_size: int, num_towers: int, source) -> None:
+def _check_room(config, model, num_towers: int, source) -> None:
     """Looks at the batches of a step, all of which this process reads."""
-    rounds, flags = config.variables.accumulate_steps, config.data
-    factors = {"batch_size": batch_size, "num_gpus": num_towers}
-    prefetch = flags.datasets_prefetch_buffer_size
-    if source.name == "synthetic":
-        prefetch = 0
+    size, rounds = config.data.batch_size, config.variables.accumulate_steps
+    factors = {"batch_size": size or model.recipe.batch_size, "num_gpus": num_towers}
+    prefetch = config.data.datasets_prefetch_buffer_size
     check = functools.partial(
-        room.check, shape=source.shape, prefetch=prefetch, memory=room.of_machine()
+        room.check,
+        shape=source.shape,
+        prefetch=0 if source.name == "synthetic" else prefetch,
+        memory=room.of_machine(),
     )
     check(factors | {"accumulate_steps": rounds})
     if size := config.evaluation.eval_batch_size:
