@@ -9,8 +9,8 @@ from flags.field import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
-    FROM_0_TO_4096,
-    FROM_1_TO_4096,
+    FROM_0_TO_256,
+    FROM_1_TO_1024,
     field,
 )
 
@@ -24,7 +24,7 @@ class Verify:
         "numbers of towers; batch_size is per tower of the largest, and all share the "
         "batch of that",
         unset="1,2,4, or as many of these as there are GPUs",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     variable_update: tuple[str, ...] = field(
         (), "modes of how variables and gradients meet", unset="all"
@@ -37,7 +37,7 @@ class Verify:
     gradient_repacking: tuple[int, ...] = field(
         (0, 2),
         "packs that replicas reduce all gradients as; 0 reduces each by itself",
-        must=FROM_0_TO_4096,
+        must=FROM_0_TO_256,
     )
     agg_small_grads_max_bytes: tuple[int, ...] = field(
         (0, 1024),
@@ -68,13 +68,13 @@ class Verify:
         (),
         "devices of each tower of a pipeline",
         unset="1,2,4, as far as the model has blocks and the machine has GPUs",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     num_micro_batches: tuple[int, ...] = field(
         (),
         "pieces of each tower's batch in a pipeline",
         unset="1,4, as far as they divide the batch",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     schedule: tuple[str, ...] = field(
         (), "orders in which stages run their micro-batches", unset="all"
@@ -87,7 +87,7 @@ class Verify:
         "devices of each tower that share the classes of the last layer, or the rows "
         "of tables that are looked up; 1 spreads neither",
         unset="2, where the model has such a layer or tables",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     batch_norm: str = field(
         "micro_batch",

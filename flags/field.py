@@ -44,10 +44,11 @@ BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
 FROM_0_TO_1 = Bound("at least 0 and at most 1", lambda number: 0 <= number <= 1)
 ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)
 # More devices or threads are no machine's, and so many pieces no graph's; a slip would
-# take all memory to find out.
+# take all memory, or minutes, to find out.
+FROM_0_TO_256 = Bound("at least 0 and at most 256", lambda n: 0 <= n <= 256)
 FROM_0_TO_4096 = Bound("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
-FROM_1_TO_4096 = Bound("at least 1 and at most 4096", lambda n: 1 <= n <= 4096)
-FROM_2_TO_4096 = Bound("at least 2 and at most 4096", lambda n: 2 <= n <= 4096)
+FROM_1_TO_1024 = Bound("at least 1 and at most 1024", lambda n: 1 <= n <= 1024)
+FROM_2_TO_1024 = Bound("at least 2 and at most 1024", lambda n: 2 <= n <= 1024)
 # So many epochs of so many examples can be counted in an int64.
 EPOCHS = Bound("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
 UP_TO_3 = Bound("0, 1, 2 or 3", lambda number: number in (0, 1, 2, 3))

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from flags.field import AT_LEAST_0, AT_LEAST_1, FROM_0_TO_4096, field
+from flags.field import AT_LEAST_0, AT_LEAST_1, FROM_0_TO_256, field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Variables:
     gradient_repacking: int = field(
         0,
         "reduce all gradients as this many equal packs; 0 reduces each by itself",
-        must=FROM_0_TO_4096,
+        must=FROM_0_TO_256,
     )
     agg_small_grads_max_bytes: int = field(
         0,

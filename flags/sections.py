@@ -16,7 +16,7 @@ from flags.field import (
     EPOCHS,
     FROM_0_TO_1,
     FROM_0_TO_4096,
-    FROM_1_TO_4096,
+    FROM_1_TO_1024,
     UP_TO_3,
     field,
 )
@@ -100,7 +100,7 @@ class Devices:
         1,
         "GPUs or logical CPU devices, a tower on each; of towers of several stages or "
         "shards, as many as these devices make",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     gpu_indices: tuple[int, ...] = field(
         (), "the GPU of each tower, in order", unset="0,1,2,...", must=AT_LEAST_0

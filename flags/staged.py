@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from flags.field import AT_LEAST_1, FROM_1_TO_4096, FROM_2_TO_4096, field
+from flags.field import AT_LEAST_1, FROM_1_TO_1024, FROM_2_TO_1024, field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,16 +10,16 @@ class Stages:
     """How a tower is cut into stages and its batch into micro-batches."""
 
     num_stages: int = field(
-        1, "devices of each tower, a piece of the model on each", must=FROM_1_TO_4096
+        1, "devices of each tower, a piece of the model on each", must=FROM_1_TO_1024
     )
     num_micro_batches: int = field(
         1,
         "pieces of a tower's batch, which pass the stages one behind the other",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     schedule: str = field("1f1b", "order in which a stage runs its micro-batches")
     chunks_per_stage: int = field(
-        2, "pieces of the model on each stage with interleaved", must=FROM_2_TO_4096
+        2, "pieces of the model on each stage with interleaved", must=FROM_2_TO_1024
     )
     partition: str = field(
         "auto",
@@ -42,13 +42,13 @@ class Stages:
         1,
         "devices of each tower that share the classes of the dense layer which the "
         "model ends with",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     shard_embeddings: int = field(
         1,
         "devices of each tower, or ps tasks of a cluster, that share the rows of each "
         "table that the model looks up, and classes if that is the last layer",
-        must=FROM_1_TO_4096,
+        must=FROM_1_TO_1024,
     )
     pipeline_report: str | None = field(
         None,

@@ -114,7 +114,7 @@ class CheckTest(parameterized.TestCase):
         (
             "no tower",
             {"num_gpus": 0},
-            "--num_gpus=0: must be at least 1 and at most 4096",
+            "--num_gpus=0: must be at least 1 and at most 1024",
         ),
         ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 0"),
         (
@@ -130,7 +130,7 @@ class CheckTest(parameterized.TestCase):
         (
             "towers that no machine has",
             {"num_gpus": 2**31 - 1},
-            "--num_gpus=2147483647: must be at least 1 and at most 4096",
+            "--num_gpus=2147483647: must be at least 1 and at most 1024",
         ),
         (
             "threads that no machine has",

@@ -7,6 +7,7 @@ import stat
 import tensorflow as tf
 from absl.testing import absltest
 
+from flags import config
 from towers.errors import folders
 
 v1 = tf.compat.v1
@@ -131,6 +132,38 @@ class FoldersTest(absltest.TestCase):
             for check in (folders.check, folders.check_file):
                 with self.assertRaisesRegex(ValueError, "^--f=x: is not on this mach"):
                     check("--f=x", place)
+
+
+class ChecksTest(absltest.TestCase):
+    def _places(self, *, num_parameters=0, **flags):
+        checks = folders.checks(config.make(**flags), num_parameters)
+        return [check.args for check in checks]
+
+    def test_what_a_run_writes(self):
+        self.assertEqual(self._places(), [])
+        self.assertEqual(
+            self._places(train_dir="d", num_parameters=5, trace_file="t", eval_dir="e"),
+            [
+                ("--train_dir=d", "d", 120),
+                ("--trace_file=t", "t"),
+                ("--eval_dir=e", "e"),
+            ],
+        )
+
+    def test_what_an_evaluation_writes(self):
+        there = self.create_tempdir().full_path
+        flags = {"eval": True, "num_parameters": 5}
+        summaries = f"{there}/eval"
+        self.assertEqual(
+            self._places(train_dir=there, **flags),
+            [(f"--eval_dir={summaries}", summaries)],
+        )
+        self.assertEqual(
+            self._places(train_dir=there, eval_dir="e", **flags),
+            [("--eval_dir=e", "e")],
+        )
+        # Who trains may be about to make it.
+        self.assertEqual(self._places(train_dir=f"{there}/not", **flags), [])
 
 
 if __name__ == "__main__":

@@ -144,16 +144,16 @@ class ParseTest(parameterized.TestCase):
             ["--gpu_indices=0,,1"],
             "--gpu_indices=0,,1: must be whole numbers separated by commas",
         ),
-        ("zero", ["--num_gpus=0"], "--num_gpus=0: must be at least 1 and at most 4096"),
+        ("zero", ["--num_gpus=0"], "--num_gpus=0: must be at least 1 and at most 1024"),
         (
             "negative",
             ["--num_gpus=-1"],
-            "--num_gpus=-1: must be at least 1 and at most 4096",
+            "--num_gpus=-1: must be at least 1 and at most 1024",
         ),
         (
             "negative word",
             ["--num_gpus", "-1"],
-            "--num_gpus=-1: must be at least 1 and at most 4096",
+            "--num_gpus=-1: must be at least 1 and at most 1024",
         ),
         (
             "rule",

@@ -116,7 +116,9 @@ def make(
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         update = found.get(lambda: update_of(config.optimizer, model, per_step))
-    for check in _outputs(config, model):
+    # Of a data set with images of another size the model has another one.
+    known = sources and tuple(sources[0].shape) == tuple(model.inputs.shape)
+    for check in folders.checks(config, model.num_parameters if known else 0):
         found.get(check)
     if cluster is not None:
         found.get(lambda: _check_works_on_cluster(config))
@@ -370,26 +372,6 @@ def _check_room(config, model, num_towers: int, source) -> None:
     check(factors | {"accumulate_steps": rounds})
     if size := config.evaluation.eval_batch_size:
         check({"eval_batch_size": size, "num_gpus": num_towers})
-
-
-def _outputs(config, model) -> list[Callable[[], None]]:
-    """What looks at each place that the run is to write to."""
-    output, checks = config.output, []
-    if output.train_dir and not config.evaluation.eval:
-        # Two checkpoints, of the variables and at most two slots of each.
-        size = 2 * 12 * model.num_parameters if model else 0
-        flag = f"--train_dir={output.train_dir}"
-        checks.append(functools.partial(folders.check, flag, output.train_dir, size))
-    for name, path, check in (
-        ("trace_file", output.trace_file, folders.check_file),
-        ("graph_file", output.graph_file, folders.check_file),
-        ("benchmark_log_dir", output.benchmark_log_dir, folders.check),
-        ("pipeline_report", config.stages.pipeline_report, folders.check),
-        ("eval_dir", config.evaluation.eval_dir, folders.check),
-    ):
-        if path:
-            checks.append(functools.partial(check, f"--{name}={path}", path))
-    return checks
 
 
 def _length(training, recipe, real_data: bool):

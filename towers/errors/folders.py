@@ -2,11 +2,13 @@
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -41,6 +43,36 @@ def first_line(error: Exception) -> str:
     if text.startswith("Detected at node"):
         text = re.split(r"^Node: .*\n", text, maxsplit=1, flags=re.MULTILINE)[-1]
     return (text or type(error).__name__).splitlines()[0][:200]
+
+
+def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:
+    """What looks at each place that a run is to write to.
+
+    Args:
+      config: a `flags.config.Config`.
+      num_parameters: of the model; 0: not known.
+
+    Returns:
+      functions that raise a ValueError where it cannot.
+    """
+    output, eval_dir = config.output, config.evaluation.eval_dir
+    found = []
+    if output.train_dir and not config.evaluation.eval:
+        # Two checkpoints, of the variables and at most two slots of each.
+        size, flag = 2 * 12 * num_parameters, f"--train_dir={output.train_dir}"
+        found.append(functools.partial(check, flag, output.train_dir, size))
+    elif config.evaluation.eval and os.path.isdir(output.train_dir or ""):
+        eval_dir = eval_dir or os.path.join(output.train_dir, "eval")
+    for name, path, look in (
+        ("trace_file", output.trace_file, check_file),
+        ("graph_file", output.graph_file, check_file),
+        ("benchmark_log_dir", output.benchmark_log_dir, check),
+        ("pipeline_report", config.stages.pipeline_report, check),
+        ("eval_dir", eval_dir, check),
+    ):
+        if path:
+            found.append(functools.partial(look, f"--{name}={path}", path))
+    return found
 
 
 def check(flag: str, directory: str, num_bytes: int = 0) -> None:

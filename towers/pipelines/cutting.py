@@ -9,7 +9,7 @@ from towers.layout.stages import Pipeline
 from towers.pipelines import costs
 
 # Micro-batches that the flag may ask for; how many numbers of them an error offers.
-_MOST = 4096
+_MOST = 1024
 _OFFERED = 8
 
 
