@@ -181,7 +181,7 @@ class NewLayersTest(parameterized.TestCase):
 
     def test_as_the_model_has_them(self):
         nn = _tiny().new_layers(training=False, num_classes=3, seed=7)
-        self.assertEqual((nn.training, nn.seed), (False, 7))
+        self.assertEqual((nn.training, nn.num_classes), (False, 3))
 
     @parameterized.parameters(
         (lambda **settings: None, "made NoneType; make a models.layers.Layers"),

@@ -116,9 +116,7 @@ def make(
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         update = found.get(lambda: update_of(config.optimizer, model, per_step))
-    # Of a data set with images of another size the model has another one.
-    known = sources and tuple(sources[0].shape) == tuple(model.inputs.shape)
-    for check in folders.checks(config, model.num_parameters if known else 0):
+    for check in folders.checks(config, _num_parameters(model, sources)):
         found.get(check)
     if cluster is not None:
         found.get(lambda: _check_works_on_cluster(config))
@@ -337,6 +335,12 @@ def _check_images(config, model) -> None:
                 f"--{name}={value}: {model.name} reads {model.inputs.kind}, not "
                 "images; leave it out"
             )
+
+
+def _num_parameters(model, sources) -> int:
+    """Those that the model says it has, if it has them with images of this size."""
+    same = sources and tuple(sources[0].shape) == tuple(model.inputs.shape)
+    return model.num_parameters if same else 0
 
 
 def _check_data(config, model, sources, *, where, cluster) -> None:
