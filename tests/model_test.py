@@ -289,8 +289,8 @@ class DeclaredTest(parameterized.TestCase):
         (model.Model, dict(derived=lambda: {}), r"derived .* must take \(means\): "),
         (
             model.Model,
-            dict(layers=len),
-            r"layers .* must take \(training=, .*'training'",
+            dict(layers=lambda training: None),
+            r"layers .* must take \(training=, .*'num_classes'",
         ),
         (
             model.Recipe,

@@ -107,7 +107,7 @@ class OwnTest(parameterized.TestCase):
         ("slip", "Model.recipe is None"),
         ("misfit", r"loss of model 'mlp' must take \(outputs, labels\): too many"),
         ("loose", "no whole model: _Looser.blocks is 5, and must be"),
-        ("empty", "no whole model: AttributeError: .* no attribute 'blocks'"),
+        ("empty", "no whole model: AttributeError: .* no attribute 'name'"),
         ("shapeless", "no whole model: _Inputs.num_classes is 'x', and must be"),
         ("losing", r"_Losing.loss is not for .*; hand Model\(...\) .* blocks, loss"),
         ("running", "_Running.run is not for a subclass to change; hand Model"),
