@@ -2,7 +2,6 @@
 
 import difflib
 import functools
-import re
 from collections.abc import Callable
 
 from models import (
@@ -72,7 +71,8 @@ def get(name: str) -> Model:
     """
     if name in MODELS:
         return MODELS[name]()
-    if ":" in name and all(map(str.isidentifier, re.split("[.:]", name))):
+    module, _, function = name.partition(":")
+    if all(map(str.isidentifier, [*module.split("."), function])):
         return own.get(name)
     near = difflib.get_close_matches(name, MODELS, n=3)
     offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"

@@ -216,7 +216,8 @@ class PlanTest(parameterized.TestCase):
     def test_batch_sizes_and_seed(self):
         found = self._make(num_gpus=2)
         self.assertEqual((found.options.batch_size, found.eval_batch_size), (8, 8))
-        found = self._make(batch_size=5, eval_batch_size=9, tf_random_seed=3)
+        flags = {"batch_size": 5, "eval_batch_size": 9, "tf_random_seed": 3}
+        found = self._make(_model("digits"), **flags)
         self.assertEqual((found.options.batch_size, found.eval_batch_size), (5, 9))
         self.assertEqual(found.options.seed, 3)
 
