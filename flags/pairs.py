@@ -319,9 +319,10 @@ _HEADING = """\
 # Which flags go together
 
 A command line that breaks a row is refused, with all that is wrong with it; a setting
-that would have no effect is refused too.  `python -m towers.train --check_flags` and
-any other flags say `legal`, or why not, and train nothing.  The rows are those of
-`flags/pairs.py`, which the code and `--help` read.
+that would have no effect is refused too, unless it is about GPUs, or about the speed of
+reading, where there are none and nothing is read.  `python -m towers.train
+--check_flags` and any other flags say `legal`, or why not, and train nothing.  The rows
+are those of `flags/pairs.py`, which the code and `--help` read.
 
 | flag | | other | |
 |---|---|---|---|"""
