@@ -38,7 +38,6 @@ class LocalClusterTest(absltest.TestCase):
         (port,) = re.findall(r":(\d+)\.$", cluster.line(r"worker 0 serves at"))
         with self.assertRaises(OSError):  # the network is not this one
             socket.create_connection(("127.0.0.1", int(port)), 5)
-        cluster.line("images/sec")
         cluster.pid("worker")
         cluster.pid("controller")
         cluster.process.kill()
