@@ -105,7 +105,8 @@ def _run(steps: "_Steps", hooks, last_step: int, steps_per_loop: int) -> int:
         alone = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
         most = steps.most_inside or steps_per_loop
         inside = min(most, last_step - step, alone - 1 - step)
-        if inside > 1:
+        # A step that is left over of a free run is free, too.
+        if inside > 1 or (inside and steps.most_inside):
             for reached, losses, seconds in steps.inside(step, inside):
                 step = reached
                 for hook in hooks:
