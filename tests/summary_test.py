@@ -22,12 +22,13 @@ def _summary(session, text):
 
 
 class SummaryTest(tf.test.TestCase):
-    def _build(self, verbosity, model=None, source=None):
+    def _build(self, verbosity, model=None, source=None, **options):
         made = trainer.Trainer(
             model or trainer.dense_model(),
             source or trainer.random_source(),
             towers=2,
             batch_size=6,
+            **options,
         )
         with made.train.graph.as_default():
             text = summary.build(made.train, verbosity)
@@ -60,6 +61,19 @@ class SummaryTest(tf.test.TestCase):
         self.assertEqual(found["gradients"].num, len(joined))
         self.assertAllClose(found["gradients"].sum, np.sum(joined, dtype=np.float64))
         self.assertAllClose(found["gradients"].min, np.min(joined))
+
+    def test_gradients_of_two_dtypes_that_are_not_all_finite(self):
+        made, text = self._build(3, trainer.normed_model(), dtype=tf.bfloat16)
+        found, gradients = _summary(made.session, text), made.train.towers[0].gradients
+        self.assertEqual({g.dtype for g in gradients}, {tf.bfloat16, tf.float32})
+        total = sum(gradient.shape.num_elements() for gradient in gradients)
+        self.assertEqual(found["gradients"].histo.num, total)
+        bias = made.train.mode.held("block/dense/bias")
+        with made.train.graph.as_default():
+            made.session.run(bias.assign([float("nan"), 0.0, 0.0, 0.0, float("inf")]))
+        found = _summary(made.session, text)
+        self.assertEqual(found["variables/block/dense/bias"].histo.num, 3)
+        self.assertEqual(found["gradients/block/dense/bias"].histo.num, 0)
 
     def test_images_and_a_histogram_of_each(self):
         made, text = self._build(3)

@@ -20,7 +20,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
       train: the graph.
       verbosity: 0 nothing; 1 loss, accuracies, learning rate; 2 also a histogram of
         all gradients of tower 0; 3 also images of tower 0 and a histogram of each
-        gradient and variable.
+        gradient and variable.  Histograms are of what is finite.
 
     Returns:
       string scalar, a serialised summary, or None.
@@ -42,7 +42,9 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
             if gradient is not None
         }
         if verbosity >= 2:
-            joined = tf.concat([tf.reshape(g, [-1]) for g in dense.values()], 0)
+            # Those of normalisation layers are float32 whatever the others are.
+            flat = [tf.reshape(tf.cast(g, tf.float32), [-1]) for g in dense.values()]
+            joined = tf.concat(flat, 0)
             parts.append(_histogram("gradients", joined))
         if verbosity >= 3:
             for name, gradient in dense.items():
@@ -56,8 +58,14 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
 
 
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
+    """A histogram of the finite values.
+
+    The operation fails at any other, and what to do about those, skip the step or stop
+    the run, is not for a summary to decide.
+    """
+    finite = tf.boolean_mask(values, tf.math.is_finite(values))
     # `tf.compat.v1.summary` would number a tag that is also an operation's name.
-    return tf.raw_ops.HistogramSummary(tag=tag, values=values)
+    return tf.raw_ops.HistogramSummary(tag=tag, values=finite)
 
 
 class EventFile:
