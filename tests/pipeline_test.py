@@ -36,19 +36,19 @@ def _logits(x, nn):
     return nn.dense(x, nn.num_classes)
 
 
-def _tied(name, shape):
+def _tied(name, shape, nn):
     """A variable that two blocks share: its name has no block in it."""
     scope = v1.VariableScope(
         reuse=v1.AUTO_REUSE, custom_getter=v1.get_variable_scope().custom_getter
     )
     with v1.variable_scope(scope, auxiliary_name_scope=False):
-        return v1.get_variable(name, shape)
+        return v1.get_variable(name, shape, nn.dtype)
 
 
 def _embed(x, nn):
     """Gathers rows, so that the gradient is sparse."""
     which = tf.cast(tf.abs(x[:, :, 0, 0]) * 4, tf.int32) % 10
-    return tf.gather(_tied("table", [10, 6]), which)
+    return tf.gather(_tied("table", [10, 6], nn), which)
 
 
 def _mix(x, nn):
@@ -58,7 +58,8 @@ def _mix(x, nn):
 
 def _unembed(xs, nn):
     return (
-        xs[0] @ tf.transpose(_tied("table", [10, 6])) + tf.reduce_sum(xs[1], 1)[:, :1]
+        xs[0] @ tf.transpose(_tied("table", [10, 6], nn))
+        + tf.reduce_sum(xs[1], 1)[:, :1]
     )
 
 
@@ -111,14 +112,18 @@ def _config():
 class _Run:
     """One tower of a model, run once."""
 
-    def __init__(self, blocks, how=None, *, seen=_BATCH, training=True):
+    def __init__(
+        self, blocks, how=None, *, seen=_BATCH, training=True, dtype=tf.float32
+    ):
         model = Model(
             name="test",
             blocks=blocks,
             inputs=Images(shape=(4, 4, 2), num_classes=3),
             recipe=Recipe(batch_size=_BATCH, schedule=Schedule(rates=(0.1,))),
         )
-        task = tower.Task(model=model, num_classes=3, training=training, pipeline=how)
+        task = tower.Task(
+            model=model, num_classes=3, training=training, dtype=dtype, pipeline=how
+        )
         specs = tf.TensorSpec([_BATCH, 4, 4, 2]), tf.TensorSpec([_BATCH], tf.int32)
         with tf.Graph().as_default() as self.graph:
             store, inputs = _Store(), _inputs(seen)
@@ -130,7 +135,10 @@ class _Run:
             )
             self.template = trace(task, *specs, create=store.create)
             self.stages = store.stages
-            reads = {name: v.read_value() for name, v in store.variables.items()}
+            reads = {
+                name: tf.cast(v.read_value(), self.template.reads.get(name, v.dtype))
+                for name, v in store.variables.items()
+            }
             site = tower.Site("tower_0", devices, inputs, reads)
             [self.tower] = stamp(self.template, [site])
             gradients = [
@@ -160,9 +168,9 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(one.template.parameters, other.template.parameters)
         tf.nest.map_structure(self._close, one.values, other.values)
 
-    def _close(self, one, other):
+    def _close(self, one, other, bound=1e-5):
         scale = np.max(np.abs(one)) or 1.0
-        self.assertLess(np.max(np.abs(one - other)) / scale, 1e-5)
+        self.assertLess(np.max(np.abs(one - other)) / scale, bound)
 
     @parameterized.product(
         how=(("gpipe", 2, 1), ("1f1b", 3, 1), ("interleaved", 2, 2)),
@@ -246,6 +254,16 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         self.assert_equal(_whole(_TIED), found)
         self.assertIsInstance(found.tower.gradients[0], tf.Tensor)
         self.assertEqual(found.stages["table"], 0)
+
+    @parameterized.parameters((1, tf.bfloat16), (2, tf.float32))
+    def test_tied_blocks_in_16_bits_add_up_micro_batches_in_32(self, count, dtype):
+        found = _Run(_TIED, Pipeline(2, count, "1f1b", 1, (1, 3)), dtype=tf.bfloat16)
+        self.assertEqual(found.tower.gradients[0].dtype, dtype)
+        [one, other] = (
+            np.float32(run.values[3][0])
+            for run in (_whole(_TIED, dtype=tf.bfloat16), found)
+        )
+        self._close(one, other, bound=0.03)
 
     @parameterized.parameters("none", "block")
     def test_tied_blocks_on_one_stage(self, recompute):

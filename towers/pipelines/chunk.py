@@ -302,17 +302,21 @@ class _Backward:
         )
 
 
-def dense_gradient(parts: Sequence[tf.Tensor], shape: tf.TensorShape) -> tf.Tensor:
+def dense_gradient(
+    parts: Sequence[tf.Tensor], shape: tf.TensorShape, dtype: tf.DType | None = None
+) -> tf.Tensor:
     """A gradient as one tensor.
 
     Args:
       parts: it, or the values and indices of an `IndexedSlices`.
       shape: of the variable.
+      dtype: to add up in and return; None for that of the parts.
     """
-    if len(parts) == 1:
-        return parts[0]
-    values, indices = parts
-    return tf.math.unsorted_segment_sum(values, indices, shape[0])
+    values, *indices = parts
+    values = tf.cast(values, dtype or values.dtype)
+    if not indices:
+        return values
+    return tf.math.unsorted_segment_sum(values, *indices, shape[0])
 
 
 def _when_needed(

@@ -369,10 +369,10 @@ class _Stamp:
         if parts_lib.is_part(variable):  # what is whole already stays where it is
             wholes = [parts[0].device for _, parts in found if len(parts) == 1]
             where = (wholes or where)[:1] * len(found)
-        dense = []
+        dense, dtype = [], tf.float32 if len(self.values) > 1 else None  # of sums
         for device, (_, parts) in zip(where, found):
             with tf.device(device):
-                dense.append(chunk_lib.dense_gradient(parts, shape))
+                dense.append(chunk_lib.dense_gradient(parts, shape, dtype))
         with tf.device(where[0]):
             return addition.in_order(dense)
 
