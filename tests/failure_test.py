@@ -1,6 +1,7 @@
 """What a failed run leaves is found by who waits for it, and only then."""
 
 import os
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -20,6 +21,17 @@ class FailureTest(absltest.TestCase):
         failure.clear(self.directory)
         self.assertEqual(lookout(), "")
         self.assertEmpty(os.listdir(self.directory))
+
+    def test_a_run_that_begins_again_while_it_is_looked_for(self):
+        lookout = failure.Lookout(self.directory)
+        failure.leave(self.directory, "the disk is full")
+
+        def which():
+            failure.clear(self.directory)
+            return 1, 2
+
+        with mock.patch.object(lookout, "_which", which):
+            self.assertEqual(lookout(), "")
 
     def test_an_earlier_failure_is_none(self):
         failure.leave(self.directory, "long ago")

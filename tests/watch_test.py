@@ -104,6 +104,8 @@ class WatchTest(runs.Runs):
         self.assertEqual(count, 3 * 2 * 16)
         [(accuracy, count)] = runs.accuracies(self._evaluate(num_eval_epochs=2.0))
         self.assertEqual((accuracy, count), (self.at_end[0], 2 * 355))
+        [(_, count)] = runs.accuracies(self._evaluate(num_eval_epochs=0.001))
+        self.assertEqual(count, 1)
 
     def test_a_truncated_checkpoint(self):
         path = os.path.join(self.directory, "model.ckpt-46.data-00000-of-00001")
@@ -112,6 +114,28 @@ class WatchTest(runs.Runs):
         lines = self._evaluate()
         self.assertRegex(lines[0], "model.ckpt-46 cannot be read .* the one before")
         self.assertEqual(runs.accuracies(lines), [self.at_40])
+
+    def test_each_checkpoint_once_though_the_newest_is_another(self):
+        """One that comes while the newest is looked for; then one that is broken."""
+        self._forget(46)
+        find, shown = watch.checkpoint.latest, ["model.ckpt-20"] * 2
+
+        def latest(directory):
+            found = find(directory)
+            return os.path.join(directory, shown.pop()) if shown else found
+
+        def wait(seconds, over):
+            if os.path.exists(f"{self.directory}/model.ckpt-46.index"):
+                os.kill(os.getpid(), signal.SIGTERM)
+            shutil.copy(f"{self.trained}/model.ckpt-46.index", self.directory)
+
+        with (
+            mock.patch.object(watch, "_wait", wait),
+            mock.patch.object(watch.checkpoint, "latest", latest),
+        ):
+            lines = self._evaluate(eval_interval_secs=7, num_epochs=9.0)
+        self.assertEqual(runs.accuracies(lines), [self.at_40])
+        self.assertLen([line for line in lines if "cannot be read" in line], 1)
 
     def test_no_checkpoint(self):
         shutil.rmtree(self.directory)

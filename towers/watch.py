@@ -86,7 +86,7 @@ class _Evaluator:
         self._console = console
         self._log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
         self._directory = parts.config.output.train_dir
-        self._done: str | None = None
+        self._done: set[str] = set()  # checkpoints, those that cannot be read too
         self.config = session_config(parts.placement, parts.config.devices)
         with tf.Graph().as_default() as self.graph:
             mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
@@ -114,9 +114,12 @@ class _Evaluator:
     def look(self, session: v1.Session) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""
         newest = checkpoint.latest(self._directory)
-        if not newest or newest == self._done:
+        if not newest or newest in self._done:
             return False
-        if not self._checkpoints.restore(session):
+        # Another one: a later one that has just come, or one before a broken one.
+        loaded = self._checkpoints.restore(session)
+        if not loaded or loaded in self._done:
+            self._done.add(newest)
             return False
         counted = session.run(self._counters)
         run.evaluate_and_report(
@@ -127,7 +130,7 @@ class _Evaluator:
             console=self._console,
             log=self._log,
         )
-        self._done = newest
+        self._done |= {newest, loaded}
         return _is_the_end(self._parts, **counted)
 
 

@@ -55,5 +55,8 @@ class Lookout:
         """The reason, or "" while nothing has failed."""
         if self._which() in (None, self._before):
             return ""
-        with open(self._path, encoding="utf-8", errors="replace") as file:
-            return f"the training failed: {file.readline(1000).strip()}"
+        try:
+            with open(self._path, encoding="utf-8", errors="replace") as file:
+                return f"the training failed: {file.readline(1000).strip()}"
+        except FileNotFoundError:  # the run begins again at this moment
+            return ""
