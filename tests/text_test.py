@@ -200,6 +200,9 @@ class FindTest(TextTestCase):
             text.find(path, _request(4), splits=("test",))
         with self.assertRaisesRegex(ValueError, "no split test, only a.txt"):
             text.find(os.fspath(self.folder), _request(4), splits=("test",))
+        (self.folder / "train").mkdir()
+        with self.assertRaisesRegex(ValueError, "no split train, only a.txt$"):
+            text.find(os.fspath(self.folder), _request(4), splits=("train",))
         self.write("b.txt.train")
         self.write("a.txt.train")
         with self.assertRaisesRegex(ValueError, "which is the train split, a.* b.*"):

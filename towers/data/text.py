@@ -71,7 +71,8 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """
     path = pathlib.Path(name).expanduser()
     if path.is_dir() and name[0] in "/.~":
-        label, find_split, known = name, _folder(path), sorted(os.listdir(path))
+        known = sorted(file.name for file in _files(path)) or ["folders"]
+        label, find_split = name, _folder(path)
     elif path.is_file() or name[0] in "/.~":
         label, find_split = name, _file(path, name)
         known = ["train", "validation"]
@@ -112,7 +113,7 @@ def _folder(path: pathlib.Path) -> Splits:
 
     def split(name: str) -> Part | None:
         short = "valid" if name == "validation" else name
-        found = [file for file in path.iterdir() if short in file.name]
+        found = [file for file in _files(path) if short in file.name]
         if len(found) > 1:
             names = ", ".join(sorted(file.name for file in found))
             raise ValueError(
@@ -121,6 +122,10 @@ def _folder(path: pathlib.Path) -> Splits:
         return _whole(found[0]) if found else None
 
     return split
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return [path for path in folder.iterdir() if path.is_file()]
 
 
 def _whole(path: pathlib.Path) -> Part:
