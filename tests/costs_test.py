@@ -78,10 +78,11 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
             costs.time(_work(4, 3))
             folder = os.path.join(self.cache, "towers", "block_times")
             [name] = os.listdir(folder)
-            with open(os.path.join(folder, name), "w") as file:
-                file.write("{")
-            self.assertEqual(costs.time(_work(4, 3)), [1.0, 2.0])
-        self.assertEqual(measure.call_count, 2)
+            for damaged in ("{", "[]"):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(damaged)
+                self.assertEqual(costs.time(_work(4, 3)), [1.0, 2.0])
+        self.assertEqual(measure.call_count, 3)
 
     @parameterized.parameters(
         ("flops", (1, 4)),  # the first block has most of the work

@@ -103,7 +103,7 @@ def _time(work: Work) -> list[float]:
     try:
         with open(path) as file:
             return json.load(file)["seconds"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):  # none, or damaged
         seconds = measure(work)
     names = [name for name, _ in work.task.model.blocks]
     try:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.errors.folders import first_line
 from towers.gradients import reduction
 from towers.plan import Plan
 from towers.session import loop
@@ -275,8 +276,8 @@ def _time_all(
         cells = way.variable_update, way.all_reduce_spec or "-"
         try:
             timings[way] = measured(parts, way)
-        except ValueError as error:
-            reason = str(error)
+        except (ValueError, tf.errors.ResourceExhaustedError) as error:
+            reason = first_line(error)
             console(_COLUMNS.format(*cells, "-", reason))
             continue
         median, least, most = _rates(parts, timings[way])
