@@ -163,6 +163,9 @@ class EveryTest(parameterized.TestCase):
         ({"steps": 4}, [4, 8, 12]),
         ({"at": (7, 2, 3)}, [2, 3, 7]),
         ({"steps": 5, "at": (1, 5, 99)}, [1, 5, 10]),
+        ({"steps": 2.8}, [3, 6, 9, 12]),
+        ({"steps": 13 / 3}, [5, 9, 13]),
+        ({"steps": 0.4}, [*range(1, 14)]),
         ({}, []),
     )
     def test_by_steps(self, options, steps):

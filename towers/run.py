@@ -350,12 +350,16 @@ def num_eval_examples(parts: Plan) -> int:
     return total
 
 
-def evaluation_steps(parts: Plan) -> tuple[int, list[int]]:
-    """(every so many steps or 0, single steps) at which training is evaluated."""
+def evaluation_steps(parts: Plan) -> tuple[float, list[int]]:
+    """(every so many steps or 0, single steps) at which training is evaluated.
+
+    Epochs need not be whole numbers of steps, so what lies between two evaluations
+    need not be either.
+    """
     flags = parts.config.evaluation
-    every = flags.eval_during_training_every_n_steps or 0
-    if flags.eval_during_training_every_n_epochs:
-        every = max(1, parts.steps(flags.eval_during_training_every_n_epochs))
+    every = flags.eval_during_training_every_n_steps or 0.0
+    if epochs := flags.eval_during_training_every_n_epochs:
+        every = epochs * parts.source.num_examples / parts.examples_per_step
     at = list(flags.eval_during_training_at_specified_steps)
     at += [parts.steps(e) for e in flags.eval_during_training_at_specified_epochs]
     return every, at

@@ -16,6 +16,8 @@ from towers.updates.checkpoint import Checkpoints, Finite
 
 v1 = tf.compat.v1
 
+_ROUNDING = 1e-6  # of a step, more than floats are off
+
 
 class TrainingError(RuntimeError):
     """Training found something that no step can follow."""
@@ -172,7 +174,7 @@ class Every(Hook):
 
     Args:
       train: the graph.
-      steps: between two times, or 0 for never.
+      steps: between two times, or 0 for never; of a part of a step comes the next.
       at: single steps, besides.
       seconds: between two times, or 0; looked at after each step.
     """
@@ -181,7 +183,7 @@ class Every(Hook):
         self,
         train: TrainGraph,
         *,
-        steps: int = 0,
+        steps: float = 0,
         at: Sequence[int] = (),
         seconds: float = 0.0,
     ):
@@ -195,7 +197,8 @@ class Every(Hook):
         """The next step to act after."""
         due = [s for s in self._at if s > step][:1]
         if self._steps:
-            due.append((step // self._steps + 1) * self._steps)
+            times = math.floor(step / self._steps + _ROUNDING) + 1
+            due.append(math.ceil(times * self._steps - _ROUNDING))
         if self._seconds and time.monotonic() >= self._last_time + self._seconds:
             due.append(step + 1)
         return min(due, default=NEVER)
@@ -244,7 +247,7 @@ class Evaluate(Every):
         evaluate: Callable[[v1.Session, int], float],
         *,
         stop_at: float | None,
-        steps: int = 0,
+        steps: float = 0,
         at: Sequence[int] = (),
     ):
         super().__init__(train, steps=steps, at=at)
