@@ -1,7 +1,10 @@
 """Errors are collected, one sentence each."""
 
 import contextlib
+import errno
 import io
+import sys
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -35,6 +38,25 @@ class FoundTest(absltest.TestCase):
             printed.getvalue(),
             "error: --a=x\\ny\nerror: --b=\\x00\\udc80\nerror: c ü\n",
         )
+
+    def test_lines_that_cannot_be_printed(self):
+        for number, said in (
+            (errno.EPIPE, ""),
+            (errno.ENOSPC, "error: what is printed cannot be written (why)\n"),
+        ):
+            path = self.create_tempfile().full_path
+            with (
+                open(path, "w") as file,
+                mock.patch.object(sys, "stdout", file),
+                contextlib.redirect_stderr(io.StringIO()) as printed,
+            ):
+                self.assertEqual(findings.not_printed(OSError(number, "why")), 1)
+                print("nobody is to see this")
+            self.assertEqual(printed.getvalue(), said)
+            with open(path) as file:
+                self.assertEqual(file.read(), "")
+        with self.assertRaises(PermissionError):
+            findings.not_printed(OSError(errno.EACCES, "no"))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ python -m towers.train --num_gpus=4
 """
 
 import dataclasses
-import errno
 import os
 import sys
 import threading
@@ -25,7 +24,7 @@ from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import explain, failure, folders
-from towers.errors.findings import refuse
+from towers.errors.findings import not_printed, refuse
 from towers.layout import cluster, placement
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
@@ -79,14 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TrainingError, folders.OutputError, server.ClusterError) as error:
         return refuse([str(error)], status=1)
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.ENOSPC):
-            raise
-        # The lines cannot be printed; they must not be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno == errno.EPIPE:  # whoever read them is gone
-            return 1
-        what = error.filename or "what is printed"
-        return refuse([f"{what} cannot be written ({error.strerror})"], status=1)
+        return not_printed(error)
     except KeyboardInterrupt:  # before the first step; later it ends the loop
         return refuse(["interrupted before the first step"], status=130)
 

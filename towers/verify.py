@@ -27,7 +27,7 @@ from towers.compute.joining import BATCH_NORM
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain
-from towers.errors.findings import refuse
+from towers.errors.findings import not_printed, refuse
 from towers.gradients import reduction
 from towers.layout.schedule import SCHEDULES
 from towers.layout.shards import Shards
@@ -77,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sentence := explain.operation_error(error):
             return refuse([sentence], status=1)
         raise
+    except OSError as error:
+        return not_printed(error)
     except KeyboardInterrupt:
         return refuse(["interrupted"], status=130)
 
