@@ -132,7 +132,9 @@ class Running:
         for device in self._train.placement.devices:
             own = (v for v in variables if v.device == device)
             held = sum(v.shape.num_elements() * v.dtype.size for v in own)
-            peaks = (n for name, n in taken.items() if name.endswith(device))
+            peaks = (
+                n for name, n in taken.items() if placement.is_called(device, name)
+            )
             found[device] = held + max(peaks, default=0)
         return found
 

@@ -10,6 +10,16 @@ from towers.layout import cluster, placement
 
 
 class PlacementTest(parameterized.TestCase):
+    def test_what_a_session_calls_a_device(self):
+        job, there = "/job:worker/task:1", "/job:worker/replica:0/task:1/device:CPU:1"
+        own = "/job:localhost/replica:0/task:0/device:CPU:1"
+        for name in (f"{job}/device:CPU:1", "/device:CPU:1"):
+            self.assertTrue(placement.is_called(name, there))
+        self.assertTrue(placement.is_called("/device:CPU:1", own))
+        for name in (f"{job}/device:CPU:0", f"{job}/device:GPU:1", "/device:CPU:11"):
+            self.assertFalse(placement.is_called(name, there))
+        self.assertFalse(placement.is_called(f"{job}/device:CPU:1", own))
+
     @parameterized.parameters(1, 2, 4, 8)
     def test_logical_cpu_devices_when_no_gpu_is_visible(self, num_towers):
         if tf.config.list_physical_devices("GPU"):

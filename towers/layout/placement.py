@@ -123,6 +123,16 @@ def task_of(name: str) -> str:
     return name.partition("/device:")[0]
 
 
+def is_called(device: str, full: str) -> bool:
+    """Whether a session calls a device of a placement so.
+
+    Args:
+      device: `/device:GPU:1`, or `/job:worker/task:0/device:GPU:1`.
+      full: `/job:worker/replica:0/task:0/device:GPU:1`, of any job if none is said.
+    """
+    return full.replace("/replica:0", "").endswith(device)
+
+
 def host_of(name: str) -> str:
     """The CPU device beside a device."""
     return f"{task_of(name)}{device('CPU', 0)}"

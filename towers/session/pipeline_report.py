@@ -16,6 +16,7 @@ import tensorflow as tf
 from towers.errors import folders
 from towers.graph import TrainGraph
 from towers.layout import schedule
+from towers.layout.placement import is_called
 from towers.layout.stages import Pipeline
 from towers.pipelines import spans
 from towers.pipelines.spans import TowerSpan
@@ -38,7 +39,7 @@ class StageUse(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The stages of all towers in a step."""
+    """The stages of the towers in a step."""
 
     stages: list[StageUse]
     seconds: float  # from the first pass to the end of the last
@@ -86,7 +87,7 @@ class Report(NamedTuple):
 def analyse(
     train: TrainGraph, metadata: v1.RunMetadata
 ) -> tuple[Report, list[TowerSpan]]:
-    """The report of a step.
+    """The report of a step, of the towers that took it: one, if they step apart.
 
     Args:
       train: whose towers are cut into stages.
@@ -96,9 +97,10 @@ def analyse(
     how, chunks = train.options.pipeline, train.template.chunks
     peaks = peak_bytes(metadata)
     uses = []
+    scopes = {span.scope for span in found}
     for index, devices in enumerate(train.placement.stages):
-        for stage, device in enumerate(devices):
-            scope = f"tower_{index}"
+        scope = f"tower_{index}"
+        for stage, device in enumerate(devices if scope in scopes else ()):
             own = [s for s in found if (s.scope, s.stage) == (scope, stage)]
             mine = chunks[stage :: how.stages]
             uses.append(
@@ -109,7 +111,7 @@ def analyse(
                     blocks=tuple(name for chunk in mine for name in chunk.blocks),
                     busy=sum(span.end - span.begin for span in own),
                     peak_bytes=max(
-                        (n for name, n in peaks.items() if name.endswith(device)),
+                        (n for name, n in peaks.items() if is_called(device, name)),
                         default=0,
                     ),
                 )
