@@ -175,6 +175,14 @@ class EveryTest(parameterized.TestCase):
             _run(made, [notes], 13, steps_per_loop)
             self.assertEqual(notes.steps, steps)
 
+    def test_many_steps_between_two_times(self):
+        train = _trainer().train
+        for steps in (10**6, 2**31 - 1):
+            every = hooks.Every(train, steps=steps)
+            for times in (1, 3):
+                self.assertEqual(every.next_due(times * steps - 1), times * steps)
+                self.assertEqual(every.next_due(times * steps), (times + 1) * steps)
+
     def test_steps_count_from_the_beginning_also_in_a_resumed_run(self):
         made = _trainer()
         made.steps(6)

@@ -197,7 +197,7 @@ class Every(Hook):
         """The next step to act after."""
         due = [s for s in self._at if s > step][:1]
         if self._steps:
-            times = math.floor(step / self._steps + _ROUNDING) + 1
+            times = math.floor((step + _ROUNDING) / self._steps) + 1
             due.append(math.ceil(times * self._steps - _ROUNDING))
         if self._seconds and time.monotonic() >= self._last_time + self._seconds:
             due.append(step + 1)
