@@ -128,8 +128,13 @@ class OptimizerTest(parameterized.TestCase):
                 v1.get_variable(name, initializer=_START, use_resource=True)
                 for name in ("decayed", "free")
             ]
-            gradients = update.decay([tf.ones([1, 3])] * 2, variables)
+            ones = tf.ones([1, 3])
+            gradients = update.decay([ones] * 2, variables)
             penalty = update.penalty({v.op.name: v.read_value() for v in variables})
+            # What is as large as the variable is not there before its gradient.
+            [_, product] = gradients[0].op.inputs
+            waits = [op for x in product.op.inputs for op in x.op.control_inputs]
+            self.assertIn(ones.op, waits)
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 (decayed, free), loss = session.run([gradients, penalty])

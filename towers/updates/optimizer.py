@@ -186,7 +186,10 @@ class Update:
         if gradient is None or not self.weight_decay or not self.decayed(name):
             return gradient
         with tf.device(variable.device):
-            return tf.convert_to_tensor(gradient) + self.weight_decay * variable
+            gradient = tf.convert_to_tensor(gradient)
+            # Or the product would be there, as large as the variable, all step long.
+            with tf.control_dependencies([gradient]):
+                return gradient + self.weight_decay * variable
 
     def clip(self, gradients: Sequence) -> list:
         """Clips the mean gradients, the weight decay in them included: by value, then
