@@ -8,6 +8,12 @@ from absl.testing import absltest, parameterized
 from towers.pipelines import choice
 
 
+def _block(kept: int, passing: int, **options) -> choice.Block:
+    """A block for which it makes no difference whether any is computed again."""
+    options = {"gradients": 0, "flops": 1, **options}
+    return choice.Block(((kept,) * 2,) * 2, (passing,) * 2, **options)
+
+
 class CheapestTest(parameterized.TestCase):
     @parameterized.product(seed=tuple(range(6)), together=(False, True))
     def test_is_the_best_of_all_choices(self, seed, together):
@@ -19,6 +25,7 @@ class CheapestTest(parameterized.TestCase):
                     for low in (8, 1)
                 ),
                 passing=(draw.randrange(6), draw.randrange(12)),
+                gradients=draw.randrange(4),
                 flops=draw.randrange(5),
                 together=together,
             )
@@ -43,8 +50,14 @@ class CheapestTest(parameterized.TestCase):
         for together, bytes_ in ((False, 10 + 2 + 8), (True, 10 + 8)):
             one = choice.Choice()
             for kept, passing in ((10, 8), (2, 1)):
-                block = choice.Block(((kept,) * 2,) * 2, (passing,) * 2, 1, together)
-                one = one.then(block, False)
+                one = one.then(_block(kept, passing, together=together), False)
+            self.assertEqual(one.bytes, bytes_)
+
+    def test_the_gradients_of_later_blocks_are_there_when_a_block_goes_back(self):
+        for last_passing, bytes_ in ((1, 10 + 2 + 8 + 4), (30, 10 + 2 + 30)):
+            one = choice.Choice()
+            for kept, passing, gradients in ((10, 8, 3), (2, last_passing, 4)):
+                one = one.then(_block(kept, passing, gradients=gradients), False)
             self.assertEqual(one.bytes, bytes_)
 
     def test_many_different_blocks_take_no_time(self):
@@ -53,6 +66,7 @@ class CheapestTest(parameterized.TestCase):
             choice.Block(
                 kept=((size := draw.randrange(50, 100), size - 5), (10, 5)),
                 passing=(5, size - 10),
+                gradients=0,
                 flops=draw.randrange(100),
             )
             for _ in range(40)

@@ -64,8 +64,10 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
     batch = segment.Batch(
         tf.TensorSpec([size, 4, 4, 1]), tf.TensorSpec([size], tf.int32)
     )
+    groups = [[block] for block in task.model.blocks]
     plain, again = (
-        recompute._segments(task, batch, recomputed=one) for one in (False, True)
+        recompute._segments(task, groups, batch, recomputed=one)
+        for one in (False, True)
     )
     count, found = len(plain), {}
     for some in itertools.product((False, True), repeat=count):
@@ -77,16 +79,23 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
                 for n in piece
                 for one in recompute._kept(again if some[n] else plain, n)
             }
+            parameters = [
+                sum(shape.num_elements() for shape in one.shapes.values())
+                for one in plain
+            ]
+            # With the gradients of those behind it, which have gone back before.
             passing = [
-                recompute.beside((again if some[n] else plain)[n]) for n in piece
+                recompute.beside((again if some[n] else plain)[n])
+                + _FLOAT * sum(parameters[n + 1 : piece[-1] + 1])
+                for n in piece
             ]
             held = schedule.held(how.order()[stage])
-            shapes = [shape for n in piece for shape in plain[n].shapes.values()]
-            parameters = sum(shape.num_elements() for shape in shapes)
             sizes.append(
                 held * sum(bytes_ for _, bytes_ in kept)
                 + max(passing)
-                + (4 + (how.micro_batches > 1)) * _FLOAT * parameters
+                + (3 + (how.micro_batches > 1))
+                * _FLOAT
+                * sum(parameters[piece[0] : piece[-1] + 1])
                 + (0 if stage else batch_bytes)
             )
             work += sum(

@@ -10,6 +10,7 @@ class Block(NamedTuple):
     Attributes:
       kept: bytes that it adds to what is kept, [again][the block before it again].
       passing: bytes that its passes take beside what is kept, [again].
+      gradients: bytes of its gradients, which are there when those before it go back.
       flops: of computing it again.
       together: whether all micro-batches are through it before one goes back; what
         later blocks keep is then gone.
@@ -17,6 +18,7 @@ class Block(NamedTuple):
 
     kept: tuple[tuple[int, int], tuple[int, int]]
     passing: tuple[int, int]
+    gradients: int
     flops: int
     together: bool = False
 
@@ -34,7 +36,7 @@ class Choice(NamedTuple):
         """With one more block."""
         before = self.again[-1] if self.again else False
         kept = block.kept[again][before]
-        passing = self.passing - (kept if block.together else 0)
+        passing = self.passing + block.gradients - (kept if block.together else 0)
         return Choice(
             self.flops + again * block.flops,
             self.blocks + again,

@@ -6,23 +6,27 @@ which every stage stays within a memory limit; of several such, one with the few
 blocks.  A stage needs, by estimate,
 
     held micro-batches x what its blocks keep of one for the backward pass
-    + the most that a pass of one of its blocks takes beside that, by `liveness`
-    + float32 numbers per parameter: value, gradient, with several micro-batches their
-      sum before and after one, and the optimizer's slots, two unless they are said
+    + the most that a pass of one of its blocks takes beside that, by `liveness`, with
+      the gradients that there are then: its own, and those of the blocks behind it
+    + float32 numbers per parameter: value, with several micro-batches the sum of the
+      gradients before one, and the optimizer's slots, two unless they are said
     + the batch, on the first stage, and once more where it is split
 
 where a block that is computed again keeps only what entered it, a tensor that two
 blocks keep counts once, `schedule.held` says how many micro-batches are held, and a
 pass is that of all micro-batches where they meet in batch norm, one of them in a leg
-and the others between two; what later blocks keep is then gone.  Bytes are rounded up
-to a 16384th of the limit.
+and the others between two; what later blocks keep is then gone.  Of a sparse gradient
+the rows of all micro-batches are there until the end of the step, and no sum.  With
+`--recompute=stage` a stage's blocks are one.  Bytes are rounded up to a 16384th of the
+limit.
 
 PyTorch calls the limit `activation_memory_budget`, TensorFlow `memory_limit` (of a
 logical device, in megabytes); ours is TensorFlow's.
 """
 
+import collections
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -31,7 +35,7 @@ from towers.compute import flops
 from towers.compute.tower import Task
 from towers.layout import parts, schedule
 from towers.layout.partition import pieces_of
-from towers.layout.placement import Placement, session_config, task_of
+from towers.layout.placement import Placement, is_called, session_config, task_of
 from towers.layout.stages import Chosen, Pipeline
 from towers.pipelines import liveness, segment
 from towers.pipelines.choice import Block, Choice, cheapest, least
@@ -110,9 +114,8 @@ def estimate(
     for stage in _stages(task, features, labels, grain=1, slots=slots):
         choice = Choice()
         for block in stage.blocks:
-            choice = choice.then(block, way == "block")
-        needed = stage.entered + stage.whole if way == "stage" else choice.bytes
-        found.append(stage.fixed + needed)
+            choice = choice.then(block, way != "none")
+        found.append(stage.fixed + choice.bytes)
     return found
 
 
@@ -123,17 +126,12 @@ class _Stage(NamedTuple):
       numbers: of its blocks.
       blocks: what they cost.
       fixed: bytes for its parameters and the batch.
-      entered: bytes of all that enters it and is held.
-      whole: most bytes of activations of one micro-batch, or of those that meet, with
-        what a pass takes beside.
       flops: of one micro-batch, forward and backward.
     """
 
     numbers: list[int]
     blocks: list[Block]
     fixed: int
-    entered: int
-    whole: int
     flops: int
 
 
@@ -145,73 +143,89 @@ def _stages(
     grain: int,
     slots: int = _SLOTS,
 ) -> list[_Stage]:
-    how = task.pipeline
+    how, groups = _groups(task)
     several = how.micro_batches > 1
-    per_parameter = _FLOAT * (2 + several + slots)
     batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
     batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
     whole = dataclasses.replace(task, pipeline=None)
-    plain, again = (_segments(whole, batch, recomputed=one) for one in (False, True))
-    found = []
+    both = [_segments(whole, groups, batch, recomputed=one) for one in (False, True)]
+    plain, meeting, found = both[0], task.joined.micro_batches, []
     for stage in range(how.stages):
-        meeting = task.joined.micro_batches
-        blocks, entered = _blocks(how, stage, (plain, again), meeting, grain=grain)
+        blocks = _blocks(how, stage, both, meeting, grain=grain)
         numbers = _of_stage(how, stage, plain)
-        size = _parameters(plain, numbers, stage)
+        size = _parameter_bytes(plain, numbers, stage, several=several, slots=slots)
         found.append(
             _Stage(
                 numbers=numbers,
                 blocks=blocks,
-                fixed=size * per_parameter + (0 if stage else batch_bytes),
-                entered=entered,
-                whole=_whole(plain, dict(zip(numbers, blocks)), meeting, grain=grain),
+                fixed=size + (0 if stage else batch_bytes),
                 flops=sum(plain[n].flops for n in numbers),
             )
         )
     return found
 
 
-def _whole(
-    plain: Sequence[Segment], blocks: Mapping[int, Block], meeting: int, *, grain: int
+def _groups(task: Task) -> tuple[Pipeline, list[Sequence]]:
+    """The blocks that are computed again together, and the pipeline as cut of these."""
+    how, blocks = task.pipeline, task.model.blocks
+    if how.recompute != "stage":
+        return how, [[block] for block in blocks]
+    groups = pieces_of(how.cut, blocks)
+    return dataclasses.replace(how, cut=tuple(range(1, len(groups) + 1))), groups
+
+
+def _parameter_bytes(
+    blocks: Sequence[Segment],
+    numbers: Sequence[int],
+    stage: int,
+    *,
+    several: bool,
+    slots: int,
 ) -> int:
-    """Most bytes of a pass that has all activations at first, and frees them in turn.
+    """What a stage holds of its parameters, the gradients of its own blocks aside.
 
     Args:
-      plain: the segments without recomputation.
-      blocks: those of the stage, by number.
-      meeting: micro-batches that are passed together.
-      grain: bytes are rounded up to.
+      blocks: of the model.
+      numbers: of those of the stage.
+      stage: its number, which is that of its part of what is spread.
+      several: whether gradients of several micro-batches are summed.
+      slots: of the optimizer.
     """
-    most, kept, before = 0, 0, frozenset()
-    for number, block in blocks.items():
-        own = _kept(plain, number)
-        kept += meeting * _bytes(own - before, grain)
-        most, before = max(most, kept + block.passing[False]), own
-    return most
-
-
-def _parameters(blocks: Sequence[Segment], numbers: Sequence[int], stage: int) -> int:
-    """How many a stage holds: its blocks' own, and its part of what is spread."""
-    shapes = {k: v for n in numbers for k, v in blocks[n].shapes.items()}
-    own = {k: v for k, v in shapes.items() if not parts.is_part(k)}
-    own |= {
+    shapes, uses = {}, collections.Counter()
+    for one in (blocks[n] for n in numbers):
+        shapes |= {k: v for k, v in one.shapes.items() if not parts.is_part(k)}
+        # What is looked up in one block alone has a sparse gradient.
+        for name in one.trainable:
+            uses[name] += 1 if _is_sparse(one, name) else 2
+    spread = {
         name: shape
         for block in blocks
         for name, shape in block.shapes.items()
         if name == parts.name_of(parts.whole_name(name), stage)
     }
-    return sum(shape.num_elements() for shape in own.values())
+    each = {name: 1 + slots + several * (uses[name] > 1) for name in shapes}
+    each |= dict.fromkeys(spread, 2 + slots + several)
+    return _FLOAT * sum(
+        shape.num_elements() * each[name]
+        for name, shape in {**shapes, **spread}.items()
+    )
 
 
-def _segments(task: Task, batch: segment.Batch, *, recomputed: bool) -> list[Segment]:
-    """One for each block."""
-    blocks = task.model.blocks
+def _is_sparse(one: Segment, variable: str) -> bool:
+    outputs = one.backward.outputs if one.backward else ()
+    return f"grad{one.number}/{variable}/1" in outputs
+
+
+def _segments(
+    task: Task, groups: Sequence[Sequence], batch: segment.Batch, *, recomputed: bool
+) -> list[Segment]:
+    """One for each group of blocks."""
     return segment.trace(
         task,
-        [[block] for block in blocks],
+        groups,
         batch,
         create=lambda *args, **options: None,
-        recomputed=range(len(blocks)) if recomputed else (),
+        recomputed=range(len(groups)) if recomputed else (),
     )
 
 
@@ -223,8 +237,8 @@ def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
 
 def _blocks(
     how: Pipeline, stage: int, both, meeting: int, *, grain: int
-) -> tuple[list[Block], int]:
-    """What each block of a stage costs, and the bytes of all that enters its chunks.
+) -> list[Block]:
+    """What each block of a stage costs.
 
     Args:
       how: the pipeline.
@@ -234,12 +248,11 @@ def _blocks(
       grain: bytes are rounded up to.
     """
     plain, again = both
-    passes, found, entered = how.order()[stage], [], 0
+    passes, found = how.order()[stage], []
     for c in range(stage, how.stages * how.chunks, how.stages):
         held = schedule.held([one for one in passes if one.chunk == c])
         before: tuple[Kept, Kept] = (frozenset(), frozenset())
         numbers = pieces_of(how.cut, range(len(plain)))[c]
-        entered += held * _bytes(_kept(again, numbers[0]), grain)
         for number in numbers:
             own = _kept(plain, number), _kept(again, number)
             found.append(
@@ -252,12 +265,13 @@ def _blocks(
                         _up(beside(segments[number], meeting), grain)
                         for segments in both
                     ),
+                    gradients=_up(_gradients(plain[number], how.micro_batches), grain),
                     flops=_work(again[number].backward) - _work(plain[number].backward),
                     together=meeting > 1,
                 )
             )
             before = own
-    return found, entered
+    return found
 
 
 def _kept(segments: Sequence[Segment], number: int) -> Kept:
@@ -277,7 +291,7 @@ def _kept(segments: Sequence[Segment], number: int) -> Kept:
 def beside(one: Segment, meeting: int = 1) -> int:
     """Most bytes that a pass of a segment takes beside what is kept.
 
-    The gradients by variables are not among them.
+    Its gradients by variables that are whole are among them.
 
     Args:
       one: the segment.
@@ -291,9 +305,25 @@ def beside(one: Segment, meeting: int = 1) -> int:
     if backward is None:
         return most
     upstream = [t for name, t in backward.inputs.items() if name.startswith("dx")]
-    apart = [t for name, t in backward.outputs.items() if name.startswith("grad")]
+    apart = [t for name, t in backward.outputs.items() if _is_of_part(name)]
     entered = sum(map(liveness.size, upstream))
     return max(most, liveness.in_legs(backward.legs, meeting, entered, apart=apart))
+
+
+def _is_of_part(value: str) -> bool:
+    """Whether it is a gradient that may be on another device."""
+    return value.startswith("grad") and parts.is_part(value)
+
+
+def _gradients(one: Segment, micro_batches: int) -> int:
+    """Bytes of a segment's gradients behind its backward pass, of parts none."""
+    outputs = one.backward.outputs if one.backward else {}
+    found = 0
+    for name in one.trainable:
+        own = [t for k, t in outputs.items() if k[:-2] == f"grad{one.number}/{name}"]
+        times = micro_batches if _is_sparse(one, name) else 1
+        found += 0 if parts.is_part(name) else times * sum(map(liveness.size, own))
+    return found
 
 
 def _bytes(kept: Iterable[tuple[str, int]], grain: int) -> int:
@@ -318,7 +348,7 @@ def _memory(placement: Placement) -> int:
     sizes = [
         size
         for name, size in devices.items()
-        if any(name.endswith(device) for device in placement.devices)
+        if any(is_called(device, name) for device in placement.devices)
     ]
     return int(_SHARE * min(sizes))
 
