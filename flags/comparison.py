@@ -99,7 +99,7 @@ class Verify:
     bound: float = field(
         1e-5,
         "largest difference that is no difference, relative to a variable's largest "
-        "element",
+        "element; where something is in 16 bits, at least their rounding in one step",
         must=ABOVE_0,
     )
     device: str = field(

@@ -8,6 +8,7 @@ from absl.testing import absltest, parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
+from towers import graph
 from towers.compute import classifier
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
@@ -309,6 +310,19 @@ class CompareTest(parameterized.TestCase):
         self.assertGreater(outcome.largest.relative, 1e-5)  # they are rounded
         outcome = _compare(_Sums, case=case)
         self.assertStartsWith(outcome.verdict, "DIFFERS")
+
+    @parameterized.parameters(
+        ("parameter_server", 1e-5), ("relaxed", 1e-5), ("independent", 0.0)
+    )
+    def test_towers_that_compute_in_16_bits_are_held_to_their_rounding(self, name, off):
+        case = Case(name, 4)
+        options = graph.Options(batch_size=1, dtype=tf.bfloat16)
+        outcome = _compare(case=case, options=options)
+        self.assertEqual(outcome.verdict, "agrees (bound 1e-01)")
+        self.assertGreaterEqual(outcome.largest.relative, off)
+        if name == "parameter_server":
+            outcome = _compare(_Sums, case=case, options=options)
+            self.assertStartsWith(outcome.verdict, "DIFFERS")
 
 
 if __name__ == "__main__":

@@ -144,6 +144,9 @@ class NarrowTest(absltest.TestCase):
         self.assertEqual(found[1].bound(1e-5), 2 * 4 / 2048)
         self.assertEqual(found[1].bound(1.0), 1.0)
         self.assertEqual(Case("replicated", 4).bound(1e-5), 1e-5)
+        self.assertEqual(Case("replicated", 4).bound(1e-5, tf.bfloat16), 32 / 256)
+        rounds = Case("replicated", 4, rounds=8)
+        self.assertEqual(rounds.bound(1e-5, tf.float16), 2 * 4 * 8 / 2048)
         self.assertEqual(ways.narrow(4, choices, []), [])
 
 

@@ -59,19 +59,22 @@ class Case:
         """That each tower takes its batch in."""
         return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
 
-    def bound(self, exact: float) -> float:
+    def bound(self, exact: float, compute: tf.DType = tf.float32) -> float:
         """The largest difference that is none, in 16 bits after the first step.
 
         A gradient that travels in 16 bits is rounded on each of at most N - 1 hops and
         once more as a sum, to the precision of the towers' shares, which may be larger
-        than their sum: twice as large is admitted.
+        than their sum: twice as large is admitted.  Where towers compute in 16 bits,
+        every layer rounds, and every piece of the batch: a few roundings of each kind
+        are admitted.  A sum in the place of a mean is far beyond either.
 
         Args:
-          exact: of gradients that travel as they are.
+          exact: of what is in float32 everywhere.
+          compute: dtype that towers compute in.
         """
-        if self.transfer is None:
-            return exact
-        return max(exact, 2 * self.num_towers * _ROUNDING[self.transfer])
+        travels = self.num_towers * _ROUNDING.get(self.transfer, 0.0)
+        computed = max(16, self.num_towers * self.pieces) * _ROUNDING.get(compute, 0.0)
+        return max(exact, 2 * travels, 2 * computed)
 
     @property
     def reduction(self) -> str:
