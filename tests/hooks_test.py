@@ -1,5 +1,6 @@
 """Hooks act after the steps they should, alone or between steps inside the graph."""
 
+import contextlib
 import json
 import os
 import resource
@@ -132,6 +133,20 @@ class StopOnNanTest(parameterized.TestCase):
 
 
 class StopOnSignalTest(parameterized.TestCase):
+    def test_an_interrupt_before_the_first_step_is_not_lost(self):
+        with hooks.StopOnSignal() as stop:
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                signal.raise_signal(signal.SIGINT)
+                self.fail("it goes on")
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # now there is a step to finish
+        with hooks.StopOnSignal() as stop:
+            with stop.at_once():
+                signal.raise_signal(signal.SIGTERM)  # ends it after the first step
+        self.assertEqual(stop.received, signal.SIGTERM)
+
     @parameterized.product(
         number=(signal.SIGTERM, signal.SIGINT), steps_per_loop=(1, 50)
     )

@@ -53,8 +53,9 @@ def train(
         not take the mean of gradients.
       hooks.TrainingError, folders.OutputError: the run had to stop.
     """
-    training = _Training(parts, console, sessions)
     with hooks.StopOnSignal() as stop:
+        with stop.at_once():
+            training = _Training(parts, console, sessions)
         status = sessions.keep(
             lambda: training.run(stop), stop, resumes=parts.config.output.train_dir
         )

@@ -1,10 +1,11 @@
 """What happens around the steps: checkpoints, summaries, evaluation, stops."""
 
+import contextlib
 import math
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -145,6 +146,7 @@ class StopOnSignal(Hook):
     def __init__(self):
         self.received: int | None = None
         self._previous = {}
+        self._at_once = False
 
     def __enter__(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -158,6 +160,26 @@ class StopOnSignal(Hook):
     def _note(self, number, frame):
         del frame
         self.received = number
+        if self._at_once and number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """SIGINT ends what is done inside, where there is no step to finish yet.
+
+        TensorFlow loses an exception now and then as it builds a graph; such an end
+        comes when the graph is built.
+
+        Raises:
+          KeyboardInterrupt: there was a SIGINT.
+        """
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
 
     def next_due(self, step: int) -> int:
         """At once when there was a signal."""
