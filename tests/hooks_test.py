@@ -141,8 +141,12 @@ class StopOnSignalTest(parameterized.TestCase):
             with self.assertRaises(KeyboardInterrupt), stop.at_once():
                 with contextlib.suppress(KeyboardInterrupt):
                     signal.raise_signal(signal.SIGINT)
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                raise RuntimeError("scopes are left in another order")
             signal.raise_signal(signal.SIGINT)  # now there is a step to finish
         with hooks.StopOnSignal() as stop:
+            with self.assertRaises(RuntimeError), stop.at_once():
+                raise RuntimeError("nobody interrupted")
             with stop.at_once():
                 signal.raise_signal(signal.SIGTERM)  # ends it after the first step
         self.assertEqual(stop.received, signal.SIGTERM)

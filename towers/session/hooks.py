@@ -167,8 +167,8 @@ class StopOnSignal(Hook):
     def at_once(self) -> Iterator[None]:
         """SIGINT ends what is done inside, where there is no step to finish yet.
 
-        TensorFlow loses an exception now and then as it builds a graph; such an end
-        comes when the graph is built.
+        TensorFlow loses an exception now and then as it builds a graph, so that the end
+        comes when the graph is built, or fails otherwise on its account.
 
         Raises:
           KeyboardInterrupt: there was a SIGINT.
@@ -176,6 +176,9 @@ class StopOnSignal(Hook):
         self._at_once = True
         try:
             yield
+        except Exception:
+            if self.received != signal.SIGINT:
+                raise
         finally:
             self._at_once = False
         if self.received == signal.SIGINT:
