@@ -4,7 +4,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers.updates.synchronous import Mode
+from towers.updates.mode import Mode
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 # Whether a mode takes the steps of one tower; a new mode needs a row.

@@ -9,24 +9,22 @@ graph out.  `plan` makes the same arguments from flags.
 import contextlib
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.assembly import stamp_towers
 from towers.compute import joining
-from towers.compute.stamping import join_shares
 from towers.compute.tower import Task, Template, Tower
 from towers.data.feed import Feed, Part
-from towers.gradients import reduction
 from towers.gradients.exchange import Exchange
 from towers.layout import parts
 from towers.layout.placement import Placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.updates import clients
-from towers.updates.clients import Step, Sums
+from towers.updates import clients, steps
+from towers.updates.clients import Step
 from towers.updates.loss_scale import LossScale, LossScaling
 from towers.updates.optimizer import Update
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
@@ -133,55 +131,70 @@ def build(
       ValueError: the model does something that towers cannot repeat, or its blocks do
         not fit the data; the sentence names the block or the variable.
     """
-    graph = tf.Graph()
-    with _nothing_is_garbage(), graph.as_default():
+    with _nothing_is_garbage(), tf.Graph().as_default():
         make = modes[options.variable_update]
-        global_step, position, now = _counters(placement.counters)
-        with tf.device(placement.master):
-            rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
-        scaling = options.loss_scaling
-        scale = LossScale(scaling, placement.master) if scaling else None
         mode = make(placement, seed=options.seed, exchange=options.exchange)
-        peers = clients.of(mode, options.purpose)
-        feed = _feed(source, mode, options, now)
-        template, towers = stamp_towers(
-            _task(model, source, mode, options),
-            feed.batches,
-            mode,
-            beside=_beside(feed, mode, scale),
-            rounds=options.accumulate_steps,
-        )
-        makes = _Steps(
-            mode, template, update, rate, feed, position, now, options, scale, peers
-        )
-        steps = makes.steps(towers)
-        penalty, total_loss = makes.penalty(steps[0].loss)
-        return TrainGraph(
-            graph=graph,
-            placement=placement,
-            mode=mode,
-            towers=towers,
-            template=template,
-            steps=steps,
-            **steps[0]._asdict(),
-            loop=mode.loop([(step.train_op, step.loss) for step in steps]),
-            penalty=penalty,
-            total_loss=total_loss,
-            learning_rate=rate,
-            global_step=global_step,
-            position=position,
-            averages=makes.averages,
-            loss_scale=scale,
-            skipped=scale and scale.skipped,
-            saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
-            initializer=v1.global_variables_initializer(),
-            feed=feed,
-            sync=mode.sync(),
-            clients=peers,
-            options=options,
-            num_examples=source.num_examples,
-            examples_per_step=makes.examples(len(towers) // len(steps)),
-        )
+        return _build(model, source, update, mode=mode, options=options)
+
+
+def _build(
+    model: Any, source: Any, update: Update, *, mode: Any, options: Options
+) -> TrainGraph:
+    placement, scaling = mode.placement, options.loss_scaling
+    counters = steps.count(placement.counters)
+    now = counters.position_before
+    with tf.device(placement.master):
+        rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
+    scale = LossScale(scaling, placement.master) if scaling else None
+    peers = clients.of(mode, options.purpose)
+    feed = _feed(source, mode, options, now)
+    template, towers = stamp_towers(
+        _task(model, source, mode, options),
+        feed.batches,
+        mode,
+        beside=_beside(feed, mode, scale),
+        rounds=options.accumulate_steps,
+    )
+    makes = steps.Steps(
+        mode=mode,
+        template=template,
+        update=update,
+        rate=rate,
+        feed=feed,
+        counters=counters,
+        tower_batch=options.tower_batch,
+        limit=options.limit,
+        scale=scale,
+        peers=peers,
+    )
+    made = makes.steps(towers)
+    penalty, total_loss = makes.penalty(made[0].loss)
+    return TrainGraph(
+        graph=v1.get_default_graph(),
+        placement=placement,
+        mode=mode,
+        towers=towers,
+        template=template,
+        steps=made,
+        **made[0]._asdict(),
+        loop=mode.loop([(step.train_op, step.loss) for step in made]),
+        penalty=penalty,
+        total_loss=total_loss,
+        learning_rate=rate,
+        global_step=counters.global_step,
+        position=counters.position,
+        averages=makes.averages,
+        loss_scale=scale,
+        skipped=scale and scale.skipped,
+        saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
+        initializer=v1.global_variables_initializer(),
+        feed=feed,
+        sync=mode.sync(),
+        clients=peers,
+        options=options,
+        num_examples=source.num_examples,
+        examples_per_step=makes.examples(len(towers) // len(made)),
+    )
 
 
 @contextlib.contextmanager
@@ -248,151 +261,3 @@ def _beside(feed: Feed, mode, scale) -> list[dict[str, tf.Tensor]]:
         # A step may lie beyond the last example as a whole: then nothing is learnt.
         found = [{"total_weight": tf.maximum(weight, 1.0)} for weight in weights]
     return [{**own, "loss_scale": scale.value} for own in found] if scale else found
-
-
-def _counters(device: str) -> tuple[tf.Variable, tf.Variable, tf.Tensor]:
-    """The global step, the position, and its value before the step."""
-    with tf.device(device):
-        position = v1.get_variable(
-            "position",
-            [],
-            tf.int64,
-            v1.zeros_initializer(),
-            trainable=False,
-            use_resource=True,
-        )
-        return v1.train.create_global_step(), position, position.read_value()
-
-
-@dataclasses.dataclass
-class _Steps:
-    """Makes the steps of towers that step together."""
-
-    mode: Any
-    template: Template
-    update: Update
-    rate: tf.Tensor
-    feed: Feed
-    position: tf.Variable
-    now: tf.Tensor  # int64 scalar, the position before the step
-    options: Options
-    scale: LossScale | None
-    peers: clients.Alone
-
-    def __post_init__(self):
-        names = self.template.trainable
-        self._global_step = v1.train.get_global_step()
-        self._trained = {name: self.mode.held(name) for name in names}
-        self._variables = [v for own in self._trained.values() for v in parts.each(own)]
-        if self.scale and self.scale.skipped is not None and self.mode.deferred:
-            raise ValueError(
-                f"loss_scaling: {type(self.mode).__name__} applies a gradient of an "
-                "earlier step, which cannot be left out; write grow_every=0"
-            )
-        self._average = None
-        if self.update.ema_decay:
-            self._average = tf.train.ExponentialMovingAverage(
-                self.update.ema_decay, self._global_step
-            )
-
-    def steps(self, towers: Sequence[Tower]) -> list[Step]:
-        """One step of all towers, or one of each."""
-        groups = [towers] if self.mode.together else [[tower] for tower in towers]
-        return [self.step(group) for group in groups]
-
-    def penalty(self, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What the weight decay adds to a step's loss, and their sum."""
-        # The values that the step reads: its update comes after these reads.
-        values = {name: self.mode.latest(name, 0) for name in self._trained}
-        with tf.device(self.mode.placement.master):
-            penalty = self.update.penalty(values)
-            return penalty, loss + penalty
-
-    def step(self, group: Sequence[Tower]) -> Step:
-        """The towers' update, and what counts it."""
-        gradients = self.mode.reduce(group, self.template.trainable)
-        statistics = self._mean_statistics(group)
-        with tf.device(self.mode.placement.master):
-            loss, metrics = join_shares(group, joined=self.mode.joined)
-        sums = Sums(gradients, statistics, loss, metrics)
-        refills = [self.feed.refills[tower.index] for tower in group]
-
-        def finish(sums: Sums) -> Step:
-            changes = self._changes(sums.gradients, sums.statistics)
-            with tf.device(self.mode.placement.counters):
-                # A follower that begins reads the position until it has sent its part.
-                with tf.control_dependencies([sums.loss]):
-                    consumed = self._advance(self.examples(len(group)))
-                # A group waits on each device for what is there, so that one message
-                # comes from each task of a cluster, not one from each variable.
-                with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
-                    train_op = self._global_step.assign_add(1, read_value=False)
-                with tf.control_dependencies([train_op]):
-                    step = self._global_step.read_value()
-            return Step(train_op, step, sums.loss, sums.metrics)
-
-        return self.peers.step(sums, finish=finish, refills=refills)
-
-    def _changes(self, gradients, statistics) -> list[tf.Operation]:
-        if self.scale is None:
-            return self._apply(gradients, statistics)
-        gradients = self.scale.unscale(gradients)
-        gate = self.scale.gate(gradients)
-        if gate is None:
-            return self._apply(gradients, statistics)
-        passed = [gate.through(value) for value in statistics]
-        changes = self._apply(gate.gradients(gradients), passed)
-        return [gate.end(changes), *self.scale.follow(gate.open)]
-
-    def _apply(self, gradients, statistics) -> list[tf.Operation]:
-        """The changes of variables, batch norm's averages and moving averages."""
-        names = self.template.trainable
-        changes = self.mode.update(gradients, names, self.update, self.rate)
-        for (rule, _), value in zip(self.template.statistics, statistics):
-            variable = self.mode.variables[rule.variable]
-            with tf.name_scope("statistics"), tf.device(variable.device):
-                change = (variable.read_value() - value) * (1.0 - rule.momentum)
-                changes.append(variable.assign_sub(change, read_value=False))
-        if self._average is None:
-            return changes
-        with tf.control_dependencies(changes):
-            return [*changes, self._average.apply(self._variables)]
-
-    def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
-        """The mean of the towers' batch statistics, beside what follows them."""
-        hosts = [self.mode.placement.hosts[tower.index] for tower in group]
-        rules = [rule for rule, _ in self.template.statistics]
-        devices = [self.mode.variables[rule.variable].device for rule in rules]
-        values = list(zip(*(tower.statistics for tower in group)))
-        with tf.name_scope("statistics"):
-            add = reduction.host_by_host(hosts)
-            totals = add(values, [[device] for device in devices])
-            count, found = len(group) * self.peers.count, []
-            for (total,), device in zip(totals, devices):
-                with tf.device(device):
-                    found.append(total / count if count > 1 else total)
-        return found
-
-    def examples(self, num_towers: int) -> int:
-        """In a step with so many towers of this client."""
-        return self.options.tower_batch * num_towers * self.peers.count
-
-    def _advance(self, examples: int) -> tf.Operation:
-        """Moves the position: never beyond the last example that counts, but where
-        towers step apart and come there together."""
-        more = tf.constant(examples, tf.int64)
-        if self.options.limit is not None:
-            more = tf.minimum(more, tf.maximum(self.options.limit - self.now, 0))
-        # The learning rate is that of the position before the step.
-        with tf.control_dependencies([self.now]):
-            return self.position.assign_add(more, read_value=False)
-
-    @property
-    def averages(self) -> dict[str, tf.Variable]:
-        """Variable -> its moving average, moved after the changes of a step."""
-        if self._average is None:
-            return {}
-        return {
-            name: parts.apply(self._average.average, trained)
-            for name, trained in self._trained.items()
-        }

@@ -1,7 +1,7 @@
 """How variables and gradients meet: the table of modes.
 
 `--variable_update` names a row.  A new mode is one class, derived from
-`synchronous.Mode`, and one row.
+`mode.Mode`, and one row.
 """
 
 from collections.abc import Callable
