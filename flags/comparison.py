@@ -99,7 +99,8 @@ class Verify:
     bound: float = field(
         1e-5,
         "largest difference that is no difference, relative to a variable's largest "
-        "element; where something is in 16 bits, at least their rounding in one step",
+        "element; where something is in 16 bits, at least their rounding in one step; "
+        "where the model makes rounding grow, 16 times what one at the start becomes",
         must=ABOVE_0,
     )
     device: str = field(

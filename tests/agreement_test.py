@@ -14,9 +14,9 @@ from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import pipeline
 from towers.updates import synchronous
-from towers.updates.optimizer import Update
+from towers.updates.optimizer import Piecewise, Update
 from towers.updates.variable_update import VARIABLE_UPDATES
-from towers.verification import agreement, verdict, ways
+from towers.verification import agreement, reference, verdict, ways
 from towers.verification.verdict import Case
 
 KERNEL = "hidden/dense/kernel"
@@ -84,24 +84,13 @@ class _OtherDropout:
         return feed._replace(batches=[first, *others])
 
 
-def _subject(**changes) -> agreement.Subject:
-    parts = dict(
-        model=trainer.dense_model(),
-        source=trainer.random_source(),
-        update=trainer.MOMENTUM,
-        global_batch=8,
-        num_steps=3,
-    )
-    return agreement.Subject(**{**parts, **changes})
-
-
 def _compare(mode: type | None = None, case=Case("", 2), **changes):  # noqa: B008
     """The outcome of one case, of a faulty mode if one is given."""
     modes = dict(VARIABLE_UPDATES)
     if mode:
         case = dataclasses.replace(case, variable_update="planted")
         modes["planted"] = mode
-    (outcome,) = agreement.compare(_subject(**changes), [case], modes=modes)
+    (outcome,) = agreement.compare(trainer.subject(**changes), [case], modes=modes)
     return outcome
 
 
@@ -161,7 +150,7 @@ class CompareTest(parameterized.TestCase):
         wanted = ways.cases((2,), choices)
         names = ("replicated", "independent", "asynchronous")
         wanted += ways.cases((2,), choices[:1], rounds=(2,), names=names)
-        outcomes = list(agreement.compare(_subject(), wanted))
+        outcomes = list(agreement.compare(trainer.subject(), wanted))
         self.assertEqual([outcome.case for outcome in outcomes], wanted)
         self.assertEqual(
             {o.case.variable_update for o in outcomes}, {*VARIABLE_UPDATES}
@@ -169,16 +158,6 @@ class CompareTest(parameterized.TestCase):
         for outcome in outcomes:
             self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
             self.assertLess(outcome.largest.ulps, 40)
-
-    def test_one_property_is_trained_once_for_all_reductions(self):
-        choices = ways.exchanges(("pscpu", "xring", "tree"), (0,), (0,))
-        wanted = ways.cases((1, 2), choices, names=("relaxed", "independent"))
-        with mock.patch.object(agreement, "_build", wraps=agreement._build) as built:
-            list(agreement.compare(_subject(num_steps=1), wanted))
-        trained = [call.args[1].variable_update for call in built.mock_calls]
-        self.assertLen(wanted, 4 + 2)
-        self.assertEqual(trained.count("relaxed"), 4 + 2)
-        self.assertLen(trained, 6 + 2 + (1 + 2))
 
     @parameterized.parameters(
         (_Sums, 1, KERNEL),
@@ -205,6 +184,20 @@ class CompareTest(parameterized.TestCase):
         elif not outcome.agrees:
             self.assertEqual(outcome.first.step, 1)
             self.assertEqual(outcome.first.variable, KERNEL)
+
+    def test_rounding_that_grows_is_no_fault(self):
+        case, bound = Case("parameter_server", 4), 1e-9  # below any rounding
+        outcome = _compare(case=case, bound=bound)
+        self.assertGreater(outcome.largest.relative, bound)
+        self.assertTrue(outcome.agrees)
+        self.assertBetween(outcome.grown, outcome.largest.relative, 1e-4)
+        outcome = _compare(_Sums, bound=bound)
+        self.assertEqual((outcome.agrees, outcome.first.step), (False, 1))
+
+    def test_what_is_not_finite_is_no_rounding(self):
+        update = Update("sgd", Piecewise((1e30,)))  # neither is the reference
+        outcome = _compare(_Sums, update=update)
+        self.assertFalse(outcome.agrees)
 
     def test_a_looser_bound_admits_more(self):
         self.assertTrue(_compare(_Sums, bound=1e9).agrees)
@@ -233,9 +226,9 @@ class CompareTest(parameterized.TestCase):
 
     def test_batch_norm_of_other_pieces_differs(self):
         case = Case("parameter_server", 2)
-        subject = _subject(model=_normed_model())
-        with mock.patch.object(agreement, "_alone") as alone:
-            alone.return_value = agreement.Alone()
+        subject = trainer.subject(model=_normed_model())
+        with mock.patch.object(reference, "_alone") as alone:
+            alone.return_value = reference.Alone()
             (outcome,) = agreement.compare(subject, [case])
         self.assertFalse(outcome.agrees)
 

@@ -58,6 +58,21 @@ class WordsTest(absltest.TestCase):
             "2 of 2 agree with one tower to 1e-05, 1 of them to the rounding of 16 "
             "bits",
         )
+        self.assertEqual(
+            verdict.summary([rounded], 1e-5),
+            "1 of 1 agree with one tower to the rounding of 16 bits",
+        )
+
+    def test_what_rounding_explains_says_so(self):
+        largest = verdict.Difference(3, "kernel", 900.0, 2e-4)
+        case = Case("replicated", 2)
+        outcome = verdict.Outcome(case, largest, None, grown=5e-4)
+        self.assertEqual(outcome.verdict, "agrees (rounding grows to 5e-04)")
+        self.assertEqual(
+            verdict.summary([outcome], 1e-5),
+            "1 of 1 agree with one tower to 1e-05, 1 as far as the model lets rounding "
+            "grow",
+        )
 
     def test_what_is_spread(self):
         for shards, words in (

@@ -155,7 +155,8 @@ class InOrderTest(absltest.TestCase):
         names = "parameter_server", "replicated"
         found = [Case(n, k, rounds=r) for r in (1, 2) for k in (2, 1) for n in names]
         found = [
-            (c.variable_update, c.num_towers, c.rounds) for c in ways.in_order(found)
+            (c.variable_update, c.num_towers, c.rounds)
+            for c in ways.in_order(found + found)
         ]
         self.assertEqual(
             found, [(n, k, r) for n in names for k in (1, 2) for r in (1, 2)]

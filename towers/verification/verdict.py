@@ -131,17 +131,22 @@ class Outcome:
       largest: the largest difference over all steps and variables.
       first: the first beyond the bound, or None.
       bound: that it was held to, where that is not the one of all others.
+      grown: how far rounding alone may take it, where it went beyond the bound and that
+        explains it; else 0.
     """
 
     case: Case
     largest: Difference
     first: Difference | None
     bound: float | None = None
+    grown: float = 0.0
 
     @property
     def verdict(self) -> str:
-        """`agrees` or `DIFFERS`."""
+        """`agrees` or `DIFFERS`, and to what if that is not the bound of all."""
         verdict = "agrees" if self.agrees else "DIFFERS"
+        if self.agrees and self.grown:
+            return f"{verdict} (rounding grows to {self.grown:.0e})"
         return f"{verdict} (bound {self.bound:.0e})" if self.bound else verdict
 
     @property
@@ -194,9 +199,14 @@ def row(outcome: Outcome) -> str:
 def summary(outcomes: Sequence[Outcome], bound: float) -> str:
     """The outcomes in one sentence."""
     agreeing = [outcome for outcome in outcomes if outcome.agrees]
-    words = [f"{len(agreeing)} of {len(outcomes)} agree with one tower to {bound:.0e}"]
-    if rounded := sum(outcome.bound is not None for outcome in agreeing):
-        words[0] += f", {rounded} of them to the rounding of 16 bits"
+    rounded = sum(outcome.bound is not None for outcome in agreeing)
+    bits = "the rounding of 16 bits"
+    to = bits if outcomes and rounded == len(outcomes) else f"{bound:.0e}"
+    words = [f"{len(agreeing)} of {len(outcomes)} agree with one tower to {to}"]
+    if 0 < rounded < len(outcomes):
+        words[0] += f", {rounded} of them to {bits}"
+    if grown := sum(outcome.grown > 0.0 for outcome in agreeing):
+        words[0] += f", {grown} as far as the model lets rounding grow"
     if failed := [outcome for outcome in outcomes if not outcome.agrees]:
         case, first = failed[0].case, failed[0].first
         words.append(

@@ -257,6 +257,10 @@ def narrow(
 
 
 def in_order(found: Sequence[Case], modes: Modes = VARIABLE_UPDATES) -> list[Case]:
-    """By mode, as in the table, and by number of towers; otherwise as they are."""
+    """By mode, as in the table, and by number of towers; otherwise as they are.
+
+    What is there several times comes once.
+    """
     places = {name: place for place, name in enumerate(modes)}
-    return sorted(found, key=lambda c: (places[c.variable_update], c.num_towers))
+    once = dict.fromkeys(found)
+    return sorted(once, key=lambda c: (places[c.variable_update], c.num_towers))

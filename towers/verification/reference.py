@@ -1,0 +1,315 @@
+"""What is trained, and one tower on the joined batch, which it is held against.
+
+The reference takes its batch in the pieces that a case normalises by themselves, and
+otherwise at once; for the modes that do not take the steps of one tower it is what
+their property says.
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers import graph
+from towers.compute.joining import BATCH_NORM
+from towers.data.feed import Feed
+from towers.gradients.exchange import Exchange
+from towers.layout import parts
+from towers.layout import placement as placement_lib
+from towers.session import loop
+from towers.updates.optimizer import Update
+from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers.verification.verdict import Case, distance
+from towers.verification.ways import Modes
+
+v1 = tf.compat.v1
+
+Values = dict[str, np.ndarray]
+
+_NUDGES = 4  # starts that a reference is trained from once more
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is trained.
+
+    Attributes:
+      model: a `models.Model`.
+      source: where batches come from, of `towers.data.inputs`.
+      update: optimizer, learning rate, weight decay.
+      global_batch: examples per step, of all towers together.
+      num_steps: of every run.
+      bound: the largest difference that is none, relative to a variable's largest
+        element.
+      device: `cpu`, `gpu` or `auto`, as `placement.local` has it.
+      options: of every train graph, but what the case decides.
+    """
+
+    model: Any
+    source: Any
+    update: Update
+    global_batch: int
+    num_steps: int = 5
+    bound: float = 1e-5
+    device: str = "cpu"
+    options: graph.Options = graph.Options(batch_size=1)  # noqa: RUF009 - frozen
+
+
+class Reference:
+    """One tower that is trained.
+
+    Args:
+      train: its train graph.
+      num_steps: after which its values are compared.
+      updates: in each of them.
+
+    Attributes:
+      values: of its saved variables before the first step and after each.
+    """
+
+    def __init__(self, train: graph.TrainGraph, num_steps: int, updates: int = 1):
+        self._train = functools.partial(steps, train, train.saved, num_steps, updates)
+        self.values = list(self._train())
+
+    @functools.cached_property
+    def grown(self) -> list[float]:
+        """How far a rounding of the start has taken it after each step, relative."""
+        found = [0.0] * len(self.values)
+        for seed in range(_NUDGES):
+            for step, values in enumerate(self._train(nudge=seed)):
+                wanted = self.values[step]
+                off = [distance(wanted[name], values[name])[1] for name in wanted]
+                found[step] = max(found[step], *off)
+        return list(itertools.accumulate(found, max))
+
+
+class References:
+    """What the cases are held against.
+
+    Attributes:
+      subject: what is trained.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._joined: dict[Alone, Reference] = {}
+        # Those of a property, of which only the latest mode's and number's are kept:
+        # they are many, and large where the model is.
+        self._latest: tuple[str, int] | None = None
+        self._of_property: dict[Alone, list[Reference]] = {}
+
+    def of(self, case: Case, train: graph.TrainGraph) -> list[Reference]:
+        """One for all towers, or one for each if they exchange nothing."""
+        mode, alone = train.mode, _alone(self.subject, case, train)
+        if mode.exact:
+            if alone not in self._joined:
+                self._joined[alone] = _run_alone(self.subject, alone)
+            return [self._joined[alone]]
+        if self._latest != (case.variable_update, case.num_towers):
+            self._latest = case.variable_update, case.num_towers
+            self._of_property.clear()
+        if alone not in self._of_property:
+            run = _OF_PROPERTY[mode.joined, mode.together]
+            self._of_property[alone] = run(self.subject, case, alone)
+        return self._of_property[alone]
+
+
+class Alone(NamedTuple):
+    """How the reference takes its batch; the whole of it at once, if it can."""
+
+    num_towers: int = 1
+    rounds: int = 1
+    batch_norm: str = "micro_batch"
+
+
+def _alone(subject: Subject, case: Case, train: graph.TrainGraph) -> Alone:
+    """The reference of a case, or of one of its towers if they exchange nothing."""
+    if not train.template.statistics:
+        return Alone()
+    count, pieces = case.num_towers, case.pieces
+    reach = BATCH_NORM[subject.options.batch_norm]
+    pieces = 1 if reach.pieces else pieces
+    if reach.towers and count > 1 and pieces > 1:
+        # Each round has rows of every tower, as no tower alone can have them.
+        return Alone(count, pieces, subject.options.batch_norm)
+    if train.mode.joined and train.mode.together and not reach.towers:
+        pieces *= count
+    if train.mode.exact and (count, case.pipeline) == (1, None):
+        return Alone(num_towers=pieces)
+    return Alone(rounds=pieces)
+
+
+def _run_alone(
+    subject: Subject, alone: Alone, mode: str = DEFAULT, updates: int = 1
+) -> Reference:
+    options = dataclasses.replace(subject.options, batch_norm=alone.batch_norm)
+    subject = dataclasses.replace(subject, options=options)
+    case = Case(mode, alone.num_towers, rounds=alone.rounds)
+    train = build(subject, case, VARIABLE_UPDATES)
+    return Reference(train, subject.num_steps, updates)
+
+
+def _on_its_rows(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
+    """For each tower, one tower on the rows of that tower.
+
+    It goes through an epoch as fast as all towers together.
+    """
+    rate, count = subject.update.learning_rate, case.num_towers
+    update = dataclasses.replace(
+        subject.update, learning_rate=lambda epochs: rate(epochs * count)
+    )
+    return [
+        _run_alone(
+            dataclasses.replace(
+                subject,
+                source=_Rows(subject.source, tower, count),
+                update=update,
+                global_batch=subject.global_batch // count,
+            ),
+            alone,
+        )
+        for tower in range(count)
+    ]
+
+
+def _as_late(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
+    return [_run_alone(subject, alone, case.variable_update)]
+
+
+def _one_by_one(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
+    """One tower that takes a step for each update of the towers."""
+    size = subject.global_batch // case.num_towers
+    own = dataclasses.replace(subject, global_batch=size)
+    return [_run_alone(own, alone, updates=case.num_towers)]
+
+
+# (joined, together) of a mode that is not exact -> what its towers are held to.
+_OF_PROPERTY = {
+    (False, True): _on_its_rows,
+    (True, True): _as_late,
+    (False, False): _one_by_one,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """A source of which one tower gets what tower `tower` of `count` would get."""
+
+    source: Any
+    tower: int
+    count: int
+
+    @property
+    def num_classes(self) -> int:
+        return self.source.num_classes
+
+    @property
+    def num_examples(self) -> int:
+        return self.source.num_examples
+
+    def feed(self, groups, **options) -> Feed:
+        ((host, (device,)),) = groups
+        feed = self.source.feed([(host, [device] * self.count)], **options)
+        return feed._replace(batches=[feed.batches[self.tower]])
+
+
+def build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
+    """The train graph of a case.
+
+    Raises:
+      ValueError: the model cannot be trained so.
+    """
+    exchange = case.exchange or _exchange(modes[case.variable_update])
+    if case.transfer:
+        exchange = dataclasses.replace(exchange, transfer=case.transfer)
+    return graph.build(
+        subject.model,
+        subject.source,
+        subject.update,
+        placement=placement_lib.local(
+            case.num_towers * case.devices,
+            kind=subject.device,
+            num_stages=case.devices,
+        ),
+        options=dataclasses.replace(
+            subject.options,
+            batch_size=subject.global_batch // case.num_towers // case.rounds,
+            accumulate_steps=case.rounds,
+            variable_update=case.variable_update,
+            exchange=exchange,
+            pipeline=case.pipeline,
+            shards=case.shards,
+            limit=None,
+        ),
+        modes=modes,
+    )
+
+
+def _exchange(mode: type) -> Exchange:
+    """Asynchronous towers are let in one at a time."""
+    return Exchange() if mode.together else Exchange(max_staleness=0)
+
+
+def steps(
+    train: graph.TrainGraph,
+    variables: Mapping[Any, Any],
+    num_steps: int,
+    updates: int = 1,
+    *,
+    nudge: int | None = None,
+) -> Iterator[dict[Any, np.ndarray]]:
+    """Trains; the variables' values before the first step and after each.
+
+    Args:
+      train: the graph.
+      variables: key -> variable, or its parts, whose values are joined.
+      num_steps: how many.
+      updates: in each of them, one after the other.
+      nudge: a seed, for a start that is off by a rounding; None for the model's own.
+    """
+    config = placement_lib.session_config(train.placement)
+    # Several of these run in turns, so none may become the default session.
+    session = v1.Session(graph=train.graph, config=config)
+    try:
+        with train.graph.as_default():
+            loop.start(train, session, lambda session: _nudge(train, session, nudge))
+        values_of = session.make_callable(dict(variables))
+
+        def read():
+            return {
+                key: np.concatenate(value, variables[key].axis)
+                if isinstance(variables[key], parts.Parts)
+                else value
+                for key, value in values_of().items()
+            }
+
+        run = train.loop.runner(session) if train.loop else None
+        one = session.make_callable(train.step)
+        yield read()
+        for _ in range(num_steps):
+            if run:
+                collections.deque(run(0, updates), maxlen=0)
+            else:
+                for _ in range(updates):
+                    one()
+            yield read()
+    finally:
+        session.close()
+
+
+def _nudge(train: graph.TrainGraph, session: v1.Session, seed: int | None) -> None:
+    """Moves each element of the whole trained variables by a rounding, up or down."""
+    if seed is None:
+        return
+    draw = np.random.default_rng(seed)
+    for name in train.template.trainable:
+        variable = train.mode.variables[name]
+        value = session.run(variable)
+        epsilon = draw.choice([-1, 1], value.shape) * np.finfo(value.dtype).eps
+        moved = (value * (1 + epsilon)).astype(value.dtype)
+        session.run(variable.initializer, {variable.initializer.inputs[1]: moved})
