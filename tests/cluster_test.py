@@ -93,6 +93,8 @@ class TfConfigTest(parameterized.TestCase):
         (tf_config("worker", 0, {"worker": ["a:0"]}), "no host:port"),
         (tf_config("worker", 0, {"worker": ["a:70000"]}), "no host:port"),
         (tf_config("worker", 0, {"worker": ["$(id):1"]}), "no host:port"),
+        (tf_config("worker", 0, {"worker": ["a..b:1"]}), "no host:port"),
+        (tf_config("worker", 0, {"worker": [f"a.{'b' * 64}:1"]}), "no host:port"),
         (tf_config("worker", 0, {"worker": ["b\xfc.de:1"]}), "host:port in ASCII"),
         (tf_config("worker", 0, {"worker": ["a:\uff11"]}), "host:port in ASCII"),
         (tf_config("worker", 0, {"worker": ["a:1", "a:1"]}), "address of two tasks"),

@@ -6,6 +6,7 @@ The tasks are made up here; real ones are killed in `survival_test`.
 import contextlib
 import dataclasses
 import threading
+import time
 import types
 from unittest import mock
 
@@ -115,8 +116,8 @@ class ControllerTest(parameterized.TestCase):
         self.assertLen(self.lines, 5)
         self.assertEqual(
             self.lines[-1],
-            "Lost worker 1 at w1:1: it was started anew. "
-            "Going on from the last checkpoint.",
+            "Lost worker 1 at w1:1: it was started anew. Going on from the last "
+            "checkpoint, or from the start if there is none yet.",
         )
 
     def test_a_task_that_dropped_out_was_not_started_anew(self):
@@ -130,7 +131,8 @@ class ControllerTest(parameterized.TestCase):
         self.assertEqual(
             self.lines[1],
             "Lost ps 0 at p:1: nothing answers there; worker 1 at w1:1: it dropped "
-            "out (reset). Going on from the last checkpoint.",
+            "out (reset). Going on from the last checkpoint, or from the start if "
+            "there is none yet.",
         )
 
     def test_a_loss_behind_another_error(self):
@@ -161,6 +163,20 @@ class ControllerTest(parameterized.TestCase):
         self.assertIn("a connection (reset)", self.lines[-1])
         with self.assertRaises(tf.errors.UnavailableError):
             self.keep(error, 0)
+
+    def test_a_look_that_fails_is_no_answer(self):
+        self._patch(server, "ask", mock.Mock(side_effect=RuntimeError("no thread")))
+        with self.assertRaisesRegex(RuntimeError, "no thread"):
+            self.keep(0)
+
+    def test_broken_connections_are_counted_in_a_row(self):
+        self.sessions = self._controller(_SPEC, stall_secs=0.01)
+
+        def late():
+            time.sleep(0.02)
+            return tf.errors.UnavailableError(None, None, "reset")
+
+        self.assertEqual(self.keep(*[late] * 5, 0), 0)
 
     def test_tasks_that_never_come_are_named(self):
         self.tasks.silent = {_SPEC.servers[2]: "nothing answers there"}
@@ -208,6 +224,24 @@ class ControllerTest(parameterized.TestCase):
         with self.assertRaises(KeyError), self.sessions:
             raise KeyError
         self.assertCountEqual(self.tasks.dismissed, [(name, 1) for name in names])
+
+    def test_tasks_of_another_controller_are_left_alone(self):
+        hosts = _SPEC.as_dict()
+        for own, told in (
+            (hosts | {"chief": ["d:1"]}, []),
+            ({"worker": ["d:1", "w1:1"]}, []),  # where worker 0 leads
+            (hosts | {"ps": ["q:1"]}, list(map(str, _SPEC.servers))),
+        ):
+            self.tasks.hello["cluster"] = own
+            self.tasks.dismissed.clear()
+            self.sessions.dismiss(0)  # it was not heard of before
+            self.assertCountEqual(self.tasks.dismissed, [(name, 0) for name in told])
+            self.tasks.dismissed.clear()
+            self.sessions = self._controller(_SPEC)
+            with self.assertRaises(server.ClusterError), self.sessions:
+                self.keep(0)
+            self.assertCountEqual(self.tasks.dismissed, [(name, 1) for name in told])
+            self.sessions = self._controller(_SPEC)
 
     def test_opens_a_watched_session(self):
         self.tasks.silent = {_SPEC.servers[0]: "frozen"}

@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import subprocess
-import tempfile
 
 from absl.testing import absltest
 
@@ -81,7 +80,7 @@ class ScriptsTest(absltest.TestCase):
     """The scripts, with programs that only note in the place of ssh and others."""
 
     def _run(self, script: str, *arguments: str, **environment: str) -> list[list[str]]:
-        folder = pathlib.Path(tempfile.mkdtemp())
+        folder = pathlib.Path(self.create_tempdir())
         for name in ("ssh", "srun", "python"):
             program = folder / name
             program.write_text(

@@ -1,5 +1,6 @@
 """What a failed run leaves is found by who waits for it, and only then."""
 
+import math
 import os
 from unittest import mock
 
@@ -42,8 +43,17 @@ class FailureTest(absltest.TestCase):
         failure.leave(self.directory, "now")
         self.assertEqual(lookout(), "the training failed: now")
 
+    def test_an_end_before_its_time(self):
+        self.assertEqual(failure.end(self.directory), math.inf)
+        failure.leave_end(self.directory, 20)
+        self.assertEqual(failure.end(self.directory), 20)
+        self.assertEqual(failure.Lookout(self.directory)(), "")
+        failure.clear(self.directory)
+        self.assertEqual(failure.end(self.directory), math.inf)
+
     def test_nowhere_to_leave_it(self):
         failure.leave(None, "a reason")
+        failure.leave_end(None, 3)
         failure.clear(None)
         file = self.create_tempfile().full_path
         failure.leave(os.path.join(file, "train"), "a reason")

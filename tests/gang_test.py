@@ -9,14 +9,17 @@ from absl.testing import absltest
 
 from benchmarks import gang, launched, process
 
-# The leader prints what it was told; the others would stay for ever.
+# The leader prints what it was told once the others are there, who would stay for ever.
 _TASK = """
 import json, os, sys, time
-job, index, ps, worker, leader, status = sys.argv[1:]
+job, index, ps, worker, leader, status, folder = sys.argv[1:]
 if (job, index) != (leader, "0"):
     print("waiting", flush=True)
+    open(os.path.join(folder, job + index), "w").close()
     time.sleep(1000)
-time.sleep(1)
+others = 3 if leader == "chief" else 2
+while len(os.listdir(folder)) < others:
+    time.sleep(0.01)
 print(json.dumps([ps, worker, json.loads(os.environ["TF_CONFIG"])]))
 sys.exit(int(status))
 """
@@ -36,8 +39,9 @@ class GangTest(absltest.TestCase):
             self.skipTest("this system has no private networks")
         task = [sys.executable, "-c", _TASK, "{job}", "{index}", "{ps}", "{worker}"]
         command = [sys.executable, "-m", "benchmarks.gang", "--tasks=ps:1,worker:2"]
-        command += [f"--leader={leader}", "--", *task, leader, str(status)]
-        return process.run(process.Command(command))
+        folder = self.create_tempdir().full_path
+        command += [f"--leader={leader}", "--", *task, leader, str(status), folder]
+        return process.run(process.Command(command), timeout=60)
 
     def test_the_leader_prints_and_ends_all(self):
         begun = time.monotonic()

@@ -77,6 +77,22 @@ class EndTest(absltest.TestCase):
         self.assertEqual(printed.getvalue(), "")
 
 
+class KilledTest(absltest.TestCase):
+    def test_says_why_a_killed_task_is_not_started_again(self):
+        for sent, restarts, reason in (
+            ([], 0, r"after 0 restarts \(see --max_restarts\)"),
+            ([signal.SIGINT], 3, "as the run was ending"),
+        ):
+            tasks = local_cluster._Tasks(
+                dict(tasks={"worker": 1}, max_restarts=restarts)
+            )
+            tasks._signals += sent
+            with mock.patch("sys.stderr", io.StringIO()) as printed:
+                self.assertFalse(tasks._may_go_on(("worker", 0), -signal.SIGKILL))
+            said = f"^error: worker 0 was killed by SIGKILL {reason}\n$"
+            self.assertRegex(printed.getvalue(), said)
+
+
 class StoppedTest(absltest.TestCase):
     def test_a_stopped_task_is_named_and_at_last_killed(self):
         order = dict(tasks={"worker": 1}, max_restarts=0, stall_secs=0, wait_secs=600)

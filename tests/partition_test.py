@@ -70,7 +70,8 @@ class AfterTest(parameterized.TestCase):
         (["a"], 3, "names 1 block to cut after, and 3 pieces need 2 of a, b, c"),
         (["a", "b"], 2, "names 2 blocks .* 2 pieces need 1"),
         (["c", "a"], 3, "another order .* write a,c"),
-        (["a", "a"], 3, "twice"),
+        (["a", "a"], 3, "names 1 block to cut after, and 3 pieces need 2 of a, b, c"),
+        (["a", "b", "a"], 3, "twice; write a,b"),
     )
     def test_impossible_cuts(self, names, pieces, sentence):
         with self.assertRaisesRegex(ValueError, sentence):

@@ -96,6 +96,13 @@ for index in range(4):
     task = cluster.Task("worker", index)
     server.dismiss(target, spec("chief"), task, status=3, seconds=2)
 thread.join(60)
+class Interrupted:
+    def get(self, timeout):
+        raise KeyboardInterrupt
+said = []
+facts["interrupted"] = server.leave_when_told(
+    Interrupted(), target, spec("chief"), stall_secs=2, wait_secs=2, console=said.append
+), said
 facts |= {"left": left, "lines": lines, "version": tf.__version__}
 facts["spec"] = spec("chief").as_dict()
 print(json.dumps(facts), flush=True)
@@ -139,6 +146,7 @@ class ServerTest(absltest.TestCase):
             facts["taken"], r"^chief 0 cannot listen at .* \(Address alr.*one$"
         )
         self.assertEqual(facts["left"], [3])
+        self.assertEqual(facts["interrupted"], [130, ["error: chief 0: interrupted"]])
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")
         self.assertLen(facts["lines"], 1)  # in a private network nothing is exposed
 

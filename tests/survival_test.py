@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from benchmarks import launched
-from tests import runs, tasks, trainer
+from tests import by_hand, runs, tasks, trainer
 from towers import train, watch
 from towers.errors import failure
 
@@ -125,9 +125,6 @@ print(json.dumps([step, last, found, ends]))
 """
 
 
-_Ends = dict[str, tuple[int, list[str]]]  # "job index" -> exit status and lines
-
-
 class Disturbed(runs.Runs):
     """A test case that kills and freezes tasks."""
 
@@ -147,9 +144,7 @@ class Disturbed(runs.Runs):
         step = last // 10 * 10
         trainer.assert_same_bits(self._values("whole", step), self._values(name, step))
 
-    def _disturb(
-        self, *flags: str, between: bool, least: int = 0
-    ) -> dict[str, tuple[int, list[str]]]:
+    def _disturb(self, *flags: str, between: bool, least: int = 0) -> by_hand.Ends:
         """Kills and freezes tasks that are started by hand; how undisturbed ones end.
 
         These take as many steps as the others, or `least`.

@@ -4,9 +4,11 @@ TensorFlow's servers listen on every interface, so such a test runs in a process
 own, in a private network.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,15 +42,22 @@ def found_inside(
     if not launched.have_private_networks():
         raise SkipTest("this system has no private networks")
     enter = "from towers.tasks import private_network; private_network.enter()\n"
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-c", enter + program, *arguments],
         env={**os.environ, "PYTHONPATH": _ROOT},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=seconds,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, errors = process.communicate(timeout=seconds)
+        finally:
+            # With all that it started, of which something may be frozen.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors
+    return json.loads(printed.splitlines()[-1])
 
 
 # A cluster that ends by itself.

@@ -50,7 +50,7 @@ class RulesTest(parameterized.TestCase):
         ({"job_name": "evaluator"}, "--job_name=evaluator: needs --train_dir"),
         (
             {"job_name": "worker", "task_index": 2, **WORKERS},
-            "--task_index=2: --job_name=worker has 2 tasks",
+            "--task_index=2: --job_name=worker has 2 tasks, counted from 0",
         ),
         (
             {"local_cluster": "worker:1", "job_name": "ps"},

@@ -111,6 +111,12 @@ class Cluster:
         return [self.controller, *(others if self.between else ())]
 
     @property
+    def with_towers(self) -> list[Task]:
+        """The tasks that run towers, as far as an evaluator was told of any."""
+        workers = [Task("worker", i) for i in range(len(self.jobs.get("worker", ())))]
+        return self.clients if self.between and workers else workers
+
+    @property
     def servers(self) -> list[Task]:
         """All tasks but the controller."""
         tasks = [
@@ -299,8 +305,10 @@ def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
 
 
 def _check_address(task: Task, address: str) -> None:
-    # TensorFlow looks names up as they are, and reads no other digits.
-    pattern = r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):(\d{1,5})"
+    # TensorFlow looks names up as they are, and reads no other digits; Python looks up
+    # none with an empty label, or with one of more than 63 characters.
+    name = r"[\w-]{1,63}(?:\.[\w-]{1,63})*\.?"
+    pattern = rf"(\[[0-9A-Fa-f:.%\w]+\]|{name}):(\d{{1,5}})"
     found = re.fullmatch(pattern, address, re.ASCII)
     if not found or not 0 < int(found[2]) < 2**16:
         letters = "" if address.isascii() else " in ASCII letters"

@@ -63,9 +63,9 @@ def after(names: Sequence[str], blocks: Sequence[str], pieces: int) -> Cut:
                 f"cannot cut after {name!r}{last}; cut after some of {', '.join(legal)}"
             )
     ends = [legal.index(name) + 1 for name in names]
-    if len(names) != pieces - 1:
+    if (count := len(set(names))) != pieces - 1:
         raise ValueError(
-            f"names {_count(len(names), 'block')} to cut after, and {pieces} pieces "
+            f"names {_count(count, 'block')} to cut after, and {pieces} pieces "
             f"need {pieces - 1} of {', '.join(legal)}"
         )
     if sorted(set(ends)) != ends:

@@ -28,7 +28,10 @@ _FAREWELL_SECONDS = 0.5  # for a task that was given up
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
 _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # at most between two looks at tasks that no call reaches
-_LIMIT_UNEXPLAINED = 3  # failures in a row with every task there
+# Failures in a row with every task there; one after `--stall_secs` begins a new row.
+_LIMIT_UNEXPLAINED = 3
+
+_GOES_ON = "Going on from the last checkpoint, or from the start if there is none yet."
 
 
 class Controller:
@@ -64,7 +67,8 @@ class Controller:
         self._stall_secs = stall_secs
         self._wait_secs = wait_secs
         self._console = console
-        self._known: dict[Task, server.Hello] = {}
+        self._heard: dict[Task, server.Hello] = {}  # the last of each
+        self._known: dict[Task, server.Hello] = {}  # of those that train
         self._unexplained = 0
         self._given_up: set[Task] = set()
         self._others = spec.servers
@@ -118,10 +122,13 @@ class Controller:
             self._gather(stop)
             if stop.received is not None:
                 return None
+            begun = time.monotonic()
             try:
                 with self._listening(stop):
                     return attempt()
             except Exception as error:
+                if time.monotonic() - begun > self._stall_secs:
+                    self._unexplained = 0  # it took steps
                 lost = self._what_was_lost(error)
                 if not lost:
                     raise
@@ -130,18 +137,31 @@ class Controller:
                         f"lost {lost}; without a --train_dir there is nothing to go on "
                         "from"
                     ) from error
-                self._console(f"Lost {lost}. Going on from the last checkpoint.")
+                self._console(f"Lost {lost}. {_GOES_ON}")
 
     def dismiss(self, status: int) -> None:
-        """Tells all tasks to leave with a status; those given up not for long."""
+        """Tells all tasks to leave with a status; those given up not for long.
+
+        Those of another controller, who may be training on them, are left alone.
+        """
 
         def tell(task: Task) -> None:
-            seconds = _FAREWELL_SECONDS if task in self._given_up else _ANSWER_SECONDS
-            server.dismiss(
-                self.target, self._spec, task, status=status, seconds=seconds
-            )
+            given_up = task in self._given_up
+            seconds = _FAREWELL_SECONDS if given_up else _ANSWER_SECONDS
+            if given_up or self._is_ours(task):
+                server.dismiss(
+                    self.target, self._spec, task, status=status, seconds=seconds
+                )
 
         _in_parallel(tell, self._spec.servers)
+
+    def _is_ours(self, task: Task) -> bool:
+        """Whether a task was started for this controller, as far as it says."""
+        if task not in self._heard:
+            self._ask_all([task])
+        if not (hello := self._heard.get(task)):
+            return True
+        return server.leader(hello) == self._spec.address(self._spec.controller)
 
     @contextlib.contextmanager
     def _listening(self, stop: Stop) -> Iterator[None]:
@@ -230,6 +250,7 @@ class Controller:
                 silent[task] = f"{self._named(task)}: {reason}"
 
         _in_parallel(ask, self._others if tasks is None else tasks)
+        self._heard.update(hellos)
         return hellos, {task: silent[task] for task in sorted(silent)}
 
     def _silent(self) -> list[str]:
@@ -283,10 +304,21 @@ def _operation_error(error: BaseException | None) -> tf.errors.OpError | None:
 
 
 def _in_parallel(act: Callable[[Task], None], tasks: Sequence[Task]) -> None:
+    """Acts on all tasks at a time; raises what one of them fails with."""
+    failed: list[Exception] = []
+
+    def run(task: Task) -> None:
+        try:
+            act(task)
+        except Exception as error:  # or the task would seem to be as it should
+            failed.append(error)
+
     threads = [
-        threading.Thread(target=act, args=(task,), daemon=True) for task in tasks
+        threading.Thread(target=run, args=(task,), daemon=True) for task in tasks
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if failed:
+        raise failed[0]

@@ -173,8 +173,9 @@ class _Tasks:
         killed = f"{words} was killed by {signal.Signals(-status).name}"
         over = self._signals or any(p.poll() == 0 for p in self._processes.values())
         if over or self._restarts[name] >= self._order["max_restarts"]:
-            times = f" after {self._restarts[name]} restarts (see --max_restarts)"
-            print(f"error: {killed}{times}", file=sys.stderr)
+            why = f"after {self._restarts[name]} restarts (see --max_restarts)"
+            why = "as the run was ending" if over else why
+            print(f"error: {killed} {why}", file=sys.stderr)
             return False
         self._restarts[name] += 1
         print(f"{killed}; it is started again", file=sys.stderr, flush=True)

@@ -60,11 +60,6 @@ def interfaces() -> dict[str, list[str]]:
     return found
 
 
-def is_private() -> bool:
-    """Whether this process sees no interface but the loopback one."""
-    return {name for _, name in socket.if_nameindex()} <= {"lo"}
-
-
 def _lines(path: str) -> list[str]:
     try:
         with open(path, encoding="ascii") as file:

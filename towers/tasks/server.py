@@ -190,6 +190,9 @@ def leave_when_told(
             return status
         except queue.Empty:
             pass
+        except KeyboardInterrupt:  # it may have served for long
+            console(f"error: {spec.me}: interrupted")
+            return 130
         if reason := absence():
             console(f"error: {spec.me}: {reason}; giving up")
             return 1
@@ -312,6 +315,12 @@ def differences(spec: Cluster, task: Task, hello: Hello) -> list[str]:
             "hosts"
         )
     return found
+
+
+def leader(hello: Hello) -> str:
+    """The address of the controller that a task was started for."""
+    jobs = hello.cluster
+    return (jobs.get("chief") or jobs["worker"])[0]
 
 
 def lacking(hello: Hello, kind: str, count: int) -> str:
