@@ -1,5 +1,7 @@
 """A model that is no chain is refused in a sentence when it is cut."""
 
+import dataclasses
+
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -7,8 +9,20 @@ from models.model import Images, Model, Recipe, Schedule
 from towers.compute import tower
 from towers.pipelines import segment
 
+_WAYS = {
+    "added": lambda x, seen: x + seen,
+    "handed on": lambda x, seen: seen,
+    "waited for": lambda x, seen: _after(seen, x),
+    "captured": lambda x, seen: tf.function(lambda y: y + seen)(x),
+}
 
-def _model(*, add: bool) -> Model:
+
+def _after(first, then):
+    with tf.control_dependencies([first]):
+        return tf.identity(then)
+
+
+def _model(way: str = "added") -> Model:
     """Its last block reads what the first made, behind the chain's back."""
     seen = []
 
@@ -20,7 +34,7 @@ def _model(*, add: bool) -> Model:
         return nn.dense(x, 5)
 
     def last(x, nn):
-        return x + seen[0] if add else seen[0]
+        return _WAYS[way](x, seen[0])
 
     return Model(
         name="skips",
@@ -40,22 +54,39 @@ class ChainTest(tf.test.TestCase, parameterized.TestCase):
             create=lambda *args, **options: None,
         )
 
-    @parameterized.product(add=(True, False), ends=((1, 3), (2, 3), (1, 2, 3)))
-    def test_a_tensor_behind_the_chain(self, add, ends):
+    @parameterized.product(way=list(_WAYS), ends=((1, 3), (2, 3), (1, 2, 3)))
+    def test_a_tensor_behind_the_chain(self, way, ends):
         with self.assertRaisesRegex(
             ValueError, "^block 'last' .*: it reads a tensor .* no chain"
         ):
-            self._trace(_model(add=add), ends)
+            self._trace(_model(way), ends)
 
-    @parameterized.parameters(True, False)
-    def test_is_no_harm_within_a_segment(self, add):
-        self.assertLen(self._trace(_model(add=add), (3,)), 1)
+    @parameterized.parameters(*_WAYS)
+    def test_is_no_harm_within_a_segment(self, way):
+        self.assertLen(self._trace(_model(way), (3,)), 1)
+
+    def test_a_loss_that_looks_behind_the_last_block(self):
+        kept = []
+
+        def middle(x, nn):
+            kept[:] = [tf.reduce_mean(nn.flatten(x), 1)]
+            return x
+
+        plain = _model()
+        blocks = (("middle", middle), plain.blocks[0])
+        for loss in (lambda _, labels: kept[0], lambda _, labels: kept[0] + 1.0):
+            model = dataclasses.replace(plain, blocks=blocks, loss=loss)
+            self.assertLen(self._trace(model, (2,)), 1)
+            with self.assertRaisesRegex(
+                ValueError, "^the loss or a metric of model 'skips': it reads a tensor"
+            ):
+                self._trace(model, (1, 2))
 
     def test_other_errors_pass(self):
         def wrong(x, nn):
             raise ValueError("as it was")
 
-        model = _model(add=True)
+        model = _model()
         blocks = (*model.blocks[:2], ("last", wrong))
         model = Model("wrong", blocks, model.inputs, model.recipe)
         with self.assertRaisesRegex(ValueError, r"as it was \(.*chain_test.py:\d+\)$"):

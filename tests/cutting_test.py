@@ -95,11 +95,15 @@ class CuttingTest(parameterized.TestCase):
         ),
         (
             dict(num_stages=2, schedule="interleaved", chunks_per_stage=5),
-            "of 5 chunks each; write --schedule=1f1b",
+            "of 5 chunks each; write --chunks_per_stage=2$",
         ),
         (  # one stage alone has nothing to interleave with
-            dict(num_stages=2, schedule="interleaved", chunks_per_stage=4),
-            "of 4 chunks each; write --schedule=1f1b",
+            dict(num_stages=3, schedule="interleaved", chunks_per_stage=4),
+            "of 4 chunks each; write --schedule=1f1b, without --chunks_per_stage$",
+        ),
+        (
+            dict(num_stages=6, schedule="interleaved", chunks_per_stage=4),
+            "write --schedule=1f1b and --num_stages=4 or fewer, without --chunks_per",
         ),
         (
             dict(num_micro_batches=5),

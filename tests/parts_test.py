@@ -1,7 +1,6 @@
 """Variables in parts: what they begin as, their slots, and their checkpoints."""
 
 import os
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -121,7 +120,7 @@ class PartsTest(parameterized.TestCase):
 
     @parameterized.product(before=_SPLITS, after=_SPLITS)
     def test_a_checkpoint_does_not_know_the_parts(self, before, after):
-        directory = os.path.join(tempfile.mkdtemp(), "train")
+        directory = os.path.join(self.create_tempdir(), "train")
         first, second = (_Trained(split, "adam") for split in (before, after))
         first.run(2)
         path = first.checkpoints(directory).save(first.session, 2)

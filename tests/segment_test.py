@@ -30,6 +30,17 @@ _BLOCKS = (("conv", _conv), ("scaled", _scaled), ("logits", _logits))
 _BATCH = segment.Batch(tf.TensorSpec([2, 4, 4, 2]), tf.TensorSpec([2], tf.int32))
 
 
+def _reader(shape=(), dtype=tf.float32, reuse=True, **options):
+    """A block that multiplies by a variable of no block."""
+
+    def block(x, nn):
+        getter = v1.get_variable_scope().custom_getter
+        options.update(shape=shape, dtype=dtype, reuse=reuse)
+        return x * tf.cast(getter(None, "tied", **options), x.dtype)
+
+    return block
+
+
 def _trace(*groups, blocks=_BLOCKS, made=None, **options):
     model = Model(
         name="test",
@@ -146,6 +157,18 @@ class ChainTest(parameterized.TestCase):
         # Nothing before can learn, so nothing is differentiated.
         self.assertNotIn("dx1/1", one.forward.inputs)
 
+    def test_complex_numbers_have_gradients(self):
+        def waves(x, nn):
+            return tf.signal.rfft(nn.dense(nn.flatten(x), 8))
+
+        def real(x, nn):
+            return tf.abs(x)
+
+        blocks = (("waves", waves), ("real", real), ("logits", _logits))
+        self.assertIn(
+            "grad0/waves/dense/kernel/0", _trace(blocks=blocks)[0].backward.outputs
+        )
+
     def test_a_block_that_hands_on_what_it_got(self):
         def same(x, nn):
             return x
@@ -157,21 +180,33 @@ class ChainTest(parameterized.TestCase):
             found = segments[1].forward.legs[0]({"x1/0": x})
         self.assertIs(found["x2/0"], x)
 
-    def test_one_variable_in_two_dtypes_is_refused(self):
-        def reader(dtype):
-            def block(x, nn):
-                getter = v1.get_variable_scope().custom_getter
-                return x * tf.cast(getter(None, "tied", shape=[], dtype=dtype), x.dtype)
-
-            return block
-
+    @parameterized.parameters(
+        ({"dtype": tf.bfloat16}, "'tied' is read as bfloat16 and as float32"),
+        ({"shape": [2]}, r"'tied' is \(\) and is to be shared as \(2,\)"),
+        ({"reuse": False}, "'tied' is there already"),
+    )
+    def test_blocks_share_a_variable_as_in_one_piece(self, other, wrong):
         blocks = (
-            ("a", reader(tf.float32)),
-            ("b", reader(tf.bfloat16)),
+            ("a", _reader()),
+            ("b", _reader(**other)),
             ("scaled", lambda x, nn: nn.dense(nn.flatten(x), 3)),
         )
-        with self.assertRaisesRegex(ValueError, "'tied' is read as bfloat16 and as"):
-            _trace(blocks=blocks)
+        for groups in ((blocks,), ()):
+            with self.assertRaisesRegex(ValueError, f"^block 'b' .*: .*{wrong}"):
+                _trace(*groups, blocks=blocks)
+
+    @parameterized.parameters(True, False)
+    def test_the_first_block_says_whether_a_variable_is_trained(self, trained):
+        blocks = (
+            ("a", _reader(trainable=trained)),
+            ("b", _reader(shape=None, trainable=not trained)),
+            ("scaled", lambda x, nn: nn.dense(nn.flatten(x), 3)),
+        )
+        made = []
+        one, other, _ = _trace(blocks=blocks, made=made)
+        self.assertEqual(made[0], ("tied", (), trained, 0))
+        self.assertNotEqual(made[1][0], "tied")
+        self.assertEqual([one.trainable, other.trainable], [("tied",) * trained] * 2)
 
     def test_a_block_before_the_last_may_be_narrower_than_the_classes(self):
         def narrow(x, nn):

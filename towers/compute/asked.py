@@ -21,6 +21,14 @@ class LookUp(NamedTuple):
     rows: str  # name of the operation that gathered them
 
 
+class Known(NamedTuple):
+    """What was said of a variable where it was asked for first."""
+
+    shape: tf.TensorShape
+    dtype: tf.DType  # that it is read in
+    trainable: bool
+
+
 class Variables:
     """Hands the model a placeholder for every variable that it asks for.
 
@@ -33,6 +41,7 @@ class Variables:
       splits: variable -> how it is cut.
       owners: what `placement.owner` numbers, to be continued: parts that are used
         where they lie.
+      known: what earlier pieces of the model asked for, to be continued.
 
     Attributes:
       reads: name of a variable or part -> its placeholder.
@@ -45,8 +54,10 @@ class Variables:
         create: Callable[..., Any],
         splits: Mapping[str, Split],
         owners: list[str] | None = None,
+        known: dict[str, Known] | None = None,
     ):
         self._create = create
+        self._known = {} if known is None else known
         self._splits = splits
         self.owners = [] if owners is None else owners
         self._given: dict[str, tf.Tensor] = {}
@@ -73,8 +84,17 @@ class Variables:
                 f"variable {name!r}: /part_{name.rsplit('_')[-1]} stands for a part of "
                 "a variable; give it another name"
             )
-        if name in self._given:
-            return self._again(name, shape, dtype, options.get("reuse"))
+        if name in self._known:
+            self._check_shared(name, shape, dtype, options.get("reuse"))
+        else:
+            self._known[name] = self._new(name, shape, dtype, options)
+        if name not in self._given:
+            make = self._joined if name in self._splits else self._read
+            self._given[name] = make(name, *self._known[name])
+        return self._given[name]
+
+    def _new(self, name: str, shape, dtype, options: Mapping[str, Any]) -> Known:
+        """Makes a variable."""
         trainable = options.get("trainable", True) is not False
         shape, initializer = tf.TensorShape(shape), options.get("initializer")
         if initializer is not None and not callable(initializer):
@@ -84,35 +104,29 @@ class Variables:
                 f"variable {name!r} is of shape {shape}; give get_variable one that is "
                 "fully defined"
             )
-        split = self._splits.get(name)
-        if split is None:
-            self._create(name, shape, initializer, trainable=trainable)
-            self._given[name] = self._read(name, shape, dtype, trainable)
-        else:
-            self._create(name, shape, initializer, trainable=trainable, split=split)
-            self._given[name] = self._joined(name, shape, dtype, trainable)
-        return self._given[name]
+        how = {"split": self._splits[name]} if name in self._splits else {}
+        self._create(name, shape, initializer, trainable=trainable, **how)
+        return Known(shape, tf.as_dtype(dtype), trainable)
 
-    def _again(self, name: str, shape, dtype, reuse) -> tf.Tensor:
-        """What the model got already, if it says that it shares it."""
-        found = self._given[name]
+    def _check_shared(self, name: str, shape, dtype, reuse) -> None:
+        """Looks whether the model says that it shares what it asked for before."""
+        known = self._known[name]
         if not reuse:
             raise ValueError(
                 f"variable {name!r} is there already; give the second one a name or "
                 "scope of its own, or share it, in a variable_scope with "
                 "reuse=tf.compat.v1.AUTO_REUSE"
             )
-        if not found.shape.is_compatible_with(shape):
+        if not known.shape.is_compatible_with(shape):
             raise ValueError(
-                f"variable {name!r} is {found.shape} and is to be shared as "
+                f"variable {name!r} is {known.shape} and is to be shared as "
                 f"{tf.TensorShape(shape)}; a variable has one shape"
             )
-        if found.dtype != dtype:
+        if known.dtype != dtype:
             raise ValueError(
                 f"variable {name!r} is read as {tf.as_dtype(dtype).name} and as "
-                f"{found.dtype.name}; a variable is read in one dtype"
+                f"{known.dtype.name}; a variable is read in one dtype"
             )
-        return found
 
     def lookup(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor | None:
         """Rows of a table in parts, each looked up where its part lies.

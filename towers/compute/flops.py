@@ -6,6 +6,7 @@ is measured, not looked up: the better of one large matrix product and one 3x3
 convolution on the same devices.
 """
 
+import math
 import time
 from collections.abc import Iterable
 
@@ -115,15 +116,16 @@ def measure_peak(
     """
     gpu = placement.kind == "gpu"
     per_tower = len(placement.devices) // len(placement.towers)
+    threads = threads_in_operation(placement) or cores()
     # Kernels of one thread each have to be as many as the cores.
-    copies = cores() if threads_in_operation(placement) == 1 else 1
+    copies = cores() if threads == 1 else 1
     with tf.Graph().as_default() as graph:
         kernels, counts = [], []
         for number, (_, devices) in enumerate(placement.groups):
             for copy in range(copies):
                 scope = v1.variable_scope(f"host_{number}_{copy}")
                 with tf.device(devices[0]), scope:
-                    kernels.append(_kernels(dtype, gpu=gpu))
+                    kernels.append(_kernels(dtype, 0 if gpu else threads))
                 count = len(devices) * per_tower if gpu else 1
                 counts.append(count * placement.clients)
         with sessions.open(graph, session_config(placement)) as session:
@@ -142,12 +144,21 @@ def measure_peak(
     return best
 
 
-def _kernels(dtype: tf.DType, *, gpu: bool) -> list[tf.Tensor]:
-    """What a device is measured by: a matrix product and a convolution."""
-    size, batch, image = (8192, 32, 64) if gpu else (1536, 8, 28)
+def _kernels(dtype: tf.DType, threads: int) -> list[tf.Tensor]:
+    """What a device is measured by: a matrix product and a convolution.
+
+    Args:
+      dtype: that they compute in.
+      threads: of a CPU that share one of them, 0 on a GPU.  A core is as fast on pieces
+        that its cache holds as on larger ones, which take memory that a run may lack.
+    """
+    size, batch, image, depth = 8192, 32, 64, 256
+    if threads:
+        size, image, depth = 512 * math.ceil(threads**0.5), 28, 128
+        batch = 2 * threads
     a = _numbers("a", [size, size], dtype)
-    x = _numbers("x", [batch, image, image, 256], dtype)
-    w = _numbers("w", [3, 3, 256, 256], dtype)
+    x = _numbers("x", [batch, image, image, depth], dtype)
+    w = _numbers("w", [3, 3, depth, depth], dtype)
     return [tf.matmul(a, a), tf.nn.conv2d(x, w, 1, "SAME")]
 
 

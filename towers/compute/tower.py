@@ -81,8 +81,8 @@ class Task:
     """What every tower computes; plain data, no devices.
 
     Attributes:
-      model: a `models.Model` (or what has its `inputs`, `run`, `layers`,
-        `measure`).
+      model: a `models.Model` (or what has its `name`, `blocks`, `inputs`,
+        `new_layers`, `run`, `measure`).
       num_classes: of the data set.
       training: with dropout, batch statistics and gradients, or without.
       data_format: `NHWC` or `NCHW`.
@@ -187,8 +187,8 @@ def trace(
       task: what to compute.
       features: shape [batch, ...] and dtype of a tower's batch.
       labels: shape [batch, ...] and dtype.
-      create: called with (name, shape, dtype, initializer, trainable) when the model
-        first asks for a variable; makes it where it is to live.
+      create: called with (name, shape, initializer, trainable=[, split=]) when the
+        model first asks for a variable; makes it where it is to live.
 
     Raises:
       ValueError: the model does what towers cannot repeat, as `repeatable` has it, or

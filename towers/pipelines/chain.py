@@ -1,17 +1,21 @@
 """Whether a model's blocks are a chain, which alone can be cut between them."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-# What `models` puts the block's name before.
+# What `models` puts the block's name before, and `guard` other names.
 _NOT_A_CHAIN = (
     "it reads a tensor of an earlier block that was not handed to it, so the model is "
     "no chain and cannot be cut between them; return the tensor from every block "
     "between, or leave out --num_stages, --num_micro_batches and --recompute"
 )
+
+# TensorFlow's words.
+_OF_ANOTHER_GRAPH = ("same graph", "out of scope", "not an element of this graph")
 
 Blocks = tuple[tuple[str, Callable[..., Any]], ...]
 
@@ -32,13 +36,34 @@ def _run(block: Callable[..., Any], x: Any, nn: Any) -> Any:
       ValueError: it, or what it returns, is not made from what enters it alone.
     """
     here = tf.compat.v1.get_default_graph()
-    try:
+    known = len(here.get_operations())
+    with guard():
         outputs = block(x, nn)
-    except (ValueError, TypeError, RuntimeError) as error:
-        if "same graph" in str(error) or "out of scope" in str(error):
-            raise ValueError(_NOT_A_CHAIN) from error
-        raise
+    try:
+        for op in here.get_operations()[known:]:
+            _ = op.inputs
+    except KeyError as error:  # what a tf.function captured was not looked at before
+        raise ValueError(_NOT_A_CHAIN) from error
     found = [y for y in tf.nest.flatten(outputs) if tf.is_tensor(y)]
     if any(y.graph is not here for y in found):
         raise ValueError(_NOT_A_CHAIN)
     return outputs
+
+
+@contextlib.contextmanager
+def guard(what: str = "") -> Iterator[None]:
+    """Says so where a tensor of another graph than the current one is read.
+
+    Args:
+      what: reads; the sentence begins with it.
+
+    Raises:
+      ValueError: something did.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError) as error:
+        said = f"{error} {error.__cause__}"  # the error may have been told already
+        if not any(words in said for words in _OF_ANOTHER_GRAPH):
+            raise
+        raise ValueError(f"{what}: {_NOT_A_CHAIN}" if what else _NOT_A_CHAIN) from error

@@ -89,10 +89,13 @@ def _check_blocks(flags, model: str, blocks: list[str], chunks: int) -> None:
     if pieces <= len(blocks):
         return
     of = f" of {chunks} chunks each" if chunks > 1 else ""
-    fits = len(blocks) // chunks
+    fits, most = len(blocks) // chunks, len(blocks) // flags.num_stages
     write = f"write --num_stages={fits}" + (" or fewer" if fits > 1 else "")
     if chunks > 1 >= fits:  # one stage alone has nothing to interleave with
-        write = "write --schedule=1f1b"
+        few = f" and --num_stages={len(blocks)} or fewer" if most < 1 else ""
+        write = f"write --schedule=1f1b{few}, without --chunks_per_stage"
+        if most > 1:
+            write = f"write --chunks_per_stage={most}"
     raise ValueError(
         f"--num_stages={flags.num_stages}: {model} is a chain of {len(blocks)} blocks, "
         f"too few for {flags.num_stages} stages{of}; {write}"

@@ -25,14 +25,14 @@ Pieces meet at named values of one micro-batch:
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.compute import addition, classifier, flops, repeatable
 from towers.compute import tower as tower_lib
-from towers.compute.asked import Variables
+from towers.compute.asked import Known, Variables
 from towers.compute.joining import Exchanges
 from towers.compute.tower import StatisticRule, Task, shares_of
 from towers.pipelines import chain, gradients
@@ -95,14 +95,16 @@ def trace(
       groups: the blocks of each segment; all together the model's.
       batch: of one micro-batch.
       create: makes a variable, as `tower.trace` has it, and gets `segment`, the number
-        of the one that asks.
+        of the first that asks.
       recomputed: of which segments the backward pieces compute the activations again.
 
     Raises:
       ValueError: as `tower.trace` has it.
     """
     opened: list[_Open] = []
-    splits, owners = tower_lib.splits(task, batch.features), []
+    splits = tower_lib.splits(task, batch.features)
+    owners: list[str] = []
+    known: dict[str, Known] = {}
     for number, blocks in enumerate(groups):
         opened.append(
             _Open(
@@ -111,11 +113,12 @@ def trace(
                 blocks,
                 batch=batch,
                 before=opened[-1] if opened else None,
-                variables=Variables(_for_segment(create, number), splits, owners),
+                variables=Variables(
+                    _for_segment(create, number), splits, owners, known
+                ),
             )
         )
     opened[-1].end(task)
-    _check_dtypes(opened)
     segments = []
     wanted: list[bool] = []
     for number in reversed(range(len(opened))):
@@ -131,18 +134,6 @@ def _for_segment(create: Callable[..., Any], number: int) -> Callable[..., Any]:
         return create(name, shape, initializer, segment=number, **options)
 
     return create_for
-
-
-def _check_dtypes(opened: Iterable["_Open"]) -> None:
-    """What `Variables` holds within a segment, between them."""
-    dtypes: dict[str, tf.DType] = {}
-    for segment in opened:
-        for name, read in segment.variables.reads.items():
-            if dtypes.setdefault(name, read.dtype) != read.dtype:
-                raise ValueError(
-                    f"variable {name!r} is read as {read.dtype.name} and as "
-                    f"{dtypes[name].name}; a variable is read in one dtype"
-                )
 
 
 class _Open:
@@ -192,7 +183,8 @@ class _Open:
         with self.graph.as_default():
             parts = self.variables.parts
             outputs = classifier.spread(self.outputs, self._nn, parts, task.shards)
-            shares = shares_of(task, outputs, self.given)
+            with chain.guard(f"the loss or a metric of model {task.model.name!r}"):
+                shares = shares_of(task, outputs, self.given)
             repeatable.check(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
         self.start = [self.given["loss_scale"]] if task.loss_scaled else None
@@ -217,7 +209,7 @@ class _Open:
             by = {
                 f"dx{self.number}/{i}": x
                 for i, x in enumerate(self.xs)
-                if x.dtype.is_floating
+                if x.dtype.is_floating or x.dtype.is_complex
             }
             by |= {
                 f"grad{self.number}/{name}": read
