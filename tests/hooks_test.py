@@ -14,6 +14,7 @@ from absl.testing import parameterized
 from tests import trainer
 from towers.data import inputs
 from towers.errors import folders
+from towers.layout import placement
 from towers.session import device_loop, hooks, loop, summary
 from towers.updates import checkpoint
 from towers.updates.loss_scale import LossScaling
@@ -137,10 +138,15 @@ class StopOnSignalTest(parameterized.TestCase):
         with hooks.StopOnSignal() as stop:
             with self.assertRaises(KeyboardInterrupt), stop.at_once():
                 signal.raise_signal(signal.SIGINT)
+                placement.cores()
                 self.fail("it goes on")
             with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                signal.raise_signal(signal.SIGINT)
                 with contextlib.suppress(KeyboardInterrupt):
-                    signal.raise_signal(signal.SIGINT)
+                    placement.cores()
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                signal.raise_signal(signal.SIGINT)
+                tf.Graph()  # is nothing of ours
             with self.assertRaises(KeyboardInterrupt), stop.at_once():
                 raise RuntimeError("scopes are left in another order")
             signal.raise_signal(signal.SIGINT)  # now there is a step to finish
@@ -148,7 +154,9 @@ class StopOnSignalTest(parameterized.TestCase):
             with self.assertRaises(RuntimeError), stop.at_once():
                 raise RuntimeError("nobody interrupted")
             with stop.at_once():
-                signal.raise_signal(signal.SIGTERM)  # ends it after the first step
+                signal.raise_signal(signal.SIGTERM)
+                placement.cores()
+                self.fail("it goes on")
         self.assertEqual(stop.received, signal.SIGTERM)
 
     @parameterized.product(

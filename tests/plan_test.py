@@ -14,6 +14,7 @@ from flags import config
 from models.examples import Images, Tokens
 from models.model import Model, Recipe, Schedule
 from towers import plan
+from towers.data import room
 from towers.gradients.exchange import Exchange
 from towers.layout import cluster, placement
 
@@ -43,7 +44,7 @@ class PlanTest(parameterized.TestCase):
         cls.data_dir = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.data_dir)
 
-    def _make(self, model=None, **settings):
+    def _make(self, model=None, watched=None, **settings):
         settings = {"device": "cpu", **settings}
         model = model or _model()
         if model.inputs.data_name == "digits":
@@ -51,7 +52,8 @@ class PlanTest(parameterized.TestCase):
         else:
             patch = {}
         with mock.patch.dict(os.environ, patch):
-            return plan.make(config.make(**settings), lambda name: model)
+            made = config.make(**settings)
+            return plan.make(made, lambda name: model, watched=watched)
 
     def _errors(self, model=None, **settings):
         with self.assertRaises(plan.PlanError) as caught:
@@ -87,6 +89,22 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual(found.eval_source.num_examples, DIGITS_TEST)
         self.assertEqual(found.num_batches, timed)
         self.assertEqual((found.options.limit, found.num_steps), (limit, last))
+
+    @parameterized.parameters(
+        ({}, 17),
+        ({"cross_replica_sync": False}, 6 * 17),  # 3 workers of 2 towers
+        ({"cross_replica_sync": False, "replication": "between_graph"}, 8 * 17),
+        ({"num_epochs": 0.5}, 32),  # its position tells when it ends, whoever evaluates
+    )
+    def test_an_evaluator_knows_the_end_of_a_run_on_a_cluster(self, flags, last):
+        jobs = {"worker": ("a:1", "b:1", "c:1"), "ps": ("d:1",), "chief": ("e:1",)}
+        me = cluster.Task(cluster.EVALUATOR, 0)
+        length = {} if "num_epochs" in flags else {"num_batches": 7}
+        # Between graphs a chief trains, too.
+        watched = cluster.Cluster(jobs, me, between="replication" in flags)
+        found = self._make(num_gpus=2, watched=watched, **length, **flags)
+        self.assertEqual(found.num_steps, last)
+        self.assertEqual(found.placement.num_towers, 2)
 
     def test_epochs_in_steps(self):
         found = self._make(num_gpus=3)
@@ -347,8 +365,9 @@ class PlanTest(parameterized.TestCase):
     def test_batches_that_no_memory_holds(self):
         [error] = self._errors(accumulate_steps=2**31 - 1)
         self.assertRegex(error, "^--accumulate_steps=2147483647: a step would have")
-        [error] = self._errors(_model("digits"), eval_batch_size=2**31 - 1)
-        self.assertRegex(error, "^--eval_batch_size=2147483647: .* GB")
+        with mock.patch.object(room, "of_machine", return_value=16 * 10**9):
+            [error] = self._errors(_model("digits"), eval_batch_size=2**31 - 1)
+        self.assertRegex(error, "^--eval_batch_size=2147483647: .* has 16 GB")
 
     def test_a_folder_of_data_without_a_name(self):
         [error] = self._errors(data_dir=self.data_dir)

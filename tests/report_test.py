@@ -78,6 +78,18 @@ class ReportTest(tf.test.TestCase):
         speed.add(0.4, steps=4)
         self.assertLen(speed, 8)
 
+    def test_the_jitter_is_that_of_the_latest_steps(self):
+        speed = report.Speed(10)
+        speed.add(0.1 * 100_000, steps=100_000)
+        for _ in range(4096):
+            speed.add(0.1)
+            speed.add(0.2)
+        mean, uncertainty, jitter = speed.statistics()
+        speeds = np.repeat([100.0, 50.0], [100_000 + 4096, 4096])
+        self.assertAlmostEqual(mean, len(speeds) / np.sum(1 / speeds))
+        self.assertAlmostEqual(uncertainty, np.std(speeds) / np.sqrt(len(speeds)))
+        self.assertAlmostEqual(jitter, 1.4826 * 25)
+
     def test_benchmark_log(self):
         directory = os.path.join(self.create_tempdir(), "log")
         log = report.BenchmarkLog(directory)

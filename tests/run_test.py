@@ -5,16 +5,15 @@ import json
 import os
 import re
 import shutil
-import types
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
 import models
-from flags import config
 from tests import runs, trainer
-from towers import run
+from towers import watch
 from towers.session import hooks, report
 from towers.updates import checkpoint
 
@@ -160,13 +159,6 @@ class OutputTest(runs.Runs):
         self.assertLen(runs.accuracies(lines), 1)
         self.assertNotIn("Checkpoints", "\n".join(lines))
 
-    def test_the_least_of_a_split_is_an_example(self):
-        parts = types.SimpleNamespace(
-            config=config.make(num_eval_epochs=1e-6),
-            eval_source=types.SimpleNamespace(num_examples=355),
-        )
-        self.assertEqual(run.num_eval_examples(parts), 1)
-
     def test_a_terminal_gets_a_bar(self):
         class Terminal(io.StringIO):
             def isatty(self):
@@ -198,6 +190,11 @@ class LengthTest(runs.Runs):
             self.assertLess(accuracy, 0.5)
         self.assertGreaterEqual(last[0], 0.5)
         self.assertEqual(self.steps(), [6 * (len(before) + 1)])
+        # An evaluator knows that there will be no more.
+        with mock.patch.object(watch, "_wait", side_effect=AssertionError):
+            flags = dict(eval=True, eval_interval_secs=7, num_epochs=30.0)
+            lines = self.run_flags(train_dir=self.directory, **flags)
+        self.assertEqual(runs.accuracies(lines), [last])
 
     def test_a_resumed_run_ends_where_the_straight_one_does(self):
         """Bit for bit, on 4 towers, shuffled and distorted, inside the graph or not."""

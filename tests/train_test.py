@@ -262,13 +262,16 @@ class TrainTest(absltest.TestCase):
         self._assert_same_end(directory)
 
     def test_interrupted_before_the_first_step(self):
-        process = self._fork("--model=resnet110", "--num_gpus=2", "--train_dir=none")
-        process.line("^Generating training model")
-        process.send(signal.SIGINT)
-        status, _, errors = process.ended()
-        self.assertEqual(status, 130)
-        self.assertLessEqual(len(errors), 1)
-        self.assertNotIn("none", os.listdir(self.folder))
+        for number, status, most in ((signal.SIGINT, 130, 1), (signal.SIGTERM, 0, 0)):
+            flags = ("--model=resnet110", "--num_gpus=2", "--train_dir=none")
+            process = self._fork(*flags)
+            process.line("^Generating training model")
+            process.send(number)
+            found, lines, errors = process.ended()
+            self.assertEqual(found, status)
+            self.assertLessEqual(len(errors), most)
+            self.assertNotIn("Initializing graph", lines)
+            self.assertNotIn("none", os.listdir(self.folder))
 
     def test_flags_are_looked_at_only(self):
         folder = os.path.join(self.create_tempdir(), "fresh")
@@ -288,6 +291,33 @@ class TrainTest(absltest.TestCase):
             status, _, errors = self._main("--check_flags", "--num_gpus=2")
         self.assertEqual(status, 2)
         self.assertEqual(errors, ["error: TF_CONFIG: an evaluator needs --train_dir"])
+        hosts = "--ps_hosts=a:1,b:1", "--worker_hosts=c:1,d:1", "--job_name"
+        follower = "--check_flags", *hosts, "worker", "--task_index=1"
+        between = "--replication=between_graph"
+        self.assertEqual(self._main(*follower, between), (0, ["legal"], []))
+
+    def test_an_evaluator_reads_what_is_said_of_the_devices_of_other_tasks(self):
+        hosts = "--ps_hosts=a:1,b:1", "--worker_hosts=c:1,d:1", "--job_name=evaluator"
+        for flags in (
+            ["--model=mlp", "--num_stages=2", "--partition=hidden1"],
+            ["--partition_bytes=1000"],
+            ["--variable_update=replicated", "--all_reduce_spec=nccl/xring"],
+        ):
+            found = self._main("--check_flags", "--train_dir=none", *hosts, *flags)
+            self.assertEqual(found, (0, ["legal"], []))
+
+    def test_what_a_cluster_may_do_is_not_said_without_one(self):
+        by_hosts = ["--job_name=worker", "--ps_hosts=c:1,d:1"]
+        for wrong, *rest in (
+            ["--worker_hosts=a:1,,b:1", *by_hosts],
+            ["--task_index=9", "--worker_hosts=a:1", *by_hosts],
+            ["--local_cluster=ps:x", "--replication=between_graph"],
+        ):
+            flags = ("--check_flags", wrong, *rest, "--partition_bytes=1000")
+            status, _, errors = self._main(*flags)
+            self.assertEqual(status, 2)
+            self.assertLen(errors, 1)
+            self.assertStartsWith(errors[0], f"error: {wrong}: ")
 
     def test_nobody_reads_the_lines(self):
         """As in `python -m towers.train | head -1`."""

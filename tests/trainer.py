@@ -12,6 +12,7 @@ from towers.layout.parts import Parts
 from towers.session import loop
 from towers.updates import checkpoint
 from towers.updates.optimizer import Piecewise, Update
+from towers.verification import reference
 
 v1 = tf.compat.v1
 
@@ -71,6 +72,18 @@ def embedding_model() -> Model:
         return tf.reduce_sum(tf.gather(table, tf.math.floormod(index, 8)), 1)
 
     return model_of(embedding)
+
+
+def subject(**changes) -> reference.Subject:
+    """What `towers.verify` compares ways to train on; small, with momentum."""
+    parts = dict(
+        model=dense_model(),
+        source=random_source(),
+        update=MOMENTUM,
+        global_batch=8,
+        num_steps=3,
+    )
+    return reference.Subject(**(parts | changes))
 
 
 class Trainer:

@@ -91,6 +91,8 @@ class TuneTest(runs.Runs):
         self.assertEqual(self._choose(tune.DEFAULT), (_TREE, []))
         self.assertEqual(self._choose(other, again=True)[0], other)
         self.assertEqual(self._choose(_TREE), (other, []))
+        self._choose(accumulate_steps=3)  # all of whose batches count
+        self.assertIn(" 96.0 ", "\n".join(self.lines))
 
     @parameterized.parameters(
         "", "{", "[1]", '{"key": 3}', b"\xff\xfe", '{"key": {"choice": {"a": 1}}}'

@@ -89,7 +89,11 @@ class Plan:
 
 
 def make(
-    config: Any, get_model: Callable[[str], Any], cluster: Cluster | None = None
+    config: Any,
+    get_model: Callable[[str], Any],
+    cluster: Cluster | None = None,
+    *,
+    watched: Cluster | None = None,
 ) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
@@ -97,6 +101,7 @@ def make(
       config: a `flags.config.Config` that `check` found nothing wrong with.
       get_model: `--model` -> `models.Model`.
       cluster: to train on, rather than in this process alone.
+      watched: that others train on, as far as is known; the plan is to evaluate that.
 
     Raises:
       PlanError: with everything that cannot be had.
@@ -123,15 +128,11 @@ def make(
     if found.errors:
         raise PlanError(found.errors)
     source, eval_source = sources
-    num_batches, num_epochs = _length(config.training, model.recipe, bool(eval_source))
-    limit = None
-    if num_epochs is not None:
-        limit = max(1, round(num_epochs * source.num_examples))
-    warmup = config.training.num_warmup_batches
-    warmup = DEFAULT_WARMUP if warmup is None else warmup
-    dtype = _dtype(config.model)
+    if watched:
+        num_towers *= len(watched.with_towers) or 1
     # Where towers step apart, each makes as many steps as it would with the others.
-    steps_per_batch = num_towers // together
+    apart = num_towers // _towers_per_step(mode, num_towers)
+    limit, warmup, num_batches = _length(config.training, model.recipe, sources)
     return Plan(
         config=config,
         model=model,
@@ -142,7 +143,7 @@ def make(
         options=graph.Options(
             batch_size=batch_size,
             data_format=_data_format(config.model.data_format, where.kind),
-            dtype=dtype,
+            dtype=_dtype(config.model),
             seed=config.training.tf_random_seed,
             variable_update=mode,
             exchange=exchange,
@@ -151,12 +152,12 @@ def make(
             pipeline=pipeline,
             accumulate_steps=config.variables.accumulate_steps,
             batch_norm=config.variables.batch_norm,
-            loss_scaling=_loss_scaling(config.model) if dtype == tf.float16 else None,
+            loss_scaling=_loss_scaling(config.model),
             shards=_shards(config.stages),
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
-        num_warmup=warmup * steps_per_batch,
-        num_batches=num_batches and num_batches * steps_per_batch,
+        num_warmup=warmup * apart,
+        num_batches=num_batches and num_batches * apart,
     )
 
 
@@ -164,7 +165,9 @@ def _dtype(flags) -> tf.DType:
     return tf.float16 if flags.use_fp16 else COMPUTE_DTYPES[flags.compute_dtype]
 
 
-def _loss_scaling(flags) -> LossScaling:
+def _loss_scaling(flags) -> LossScaling | None:
+    if _dtype(flags) != tf.float16:
+        return None
     return LossScaling(
         initial=flags.fp16_loss_scale or DEFAULT_SCALE,
         grow_every=(
@@ -378,10 +381,15 @@ def _check_room(config, model, num_towers: int, source) -> None:
         check({"eval_batch_size": size, "num_gpus": num_towers})
 
 
-def _length(training, recipe, real_data: bool):
-    """(steps, epochs) of the run; one of them is None."""
-    given = training.num_batches, training.num_epochs
-    if given != (None, None):
-        return given
-    # On real data a run without a stated length is the recipe's whole training.
-    return (None, recipe.num_epochs) if real_data else (DEFAULT_NUM_BATCHES, None)
+def _length(training, recipe, sources) -> tuple[int | None, int, int | None]:
+    """(examples that count, warm-up steps, timed steps where no limit ends the run)."""
+    source, eval_source = sources
+    num_batches, num_epochs = training.num_batches, training.num_epochs
+    if num_batches is None and num_epochs is None:
+        # On real data, a run without a stated length is the recipe's whole training.
+        real = eval_source is not None
+        num_epochs = recipe.num_epochs if real else None
+        num_batches = None if real else DEFAULT_NUM_BATCHES
+    warmup = training.num_warmup_batches
+    limit = num_epochs and max(1, round(num_epochs * source.num_examples))
+    return limit, DEFAULT_WARMUP if warmup is None else warmup, num_batches

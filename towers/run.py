@@ -8,16 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import graph
+from towers import evaluations
 from towers.compute import flops
-from towers.compute.tower import Task
-from towers.errors import folders
+from towers.errors import failure, folders
 from towers.plan import Plan
 from towers.session import (
     describe,
     device_loop,
     diagnose,
-    evaluate,
     hooks,
     loop,
     probe,
@@ -55,12 +53,12 @@ def train(
     """
     with hooks.StopOnSignal() as stop:
         with stop.at_once():
-            training = _Training(parts, console, sessions)
-        status = sessions.keep(
-            lambda: training.run(stop), stop, resumes=parts.config.output.train_dir
-        )
-        if status is not None:
-            return status
+            training = _Training(parts, console, sessions, stop)
+        if stop.received is None:
+            resumes = parts.config.output.train_dir
+            status = sessions.keep(training.run, stop, resumes=resumes)
+            if status is not None:
+                return status
         console(f"Stopped by {signal.Signals(stop.received).name}.")
         return _status_of(stop.received)
 
@@ -68,9 +66,16 @@ def train(
 class _Training:
     """One training run; each method is one act of it."""
 
-    def __init__(self, parts: Plan, console: Console, sessions: Sessions):
+    def __init__(
+        self,
+        parts: Plan,
+        console: Console,
+        sessions: Sessions,
+        stop: hooks.StopOnSignal,
+    ):
         self._parts = parts
         self._sessions = sessions
+        self._stop = stop
         self._flags = parts.config
         self._console = console
         self._evaluated_step = -1
@@ -99,7 +104,7 @@ class _Training:
     def _finish_graph(self) -> None:
         """What is in the graph beside the step: evaluation, saver, summaries, loop."""
         parts, built, output = self._parts, self._built, self._flags.output
-        self._evaluation = attach_evaluation(parts, built)
+        self._evaluation = evaluations.attach(parts, built)
         self._summary = summary.build(built, output.summary_verbosity)
         if self._flags.variables.check_replicas_every:
             self._same = replicas.same(built.mode)
@@ -123,22 +128,26 @@ class _Training:
                 tf.io.write_graph(built.graph, folder, name, as_text=text)
         built.graph.finalize()
 
-    def run(self, stop: hooks.StopOnSignal) -> int:
+    def run(self) -> int:
         """Initialises, trains and ends; may be called again after a failure."""
         begun = time.monotonic()
         try:
-            return self._attempt(stop)
+            return self._attempt()
         except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
             run, lasted = (self._parts, self._sessions), time.monotonic() - begun
             found = diagnose.explain(
-                *run, self._console, last_step=error.step, seconds=lasted, stop=stop
+                *run,
+                self._console,
+                last_step=error.step,
+                seconds=lasted,
+                stop=self._stop,
             )
             error.args = (f"{found}; {error}",)
             raise
 
-    def _attempt(self, stop: hooks.StopOnSignal) -> int:
+    def _attempt(self) -> int:
         self._console("Initializing graph")
-        parts, sessions = self._parts, self._sessions
+        parts, sessions, stop = self._parts, self._sessions, self._stop
         config = session_config(parts.placement, parts.config.devices)
         probe.check(parts.options, parts.placement, config, sessions)
         with sessions.open(self._built.graph, config) as session:
@@ -149,9 +158,12 @@ class _Training:
             progress.begin_at(begin, last_step)
             around = [progress, *self._hooks(progress, begin, last_step), stop]
             step = self._loop(session, around, last_step)
+            if step < last_step and stop.received is None:  # accurate enough
+                failure.leave_end(parts.config.output.train_dir, step)
             saved = self._checkpoints and self._checkpoints.save(session, step)
             fresh = step != self._evaluated_step
-            if stop.received is None and fresh and self._evaluate_at_end():
+            last = self._evaluation is not None and evaluations.at_end(parts)
+            if stop.received is None and fresh and last:
                 self._evaluate(session, step)
             self._report_speed(progress, step)
             if stop.received is not None:
@@ -232,7 +244,7 @@ class _Training:
                     seconds=output.save_model_secs,
                 )
             )
-        every, at = evaluation_steps(self._parts)
+        every, at = evaluations.steps(self._parts)
         if every or at:
 
             def act(session: v1.Session, step: int) -> float:
@@ -245,24 +257,16 @@ class _Training:
             )
         return found
 
-    def _evaluate_at_end(self) -> bool:
-        if self._evaluation is None:
-            return False
-        asked = self._flags.evaluation.eval_at_end
-        return self._parts.num_batches is None if asked is None else asked
-
     def _evaluate(self, session: v1.Session, step: int) -> float:
-        """Evaluates and reports; returns the top-1 accuracy."""
-        self._evaluated_step = step
-        result = evaluate_and_report(
-            self._parts,
-            self._evaluation,
-            session,
-            step,
-            console=self._console,
-            log=self._log,
+        """Evaluates and reports; returns the top-1 accuracy, or NaN if unknown."""
+        evaluator = evaluations.Evaluator(
+            self._parts, self._evaluation, self._console, self._log
         )
-        return result.means.get("top_1_accuracy", math.nan)
+        result = evaluator(session, step, lambda: self._stop.received)
+        # Not before: the attempt after a lost task begins behind this step's update.
+        self._evaluated_step = step
+        means = result.means if result else {}
+        return means.get("top_1_accuracy", math.nan)
 
     def _report_speed(self, progress: Progress, step: int) -> None:
         if not len(progress.speed):
@@ -302,99 +306,3 @@ class _Training:
 def _status_of(received: int) -> int:
     """The exit status of a run that a signal ended."""
     return 130 if received == signal.SIGINT else 0
-
-
-def attach_evaluation(
-    parts: Plan, built: graph.TrainGraph
-) -> evaluate.EvalGraph | None:
-    """Evaluation towers in the train graph, if the run will evaluate."""
-    asked = parts.config.evaluation.eval_at_end
-    at_end = parts.num_batches is None if asked is None else asked
-    if parts.eval_source is None or not (any(evaluation_steps(parts)) or at_end):
-        return None
-    return evaluate.attach(
-        eval_task(parts),
-        parts.eval_source,
-        placement=parts.placement,
-        mode=evaluate.Averaged(built.mode, built.averages),
-        batch_size=parts.eval_batch_size,
-        num_examples=num_eval_examples(parts),
-    )
-
-
-def eval_task(parts: Plan) -> Task:
-    """What an evaluation tower computes."""
-    pipeline = parts.options.pipeline
-    return Task(
-        model=parts.model,
-        num_classes=parts.source.num_classes,
-        training=False,
-        data_format=parts.options.data_format,
-        dtype=parts.options.dtype,
-        seed=parts.options.seed,
-        kind=parts.placement.kind,
-        compiled=parts.options.xla_compile,
-        pipeline=pipeline and pipeline.for_batch(parts.eval_batch_size),
-        shards=parts.options.shards,
-    )
-
-
-def num_eval_examples(parts: Plan) -> int:
-    """How many examples an evaluation counts: the split's, each once, by default."""
-    flags, total = parts.config.evaluation, parts.eval_source.num_examples
-    if flags.num_eval_batches is not None:
-        return (
-            flags.num_eval_batches * parts.eval_batch_size * len(parts.placement.towers)
-        )
-    if flags.num_eval_epochs is not None:
-        return max(1, round(flags.num_eval_epochs * total))
-    return total
-
-
-def evaluation_steps(parts: Plan) -> tuple[float, list[int]]:
-    """(every so many steps or 0, single steps) at which training is evaluated.
-
-    Epochs need not be whole numbers of steps, so what lies between two evaluations
-    need not be either.
-    """
-    flags = parts.config.evaluation
-    every = flags.eval_during_training_every_n_steps or 0.0
-    if epochs := flags.eval_during_training_every_n_epochs:
-        every = epochs * parts.source.num_examples / parts.examples_per_step
-    at = list(flags.eval_during_training_at_specified_steps)
-    at += [parts.steps(e) for e in flags.eval_during_training_at_specified_epochs]
-    return every, at
-
-
-def evaluate_and_report(
-    parts: Plan,
-    evaluation: evaluate.EvalGraph,
-    session: v1.Session,
-    step: int,
-    *,
-    console: Console,
-    log: report.BenchmarkLog,
-) -> evaluate.Result:
-    """Evaluates; prints, logs and summarises what it finds."""
-    every = parts.config.output.display_every
-
-    def progress(batches: int, rate: float) -> None:
-        if batches % every == 0 or batches == evaluation.num_steps:
-            console(f"{batches}\t{rate:.1f} examples/sec")
-
-    console(f"Running evaluation at global_step {step}")
-    result = evaluate.run(evaluation, session, step, progress=progress)
-    means = parts.model.with_derived(result.means)
-    console(report.evaluation_line(means, result.num_examples))
-    for name, value in means.items():
-        log.metric(f"eval_{name}", value, result.step)
-    log.metric("eval_average_examples_per_sec", result.examples_per_second, result.step)
-    directory, train_dir = (
-        parts.config.evaluation.eval_dir,
-        parts.config.output.train_dir,
-    )
-    if directory is None and train_dir:
-        directory = os.path.join(train_dir, "eval")
-    if directory:
-        summary.write_scalars(directory, means, result.step)
-    return result

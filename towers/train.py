@@ -266,17 +266,19 @@ def _damage(order: Order, error: BaseException) -> str | None:
 def _read(argv: Sequence[str]) -> Order:
     """What the command line asks for; all its errors at once."""
     try:
-        config, errors = parse.parse(argv, CHOICES), []
+        config, errors, at_fault = parse.parse(argv, CHOICES), [], frozenset()
     except parse.UsageError as error:
         if error.config is None:
             raise
-        config, errors = error.config, error.errors
+        config, errors, at_fault = error.config, error.errors, error.at_fault
     spec = parts = None
+    known = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
     try:
-        evaluates = config.evaluation.eval
-        spec = cluster.find(config.cluster, os.environ, evaluates=evaluates)
+        if known:
+            evaluates = config.evaluation.eval
+            spec = cluster.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
-        errors = [*errors, str(error)]
+        errors, known = [*errors, str(error)], False
     if spec and spec.role == cluster.EVALUATOR:
         config = _evaluating(config)
         if not (config.output.train_dir or config.cluster.job_name):
@@ -284,9 +286,13 @@ def _read(argv: Sequence[str]) -> Order:
     if spec and spec.role == cluster.FOLLOWER:
         config = _following(config)
     try:
-        if not spec or spec.role != cluster.SERVER:
-            trains = spec if spec and spec.role != cluster.EVALUATOR else None
-            parts = plan.make(tune.settled(config), models.get, trains)
+        # What may be done on a cluster, only the cluster tells.
+        if known and (not spec or spec.role != cluster.SERVER):
+            watches = spec and spec.role == cluster.EVALUATOR
+            trained, watched = (None, spec) if watches else (spec, None)
+            parts = plan.make(
+                tune.settled(config), models.get, trained, watched=watched
+            )
     except plan.PlanError as error:
         errors = errors + error.errors
     if errors:
@@ -300,14 +306,28 @@ def _evaluating(config: Any) -> Any:
     evaluation = dataclasses.replace(
         config.evaluation, eval=True, eval_interval_secs=interval
     )
-    return dataclasses.replace(config, evaluation=evaluation)
+    # What is said of the devices of all tasks need not hold for its own.
+    variables = dataclasses.replace(
+        config.variables, partition_bytes=0, all_reduce_spec=None
+    )
+    stages = config.stages
+    if config.devices.num_gpus % stages.num_stages:
+        stages = dataclasses.replace(
+            type(stages)(),
+            shard_classifier=stages.shard_classifier,
+            shard_embeddings=stages.shard_embeddings,
+        )
+    return dataclasses.replace(
+        config, evaluation=evaluation, variables=variables, stages=stages
+    )
 
 
 def _following(config: Any) -> Any:
     """The settings with which a follower reads the command line of all tasks: it
     neither keeps nor evaluates anything."""
-    nothing = {"output": type(config.output)(), "evaluation": type(config.evaluation)()}
-    return dataclasses.replace(config, **nothing)
+    output = type(config.output)(check_flags=config.output.check_flags)
+    evaluation = type(config.evaluation)()
+    return dataclasses.replace(config, output=output, evaluation=evaluation)
 
 
 def program() -> NoReturn:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from towers import run
+from towers import evaluations
 from towers.errors import failure
 from towers.layout.parts import joined
 from towers.plan import Plan
@@ -58,8 +58,8 @@ def evaluate_checkpoints(
             while stop.received is None:
                 # Asked first, so that no checkpoint before the failure is left out.
                 lost = interval and (lookout() or absent())
-                if evaluator.look(session) or not interval:
-                    return 0
+                if evaluator.look(session, lambda: stop.received) or not interval:
+                    break
                 if lost:
                     raise hooks.TrainingError(f"no more checkpoints will come: {lost}")
                 _wait(interval, lambda: stop.received or lookout() or absent())
@@ -91,12 +91,12 @@ class _Evaluator:
         with tf.Graph().as_default() as self.graph:
             mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
             self._evaluation = evaluate.attach(
-                run.eval_task(parts),
+                evaluations.task(parts),
                 parts.eval_source,
                 placement=parts.placement,
                 mode=mode,
                 batch_size=parts.eval_batch_size,
-                num_examples=run.num_eval_examples(parts),
+                num_examples=evaluations.num_examples(parts),
             )
             with tf.device(parts.placement.master):  # whose disk holds the files
                 self._counters = {
@@ -111,7 +111,7 @@ class _Evaluator:
                     log=console,
                 )
 
-    def look(self, session: v1.Session) -> bool:
+    def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""
         newest = checkpoint.latest(self._directory)
         if not newest or newest in self._done:
@@ -122,16 +122,14 @@ class _Evaluator:
             self._done.add(newest)
             return False
         counted = session.run(self._counters)
-        run.evaluate_and_report(
-            self._parts,
-            self._evaluation,
-            session,
-            int(counted["global_step"]),
-            console=self._console,
-            log=self._log,
+        evaluator = evaluations.Evaluator(
+            self._parts, self._evaluation, self._console, self._log
         )
+        if evaluator(session, int(counted["global_step"]), stopped) is None:
+            return False
         self._done |= {newest, loaded}
-        return _is_the_end(self._parts, **counted)
+        early = counted["global_step"] >= failure.end(self._directory)
+        return early or _is_the_end(self._parts, **counted)
 
 
 def _status_of(stop: hooks.StopOnSignal) -> int:

@@ -107,7 +107,8 @@ def run(
     step: int,
     *,
     progress: Callable[[int, float], None] | None = None,
-) -> Result:
+    stopped: Callable[[], object] = bool,
+) -> Result | None:
     """Evaluates once, from the first example on.
 
     Args:
@@ -115,6 +116,10 @@ def run(
       session: with the variables' values.
       step: the global step they belong to.
       progress: called with (batches done, examples per second) after each.
+      stopped: asked after each whether to give up; never, by default.
+
+    Returns:
+      what it found; None if it was stopped before the last batch.
     """
     session.run(graph.feed.initializer)
     next_sums = session.make_callable([graph.weight, graph.sums])
@@ -129,6 +134,8 @@ def run(
         if progress:
             rate = counted / (time.perf_counter() - begun)
             progress(index + 1, rate)
+        if index + 1 < graph.num_steps and stopped():
+            return None
     seconds = time.perf_counter() - begun
     return Result(
         step=step,

@@ -128,9 +128,10 @@ class _Steps:
         self._train = train
         self._callables = {}
         self._inside = None
-        self.most_inside = 0  # in one call, whatever is asked for; 0: as many as that
-        if train.loop is not None and train.loop.free:
-            self.most_inside = _FREE_STEPS * train.placement.num_towers
+        free = train.loop is not None and train.loop.free
+        self._least_inside = _FREE_STEPS * train.placement.num_towers if free else 0
+        # In one call, whatever is asked for; 0: as many as that.
+        self.most_inside = self._least_inside
 
     def begin(self) -> int:
         """The global step before the first step."""
@@ -165,10 +166,9 @@ class _Steps:
             self._inside = self._train.loop.runner(self._session)
         begun = time.monotonic()
         yield from self._inside(step, count)
-        if self.most_inside:
+        if self._least_inside:
             pace = count / max(time.monotonic() - begun, 1e-3)
-            least = _FREE_STEPS * self._train.placement.num_towers
-            self.most_inside = max(least, int(_FREE_SECONDS * pace))
+            self.most_inside = max(self._least_inside, int(_FREE_SECONDS * pace))
 
     def _run(self, fetches, asked):
         feeds = {}

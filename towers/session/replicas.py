@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from towers.graph import TrainGraph
 from towers.session import hooks
-from towers.updates.synchronous import Mode
+from towers.updates.mode import Mode
 
 v1 = tf.compat.v1
 

@@ -5,9 +5,10 @@ those of tf_cnn_benchmarks, so that old parsers work.  `BenchmarkLog` writes wha
 beyond them.
 """
 
-import array
+import collections
 import datetime
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,9 @@ import tensorflow as tf
 from towers.errors import folders
 
 RULE = "-" * 64
+
+# Steps that the jitter is of: medians of all would cost more with every line.
+_LATEST = 8192
 
 
 def header(rows: Sequence[tuple[str, str]]) -> list[str]:
@@ -64,29 +68,35 @@ class Speed:
 
     def __init__(self, units: int):
         self._units = units
-        # Not a list: numpy would take 50 times as long to read one of many steps.
-        self._seconds = array.array("d")
+        self._count = 0
+        self._seconds = self._speeds = self._squares = 0.0  # sums over all steps
+        self._latest: collections.deque[float] = collections.deque(maxlen=_LATEST)
 
     def add(self, seconds: float, steps: int = 1) -> None:
         """Records steps that took `seconds` together."""
-        self._seconds.extend([seconds / steps] * steps)
+        speed = self._units * steps / max(seconds, 1e-9)  # a clock may stand still
+        self._count += steps
+        self._seconds += seconds
+        self._speeds += steps * speed
+        self._squares += steps * speed**2
+        self._latest.extend([speed] * min(steps, _LATEST))
 
     def __len__(self) -> int:
-        return len(self._seconds)
+        return self._count
 
     def statistics(self) -> tuple[float, float, float]:
         """(mean, uncertainty, jitter) in units/s, as tf_cnn_benchmarks has them.
 
         The mean is units over mean step time; the uncertainty the standard
         deviation of the steps' speeds over the root of their number; the jitter
-        1.4826 x their median absolute deviation.
+        1.4826 x their median absolute deviation, of the latest 8192 steps.
         """
-        seconds = np.array(self._seconds)
-        speeds = self._units / seconds
-        spread = np.abs(speeds - np.median(speeds))
+        count, latest = self._count, np.array(self._latest)
+        variance = self._squares / count - (self._speeds / count) ** 2
+        spread = np.abs(latest - np.median(latest))
         return (
-            float(self._units / np.mean(seconds)),
-            float(np.std(speeds) / np.sqrt(len(speeds))),
+            self._units * count / max(self._seconds, 1e-9),
+            math.sqrt(max(0.0, variance) / count),
             float(1.4826 * np.median(spread)),
         )
 

@@ -289,6 +289,6 @@ def _time_all(
 
 def _rates(parts: Plan, seconds: list[float]) -> tuple[float, float, float]:
     """Examples per second: of the median step, the slowest and the fastest."""
-    examples = parts.options.batch_size * len(parts.placement.towers)
+    examples = parts.options.tower_batch * len(parts.placement.towers)
     middle = statistics.median(seconds)
     return examples / middle, examples / max(seconds), examples / min(seconds)

@@ -1,0 +1,99 @@
+"""The evaluations of whole runs: how many examples they count, and how they stop."""
+
+import contextlib
+import io
+import signal
+import types
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from flags import config
+from tests import runs
+from towers import evaluations
+from towers.session import evaluate
+from towers.tasks import sessions
+
+
+class _Interrupts(io.StringIO):
+    """Gets a signal when the first batch of an evaluation is told."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self._number = number
+
+    def write(self, text: str) -> int:
+        """Writes, and raises it."""
+        written = super().write(text)
+        if "examples/sec" in text:
+            signal.raise_signal(self._number)
+        return written
+
+
+class NumExamplesTest(absltest.TestCase):
+    def test_the_least_of_a_split_is_an_example(self):
+        parts = types.SimpleNamespace(
+            config=config.make(num_eval_epochs=1e-6),
+            eval_source=types.SimpleNamespace(num_examples=355),
+        )
+        self.assertEqual(evaluations.num_examples(parts), 1)
+
+
+class LostTest(runs.Runs):
+    def test_an_evaluation_that_a_lost_task_ended_is_made_again(self):
+        lost = tf.errors.UnavailableError(None, None, "Socket closed")
+        outcomes = [lost, mock.DEFAULT]
+
+        def keep(self, attempt, stop, *, resumes):
+            with contextlib.suppress(tf.errors.UnavailableError):
+                return attempt()
+            return attempt()
+
+        with (
+            mock.patch.object(sessions.Local, "keep", keep),
+            mock.patch.object(
+                evaluate, "run", wraps=evaluate.run, side_effect=outcomes
+            ),
+        ):
+            lines = self.run_flags(
+                train_dir=self.directory,
+                num_batches=1,
+                num_warmup_batches=0,
+                eval_at_end=True,
+            )
+        self.assertLen(runs.accuracies(lines), 1)
+
+
+class StopTest(runs.Runs):
+    def _run(self, number, status, **flags):
+        flags = dict(train_dir=self.directory, eval_batch_size=5, **flags)
+        stream = _Interrupts(number)
+        lines = self.run_flags(
+            status=status, stream=stream, display_every=1, num_epochs=0.2, **flags
+        )
+        self.assertEqual(runs.accuracies(lines), [])
+        self.assertLen([line for line in lines if "examples/sec" in line], 1)
+        return "\n".join(lines)
+
+    @parameterized.parameters(
+        (signal.SIGTERM, 0, {"eval_during_training_at_specified_steps": (4,)}, 4),
+        (signal.SIGINT, 130, {}, 18),
+    )
+    def test_a_signal_ends_it_and_training_saves(self, number, status, flags, step):
+        text = self._run(number, status, num_gpus=1, batch_size=16, **flags)
+        self.assertIn(f"global_step {step} was stopped", text)
+        name = signal.Signals(number).name
+        self.assertIn(f"Stopped by {name} after step {step}, saved to", text)
+        self.assertEqual(self.steps(), [step])
+
+    @parameterized.parameters({}, {"eval_interval_secs": 1})
+    def test_a_signal_ends_evaluation_alone(self, **flags):
+        trained = dict(num_batches=1, num_warmup_batches=0)
+        self.run_flags(train_dir=self.directory, batch_size=16, **trained)
+        text = self._run(signal.SIGINT, 130, eval=True, **flags)
+        self.assertIn("global_step 1 was stopped", text)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,139 @@
+"""The evaluations that a run asks for: when, on what, and what is told of them."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from towers import graph
+from towers.compute.tower import Task
+from towers.plan import Plan
+from towers.session import evaluate, report, summary
+from towers.session.progress import Console
+
+v1 = tf.compat.v1
+
+
+def attach(parts: Plan, built: graph.TrainGraph) -> evaluate.EvalGraph | None:
+    """Evaluation towers in the train graph, if the run will evaluate."""
+    if parts.eval_source is None or not (any(steps(parts)) or at_end(parts)):
+        return None
+    return evaluate.attach(
+        task(parts),
+        parts.eval_source,
+        placement=parts.placement,
+        mode=evaluate.Averaged(built.mode, built.averages),
+        batch_size=parts.eval_batch_size,
+        num_examples=num_examples(parts),
+    )
+
+
+def task(parts: Plan) -> Task:
+    """What an evaluation tower computes."""
+    pipeline = parts.options.pipeline
+    return Task(
+        model=parts.model,
+        num_classes=parts.source.num_classes,
+        training=False,
+        data_format=parts.options.data_format,
+        dtype=parts.options.dtype,
+        seed=parts.options.seed,
+        kind=parts.placement.kind,
+        compiled=parts.options.xla_compile,
+        pipeline=pipeline and pipeline.for_batch(parts.eval_batch_size),
+        shards=parts.options.shards,
+    )
+
+
+def num_examples(parts: Plan) -> int:
+    """How many examples an evaluation counts: the split's, each once, by default."""
+    flags, total = parts.config.evaluation, parts.eval_source.num_examples
+    if flags.num_eval_batches is not None:
+        return (
+            flags.num_eval_batches * parts.eval_batch_size * len(parts.placement.towers)
+        )
+    if flags.num_eval_epochs is not None:
+        return max(1, round(flags.num_eval_epochs * total))
+    return total
+
+
+def at_end(parts: Plan) -> bool:
+    """Whether training ends with one, if there is something to evaluate on."""
+    asked = parts.config.evaluation.eval_at_end
+    return parts.num_batches is None if asked is None else asked
+
+
+def steps(parts: Plan) -> tuple[float, list[int]]:
+    """(every so many steps or 0, single steps) at which training is evaluated.
+
+    Epochs need not be whole numbers of steps, so what lies between two evaluations
+    need not be either.
+    """
+    flags = parts.config.evaluation
+    every = flags.eval_during_training_every_n_steps or 0.0
+    if epochs := flags.eval_during_training_every_n_epochs:
+        every = epochs * parts.source.num_examples / parts.examples_per_step
+    at = list(flags.eval_during_training_at_specified_steps)
+    at += [parts.steps(e) for e in flags.eval_during_training_at_specified_epochs]
+    return every, at
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluator:
+    """Evaluates; prints, logs and summarises what it finds.
+
+    Attributes:
+      parts: of the run.
+      towers: that it evaluates on.
+      console: takes lines for the user.
+      log: takes numbers.
+    """
+
+    parts: Plan
+    towers: evaluate.EvalGraph
+    console: Console
+    log: report.BenchmarkLog
+
+    def __call__(
+        self, session: v1.Session, step: int, stopped: Callable[[], object]
+    ) -> evaluate.Result | None:
+        """Evaluates once.
+
+        Args:
+          session: with the variables' values.
+          step: the global step they belong to.
+          stopped: asked after each batch whether to give up.
+
+        Returns:
+          what it found; None if it gave up, and said so.
+        """
+        self.console(f"Running evaluation at global_step {step}")
+        result = evaluate.run(
+            self.towers, session, step, progress=self._progress, stopped=stopped
+        )
+        if result is None:
+            self.console(f"The evaluation at global_step {step} was stopped.")
+            return None
+        means = self.parts.model.with_derived(result.means)
+        self.console(report.evaluation_line(means, result.num_examples))
+        for name, value in means.items():
+            self.log.metric(f"eval_{name}", value, step)
+        rate = result.examples_per_second
+        self.log.metric("eval_average_examples_per_sec", rate, step)
+        if directory := _directory(self.parts):
+            summary.write_scalars(directory, means, step)
+        return result
+
+    def _progress(self, batches: int, rate: float) -> None:
+        every, last = self.parts.config.output.display_every, self.towers.num_steps
+        if batches % every == 0 or batches == last:
+            self.console(f"{batches}\t{rate:.1f} examples/sec")
+
+
+def _directory(parts: Plan) -> str | None:
+    """Of the summaries."""
+    given, train_dir = parts.config.evaluation.eval_dir, parts.config.output.train_dir
+    if given is None and train_dir:
+        return os.path.join(train_dir, "eval")
+    return given
