@@ -327,7 +327,11 @@ def _task(given: _Given) -> Iterator[str]:
     index = given.get("task_index", 0)
     count = len(given.get(hosts, ())) if job in ("ps", "worker") else 1
     if index >= max(count, 1):
-        yield f"{_spell(given, 'task_index')}: --job_name={job} has {count} tasks"
+        of_job = "1 task" if count == 1 else f"{count} tasks"
+        yield (
+            f"{_spell(given, 'task_index')}: --job_name={job} has {of_job}, counted "
+            "from 0"
+        )
 
 
 _RULES = {

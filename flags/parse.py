@@ -36,12 +36,19 @@ class UsageError(ValueError):
       errors: all that is wrong with it, one sentence each.
       config: what could be read, with the defaults of the flags at fault, so that a
         caller can look for what else is wrong; or None.
+      at_fault: names of those flags.
     """
 
-    def __init__(self, errors: Sequence[str], partial: config.Settings | None = None):
+    def __init__(
+        self,
+        errors: Sequence[str],
+        partial: config.Settings | None = None,
+        at_fault: Collection[str] = (),
+    ):
         super().__init__("\n".join(errors))
         self.errors = list(errors)
         self.config = partial
+        self.at_fault = frozenset(at_fault)
 
 
 def parse(
@@ -75,7 +82,7 @@ def parse(
     if errors:
         at_fault = {name for error in errors for name in _named_first(error)}
         right = {k: v for k, v in values.items() if k not in at_fault}
-        raise UsageError(errors, config.make(kind, **right))
+        raise UsageError(errors, config.make(kind, **right), at_fault)
     return parsed
 
 

@@ -241,7 +241,8 @@ class Output:
     )
     loss_type_to_report: str = field(
         "total_loss",
-        "the loss in the step line and summaries, with or without weight decay",
+        "the loss in the step line and metric.log, with or without weight decay; "
+        "summaries have both",
         choices=("total_loss", "base_loss"),
     )
     train_dir: str | None = field(
@@ -261,7 +262,7 @@ class Output:
     summary_verbosity: int = field(
         0,
         "0 writes no summaries, 1 scalars, 2 also a histogram of all gradients, 3 also "
-        "images and a histogram of each gradient",
+        "images and a histogram of each gradient and variable",
         must=UP_TO_3,
     )
     save_summaries_steps: int = field(
