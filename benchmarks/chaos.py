@@ -161,10 +161,11 @@ def recovery(
     since = [pair for pair in zip(cluster.times, cluster.lines) if pair[0] >= begun]
     ready = [at for at, line in since if line.startswith("Initializing graph")][-1]
     whole = since[-1][0] - begun
-    if kill.hasty:
-        return Recovery("while it recovers", whole, None)
     told = f"{kill.task[0]} {kill.task[1]} was killed" if leads else "Lost "
-    noticed = next(at for at, line in since if line.startswith(told))
+    noticed = next((at for at, line in since if line.startswith(told)), None)
+    # Without a line of its own it came while the tasks met anew for another reason.
+    if kill.hasty or noticed is None:
+        return Recovery("while it recovers", whole, None)
     parts = (noticed - begun, ready - noticed, since[-1][0] - ready)
     return Recovery("who leads" if leads else kill.task[0], whole, parts)
 

@@ -1,8 +1,8 @@
 """The tasks of a cluster, each started, frozen and killed by hand, for tests.
 
-Of `tasks.by_hand` programs: the network must be private.  Tasks are forked from a
-process that has imported TensorFlow once for all of them, which takes longer than most
-of what they do; the program itself does without.
+Clusters are for `tasks.by_hand` programs: the network must be private.  Tasks are
+forked from a process that has imported TensorFlow once for all of them, which takes
+longer than most of what they do; such a program itself does without.
 """
 
 import importlib

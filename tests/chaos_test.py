@@ -52,8 +52,9 @@ class ChaosTest(absltest.TestCase):
             for got, part in zip(found.parts, (noticed, 3.0 - noticed, 1.5)):
                 self.assertAlmostEqual(got, part)
         hasty = chaos.Kill(("worker", 1), 1.0, hasty=True)
-        found = chaos.recovery(program, hasty, 10.0, leads=False)
-        self.assertEqual(found, ("while it recovers", 4.5, None))
+        for one, begun in ((hasty, 10.0), (kill, 12.5)):  # then they meet already
+            found = chaos.recovery(program, one, begun, leads=False)
+            self.assertEqual(found, ("while it recovers", 14.5 - begun, None))
 
     def _saved(self, **values: float) -> str:
         folder = self.create_tempdir().full_path

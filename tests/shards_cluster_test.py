@@ -69,13 +69,20 @@ MODELS = {
     "untied": (tables.untied, tables.tokens),
 }
 
+
+def _mode(name: str) -> dict[str, str]:
+    return {"variable_update": name}
+
+
 # Name -> model, what is spread, towers of each worker, other options.
 CASES = {
     "rows": ("rows", Shards(1, 2), 1, {}),
     "classes": ("classes", Shards(2), 1, {}),
     "two towers": ("classes", Shards(2), 2, {}),
     "more parts than ps": ("classes", Shards(3), 1, {}),
-    "replicas": ("classes", Shards(2), 2, dict(variable_update="replicated")),
+    "replicas": ("classes", Shards(2), 2, _mode("replicated")),
+    "shadow copy": ("classes", Shards(2), 2, _mode("distributed_replicated")),
+    "late": ("classes", Shards(2), 2, _mode("staged")),
     "compiled": ("classes", Shards(2), 1, dict(xla_compile=True)),
     "accumulated": ("classes", Shards(2), 2, dict(accumulate_steps=2)),
     "stages": ("classes", Shards(2), 2, dict(pipeline=Pipeline(2, 2))),
@@ -87,9 +94,11 @@ CASES = {
 
 
 def _alone(name: str) -> dict:
-    """One whole tower on the joined batch."""
-    make, source = MODELS[CASES[name][0]]
-    one = trainer.Trainer(make(), source(), batch_size=_BATCH, update=_UPDATE)
+    """One whole tower on the joined batch; as late, in modes that are."""
+    model, _, _, options = CASES[name]
+    make, source = MODELS[model]
+    late = {"variable_update": "staged"} if options == _mode("staged") else {}
+    one = trainer.Trainer(make(), source(), batch_size=_BATCH, update=_UPDATE, **late)
     return one.start().steps(STEPS)
 
 
@@ -144,7 +153,7 @@ class ClusterTest(parameterized.TestCase):
         self.assertLess(found["difference"], 1e-5)
         self.assertNotEmpty(found["parts"])
         # No tower asks another for anything.
-        replicas = "variable_update" in CASES[name][3]
+        replicas = CASES[name][3] == _mode("replicated")
         if not replicas:
             self.assertEqual(self._crossed(name, "worker", "worker"), 0)
         holders = {placement.task_of(device) for device in found["parts"].values()}

@@ -165,8 +165,8 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         mode=("parameter_server", "staged", "relaxed", "distributed_replicated"),
     )
     def test_a_run_goes_on_with_any_number_of_shards(self, counts, mode):
-        directory, of = tempfile.mkdtemp(), dict(variable_update=mode)
-        before, after = counts
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        (before, after), of = counts, dict(variable_update=mode)
         straight = _whole(**of)
         first = _classifier(2, before and Shards(before), **of).start()
         first.steps(3)
