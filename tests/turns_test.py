@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import time
 
 import tensorflow as tf
 from absl.testing import absltest
@@ -34,6 +35,9 @@ class TurnsTest(absltest.TestCase):
                 for board, counts in zip(boards, (self.counts[:2], self.counts[2:]))
             )
             self.board, self.followed = boards
+            self.drawn = tf.raw_ops.ReadVariableOp(
+                resource=self.board.draw.op.inputs[0], dtype=tf.int64
+            )
             self.session = v1.Session()
             self.addCleanup(self.session.close)
             self.session.run(v1.global_variables_initializer())
@@ -70,6 +74,12 @@ class TurnsTest(absltest.TestCase):
         self.followed.stamp = _STAMP
         ended = self._follow()
         self.board.open(self.session)
+        # The chief alone would be through before a thread that the system lets wait
+        # draws its first turns.
+        patience = time.monotonic() + 60
+        while self.session.run(self.drawn) < _STAMP + 3:
+            self.assertLess(time.monotonic(), patience)
+            time.sleep(0.001)
         run = self.chief.runner(self.session)
         for begin, count in ((0, 60), (60, 1), (61, 40)):
             steps = [(reached, len(losses)) for reached, losses, _ in run(begin, count)]
