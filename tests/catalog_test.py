@@ -125,7 +125,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
             self._find(name)
         self.assertStartsWith(str(caught.exception), f"--data_name={name}: ")
         self.assertNotIn("\n", str(caught.exception))
-        self.assertLess(time.monotonic() - begun, 5)
+        self.assertLess(time.monotonic() - begun, 60)
         self.assertEmpty(os.listdir(self.root))
 
     @parameterized.parameters("train[:0]", "train[70%:70%]", "train[5:2]")

@@ -271,8 +271,10 @@ class ControllerTest(parameterized.TestCase):
             mail = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
             put, get = mail.enqueue(5), mail.dequeue()
         with self.sessions.open(graph, v1.ConfigProto()) as session:
-            threading.Timer(0.8, session.run, [put]).start()
+            late = threading.Timer(0.8, session.run, [put])
+            late.start()
             self.assertEqual(session.run(get), 5)
+            late.join()
         self.assertEqual(self.lines[-1], "No step for 0 s, though every task answers.")
 
     @parameterized.parameters((True, 30.0), (False, 0.1))

@@ -58,7 +58,7 @@ class PortsTest(absltest.TestCase):
             begun = time.monotonic()
             address = f"127.0.0.1:{server.getsockname()[1]}"
             self.assertIsNone(ports.refusal(address, 0.2))
-        self.assertLess(time.monotonic() - begun, 1.5)
+        self.assertLess(time.monotonic() - begun, 20)
 
     def _breaks(self, lines: ports.Lifelines, seconds: float) -> bool:
         until = time.monotonic() + seconds

@@ -34,7 +34,7 @@ class ProcessTest(absltest.TestCase):
         finished = process.run(
             _python("import time\nwhile time.process_time() < 0.5: pass")
         )
-        self.assertBetween(finished.cpu_seconds, 0.4, 5.0)
+        self.assertBetween(finished.cpu_seconds, 0.4, 60)
         if os.path.exists("/proc/stat"):
             self.assertGreaterEqual(finished.others, 0.0)
 

@@ -130,7 +130,7 @@ class ServerTest(absltest.TestCase):
         self.assertRegex(
             facts["reasons"]["2"], "^its port is open, but nothing was answered for 2 s"
         )
-        self.assertBetween(facts["seconds"][1], 1.9, 3.5)
+        self.assertBetween(facts["seconds"][1], 1.9, 30)
         self.assertRegex(
             facts["reasons"]["3"],
             r"^nothing answers there \(the connection was closed at once\)",
