@@ -354,7 +354,7 @@ class FullDiskTest(parameterized.TestCase):
     def test_trace(self):
         made = _trainer()
         path = os.path.join(self.create_tempdir(), "trace.json")
-        hook = hooks.TraceStep(made.train, path, step=3)
+        hook = hooks.TraceStep(made.train, path, step=3, say=print)
         with self.assertRaisesRegex(
             folders.OutputError, f"trace .* {path} .*too large"
         ):
@@ -375,11 +375,13 @@ class TraceStepTest(parameterized.TestCase):
                 if os.path.exists(path) and not written:
                     written.append(done)
 
-        hook = hooks.TraceStep(made.train, path, step=step)
+        said = []
+        hook = hooks.TraceStep(made.train, path, step=step, say=said.append)
         around = [hook, *([Look()] if steps_per_loop == 1 else [])]
         self.assertEqual(_run(made, around, 6, steps_per_loop), 6)
         if steps_per_loop == 1:
             self.assertEqual(written, [step])
+        self.assertEmpty(said)
         with open(path) as file:
             events = json.load(file)["traceEvents"]
         processes = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
@@ -395,8 +397,13 @@ class TraceStepTest(parameterized.TestCase):
         made = _trainer()
         made.steps(3)
         path = os.path.join(self.create_tempdir(), "trace.json")
-        _run(made, [hooks.TraceStep(made.train, path, step=2)], 6)
+        said = []
+        _run(made, [hooks.TraceStep(made.train, path, step=2, say=said.append)], 6)
         self.assertFalse(os.path.exists(path))
+        self.assertEqual(
+            said,
+            [f"{path} is not written: it is about step 2, which this run did not take"],
+        )
 
 
 if __name__ == "__main__":

@@ -182,8 +182,10 @@ class ProgressTest(_Runs):
         self.assertLen(shown.speed, 4)
 
     def test_nothing_left_to_do(self):
-        shown = self._run(3, begin=3)
-        self.assertEqual(self.lines, [])
+        shown = self._run(3, begin=3, warmup=9)
+        self.assertEqual(
+            self.lines, ["Step 3 is the last of this run: none is left to train"]
+        )
         self.assertEqual(shown.examples_per_second, 0)
 
     def test_accuracies_and_the_loss_without_penalty(self):

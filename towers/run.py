@@ -222,10 +222,11 @@ class _Training:
         # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past the
         # second of this process: the first makes the kernels.
         step = min(max(self._parts.num_warmup - 1, begin + 2), last_step)
+        told = {"step": step, "say": self._console}
         if output.trace_file:
-            found.append(hooks.TraceStep(built, output.trace_file, step=step))
+            found.append(hooks.TraceStep(built, output.trace_file, **told))
         if folder := self._flags.stages.pipeline_report:
-            found.append(ReportPipeline(built, folder, step=step, say=self._console))
+            found.append(ReportPipeline(built, folder, **told))
         if self._summary is not None:
             found.append(
                 hooks.WriteSummaries(

@@ -343,13 +343,18 @@ class TraceStep(Hook):
     Args:
       path: of the JSON file; `chrome://tracing` and Perfetto read it.
       step: which.
+      say: takes a line if the step is never taken.
     """
 
-    def __init__(self, train: TrainGraph, path: str, *, step: int):
+    def __init__(
+        self, train: TrainGraph, path: str, *, step: int, say: Callable[[str], None]
+    ):
         self._path = path
         self._wanted = step
         self._global_step = train.global_step
+        self._say = say
         self._step = 0
+        self._written = False
 
     def after_create_session(self, session, coord):
         """Makes the file's folder, notes where the loop starts."""
@@ -372,6 +377,15 @@ class TraceStep(Hook):
         self._step += 1
         if self._step == self._wanted:
             self.write(run_values.run_metadata, self._step)
+            self._written = True
+
+    def end(self, session):
+        """Says so if there is no file."""
+        if not self._written:
+            self._say(
+                f"{self._path} is not written: it is about step {self._wanted}, which "
+                "this run did not take"
+            )
 
     def write(self, metadata: v1.RunMetadata, step: int) -> None:
         """Writes the file."""

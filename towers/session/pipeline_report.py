@@ -294,16 +294,16 @@ class ReportPipeline(TraceStep):
     Args:
       folder: for the files.
       step: which.
-      say: takes a line.
+      say: takes lines.
     """
 
     def __init__(
         self, train: TrainGraph, folder: str, *, step: int, say: Callable[[str], None]
     ):
-        super().__init__(train, os.path.join(folder, "report.json"), step=step)
+        path = os.path.join(folder, "report.json")
+        super().__init__(train, path, step=step, say=say)
         self._train = train
         self._folder = folder
-        self._say = say
 
     def write(self, metadata: v1.RunMetadata, step: int) -> None:
         """Says the lines and writes the files."""

@@ -124,7 +124,9 @@ class Progress(Hook):
         """Says where the loop starts and ends."""
         self._step = step
         self._first_timed = max(self._warmup, step + 1)
-        if self._console.is_terminal:
+        if step >= last_step:
+            self._console(f"Step {step} is the last of this run: none is left to train")
+        elif self._console.is_terminal:
             self._console.open_bar(step, last_step)
         elif step < self._warmup:
             self._console("Running warm up")
