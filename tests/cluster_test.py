@@ -62,6 +62,8 @@ class TfConfigTest(parameterized.TestCase):
         "{}",
         '{"task": {"type": "worker"}}',
         '{"cluster": {}, "task": {"type": "master", "index": 0}}',
+        tf_config("chief", 0, {"chief": ["a:1"]}),
+        tf_config("master", 0, {"master": ["a:1"], "worker": [], "evaluator": ["b:1"]}),
     )
     def test_no_cluster(self, text):
         self.assertIsNone(cluster.from_tf_config(text))
@@ -89,6 +91,9 @@ class TfConfigTest(parameterized.TestCase):
         (tf_config("worker", -1), "this task is worker -1"),
         (tf_config("ps", 0, {"worker": ["a:1"]}), "this task is ps 0, but there are 0"),
         (tf_config("ps", 0, {"ps": ["a:1"]}), "needs a worker"),
+        (tf_config("worker", 0, {"chief": ["a:1"]}), "needs a worker"),
+        (tf_config("chief", 0, {"chief": ["a:1", "b:1"]}), "needs a worker"),
+        (tf_config("chief", 0, {"worker": ["a:1"]}), "this task is chief 0, but"),
         (tf_config("worker", 0, {"worker": ["a"]}), "'a', which is no host:port"),
         (tf_config("worker", 0, {"worker": ["a:0"]}), "no host:port"),
         (tf_config("worker", 0, {"worker": ["a:70000"]}), "no host:port"),

@@ -45,6 +45,9 @@ class Task(NamedTuple):
         return f"{self.job} {self.index}"
 
 
+_CHIEF = Task("chief", 0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Cluster:
     """The tasks of a cluster, seen from one of them.
@@ -90,7 +93,7 @@ class Cluster:
     @property
     def controller(self) -> Task:
         """The task that runs the session."""
-        return Task("chief", 0) if "chief" in self.jobs else Task("worker", 0)
+        return _CHIEF if "chief" in self.jobs else Task("worker", 0)
 
     @property
     def role(self) -> str:
@@ -178,7 +181,7 @@ def _check_unused(flags: Any) -> None:
         if tells and getattr(flags, name) != default:
             raise ValueError(
                 f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster "
-                "or TF_CONFIG"
+                "or a TF_CONFIG with other tasks"
             )
 
 
@@ -259,7 +262,11 @@ def _from_tf_config(text: str) -> Cluster | None:
         if jobs.setdefault(_JOBS[name], addresses) is not addresses:
             raise ValueError(f"job {name!r} is there under two names")
     jobs.pop(EVALUATOR, None)
-    return Cluster(_ordered(jobs), _task(config))
+    ordered, task = _ordered(jobs), _task(config)
+    if {job: len(hosts) for job, hosts in ordered.items()} == {"chief": 1}:
+        if task == _CHIEF:
+            return None  # it trains by itself
+    return Cluster(ordered, task)
 
 
 def _without_hosts(config: Mapping[str, Any]) -> Cluster | None:
@@ -269,7 +276,7 @@ def _without_hosts(config: Mapping[str, Any]) -> Cluster | None:
     task = _task(config)
     if task.job == EVALUATOR:
         return Cluster({}, task)
-    if task not in (Task("worker", 0), Task("chief", 0)):
+    if task not in (Task("worker", 0), _CHIEF):
         raise ValueError(f"this task is {task}, but there is no 'cluster'")
     return None
 
