@@ -18,6 +18,12 @@ class FoldersTest(absltest.TestCase):
         super().setUp()
         self.root = self.create_tempdir().full_path
 
+    def test_caches_are_where_the_user_has_them(self):
+        home = os.path.expanduser("~/.cache/towers")
+        self.assertEqual(folders.caches({}), home)
+        self.assertEqual(folders.caches({"XDG_CACHE_HOME": "relative"}), home)
+        self.assertEqual(folders.caches({"XDG_CACHE_HOME": "/there"}), "/there/towers")
+
     def test_a_new_folder_is_not_left_behind(self):
         folders.check("--d=x", os.path.join(self.root, "new", "deep"))
         self.assertEqual(os.listdir(self.root), [])

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -43,6 +43,14 @@ def first_line(error: Exception) -> str:
     if text.startswith("Detected at node"):
         text = re.split(r"^Node: .*\n", text, maxsplit=1, flags=re.MULTILINE)[-1]
     return (text or type(error).__name__).splitlines()[0][:200]
+
+
+def caches(environment: Mapping[str, str] = os.environ) -> str:
+    """Where the user's caches are, by the XDG base directory specification."""
+    home = environment.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(home):  # which the specification says to ignore
+        home = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "towers")
 
 
 def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:

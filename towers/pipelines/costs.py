@@ -21,6 +21,7 @@ import tensorflow as tf
 from towers.compute.flops import of_operations
 from towers.compute.joining import Joint
 from towers.compute.tower import Site, Task
+from towers.errors import folders
 from towers.layout import partition, schedule
 from towers.layout.parts import is_part
 from towers.layout.placement import Placement, session_config
@@ -205,8 +206,7 @@ def _inputs(work: Work, device: str) -> dict[str, tf.Tensor]:
 
 
 def _folder() -> str:
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "towers", "block_times")
+    return os.path.join(folders.caches(), "block_times")
 
 
 def _key(work: Work) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.errors import folders
 from towers.errors.folders import first_line
 from towers.gradients import reduction
 from towers.plan import Plan
@@ -164,12 +165,9 @@ class Memory:
         return found
 
 
-def default_path(environment: Mapping[str, str] = os.environ) -> str:
-    """Where the user's caches are, by the XDG base directory specification."""
-    home = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(home):  # which the specification says to ignore
-        home = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "towers", "variable_update.json")
+def default_path() -> str:
+    """The file among the user's caches."""
+    return os.path.join(folders.caches(), "variable_update.json")
 
 
 def key(parts: Plan) -> str:
