@@ -186,6 +186,7 @@ class FindTest(TextTestCase):
     @parameterized.parameters(
         ("/no/such/file.txt", "No such file or directory"),
         ("./no_such.txt", "No such file or directory"),
+        ("no_such.txt", "No such file or directory"),
         ("notez", "no such data set; did you mean notes"),
         ("pictures", "not a text data set; an example has id, stars"),
     )

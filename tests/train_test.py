@@ -319,6 +319,14 @@ class TrainTest(absltest.TestCase):
             self.assertLen(errors, 1)
             self.assertStartsWith(errors[0], f"error: {wrong}: ")
 
+    def test_what_follows_from_a_fault_is_not_said(self):
+        flags = ("--check_flags", "--memory_limit=0", "--recompute=auto", "--eval")
+        status, _, errors = self._main(*flags)
+        self.assertEqual(status, 2)
+        self.assertEqual(
+            [error.split(": ")[1] for error in errors], ["--memory_limit=0", "--eval"]
+        )
+
     def test_nobody_reads_the_lines(self):
         """As in `python -m towers.train | head -1`."""
         process = self._start(*_TINY, "--train_dir=nobody")

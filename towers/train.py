@@ -5,6 +5,7 @@ python -m towers.train --num_gpus=4
 
 import dataclasses
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ CHOICES = {
     "schedule": SCHEDULES,
     "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
+
+_FLAG = re.compile(r"--(\w+)")  # in a sentence about one
 
 # Seconds between two looks of an evaluator for a checkpoint, unless it is told.
 _EVALUATOR_LOOKS = 5
@@ -270,7 +273,7 @@ def _read(argv: Sequence[str]) -> Order:
     except parse.UsageError as error:
         if error.config is None:
             raise
-        config, errors, at_fault = error.config, error.errors, error.at_fault
+        config, errors, at_fault = error.config, [*error.errors], error.at_fault
     spec = parts = None
     known = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
     try:
@@ -294,7 +297,8 @@ def _read(argv: Sequence[str]) -> Order:
                 tune.settled(config), models.get, trained, watched=watched
             )
     except plan.PlanError as error:
-        errors = errors + error.errors
+        # What follows from the default that stands in for a fault is none.
+        errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
     if errors:
         raise parse.UsageError(errors)
     return Order(config, spec, parts)

@@ -62,7 +62,7 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
       name: the path of a plain text file, whose last tenth is `validation` and the
         rest `train`; or that of a folder, with a file for each split, whose name holds
         the split's (`valid` will do); or a TFDS data set with a text in each example.
-        A path begins with `/`, `.` or `~`, or is that of a file.
+        A path begins with `/`, `.` or `~`, ends with `.txt`, or is that of a file.
       request: length of a window; `preprocessing` is a row of `TOKENS`.
       splits: the first of these that the text has is taken.
 
@@ -73,7 +73,7 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     if path.is_dir() and name[0] in "/.~":
         known = sorted(file.name for file in _files(path)) or ["folders"]
         label, find_split = name, _folder(path)
-    elif path.is_file() or name[0] in "/.~":
+    elif path.is_file() or name[0] in "/.~" or name.endswith(".txt"):
         label, find_split = name, _file(path, name)
         known = ["train", "validation"]
     else:
