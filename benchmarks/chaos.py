@@ -290,6 +290,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if not 0 < options.seeds <= options.kills:
         parser.error("--seeds must be at least 1, and --kills as many")
+    if over := options.kills % options.seeds:
+        fewer = options.kills - over
+        parser.error(
+            f"--kills={options.kills} are not as many for each of {options.seeds} "
+            f"seeds; write {fewer} or {fewer + options.seeds}"
+        )
     return options
 
 
