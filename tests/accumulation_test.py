@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
-from towers.session import device_loop, loop
+from towers.session import loop
 
 _ROWS = 24  # of a step, in every test
 
@@ -65,11 +65,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
         one = _trained(2, 3)
         made = _made(2, 3)
-        with made.train.graph.as_default():
-            train = made.train
-            inner = device_loop.build(train.train_op, train.step, train.loss)
-        made.train = train._replace(loop=inner)
-        made.start()
+        made.add_loop().start()
         loop.run(made.train, made.session, [], last_step=6, steps_per_loop=4)
         trainer.assert_same_bits(one, made.values())
 

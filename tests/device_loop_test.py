@@ -165,22 +165,15 @@ class DeviceLoopTest(parameterized.TestCase):
         wanted = []
         for step in range(1, 10):
             wanted.append((step, one.session.run([one.train.loss, one.train.step])[0]))
-        with many.train.graph.as_default():
-            train = many.train
-            inner = device_loop.build(train.train_op, train.step, train.loss)
+        many.add_loop().start()
         counts = _CountsSteps()
-        many.train = train._replace(loop=inner)
-        many.start()
         loop.run(many.train, many.session, [counts], last_step=9, steps_per_loop=4)
         self.assertEqual(counts.losses, wanted[:8])
         trainer.assert_same_bits(one.values(), many.values())
 
     def test_the_loop_stays_on_the_devices_of_the_step(self):
         made = trainer.Trainer(_model(), _source(in_memory=True), towers=2)
-        with made.train.graph.as_default():
-            train = made.train
-            inner = device_loop.build(train.train_op, train.step, train.loss)
-        made.start()
+        inner = made.add_loop().start().train.loop
         metadata = v1.RunMetadata()
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         made.session.run(inner.step, {inner.count: 2}, options, metadata)

@@ -1,10 +1,8 @@
 """Hooks act after the steps they should, alone or between steps inside the graph."""
 
-import contextlib
 import json
 import os
 import resource
-import signal
 from unittest import mock
 
 import numpy as np
@@ -14,8 +12,7 @@ from absl.testing import parameterized
 from tests import trainer
 from towers.data import inputs
 from towers.errors import folders
-from towers.layout import placement
-from towers.session import device_loop, hooks, loop, summary
+from towers.session import hooks, loop, summary
 from towers.updates import checkpoint
 from towers.updates.loss_scale import LossScaling
 
@@ -28,11 +25,7 @@ def _trainer(source=None, **options):
         source or trainer.random_source(),
         **{"towers": 2, "batch_size": 4, **options},
     )
-    with made.train.graph.as_default():
-        train = made.train
-        inner = device_loop.build(train.train_op, train.step, train.loss)
-        made.train = train._replace(loop=inner)
-    return made.start()
+    return made.add_loop().start()
 
 
 def _run(made, around, last_step, steps_per_loop=1):
@@ -131,58 +124,6 @@ class StopOnNanTest(parameterized.TestCase):
     def test_finite_losses_pass(self):
         made = _trainer()
         self.assertEqual(_run(made, [self._stop(made)], 6, 4), 6)
-
-
-class StopOnSignalTest(parameterized.TestCase):
-    def test_an_interrupt_before_the_first_step_is_not_lost(self):
-        with hooks.StopOnSignal() as stop:
-            with self.assertRaises(KeyboardInterrupt), stop.at_once():
-                signal.raise_signal(signal.SIGINT)
-                placement.cores()
-                self.fail("it goes on")
-            with self.assertRaises(KeyboardInterrupt), stop.at_once():
-                signal.raise_signal(signal.SIGINT)
-                with contextlib.suppress(KeyboardInterrupt):
-                    placement.cores()
-            with self.assertRaises(KeyboardInterrupt), stop.at_once():
-                signal.raise_signal(signal.SIGINT)
-                tf.Graph()  # is nothing of ours
-            with self.assertRaises(KeyboardInterrupt), stop.at_once():
-                raise RuntimeError("scopes are left in another order")
-            signal.raise_signal(signal.SIGINT)  # now there is a step to finish
-        with hooks.StopOnSignal() as stop:
-            with self.assertRaises(RuntimeError), stop.at_once():
-                raise RuntimeError("nobody interrupted")
-            with stop.at_once():
-                signal.raise_signal(signal.SIGTERM)
-                placement.cores()
-                self.fail("it goes on")
-        self.assertEqual(stop.received, signal.SIGTERM)
-
-    @parameterized.product(
-        number=(signal.SIGTERM, signal.SIGINT), steps_per_loop=(1, 50)
-    )
-    def test_the_loop_ends_after_the_step(self, number, steps_per_loop):
-        before = signal.getsignal(number)
-        made = _trainer()
-        with hooks.StopOnSignal() as stop:
-            kill = _Do(lambda: os.kill(os.getpid(), number), at=5)
-            self.assertEqual(_run(made, [kill, stop], 9, steps_per_loop), 5)
-            self.assertEqual(stop.received, number)
-        self.assertIs(signal.getsignal(number), before)
-
-    def test_steps_inside_the_graph_are_finished(self):
-        made = _trainer()
-        with hooks.StopOnSignal() as stop:
-            kill = _Do(lambda: os.kill(os.getpid(), signal.SIGTERM))
-            self.assertEqual(_run(made, [stop, kill], 50, 10), 11)
-        self.assertEqual(stop.received, signal.SIGTERM)
-
-    def test_no_signal(self):
-        made = _trainer()
-        with hooks.StopOnSignal() as stop:
-            self.assertEqual(_run(made, [stop], 3), 3)
-        self.assertIsNone(stop.received)
 
 
 class EveryTest(parameterized.TestCase):

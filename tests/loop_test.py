@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests import trainer
-from towers.session import device_loop, loop
+from towers.session import loop
 
 v1 = tf.compat.v1
 
@@ -88,14 +88,6 @@ class _CountsCallables:
 def _trainer(**options):
     options = {"towers": 2, "batch_size": 4, **options}
     return trainer.Trainer(trainer.dense_model(), trainer.random_source(), **options)
-
-
-def _with_loop(made):
-    with made.train.graph.as_default():
-        train = made.train
-        inner = device_loop.build(train.train_op, train.step, train.loss)
-    made.train = train._replace(loop=inner)
-    return made
 
 
 class TensorFlowsHooksTest(tf.test.TestCase):
@@ -239,7 +231,7 @@ class LoopTest(tf.test.TestCase):
         self.assertEqual((session.made, session.runs), (2, 1))
 
     def test_steps_run_inside_the_graph_between_those_that_a_hook_must_see(self):
-        made = _with_loop(_trainer()).start()
+        made = _trainer().add_loop().start()
         hook = _Recorder(due=[1, 9, 10])
         step = loop.run(
             made.train, made.session, [hook], last_step=24, steps_per_loop=5
@@ -249,7 +241,7 @@ class LoopTest(tf.test.TestCase):
 
     def test_towers_that_run_free_end_together_from_time_to_time(self):
         """So that a hook may become due meanwhile, as by a signal."""
-        made = _with_loop(_trainer()).start()
+        made = _trainer().add_loop().start()
         free = types.SimpleNamespace(free=True, runner=made.train.loop.runner)
         train = made.train._replace(loop=free)
         least, hook = 8 * train.placement.num_towers, _Recorder(due=[])
@@ -258,7 +250,7 @@ class LoopTest(tf.test.TestCase):
         self.assertEqual(hook.events[2:-1], [least, least, 1])
 
     def test_a_plain_hook_sees_every_step(self):
-        made = _with_loop(_trainer()).start()
+        made = _trainer().add_loop().start()
         hook = _Fetch([made.train.step])
         loop.run(made.train, made.session, [hook], last_step=4, steps_per_loop=50)
         self.assertEqual([values.results for values in hook.found], [1, 2, 3, 4])

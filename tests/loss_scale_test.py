@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
-from towers.session import device_loop, loop
+from towers.session import loop
 from towers.updates.loss_scale import LossScaling
 
 v1 = tf.compat.v1
@@ -133,11 +133,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
         one = _made(_LARGE, 2, **_STEEP).start().steps(40)
         made = _made(_LARGE, 2, **_STEEP)
-        with made.train.graph.as_default():
-            train = made.train
-            inner = device_loop.build(train.train_op, train.step, train.loss)
-        made.train = train._replace(loop=inner)
-        made.start()
+        made.add_loop().start()
         loop.run(made.train, made.session, [], last_step=40, steps_per_loop=16)
         trainer.assert_same_bits(one, made.values())
         self.assertGreater(_state(one)[2], 1)

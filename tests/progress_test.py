@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from tests import trainer
-from towers.session import device_loop, loop, progress, report
+from towers.session import loop, progress, report
 
 v1 = tf.compat.v1
 
@@ -86,11 +86,7 @@ class _Runs(absltest.TestCase):
             trainer.dense_model(), trainer.random_source(), towers=2, batch_size=4
         )
         self.log_dir = self.create_tempdir().full_path
-        with self.made.train.graph.as_default():
-            train = self.made.train
-            inner = device_loop.build(train.train_op, train.step, train.loss)
-        self.made.train = train._replace(loop=inner)
-        self.made.start()
+        self.made.add_loop().start()
         self.losses = {}
 
     def _run(self, last_step, *, begin=0, seconds=(0.5,), work=None, k=1, **display):

@@ -9,7 +9,7 @@ from towers.data import inputs
 from towers.gradients.exchange import Exchange
 from towers.layout import placement
 from towers.layout.parts import Parts
-from towers.session import loop
+from towers.session import device_loop, loop
 from towers.updates import checkpoint
 from towers.updates.optimizer import Piecewise, Update
 from towers.verification import reference
@@ -117,6 +117,14 @@ class Trainer:
             graph=self.train.graph,
             config=placement.session_config(self.placement),
         )
+
+    def add_loop(self) -> "Trainer":
+        """Lets steps run inside the graph, too; before the start."""
+        train = self.train
+        with train.graph.as_default():
+            inner = device_loop.build(train.train_op, train.step, train.loss)
+        self.train = train._replace(loop=inner)
+        return self
 
     def start(self, directory: str | None = None) -> "Trainer":
         """Initialises, from the newest checkpoint of the directory if there is one."""

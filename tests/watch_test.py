@@ -17,6 +17,7 @@ from tests import runs, tasks
 from towers import plan, watch
 from towers.errors import failure
 from towers.session import hooks, progress
+from towers.session.stop import StopOnSignal
 
 
 class WatchTest(runs.Runs):
@@ -220,7 +221,7 @@ class WatchTest(runs.Runs):
         self.assertIn("Running evaluation at global_step 46", lines.getvalue())
 
     def test_waiting(self):
-        with hooks.StopOnSignal() as stop:
+        with StopOnSignal() as stop:
             begun = time.monotonic()
             watch._wait(0.2, lambda: stop.received)
             self.assertGreaterEqual(time.monotonic() - begun, 0.2)

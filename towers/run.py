@@ -25,6 +25,7 @@ from towers.session import (
 )
 from towers.session.pipeline_report import ReportPipeline
 from towers.session.progress import Console, Display, Progress
+from towers.session.stop import StopOnSignal
 from towers.tasks.sessions import Local, Sessions, session_config
 from towers.updates import checkpoint
 
@@ -44,14 +45,14 @@ def train(
       sessions: where sessions come from.
 
     Returns:
-      the exit status: 0, or 130 after SIGINT.
+      the exit status: 0, or 130 after SIGINT and 129 after SIGHUP.
 
     Raises:
       ValueError: model and data, or model and checkpoint, do not fit, or the mode does
         not take the mean of gradients.
       hooks.TrainingError, folders.OutputError: the run had to stop.
     """
-    with hooks.StopOnSignal() as stop:
+    with StopOnSignal() as stop:
         with stop.at_once():
             training = _Training(parts, console, sessions, stop)
         if stop.received is None:
@@ -60,7 +61,7 @@ def train(
             if status is not None:
                 return status
         console(f"Stopped by {signal.Signals(stop.received).name}.")
-        return _status_of(stop.received)
+        return stop.status
 
 
 class _Training:
@@ -71,7 +72,7 @@ class _Training:
         parts: Plan,
         console: Console,
         sessions: Sessions,
-        stop: hooks.StopOnSignal,
+        stop: StopOnSignal,
     ):
         self._parts = parts
         self._sessions = sessions
@@ -167,7 +168,8 @@ class _Training:
                 self._evaluate(session, step)
             self._report_speed(progress, step)
             if stop.received is not None:
-                return self._report_stop(stop.received, step, saved)
+                self._report_stop(stop.received, step, saved)
+                return stop.status
             if saved:
                 self._console(f"Checkpoints are in {self._where()}.")
             return 0
@@ -293,17 +295,11 @@ class _Training:
         if rate * work <= peak:
             self._log.metric("mfu", rate * work / peak, step, peak_flops_per_sec=peak)
 
-    def _report_stop(self, received: int, step: int, saved: str | None) -> int:
+    def _report_stop(self, received: int, step: int, saved: str | None) -> None:
         name = signal.Signals(received).name
         where = f"saved to {saved}" if saved else "not saved: there is no --train_dir"
         self._console(f"Stopped by {name} after step {step}, {where}.")
-        return _status_of(received)
 
     def _where(self) -> str:
         directory = self._flags.output.train_dir
         return f"{directory}, summaries too" if self._summary is not None else directory
-
-
-def _status_of(received: int) -> int:
-    """The exit status of a run that a signal ended."""
-    return 130 if received == signal.SIGINT else 0

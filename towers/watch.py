@@ -1,6 +1,5 @@
 """Evaluation alone: the checkpoints of a directory, once or as they appear."""
 
-import signal
 import time
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ from towers.layout.parts import joined
 from towers.plan import Plan
 from towers.session import evaluate, hooks, report
 from towers.session.progress import Console
+from towers.session.stop import StopOnSignal
 from towers.tasks.sessions import Local, Sessions, session_config
 from towers.updates import checkpoint
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
@@ -38,7 +38,7 @@ def evaluate_checkpoints(
       absent: why there will be no more checkpoints; empty while there may be.
 
     Returns:
-      the exit status: 0, or 130 after SIGINT.
+      the exit status: 0, or 130 after SIGINT and 129 after SIGHUP.
 
     Raises:
       ValueError: there is no checkpoint, or it is of another model.
@@ -63,11 +63,11 @@ def evaluate_checkpoints(
                 if lost:
                     raise hooks.TrainingError(f"no more checkpoints will come: {lost}")
                 _wait(interval, lambda: stop.received or lookout() or absent())
-        return _status_of(stop)
+        return stop.status
 
-    with hooks.StopOnSignal() as stop:
+    with StopOnSignal() as stop:
         status = sessions.keep(attempt, stop, resumes=True)
-    return _status_of(stop) if status is None else status
+    return stop.status if status is None else status
 
 
 class _Evaluator:
@@ -130,10 +130,6 @@ class _Evaluator:
         self._done |= {newest, loaded}
         early = counted["global_step"] >= failure.end(self._directory)
         return early or _is_the_end(self._parts, **counted)
-
-
-def _status_of(stop: hooks.StopOnSignal) -> int:
-    return 130 if stop.received == signal.SIGINT else 0
 
 
 def _is_the_end(parts: Plan, *, global_step: int, position: int) -> bool:

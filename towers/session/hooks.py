@@ -1,13 +1,9 @@
 """What happens around the steps: checkpoints, summaries, evaluation, stops."""
 
-import contextlib
 import math
 import os
-import signal
-import sys
 import time
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -136,76 +132,6 @@ class ReportSkips(Hook):
                 f"is now {value:g} ({skipped} skipped in all)"
             )
         self._known = skipped
-
-
-class StopOnSignal(Hook):
-    """SIGTERM and SIGINT end the loop after the step under way.
-
-    Attributes:
-      received: the signal, or None.
-    """
-
-    def __init__(self):
-        self.received: int | None = None
-        self._previous = {}
-        self._at_once = False
-
-    def __enter__(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *error):
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, frame):
-        del frame
-        self.received = number
-        if self._at_once:
-            sys.setprofile(_interrupt)
-
-    @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Signals end what is done inside, where there is no step to finish yet.
-
-        It ends when next a function of this project is called: TensorFlow's scopes do
-        not bear an exception from just anywhere.  What calls from TensorFlow lose of
-        them comes when all is done, or fails otherwise on its account.
-
-        Raises:
-          KeyboardInterrupt: there was a SIGINT; after a SIGTERM `received` says so.
-        """
-        self._at_once = True
-        try:
-            yield
-        except (Exception, KeyboardInterrupt):
-            if self.received is None:
-                raise
-        finally:
-            self._at_once = False
-            if self.received is not None:
-                sys.setprofile(None)
-        if self.received == signal.SIGINT:
-            raise KeyboardInterrupt
-
-    def next_due(self, step: int) -> int:
-        """At once when there was a signal."""
-        return step + 1 if self.received else NEVER
-
-    def after_run(self, run_context, run_values):
-        """Asks the loop to stop."""
-        if self.received:
-            run_context.request_stop()
-
-
-def _interrupt(frame: types.FrameType, event: str, arg: object) -> None:
-    """Ends the function of this project that is called, as a profiler sees it."""
-    del arg
-    package = frame.f_globals.get("__name__", "").partition(".")[0]
-    if event == "call" and package in ("models", "towers"):
-        sys.setprofile(None)
-        raise KeyboardInterrupt
 
 
 class Every(Hook):

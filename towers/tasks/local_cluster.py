@@ -24,6 +24,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from towers.errors.terminal import Terminal, hangups
 from towers.tasks import private_network
 
 # Seconds that tasks have to leave by themselves; after a failure, or Ctrl-C at the
@@ -107,13 +108,14 @@ class _Tasks:
         self._output = selectors.DefaultSelector()
         self._unfinished: dict[tuple[str, int], bytes] = {}
         self._signals: list[int] = []
+        self._terminal = Terminal()
         self._stopped: dict[tuple[str, int], float] = {}  # task -> since when
         self._named: set[tuple[str, int]] = set()
 
     def run(self) -> int:
         """Starts all tasks and stays until the one that leads ends."""
-        for number in _SIGNALS:
-            signal.signal(number, lambda number, frame: self._signals.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT, *hangups()):
+            signal.signal(number, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         try:
             for name in self._names:
@@ -132,6 +134,12 @@ class _Tasks:
                 process.wait()
             while self._output.get_map():
                 self._read(0.0)
+
+    def _note(self, number: int, frame: object) -> None:
+        del frame
+        self._signals.append(number)
+        if number == signal.SIGHUP:
+            self._terminal.forget()
 
     def _watch(self) -> int | None:
         """Until the leader ends: its status; None if a task ended the run."""

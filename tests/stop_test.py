@@ -1,0 +1,110 @@
+"""A run ends after the step under way, whatever signal asks for it."""
+
+import contextlib
+import os
+import signal
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from tests import trainer
+from towers.layout import placement
+from towers.session import loop
+from towers.session.stop import StopOnSignal
+
+
+def _run(around, last_step, steps_per_loop=1):
+    """Runs steps, alone or inside the graph; the global step reached."""
+    made = trainer.Trainer(trainer.dense_model(), trainer.random_source(), towers=2)
+    made.add_loop().start()
+    return loop.run(
+        made.train,
+        made.session,
+        around,
+        last_step=last_step,
+        steps_per_loop=steps_per_loop,
+    )
+
+
+class _Kill(loop.Hook):
+    """Sends this process a signal after a step, or after steps inside the graph."""
+
+    def __init__(self, number, at=None):
+        self._number, self._at, self._seen = number, at, 0
+
+    def next_due(self, step):
+        return self._at if self._at and step < self._at else loop.NEVER
+
+    def after_run(self, run_context, run_values):
+        self._seen += 1
+        if self._seen == self._at:
+            os.kill(os.getpid(), self._number)
+
+    def after_steps(self, step, losses, seconds):
+        self._seen = step
+        if self._at is None:
+            os.kill(os.getpid(), self._number)
+
+
+class StopOnSignalTest(parameterized.TestCase):
+    def test_an_interrupt_before_the_first_step_is_not_lost(self):
+        with StopOnSignal() as stop:
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                signal.raise_signal(signal.SIGINT)
+                placement.cores()
+                self.fail("it goes on")
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                signal.raise_signal(signal.SIGINT)
+                with contextlib.suppress(KeyboardInterrupt):
+                    placement.cores()
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                signal.raise_signal(signal.SIGINT)
+                tf.Graph()  # is nothing of ours
+            with self.assertRaises(KeyboardInterrupt), stop.at_once():
+                raise RuntimeError("scopes are left in another order")
+            signal.raise_signal(signal.SIGINT)  # now there is a step to finish
+        with StopOnSignal() as stop:
+            with self.assertRaises(RuntimeError), stop.at_once():
+                raise RuntimeError("nobody interrupted")
+            with stop.at_once():
+                signal.raise_signal(signal.SIGTERM)
+                placement.cores()
+                self.fail("it goes on")
+        self.assertEqual(stop.received, signal.SIGTERM)
+
+    @parameterized.product(
+        how=((signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)),
+        steps_per_loop=(1, 50),
+    )
+    def test_the_loop_ends_after_the_step(self, how, steps_per_loop):
+        number, status = how
+        before = signal.getsignal(number)
+        with StopOnSignal() as stop:
+            kill = _Kill(number, at=5)
+            self.assertEqual(_run([kill, stop], 9, steps_per_loop), 5)
+            self.assertEqual((stop.received, stop.status), (number, status))
+        self.assertIs(signal.getsignal(number), before)
+
+    def test_steps_inside_the_graph_are_finished(self):
+        with StopOnSignal() as stop:
+            kill = _Kill(signal.SIGTERM)
+            self.assertEqual(_run([stop, kill], 50, 10), 11)
+        self.assertEqual(stop.received, signal.SIGTERM)
+
+    def test_no_signal(self):
+        with StopOnSignal() as stop:
+            self.assertEqual(_run([stop], 3), 3)
+        self.assertIsNone(stop.received)
+        self.assertEqual(stop.status, 0)
+
+    def test_what_is_ignored_stays_so(self):
+        """As under `nohup`."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGHUP, before)
+        with StopOnSignal() as stop:
+            signal.raise_signal(signal.SIGHUP)
+        self.assertIsNone(stop.received)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,74 @@
+"""A terminal is closed, and the process that prints on it goes on."""
+
+import fcntl
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+from towers.errors import terminal
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# Takes the hangup, or not, and prints before and after it.
+_CHILD = """
+import os, signal, sys, time
+from towers.errors.terminal import Terminal
+terminal, came = Terminal(), []
+signal.signal(signal.SIGHUP, lambda number, frame: came.append(number))
+print("here", flush=True)
+while not came:
+    time.sleep(0.01)
+if sys.argv[1] == "forgets":
+    terminal.forget()
+try:
+    print("on the way", flush=True)
+    print("and beside", file=sys.stderr, flush=True)
+except OSError:
+    os._exit(7)
+os._exit(3)
+"""
+
+
+class TerminalTest(parameterized.TestCase):
+    @parameterized.parameters(("forgets", 3), ("remembers", 7))
+    def test_lines_after_the_hangup_are_no_error(self, how, status):
+        ours, theirs = pty.openpty()
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, how],
+            cwd=_ROOT,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        self.addCleanup(child.kill)
+        os.close(theirs)
+        self.assertIn(b"here", os.read(ours, 1000))
+        os.close(ours)
+        self.assertEqual(child.wait(60), status)
+
+    def test_files_go_on(self):
+        with mock.patch.object(os, "isatty", lambda descriptor: False):
+            noted = terminal.Terminal()
+        with mock.patch.object(os, "dup2") as replaced:
+            noted.forget()
+        replaced.assert_not_called()
+
+    def test_a_hangup_that_is_ignored_is_not_taken(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        self.addCleanup(signal.signal, signal.SIGHUP, before)
+        self.assertEqual(terminal.hangups(), [signal.SIGHUP])
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.assertEqual(terminal.hangups(), [])
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,90 @@
+"""Signals that end a run: after the step under way, which is saved."""
+
+import contextlib
+import signal
+import sys
+import types
+from collections.abc import Iterator
+
+from towers.errors.terminal import Terminal, hangups
+from towers.session.loop import NEVER, Hook
+
+
+class StopOnSignal(Hook):
+    """SIGTERM, SIGINT and SIGHUP end the loop after the step under way.
+
+    Attributes:
+      received: the signal, or None.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
+        self._previous = {}
+        self._at_once = False
+        self._terminal = Terminal()
+
+    @property
+    def status(self) -> int:
+        """The exit status of a run that ended well, or that the signal ended."""
+        if self.received in (None, signal.SIGTERM):
+            return 0
+        return 128 + self.received  # as shells have it
+
+    def __enter__(self):
+        for number in (signal.SIGTERM, signal.SIGINT, *hangups()):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        del frame
+        self.received = number
+        if number == signal.SIGHUP:
+            self._terminal.forget()
+        if self._at_once:
+            sys.setprofile(_interrupt)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Signals end what is done inside, where there is no step to finish yet.
+
+        It ends when next a function of this project is called: TensorFlow's scopes do
+        not bear an exception from just anywhere.  What calls from TensorFlow lose of
+        them comes when all is done, or fails otherwise on its account.
+
+        Raises:
+          KeyboardInterrupt: there was a SIGINT; after others `received` says so.
+        """
+        self._at_once = True
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            if self.received is None:
+                raise
+        finally:
+            self._at_once = False
+            if self.received is not None:
+                sys.setprofile(None)
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    def next_due(self, step: int) -> int:
+        """At once when there was a signal."""
+        return step + 1 if self.received else NEVER
+
+    def after_run(self, run_context, run_values):
+        """Asks the loop to stop."""
+        if self.received:
+            run_context.request_stop()
+
+
+def _interrupt(frame: types.FrameType, event: str, arg: object) -> None:
+    """Ends the function of this project that is called, as a profiler sees it."""
+    del arg
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    if event == "call" and package in ("models", "towers"):
+        sys.setprofile(None)
+        raise KeyboardInterrupt
