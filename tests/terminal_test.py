@@ -16,13 +16,13 @@ from towers.errors import terminal
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# Takes the hangup, or not, and prints before and after it.
+# Prints after the hangup.
 _CHILD = """
 import os, signal, sys, time
 from towers.errors.terminal import Terminal
 terminal, came = Terminal(), []
 signal.signal(signal.SIGHUP, lambda number, frame: came.append(number))
-print("here", flush=True)
+os.write(int(sys.argv[2]), b"here")
 while not came:
     time.sleep(0.01)
 if sys.argv[1] == "forgets":
@@ -40,18 +40,22 @@ class TerminalTest(parameterized.TestCase):
     @parameterized.parameters(("forgets", 3), ("remembers", 7))
     def test_lines_after_the_hangup_are_no_error(self, how, status):
         ours, theirs = pty.openpty()
+        ready, here = os.pipe()
+        self.addCleanup(os.close, ready)
+        self.addCleanup(os.close, here)
         child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, how],
+            [sys.executable, "-c", _CHILD, how, str(here)],
             cwd=_ROOT,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
+            pass_fds=[here],
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         self.addCleanup(child.kill)
         os.close(theirs)
-        self.assertIn(b"here", os.read(ours, 1000))
+        self.assertEqual(os.read(ready, 1000), b"here")
         os.close(ours)
         self.assertEqual(child.wait(60), status)
 
