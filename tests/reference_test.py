@@ -1,5 +1,7 @@
 """What cases are held against: trained once, and how far rounding takes it."""
 
+import time
+from concurrent import futures
 from unittest import mock
 
 import numpy as np
@@ -31,6 +33,29 @@ class ReferencesTest(absltest.TestCase):
         self.assertLen(wanted, 4 + 2)
         self.assertEqual(trained.count("relaxed"), 4 + 2)
         self.assertLen(trained, 6 + 2 + (1 + 2))
+
+
+class BuildTest(absltest.TestCase):
+    def test_graphs_are_built_one_after_the_other(self):
+        """As a model may keep tensors of the graph that is being built."""
+        inside, most = [], []
+
+        def build(*args, **options):
+            inside.append(None)
+            most.append(len(inside))
+            time.sleep(0.05)
+            inside.pop()
+
+        case = Case("parameter_server", 1)
+        with (
+            mock.patch.object(reference.graph, "build", build),
+            futures.ThreadPoolExecutor(3) as threads,
+        ):
+            for _ in range(3):
+                threads.submit(
+                    reference.build, trainer.subject(), case, VARIABLE_UPDATES
+                )
+        self.assertEqual(most, [1, 1, 1])
 
 
 class ReferenceTest(parameterized.TestCase):

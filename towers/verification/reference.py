@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import functools
 import itertools
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +29,9 @@ from towers.verification.verdict import Case, distance
 from towers.verification.ways import Modes
 
 v1 = tf.compat.v1
+
+# A model may keep tensors of its graph from one block to another.
+_BUILDING = threading.Lock()
 
 Values = dict[str, np.ndarray]
 
@@ -219,7 +223,7 @@ class _Rows:
 
 
 def build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
-    """The train graph of a case.
+    """The train graph of a case; threads that want one get it one after the other.
 
     Raises:
       ValueError: the model cannot be trained so.
@@ -227,27 +231,28 @@ def build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
     exchange = case.exchange or _exchange(modes[case.variable_update])
     if case.transfer:
         exchange = dataclasses.replace(exchange, transfer=case.transfer)
-    return graph.build(
-        subject.model,
-        subject.source,
-        subject.update,
-        placement=placement_lib.local(
-            case.num_towers * case.devices,
-            kind=subject.device,
-            num_stages=case.devices,
-        ),
-        options=dataclasses.replace(
-            subject.options,
-            batch_size=subject.global_batch // case.num_towers // case.rounds,
-            accumulate_steps=case.rounds,
-            variable_update=case.variable_update,
-            exchange=exchange,
-            pipeline=case.pipeline,
-            shards=case.shards,
-            limit=None,
-        ),
-        modes=modes,
-    )
+    with _BUILDING:
+        return graph.build(
+            subject.model,
+            subject.source,
+            subject.update,
+            placement=placement_lib.local(
+                case.num_towers * case.devices,
+                kind=subject.device,
+                num_stages=case.devices,
+            ),
+            options=dataclasses.replace(
+                subject.options,
+                batch_size=subject.global_batch // case.num_towers // case.rounds,
+                accumulate_steps=case.rounds,
+                variable_update=case.variable_update,
+                exchange=exchange,
+                pipeline=case.pipeline,
+                shards=case.shards,
+                limit=None,
+            ),
+            modes=modes,
+        )
 
 
 def _exchange(mode: type) -> Exchange:
