@@ -28,16 +28,6 @@ def _trainer(source=None, **options):
     return made.add_loop().start()
 
 
-def _run(made, around, last_step, steps_per_loop=1):
-    return loop.run(
-        made.train,
-        made.session,
-        around,
-        last_step=last_step,
-        steps_per_loop=steps_per_loop,
-    )
-
-
 class _Notes(hooks.Every):
     """Notes the steps it acts after, and what is due besides."""
 
@@ -49,32 +39,12 @@ class _Notes(hooks.Every):
         self.steps.append(step)
 
 
-class _Do(loop.Hook):
-    """Does something after steps, alone or inside the graph."""
-
-    def __init__(self, act, at=None):
-        self._act, self._at, self._seen = act, at, 0
-
-    def next_due(self, step):
-        return self._at if self._at and step < self._at else hooks.NEVER
-
-    def after_run(self, run_context, run_values):
-        self._seen += 1
-        if self._seen == self._at:
-            self._act()
-
-    def after_steps(self, step, losses, seconds):
-        self._seen = step
-        if self._at is None:
-            self._act()
-
-
 class SkipsTest(parameterized.TestCase):
     @parameterized.parameters(1, 50)
     def test_says_how_many_and_the_factor(self, steps_per_loop):
         made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**24, 1000))
         lines = []
-        _run(made, [hooks.ReportSkips(made.train, lines.append)], 20, steps_per_loop)
+        made.run([hooks.ReportSkips(made.train, lines.append)], 20, steps_per_loop)
         scale = made.train.loss_scale
         value, skipped = made.session.run((scale.value, scale.skipped))
         self.assertGreater(skipped, 0)
@@ -113,17 +83,17 @@ class StopOnNanTest(parameterized.TestCase):
         with self.assertRaisesRegex(
             hooks.NanLossError, "^the loss of step 6 is (nan|inf); lower --init_learn"
         ):
-            _run(made, around, 8, steps_per_loop)
+            made.run(around, 8, steps_per_loop)
         self.assertTrue(checkpoint.latest(directory).endswith("model.ckpt-4"))
 
     def test_a_loss_scale_that_is_too_large(self):
         made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**120))
         with self.assertRaisesRegex(hooks.NanLossError, " or --fp16_loss_scale$"):
-            _run(made, [self._stop(made)], 8)
+            made.run([self._stop(made)], 8)
 
     def test_finite_losses_pass(self):
         made = _trainer()
-        self.assertEqual(_run(made, [self._stop(made)], 6, 4), 6)
+        self.assertEqual(made.run([self._stop(made)], 6, 4), 6)
 
 
 class EveryTest(parameterized.TestCase):
@@ -140,7 +110,7 @@ class EveryTest(parameterized.TestCase):
         made = _trainer()
         for steps_per_loop in (1, 3, 50):
             notes = _Notes(made.start().train, **options)
-            _run(made, [notes], 13, steps_per_loop)
+            made.run([notes], 13, steps_per_loop)
             self.assertEqual(notes.steps, steps)
 
     def test_many_steps_between_two_times(self):
@@ -155,7 +125,7 @@ class EveryTest(parameterized.TestCase):
         made = _trainer()
         made.steps(6)
         notes = _Notes(made.train, steps=4, at=(3, 7))
-        _run(made, [notes], 12, 50)
+        made.run([notes], 12, 50)
         self.assertEqual(notes.steps, [7, 8, 12])
 
     @parameterized.parameters((1, [4, 8, 12]), (5, [6, 12]))
@@ -176,7 +146,7 @@ class EveryTest(parameterized.TestCase):
         made = _trainer()
         with mock.patch.object(hooks.time, "monotonic", lambda: now[0]):
             notes = _Notes(made.train, seconds=4)
-            _run(made, [Tick(), notes], 13, steps_per_loop)
+            made.run([Tick(), notes], 13, steps_per_loop)
         self.assertEqual(notes.steps, steps)
 
 
@@ -188,7 +158,7 @@ class SaveCheckpointsTest(parameterized.TestCase):
         with made.train.graph.as_default():
             saver = checkpoint.Checkpoints(directory, made.train.saved, max_to_keep=2)
         save = hooks.SaveCheckpoints(made.train, saver, steps=3)
-        _run(made, [save], 10, steps_per_loop)
+        made.run([save], 10, steps_per_loop)
         paths = checkpoint.all_paths(directory)
         self.assertEqual([path.rsplit("-")[-1] for path in paths], ["6", "9"])
         for path, step in zip(paths, (6, 9)):
@@ -208,7 +178,7 @@ class EvaluateTest(parameterized.TestCase):
             return accuracies[step]
 
         hook = hooks.Evaluate(made.train, evaluate, stop_at=stop_at, steps=3)
-        self.assertEqual(_run(made, [hook], 14), last_step)
+        self.assertEqual(made.run([hook], 14), last_step)
 
 
 class WriteSummariesTest(tf.test.TestCase):
@@ -241,7 +211,7 @@ class WriteSummariesTest(tf.test.TestCase):
                     merged = summary.build(made.train, 1)
                 made.train.graph.finalize()
                 hook = hooks.WriteSummaries(made.train, merged, directory, steps=every)
-                _run(made, [hook], 11, k)
+                made.run([hook], 11, k)
                 events = self._events(directory)
                 nodes = len(made.train.graph.get_operations())
                 self.assertEqual(events.pop("nodes"), nodes)
@@ -261,10 +231,10 @@ class WriteSummariesTest(tf.test.TestCase):
 
         around = [
             hooks.WriteSummaries(made.train, merged, directory, steps=2),
-            _Do(fail, at=5),
+            trainer.Do(fail, at=5),
         ]
         with self.assertRaises(hooks.NanLossError):
-            _run(made, around, 9)
+            made.run(around, 9)
         self.assertEqual([*self._events(directory)], ["nodes", 2, 4])
 
 
@@ -274,9 +244,11 @@ class FullDiskTest(parameterized.TestCase):
     def _run(self, made, hook):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         limit = (4096, before[1])
-        fill = _Do(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit), at=2)
+        fill = trainer.Do(
+            lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit), at=2
+        )
         try:
-            _run(made, [fill, hook], 5)
+            made.run([fill, hook], 5)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -319,7 +291,7 @@ class TraceStepTest(parameterized.TestCase):
         said = []
         hook = hooks.TraceStep(made.train, path, step=step, say=said.append)
         around = [hook, *([Look()] if steps_per_loop == 1 else [])]
-        self.assertEqual(_run(made, around, 6, steps_per_loop), 6)
+        self.assertEqual(made.run(around, 6, steps_per_loop), 6)
         if steps_per_loop == 1:
             self.assertEqual(written, [step])
         self.assertEmpty(said)
@@ -339,7 +311,7 @@ class TraceStepTest(parameterized.TestCase):
         made.steps(3)
         path = os.path.join(self.create_tempdir(), "trace.json")
         said = []
-        _run(made, [hooks.TraceStep(made.train, path, step=2, say=said.append)], 6)
+        made.run([hooks.TraceStep(made.train, path, step=2, say=said.append)], 6)
         self.assertFalse(os.path.exists(path))
         self.assertEqual(
             said,

@@ -9,41 +9,18 @@ from absl.testing import absltest, parameterized
 
 from tests import trainer
 from towers.layout import placement
-from towers.session import loop
 from towers.session.stop import StopOnSignal
 
 
 def _run(around, last_step, steps_per_loop=1):
-    """Runs steps, alone or inside the graph; the global step reached."""
+    """The global step reached."""
     made = trainer.Trainer(trainer.dense_model(), trainer.random_source(), towers=2)
-    made.add_loop().start()
-    return loop.run(
-        made.train,
-        made.session,
-        around,
-        last_step=last_step,
-        steps_per_loop=steps_per_loop,
-    )
+    return made.add_loop().start().run(around, last_step, steps_per_loop)
 
 
-class _Kill(loop.Hook):
-    """Sends this process a signal after a step, or after steps inside the graph."""
-
-    def __init__(self, number, at=None):
-        self._number, self._at, self._seen = number, at, 0
-
-    def next_due(self, step):
-        return self._at if self._at and step < self._at else loop.NEVER
-
-    def after_run(self, run_context, run_values):
-        self._seen += 1
-        if self._seen == self._at:
-            os.kill(os.getpid(), self._number)
-
-    def after_steps(self, step, losses, seconds):
-        self._seen = step
-        if self._at is None:
-            os.kill(os.getpid(), self._number)
+def _kill(number, at=None):
+    """Sends this process a signal."""
+    return trainer.Do(lambda: os.kill(os.getpid(), number), at)
 
 
 class StopOnSignalTest(parameterized.TestCase):
@@ -80,14 +57,14 @@ class StopOnSignalTest(parameterized.TestCase):
         number, status = how
         before = signal.getsignal(number)
         with StopOnSignal() as stop:
-            kill = _Kill(number, at=5)
+            kill = _kill(number, at=5)
             self.assertEqual(_run([kill, stop], 9, steps_per_loop), 5)
             self.assertEqual((stop.received, stop.status), (number, status))
         self.assertIs(signal.getsignal(number), before)
 
     def test_steps_inside_the_graph_are_finished(self):
         with StopOnSignal() as stop:
-            kill = _Kill(signal.SIGTERM)
+            kill = _kill(signal.SIGTERM)
             self.assertEqual(_run([stop, kill], 50, 10), 11)
         self.assertEqual(stop.received, signal.SIGTERM)
 

@@ -135,6 +135,16 @@ class Trainer:
         )
         return self
 
+    def run(self, hooks, last_step: int, steps_per_loop: int = 1) -> int:
+        """Runs steps, alone or inside the graph; the global step reached."""
+        return loop.run(
+            self.train,
+            self.session,
+            hooks,
+            last_step=last_step,
+            steps_per_loop=steps_per_loop,
+        )
+
     def steps(self, last_step: int, hooks=()) -> dict[str, np.ndarray]:
         """Trains to a global step; the saved variables by name."""
         loop.run(self.train, self.session, hooks, last_step=last_step)
@@ -154,6 +164,26 @@ class Trainer:
         with self.train.graph.as_default():
             saver = checkpoint.Checkpoints(directory, self.train.saved)
         saver.save(self.session, int(self.session.run(self.train.global_step)))
+
+
+class Do(loop.Hook):
+    """Does something after steps, alone or inside the graph."""
+
+    def __init__(self, act, at=None):
+        self._act, self._at, self._seen = act, at, 0
+
+    def next_due(self, step):
+        return self._at if self._at and step < self._at else loop.NEVER
+
+    def after_run(self, run_context, run_values):
+        self._seen += 1
+        if self._seen == self._at:
+            self._act()
+
+    def after_steps(self, step, losses, seconds):
+        self._seen = step
+        if self._at is None:
+            self._act()
 
 
 def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer:
