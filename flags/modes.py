@@ -49,6 +49,13 @@ class Variables:
         "device of the variables and of the gradients' mean",
         choices=("cpu", "gpu"),
     )
+    variable_placement: str = field(
+        "least_loaded",
+        "where a variable goes if several devices hold them, the GPUs of "
+        "local_parameter_device or the ps tasks of a cluster: to the one that holds "
+        "the fewest bytes (least_loaded), to each in turn (round_robin), or all to the "
+        "first (one)",
+    )
     all_reduce_spec: str | None = field(
         None,
         "how replicas' gradients are reduced: an algorithm (pscpu, psgpu, tree, xring, "

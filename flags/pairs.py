@@ -165,6 +165,7 @@ _ONE_GRAPH = (
     "num_micro_batches",
 )
 _SCALED_BY_ONE = ", whose loss is scaled by one client"
+_IN_ONE_PLACE = ", which has one device for all"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
 ROWS = (
@@ -247,7 +248,9 @@ ROWS = (
         "agg_small_grads_max_bytes",
         "; it packs all gradients already",
     ),
+    needs("variable_placement", *_ONE_COPY),
     needs("partition_bytes", *_ONE_COPY),
+    never("partition_bytes", "variable_placement=one", _IN_ONE_PLACE),
     never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
     *(never(norm, "variable_update=independent", _NO_EXCHANGE) for norm in _SYNC),

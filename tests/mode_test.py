@@ -16,6 +16,7 @@ _CHOICES = {
     "small_bytes": 1024,
     "max_staleness": 1,
     "staleness_lr": True,
+    "variable_placement": "round_robin",
     "partition_bytes": 64,
     "transfer": tf.bfloat16,
     "sparse_to_dense": True,

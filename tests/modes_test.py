@@ -20,6 +20,7 @@ class ModesTest(absltest.TestCase):
         self.assertEqual(flags.gradient_repacking, Exchange.gradient_repacking)
         self.assertEqual(flags.max_staleness, Exchange.max_staleness)
         self.assertEqual(flags.staleness_lr, Exchange.staleness_lr)
+        self.assertEqual(flags.variable_placement, Exchange.variable_placement)
 
     def test_switches_of_tf_cnn_benchmarks_name_modes(self):
         for settings, mode in (

@@ -326,17 +326,22 @@ class PlanTest(parameterized.TestCase):
         settings = config.make(local_cluster="worker:2", num_gpus=3, shard_classifier=2)
         self.assertIn(error, "".join(config.check(settings, {})))
 
-    def test_parts_of_variables_go_to_two_tasks_or_more(self):
-        def make(ps, **others):
+    @parameterized.parameters(
+        {"partition_bytes": 1000}, {"variable_placement": "round_robin"}
+    )
+    def test_variables_are_spread_over_two_tasks_or_more(self, **asked):
+        [(name, value)] = asked.items()
+
+        def make(ps):
             spec = cluster.local({"ps": ps, "worker": 1})
-            made = config.make(device="cpu", partition_bytes=1000, **others)
+            made = config.make(device="cpu", **asked)
             return plan.make(made, lambda name: _model(), spec)
 
-        self.assertEqual(make(2).options.exchange.partition_bytes, 1000)
+        self.assertEqual(getattr(make(2).options.exchange, name), value)
         with self.assertRaises(plan.PlanError) as caught:
             make(1)
         [error] = caught.exception.errors
-        self.assertRegex(error, "^--partition_bytes=1000: .*two ps tasks")
+        self.assertRegex(error, f"^--{name}={value}: .*two ps tasks")
 
     def test_variables_of_a_cluster_are_not_on_gpus(self):
         settings = config.make(device="cpu", local_parameter_device="gpu")

@@ -31,7 +31,7 @@ FLAGS = {
     "variables": """
         variable_update check_replicas_every tune_again cross_replica_sync
         max_staleness staleness_lr staged_vars variable_consistency
-        local_parameter_device all_reduce_spec gradient_repacking
+        local_parameter_device variable_placement all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
         sparse_to_dense_grads partition_bytes accumulate_steps batch_norm
         """,

@@ -16,6 +16,7 @@ _STEPS = 4
 _CASES = {
     "parameter_server": (2, "dense", {}),
     "no_ps": (0, "dense", {}),
+    "in_turn": (2, "dense", dict(exchange=dict(variable_placement="round_robin"))),
     "parts": (2, "dense", dict(exchange=dict(partition_bytes=100))),
     "parts_of_tables": (2, "tables", dict(exchange=dict(partition_bytes=100))),
     "tables": (2, "tables", {}),

@@ -300,7 +300,7 @@ class TrainTest(absltest.TestCase):
         hosts = "--ps_hosts=a:1,b:1", "--worker_hosts=c:1,d:1", "--job_name=evaluator"
         for flags in (
             ["--model=mlp", "--num_stages=2", "--partition=hidden1"],
-            ["--partition_bytes=1000"],
+            ["--partition_bytes=1000", "--variable_placement=round_robin"],
             ["--variable_update=replicated", "--all_reduce_spec=nccl/xring"],
         ):
             found = self._main("--check_flags", "--train_dir=none", *hosts, *flags)

@@ -38,7 +38,36 @@ class SeededTest(parameterized.TestCase):
         self.assertIs(variables.seeded(initializer, "a", 1), initializer)
 
 
-class CopyTest(tf.test.TestCase):
+class CopyTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("least_loaded", "0122"),
+        ("round_robin", "0120"),
+        ("one", "0000"),
+    )
+    def test_where_variables_go(self, variable_placement, wanted):
+        devices = [f"/device:CPU:{i}" for i in range(3)]
+        with tf.Graph().as_default():
+            copy = variables.Copy(
+                [devices], seed=1, variable_placement=variable_placement
+            )
+            for name, size in (("a", 40), ("b", 30), ("c", 10), ("d", 10)):
+                copy.create(name, tf.TensorShape([size]), None, trainable=True)
+            found = [copy.variables[name].device[-1] for name in "abcd"]
+        self.assertEqual("".join(found), wanted)
+
+    def test_stages_share_what_their_devices_hold(self):
+        devices = [f"/device:CPU:{i}" for i in range(2)]
+        with tf.Graph().as_default():
+            copy = variables.Copy(
+                [devices[:1], devices], seed=1, variable_placement="round_robin"
+            )
+            for name, stage in (("a", 0), ("b", 1), ("c", 1)):
+                copy.create(
+                    name, tf.TensorShape([9]), None, trainable=True, stage=stage
+                )
+            found = [copy.variables[name].device[-1] for name in "abc"]
+        self.assertEqual("".join(found), "010")
+
     def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
         update = Update("momentum", Piecewise((1.0,)))
         with tf.Graph().as_default():

@@ -272,21 +272,26 @@ def _exchange(config, where: placement.Placement) -> Exchange:
         sparse_to_dense=flags.sparse_to_dense_grads,
         max_staleness=flags.max_staleness,
         staleness_lr=flags.staleness_lr,
-        partition_bytes=_partition_bytes(flags, where),
+        variable_placement=flags.variable_placement,
+        partition_bytes=flags.partition_bytes,
         transfer=_transfer(flags, _dtype(config.model)),
     )
+    _check_spread(exchange, where)
     reduction.check(exchange.all_reduce_spec, kind=where.kind, hosts=where.hosts)
     return exchange
 
 
-def _partition_bytes(flags, where: placement.Placement) -> int:
-    """The size beyond which variables are cut."""
-    if (size := flags.partition_bytes) and len(where.parameters) < 2:
-        raise ValueError(
-            f"--partition_bytes={size}: there are no two devices to spread the parts "
-            "of a variable over; give the cluster two ps tasks, or leave it out"
-        )
-    return size
+def _check_spread(exchange: Exchange, where: placement.Placement) -> None:
+    """Variables are spread over devices only where there are several."""
+    if len(where.parameters) > 1:
+        return
+    for name in ("variable_placement", "partition_bytes"):
+        if name in exchange.changed():
+            raise ValueError(
+                f"--{name}={getattr(exchange, name)}: there are no two devices to "
+                "spread variables over; give the cluster two ps tasks, write "
+                "--local_parameter_device=gpu, or leave it out"
+            )
 
 
 def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:

@@ -38,6 +38,7 @@ from towers.tasks.sessions import session_config
 from towers.updates import checkpoint
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.updates.variables import VARIABLE_PLACEMENTS
 
 # Flag -> the table that its values are names in.
 CHOICES = {
@@ -46,6 +47,7 @@ CHOICES = {
     "optimizer": OPTIMIZERS,
     "recompute": RECOMPUTE,
     "schedule": SCHEDULES,
+    "variable_placement": VARIABLE_PLACEMENTS,
     "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
 
@@ -312,7 +314,10 @@ def _evaluating(config: Any) -> Any:
     )
     # What is said of the devices of all tasks need not hold for its own.
     variables = dataclasses.replace(
-        config.variables, partition_bytes=0, all_reduce_spec=None
+        config.variables,
+        variable_placement="least_loaded",
+        partition_bytes=0,
+        all_reduce_spec=None,
     )
     stages = config.stages
     if config.devices.num_gpus % stages.num_stages:

@@ -25,6 +25,8 @@ class Exchange:
       max_staleness: None, or the most updates that others may apply between a tower's
         reading and its writing.
       staleness_lr: whether an update's learning rate is divided by its staleness.
+      variable_placement: where a variable goes if there are several devices for it, a
+        row of `variables.VARIABLE_PLACEMENTS`.
       partition_bytes: 0, or the size beyond which a variable is cut into parts.
     """
 
@@ -36,6 +38,7 @@ class Exchange:
     transfer: tf.DType | None = None
     max_staleness: int | None = None
     staleness_lr: bool = False
+    variable_placement: str = "least_loaded"
     partition_bytes: int = 0
 
     def changed(self) -> list[str]:

@@ -15,19 +15,24 @@ v1 = tf.compat.v1
 class ParameterServer(Mode):
     """One copy of every variable, read by all towers, updated once per step.
 
-    Variables lie on the placement's parameter devices, each on the one that holds the
-    fewest bytes when it is made; with `partition_bytes`, large ones on several.  Every
+    Variables lie on the placement's parameter devices, each on the one that
+    `variable_placement` chooses; with `partition_bytes`, large ones on several.  Every
     tower's gradient travels to the variable's device, cut as the variable is; the mean
     is formed and applied there.
     """
 
     description = "one copy; the mean gradient is formed and applied beside it"
-    reads = (*Mode.reads, "partition_bytes")
+    reads = (*Mode.reads, "variable_placement", "partition_bytes")
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
-        sizes = dict(partition_bytes=exchange.partition_bytes)
-        self._copy = Copy(placement.homes, seed, shards=placement.shard_homes, **sizes)
+        self._copy = Copy(
+            placement.homes,
+            seed,
+            shards=placement.shard_homes,
+            variable_placement=exchange.variable_placement,
+            partition_bytes=exchange.partition_bytes,
+        )
         self.variables = self._copy.variables
         self.wholes = self._copy.wholes
 

@@ -16,16 +16,25 @@ from towers.updates.optimizer import Update
 v1 = tf.compat.v1
 
 
+# --variable_placement -> what a variable of so many bytes adds to its device's load:
+# each goes to the device that is loaded least, or the first of these.
+VARIABLE_PLACEMENTS: dict[str, Callable[[int], int]] = {
+    "least_loaded": lambda size: size,
+    "round_robin": lambda size: 1,
+    "one": lambda size: 0,
+}
+
+
 class Copy:
     """Float32 variables by name, and the optimizer that moves them.
 
     Args:
-      devices: for each stage of a tower, where its variables may go: each goes to the
-        device that holds the fewest bytes when it is made.
+      devices: for each stage of a tower, where its variables may go.
       seed: of initial values.
       prefix: of the variables' names.
       shards: for each part of a variable in parts, where that may go; by default they
         go to the stage's devices in turn.
+      variable_placement: which of these each goes to, when it is made.
       partition_bytes: trained variables larger than this are cut into parts of at most
         so many bytes, or one for each device if that is fewer; 0 cuts none.
 
@@ -41,10 +50,12 @@ class Copy:
         prefix: str = "",
         *,
         shards: Sequence[Sequence[str]] = (),
+        variable_placement: str = "least_loaded",
         partition_bytes: int = 0,
     ):
         self._devices = devices
         self._shards = shards
+        self._weight = VARIABLE_PLACEMENTS[variable_placement]
         self._partition_bytes = partition_bytes
         self._load = {place: 0 for places in (*devices, *shards) for place in places}
         self._seed = seed
@@ -80,7 +91,7 @@ class Copy:
             v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
         ):
             if split is not None:
-                if not places:  # in turn, beginning with those that hold the least
+                if not places:  # in turn, beginning with the least loaded
                     homes = sorted(self._devices[stage], key=self._load.__getitem__)
                     turns = itertools.islice(itertools.cycle(homes), split.count)
                     places = [[home] for home in turns]
@@ -115,9 +126,9 @@ class Copy:
         return {parts.name_of(name, k): part for k, part in enumerate(made)}
 
     def _least(self, places: Sequence[str], shape: tf.TensorShape) -> str:
-        """The device that holds the fewest bytes, and now these too."""
+        """The device that is loaded least, and now with this, too."""
         where = min(places, key=self._load.__getitem__)
-        self._load[where] += 4 * shape.num_elements()
+        self._load[where] += self._weight(4 * shape.num_elements())
         return where
 
     def held(self, name: str) -> tf.Variable | Parts:
