@@ -25,9 +25,9 @@ from towers.compute import (
     addition,
     classifier,
     compact,
-    convolution,
     division,
     flops,
+    kernels,
     repeatable,
     xla,
 )
@@ -249,7 +249,7 @@ def running(task: Task, variables: Variables) -> Iterator[None]:
     kind = "" if task.compiled else task.kind  # XLA has kernels of its own
     with (
         v1.variable_scope("", custom_getter=variables.get, use_resource=True),
-        convolution.gradients(kind=kind, dtype=task.dtype),
+        kernels.gradients(kind=kind, dtype=task.dtype, apart=bool(task.pipeline)),
     ):
         yield
 

@@ -1,10 +1,13 @@
-"""The gradients of convolutions, by the kernels that are fastest where they run.
+"""Gradients by other kernels, where TensorFlow's own choice is slow or there is none.
 
 The filter gradient of a 1 x 1 convolution is a matrix product of its input and what
 comes back.  On CPUs and in bfloat16, oneDNN multiplies matrices two to three times as
 fast as its kernels for filter gradients do the same work (TensorFlow 2.21, AVX-512 with
 AMX), and a ResNet-50 spends a sixth of its step there.  In float32, and with larger
 filters, the matrix products that there could be are no faster.
+
+On CPUs the gradient of max pooling in NCHW has one kernel, oneDNN's, which needs the
+pooling in the same function; a forward and a backward pass are two.
 """
 
 import contextlib
@@ -13,23 +16,29 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-_GRADIENT = "TowersConv2D"
+_CONV2D, _MAX_POOL = "TowersConv2D", "TowersMaxPool"
 _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
 
 
-def gradients(*, kind: str, dtype: tf.DType) -> contextlib.AbstractContextManager:
-    """Gives the convolutions made in this context their gradients.
+def gradients(
+    *, kind: str, dtype: tf.DType, apart: bool = False
+) -> contextlib.AbstractContextManager:
+    """Gives the operations made in this context their gradients.
 
     Args:
       kind: `cpu` or `gpu`, what they will run on.
       dtype: that they compute in.
+      apart: whether forward and backward pass are functions of their own.
     """
-    if kind != "cpu" or dtype != tf.bfloat16:
-        return contextlib.nullcontext()
-    return v1.get_default_graph().gradient_override_map({"Conv2D": _GRADIENT})
+    chosen = {}
+    if kind == "cpu" and dtype == tf.bfloat16:
+        chosen["Conv2D"] = _CONV2D
+    if kind == "cpu" and apart:
+        chosen["MaxPool"] = _MAX_POOL
+    return v1.get_default_graph().gradient_override_map(chosen)
 
 
-@tf.RegisterGradient(_GRADIENT)
+@tf.RegisterGradient(_CONV2D)
 def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
     """By the input and by the filters."""
     x, filters = op.inputs
@@ -60,3 +69,23 @@ def _is_product(op: tf.Operation) -> bool:
         and x.shape[1:3].is_fully_defined()
         and x.shape[1:3] == y.shape[1:3]
     )
+
+
+@tf.RegisterGradient(_MAX_POOL)
+def _max_pool(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
+    """By the kernel for NHWC."""
+    tensors = [*op.inputs, *op.outputs, dy]
+    sizes = {name: op.get_attr(name) for name in ("ksize", "strides")}
+    turned = op.get_attr("data_format") == b"NCHW"
+    if turned:
+        tensors = [tf.transpose(t, [0, 2, 3, 1]) for t in tensors]
+        sizes = {name: [n, h, w, c] for name, (n, c, h, w) in sizes.items()}
+    dx = tf.raw_ops.MaxPoolGrad(
+        orig_input=tensors[0],
+        orig_output=tensors[1],
+        grad=tensors[2],
+        **sizes,
+        padding=op.get_attr("padding").decode(),
+        explicit_paddings=op.get_attr("explicit_paddings"),  # NCHW has none on CPUs
+    )
+    return tf.transpose(dx, [0, 3, 1, 2]) if turned else dx

@@ -1,4 +1,4 @@
-"""Gradients of convolutions by other kernels: the same numbers."""
+"""Gradients by other kernels: the same numbers."""
 
 import collections
 
@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers.compute import convolution
+from towers.compute import kernels
 
 v1 = tf.compat.v1
 
@@ -33,7 +33,7 @@ CASES = {
 }
 
 
-class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
+class KernelsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.named_parameters((name, *case) for name, case in CASES.items())
     def test_the_gradients_are_those_of_tensorflow(self, x, filters, options, product):
         found, kinds = self._gradients(x, filters, options)
@@ -54,12 +54,49 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
         with tf.Graph().as_default():
             x = v1.placeholder(tf.bfloat16, [None, None, None, 2])
             w = tf.ones([1, 1, 2, 3], tf.bfloat16)
-            with convolution.gradients(kind="cpu", dtype=tf.bfloat16):
+            with kernels.gradients(kind="cpu", dtype=tf.bfloat16):
                 y = tf.nn.conv2d(x, w, 1, "SAME")
             [dw] = tf.gradients(y, [w])
             with v1.Session() as session:
                 found = session.run(dw, {x: np.ones([2, 3, 4, 2])})
         self.assertAllEqual(found, np.full([1, 1, 2, 3], 24))
+
+    @parameterized.parameters(
+        ("NHWC", "VALID", True),
+        ("NHWC", [[0, 0], [0, 1], [1, 1], [0, 0]], True),
+        ("NHWC", "SAME", False),
+        ("NCHW", "VALID", True),
+        ("NCHW", "SAME", True),
+        ("NCHW", "SAME", False),
+    )
+    def test_max_pooling(self, data_format, padding, apart):
+        x = np.random.default_rng(0).permutation(3 * 7 * 6 * 4).astype(np.float32)
+        x = x.reshape(3, 7, 6, 4)
+        turned = data_format == "NCHW"
+        with tf.Graph().as_default() as graph:
+            channels_last = tf.constant(x)
+            here = (
+                tf.transpose(channels_last, [0, 3, 1, 2]) if turned else channels_last
+            )
+            with kernels.gradients(kind="cpu", dtype=tf.float32, apart=apart):
+                y = tf.nn.max_pool2d(
+                    here, (3, 2), (2, 1), padding, data_format=data_format
+                )
+            weights = tf.reshape(tf.range(tf.size(y, tf.int32)), tf.shape(y))
+            [dx] = tf.gradients(y, [here], tf.cast(weights, tf.float32))
+            formats = [
+                op.get_attr("data_format")
+                for op in graph.get_operations()
+                if op.type == "MaxPoolGrad"
+            ]
+            with v1.Session() as session:
+                y, dx = session.run([y, dx])
+        self.assertEqual(formats, [b"NHWC" if apart else data_format.encode()])
+        # Each output's weight goes back to the input that it is.
+        wanted = np.zeros(x.size)
+        np.add.at(wanted, y.astype(int).ravel(), np.arange(y.size))
+        there = dx.transpose(0, 2, 3, 1) if turned else dx
+        self.assertAllEqual(there, wanted[x.astype(int)])
 
     def _gradients(self, x, filters, options, *, kind="cpu", dtype=tf.bfloat16):
         """By the input and by the filters; types of operation -> how many."""
@@ -69,7 +106,7 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
                 tf.constant(random.uniform(-1, 1, shape), dtype)
                 for shape in (x, filters)
             )
-            with convolution.gradients(kind=kind, dtype=dtype):
+            with kernels.gradients(kind=kind, dtype=dtype):
                 y = tf.nn.conv2d(x, w, **{"strides": 1, "padding": "SAME"} | options)
             dy = tf.constant(random.uniform(-1, 1, y.shape), dtype)
             made = tf.gradients(y, [x, w], dy)
