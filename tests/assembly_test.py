@@ -1,10 +1,11 @@
-"""Towers on all devices: batch norm over the batches of all of them."""
+"""Towers on all devices: in turn, and batch norm over the batches of all of them."""
 
 import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
+from towers.layout.stages import Pipeline
 
 
 def _normed() -> Model:
@@ -46,6 +47,65 @@ class SyncBatchNormTest(tf.test.TestCase, parameterized.TestCase):
     def test_towers_that_do_not_step_together_cannot(self, mode):
         with self.assertRaisesRegex(ValueError, "batch_norm=sync: the towers must"):
             _trained(2, batch_norm="sync", variable_update=mode)
+
+
+class TurnsTest(tf.test.TestCase, parameterized.TestCase):
+    def _trainer(self, at_a_time, model=None, **options):
+        return trainer.Trainer(
+            model or trainer.dense_model(),
+            trainer.random_source(),
+            towers=5,
+            batch_size=4,
+            at_a_time=at_a_time,
+            **options,
+        )
+
+    def _waits_for(self, made) -> dict[int, set[int]]:
+        """Tower -> the others that are before it, however far."""
+        towers = made.train.towers
+        found = {}
+        for tower in towers:
+            seen, left = set(), [tower.loss.op]
+            while left:
+                op = left.pop()
+                if op not in seen:
+                    seen.add(op)
+                    left += [*(x.op for x in op.inputs), *op.control_inputs]
+            ends = {other.index for other in towers if other.loss.op in seen}
+            found[tower.index] = ends - {tower.index}
+        return found
+
+    @parameterized.parameters(
+        (0, {}),
+        (1, {1: {0}, 2: {0, 1}, 3: {0, 1, 2}, 4: {0, 1, 2, 3}}),
+        (2, {2: {0}, 3: {1}, 4: {0, 2}}),
+        (5, {}),
+    )
+    def test_a_tower_begins_when_one_before_it_has_ended(self, at_a_time, wanted):
+        found = self._waits_for(self._trainer(at_a_time))
+        self.assertEqual(found, {k: wanted.get(k, set()) for k in range(5)})
+
+    @parameterized.parameters(
+        {},
+        {"variable_update": "replicated"},
+        {"variable_update": "staged"},
+        {"accumulate_steps": 2},
+        {"xla_compile": True},
+    )
+    def test_the_steps_are_the_same(self, **options):
+        one, other = (
+            self._trainer(at_a_time, **options).start().steps(3) for at_a_time in (0, 2)
+        )
+        self.assertEqual(trainer.difference(one, other), 0.0)
+
+    @parameterized.parameters(
+        {"variable_update": "asynchronous"},
+        {"batch_norm": "sync", "model": _normed()},
+        {"pipeline": Pipeline(stages=1, micro_batches=2)},
+    )
+    def test_none_waits_where_it_may_not(self, **options):
+        found = self._waits_for(self._trainer(1, **options))
+        self.assertEqual(found, {k: set() for k in range(5)})
 
 
 if __name__ == "__main__":

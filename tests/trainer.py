@@ -1,5 +1,7 @@
 """Trains small models in-process, for tests that compare."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -97,12 +99,15 @@ class Trainer:
         towers: int = 1,
         batch_size: int = 8,
         update: Update = MOMENTUM,
+        at_a_time: int | None = None,
         **options,
     ):
         exchange = Exchange(**options.pop("exchange", {}))
         how, shards = options.get("pipeline"), options.get("shards")
         stages = max(how.stages if how else 1, shards.devices if shards else 1)
         where = placement.local(towers * stages, kind="cpu", num_stages=stages)
+        if at_a_time is not None:
+            where = dataclasses.replace(where, at_a_time=at_a_time)
         self.placement = where
         self.train = graph.build(
             model,

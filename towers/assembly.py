@@ -16,6 +16,8 @@ from towers.gradients import wire
 from towers.layout.placement import Placement, task_of
 from towers.pipelines import costs, pipeline, recompute
 
+v1 = tf.compat.v1
+
 
 def stamp_towers(
     task: Task,
@@ -40,6 +42,8 @@ def stamp_towers(
       scope: prefix of the towers' names.
     """
     trace, copy = _WAYS[task.pipeline is not None]
+    if rounds > 1:
+        copy = functools.partial(_loops, rounds=rounds)
     batch = batches[0]
     task = _with_shards(task, variables.placement)
     specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
@@ -72,17 +76,52 @@ def stamp_towers(
     ]
     if plain:
         _look_up(template, sites, variables)
-    if rounds == 1:
-        return template, copy(template, sites)
-    # A loop on each tower's device keeps what it adds up there; towers that exchange
-    # go through their rounds together.
+    size = turns(template, variables.placement) or len(sites)
+    towers: list[Tower] = []
+    for first in range(0, len(sites), size):
+        group = sites[first : first + size]
+        for ahead, tower, site in zip(sites[first - size :], towers[-size:], group):
+            _begin_after(_end(tower, ahead.scope), site)
+        towers += copy(template, group)
+    return template, [t._replace(index=index) for index, t in enumerate(towers)]
+
+
+def turns(template: Template, placement: Placement) -> int:
+    """How many towers of a step compute at a time.
+
+    As the placement says; 0 for all of them, which is also where they exchange
+    something on the way, are pipelines or have several devices each.
+    """
+    count, most = len(placement.towers), placement.at_a_time
+    plain = isinstance(template, Template) and not template.exchanges
+    alone = plain and len(placement.devices) == count
+    return most if alone and most < count else 0
+
+
+def _end(tower: Tower, scope: str) -> tf.Operation:
+    """Runs when the tower has its gradients."""
+    gradients = [gradient for gradient in tower.gradients if gradient is not None]
+    with v1.name_scope(None), tf.device(tower.device):
+        return tf.group(tower.loss, *gradients, name=f"{scope}/end")
+
+
+def _begin_after(end: tf.Operation, site: Site) -> None:
+    """Withholds a tower's inputs until then."""
+    names, inputs = zip(*site.inputs.items())
+    with v1.name_scope(None), tf.device(site.device), tf.control_dependencies([end]):
+        held = tf.raw_ops.IdentityN(input=inputs, name=f"{site.scope}/begin")
+    site.inputs.update(zip(names, held))
+
+
+def _loops(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
+    """A loop on each tower's device, which keeps what it adds up there; towers that
+    exchange go through their rounds together."""
     groups = [sites] if template.exchanges else [[site] for site in sites]
-    towers = [
+    return [
         tower
         for group in groups
         for tower in accumulation.loop(template, group, rounds)
     ]
-    return template, [t._replace(index=index) for index, t in enumerate(towers)]
 
 
 def _with_shards(task: Task, placement: Placement) -> Task:

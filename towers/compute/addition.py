@@ -5,19 +5,27 @@ from typing import Any
 
 import tensorflow as tf
 
+_AT_ONCE = 8
+
 
 def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """The sum of tensors of one shape and dtype, added from first to last.
 
-    One `AddN`: it runs at memory speed, and chains, trees and stacks of the same
-    tensors were measured slower.  Alone it adds into the first input whose memory
-    nobody else holds, and begins with that one: with three inputs or more, the order
-    would then depend on who was faster, the sum or another reader of an input.  So the
-    third and all after it are held until the sum is done; which of the first two it
-    begins with does not matter, as a + b is b + a.
+    One `AddN`: it runs at memory speed, and chains, trees and stacks of the same few
+    tensors were measured slower.  More than eight are added eight at a time, so that
+    the memory of those that are there first is free for others.
+
+    Alone it adds into the first input whose memory nobody else holds, and begins with
+    that one: with three inputs or more, the order would then depend on who was faster,
+    the sum or another reader of an input.  So the third and all after it are held until
+    the sum is done; which of the first two it begins with does not matter, as a + b is
+    b + a.
     """
     if len(tensors) == 1:
         return tf.identity(tensors[0])
+    if len(tensors) > _AT_ONCE:
+        last = 1 - _AT_ONCE  # with the sum of those before
+        return in_order([in_order(tensors[:last]), *tensors[last:]])
     total = tf.add_n(list(tensors))
     if len(tensors) == 2:
         return total

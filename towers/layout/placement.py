@@ -31,6 +31,7 @@ class Placement:
       client, clients: which of the clients that train together this is, each with a
         graph and towers of its own, and how many there are.
       counters: the device of what all clients count on; the master's if empty.
+      at_a_time: how many towers compute at a time; 0 for all of them.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Placement:
     client: int = 0
     clients: int = 1
     counters: str = ""
+    at_a_time: int = 0
 
     def __post_init__(self):
         if not self.counters:
@@ -306,6 +308,7 @@ def _logical_cpus(num_towers: int, parameters: str) -> Placement:
         towers=tuple(device("CPU", index) for index in range(num_towers)),
         hosts=(device("CPU", 0),) * num_towers,
         parameters=(device("CPU", 0),),
+        at_a_time=cores(),  # more would only hold more memory
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.assembly import turns
 from towers.compute.joining import BATCH_NORM
 from towers.graph import TrainGraph
 from towers.layout.schedule import SCHEDULES
@@ -36,6 +37,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
         ("Devices", _devices(parts.placement)),
+        *_turns(built),
         *_clients(parts.placement),
         ("NUMA bind", "False"),
         *([("Data format", parts.options.data_format)] if images else []),
@@ -77,6 +79,12 @@ def _clients(placement) -> list[tuple[str, str]]:
     return [
         ("Replication", f"between graphs: {placement.clients} clients, {each} each")
     ]
+
+
+def _turns(built) -> list[tuple[str, str]]:
+    """How many towers compute at a time, if they take turns."""
+    most = turns(built.template, built.placement)
+    return [("At a time", f"{_plural(most, 'tower')}, one per core")] if most else []
 
 
 def _devices(placement) -> str:

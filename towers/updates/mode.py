@@ -3,6 +3,7 @@
 The towers do not know the mode, and the mode does not know how a tower came about.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,6 +60,8 @@ class Mode:
             raise ValueError(
                 f"{', '.join(unread)}: {type(self).__name__} does not read it"
             )
+        if not self.together:  # then none waits for another
+            placement = dataclasses.replace(placement, at_a_time=0)
         self.placement = placement
         self.exchange = exchange
         self.seed = seed
