@@ -94,8 +94,11 @@ class Replicated(Mode):
 
     def create(self, name, shape, initializer, *, trainable, **options):
         """Makes the variable, and its replicas if it is trained."""
-        for copy in self._copies if trainable else self._copies[:1]:
-            copy.create(name, shape, initializer, trainable=trainable, **options)
+        first, *others = self._copies
+        first.create(name, shape, initializer, trainable=trainable, **options)
+        start = v1.zeros_initializer()  # they get the first one's value before a step
+        for copy in others if trainable else ():
+            copy.create(name, shape, start, trainable=True, **options)
 
     def read(self, name, tower):
         """The value of the tower's own replica."""
