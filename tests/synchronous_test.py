@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
+from towers.compute import nodes
 from towers.layout import placement
 from towers.updates.variable_update import VARIABLE_UPDATES
 
@@ -89,6 +90,17 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         np.testing.assert_allclose(
             replicas["logits/dense/kernel"][0], alone["logits/dense/kernel"], rtol=1e-5
         )
+
+    def test_independent_towers_change_what_they_no_longer_read(self):
+        made = trainer.trained("independent", steps=0, towers=2)
+        graph = made.train.graph
+        known = {node.name: node for node in graph.as_graph_def().node}
+        changes = [op for op in graph.get_operations() if op.type.endswith("Momentum")]
+        self.assertLen(changes, 8)  # two towers of four variables
+        for change in changes:
+            tower = made.train.towers["replica_1/" in change.inputs[0].op.name]
+            needed = nodes.needed_by(known, [change.name])
+            self.assertContainsSubset({g.op.name for g in tower.gradients}, needed)
 
     @parameterized.parameters("replicated", "distributed_replicated")
     def test_a_restored_checkpoint_reaches_all_replicas(self, mode):

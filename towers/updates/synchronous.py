@@ -238,11 +238,26 @@ class Independent(Replicated):
     exact = False
 
     def reduce(self, towers, names):
-        """Each tower's own gradients, beside its own replicas."""
+        """Each tower's own gradients, beside its own replicas, once it has them all.
+
+        A variable that is changed while its tower still reads it is copied for that:
+        all of a model, if each gradient is applied as soon as it is there.
+        """
         found = []
         with tf.name_scope("reduction"):
-            for copy, own in zip(self._copies, self.exchange.gradients(towers)):
-                places = [[copy.variables[name].device] for name in names]
-                means = reduction.mean([own], places, names=names)
+            for tower, own in zip(towers, self.exchange.gradients(towers)):
+                homes = [self._copies[tower.index].variables[n].device for n in names]
+                with tf.device(tower.device):
+                    end = tf.group(*(g for g in own if g is not None))
+                own = [_after(end, *pair) for pair in zip(own, homes)]
+                means = reduction.mean([own], [[home] for home in homes], names=names)
                 found.append([copies[0] for copies in means])
         return found
+
+
+def _after(end: tf.Operation, gradient, home: str):
+    """The gradient, or None, on a device once something has ended."""
+    if gradient is None:
+        return None
+    with tf.device(home), tf.control_dependencies([end]):
+        return tf.identity(gradient)
