@@ -341,7 +341,14 @@ class PlanTest(parameterized.TestCase):
         with self.assertRaises(plan.PlanError) as caught:
             make(1)
         [error] = caught.exception.errors
-        self.assertRegex(error, f"^--{name}={value}: .*two ps tasks")
+        self.assertRegex(error, f"^--{name}={value}: .*; use .* two ps tasks, or leave")
+        # What is offered is not what will be refused.
+        [error] = self._errors(**asked)
+        self.assertRegex(error, "; use a cluster with two ps tasks, or leave")
+        gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+        with mock.patch.object(tf.config, "list_physical_devices", return_value=gpus):
+            [error] = self._errors(device="gpu", **asked)
+        self.assertRegex(error, "; write --local_parameter_device=gpu with .*=2 or")
 
     def test_variables_of_a_cluster_are_not_on_gpus(self):
         settings = config.make(device="cpu", local_parameter_device="gpu")

@@ -283,14 +283,14 @@ def _exchange(config, where: placement.Placement) -> Exchange:
 
 def _check_spread(exchange: Exchange, where: placement.Placement) -> None:
     """Variables are spread over devices only where there are several."""
-    if len(where.parameters) > 1:
-        return
+    remedy = "use a cluster with two ps tasks"
+    if where.kind == "gpu" and not where.is_cluster:
+        remedy = "write --local_parameter_device=gpu with --num_gpus=2 or more"
     for name in ("variable_placement", "partition_bytes"):
-        if name in exchange.changed():
+        if name in exchange.changed() and len(where.parameters) < 2:
             raise ValueError(
                 f"--{name}={getattr(exchange, name)}: there are no two devices to "
-                "spread variables over; give the cluster two ps tasks, write "
-                "--local_parameter_device=gpu, or leave it out"
+                f"spread variables over; {remedy}, or leave it out"
             )
 
 
