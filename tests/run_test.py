@@ -14,7 +14,8 @@ from absl.testing import absltest
 import models
 from tests import runs, trainer
 from towers import watch
-from towers.session import hooks, report
+from towers.errors import failure
+from towers.session import evaluate, hooks, report
 from towers.updates import checkpoint
 
 v1 = tf.compat.v1
@@ -195,6 +196,23 @@ class LengthTest(runs.Runs):
             flags = dict(eval=True, eval_interval_secs=7, num_epochs=30.0)
             lines = self.run_flags(train_dir=self.directory, **flags)
         self.assertEqual(runs.accuracies(lines), [last])
+
+    def test_a_lost_evaluation_is_made_up_for_and_ends_the_run(self):
+        """One after whose step a run was killed; then one that was told of."""
+        flags = dict(num_batches=30, num_warmup_batches=0, save_model_steps=6)
+        flags |= dict(eval_during_training_every_n_steps=6, stop_at_top_1_accuracy=0.01)
+        flags |= dict(train_dir=self.directory)
+        with mock.patch.object(evaluate, "run", side_effect=SystemExit):
+            with self.assertRaises(SystemExit):
+                self.run_flags(**flags)
+        self.assertEqual(self.steps(), [6])
+        for _ in range(2):
+            lines = self.run_flags(**flags)
+            self.assertIn("Running evaluation at global_step 6", lines)
+            self.assertLen(runs.accuracies(lines), 1)
+            self.assertEqual(self.steps(), [6])
+            self.assertEqual(failure.end(self.directory), 6)
+            failure.clear(self.directory)
 
     def test_a_resumed_run_ends_where_the_straight_one_does(self):
         """Bit for bit, on 4 towers, shuffled and distorted, inside the graph or not."""

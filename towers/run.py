@@ -79,7 +79,7 @@ class _Training:
         self._stop = stop
         self._flags = parts.config
         self._console = console
-        self._evaluated_step = -1
+        self._evaluated_step, self._accuracy = -1, math.nan
         inputs = parts.model.inputs
         self._unit = report.Unit(inputs.unit, inputs.units_per_example)
         if parts.placement.notice:
@@ -158,7 +158,8 @@ class _Training:
             progress = self._progress()
             progress.begin_at(begin, last_step)
             around = [progress, *self._hooks(progress, begin, last_step), stop]
-            step = self._loop(session, around, last_step)
+            over = self._was_over(session, progress, begin)
+            step = self._loop(session, around, begin if over else last_step)
             if step < last_step and stop.received is None:  # accurate enough
                 failure.leave_end(parts.config.output.train_dir, step)
             saved = self._checkpoints and self._checkpoints.save(session, step)
@@ -173,6 +174,22 @@ class _Training:
             if saved:
                 self._console(f"Checkpoints are in {self._where()}.")
             return 0
+
+    def _was_over(self, session: v1.Session, progress: Progress, begin: int) -> bool:
+        """Whether a run that goes on has no step to take.
+
+        What is due after a step comes behind its checkpoint, so the evaluation of the
+        one that was restored may be lost, and with it that it was accurate enough.
+        """
+        every, at = evaluations.steps(self._parts)
+        if not hooks.is_due(begin, steps=every, at=at):
+            return False
+        if begin != self._evaluated_step:
+            with progress.paused():
+                self._evaluate(session, begin)
+        goal = self._flags.evaluation.stop_at_top_1_accuracy
+        enough = goal is not None and self._accuracy >= goal
+        return enough or self._stop.received is not None
 
     def _loop(self, session: v1.Session, around: list, last_step: int) -> int:
         try:
@@ -267,9 +284,10 @@ class _Training:
         )
         result = evaluator(session, step, lambda: self._stop.received)
         # Not before: the attempt after a lost task begins behind this step's update.
-        self._evaluated_step = step
         means = result.means if result else {}
-        return means.get("top_1_accuracy", math.nan)
+        self._evaluated_step = step
+        self._accuracy = means.get("top_1_accuracy", math.nan)
+        return self._accuracy
 
     def _report_speed(self, progress: Progress, step: int) -> None:
         if not len(progress.speed):

@@ -134,6 +134,20 @@ class ReportSkips(Hook):
         self._known = skipped
 
 
+def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
+    """The first step after `step` of every so many and of single ones."""
+    due = [s for s in at if s > step]
+    if steps:
+        times = math.floor((step + _ROUNDING) / steps) + 1
+        due.append(math.ceil(times * steps - _ROUNDING))
+    return min(due, default=NEVER)
+
+
+def is_due(step: int, *, steps: float, at: Sequence[int]) -> bool:
+    """Whether a step that was taken is one of these; arguments as `next_time`'s."""
+    return step > 0 and next_time(step - 1, steps=steps, at=at) == step
+
+
 class Every(Hook):
     """Something to do after some global steps; the base of the hooks below.
 
@@ -154,19 +168,15 @@ class Every(Hook):
     ):
         self._fetches = train.step
         self._steps = steps
-        self._at = sorted(at)
+        self._at = at
         self._seconds = seconds
         self._last_time = time.monotonic()
 
     def next_due(self, step: int) -> int:
         """The next step to act after."""
-        due = [s for s in self._at if s > step][:1]
-        if self._steps:
-            times = math.floor((step + _ROUNDING) / self._steps) + 1
-            due.append(math.ceil(times * self._steps - _ROUNDING))
         if self._seconds and time.monotonic() >= self._last_time + self._seconds:
-            due.append(step + 1)
-        return min(due, default=NEVER)
+            return step + 1
+        return next_time(step, steps=self._steps, at=self._at)
 
     def before_run(self, run_context):
         """Asks for the global step."""
