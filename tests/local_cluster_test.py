@@ -46,8 +46,10 @@ class LocalClusterTest(absltest.TestCase):
 
 
 class EndTest(absltest.TestCase):
-    def _run(self, controller: str, worker: str) -> local_cluster._Tasks:
-        """Two commands in the place of tasks; what ran them, when it ended with 130."""
+    def _run(
+        self, controller: str, worker: str, *, sent: int = 0, status: int = 130
+    ) -> local_cluster._Tasks:
+        """Two commands in the place of tasks; what ran them, when it has ended."""
         order = dict(tasks={"worker": 1, "controller": 1}, stall_secs=9, wait_secs=9)
         commands = {"controller": controller, "worker": worker}
         tasks = local_cluster._Tasks(order)
@@ -59,18 +61,28 @@ class EndTest(absltest.TestCase):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
         begun = time.monotonic()
+        tasks._signals += [sent] if sent else []
         with (
             mock.patch.object(tasks, "_start", start),
             mock.patch.object(local_cluster, "_GRACE", 60.0),
             mock.patch.object(local_cluster, "_GRACE_AFTER_FAILURE", 0.2),
         ):
-            self.assertEqual(tasks.run(), 130)
+            self.assertEqual(tasks.run(), status)
         self.assertLess(time.monotonic() - begun, 30)
         return tasks
 
     def test_tasks_that_nobody_sent_away_are_not_waited_for_long(self):
         tasks = self._run("exit 130", "exec sleep 300")
         self.assertEqual(tasks._processes["worker", 0].poll(), -signal.SIGKILL)
+
+    def test_a_signal_before_there_is_a_step_is_obeyed_too(self):
+        """As the one who leads does not take it yet."""
+        for sent, status in ((signal.SIGTERM, 0), (signal.SIGHUP, 129)):
+            with mock.patch("sys.stdout", io.StringIO()) as printed:
+                tasks = self._run(*["exec sleep 300"] * 2, sent=sent, status=status)
+            self.assertEqual(tasks._processes["worker", 0].poll(), -signal.SIGKILL)
+            said = f"Stopped by {sent.name} before the first step.\n"
+            self.assertEqual(printed.getvalue(), said)
 
     def test_a_task_that_was_sent_away_may_end_before_the_one_that_leads(self):
         with mock.patch("sys.stderr", io.StringIO()) as printed:

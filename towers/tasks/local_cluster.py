@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from towers.errors.terminal import Terminal, hangups
 from towers.tasks import private_network
 
-# Seconds that tasks have to leave by themselves; after a failure, or Ctrl-C at the
+# Seconds that tasks have to leave by themselves; after a failure, or a signal at the
 # start, there may be none who tells them to.
 _GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
 _LEADER_SECONDS = 5.0  # that the leader may take to end after those it sent away
@@ -122,7 +122,8 @@ class _Tasks:
                 self._start(name)
             status = self._watch()
             if status is not None:
-                grace = _GRACE_AFTER_FAILURE if status else _GRACE
+                alone = status or self._signals
+                grace = _GRACE_AFTER_FAILURE if alone else _GRACE
                 if len(self._signals) > 1:
                     grace = 0.0
                 self._read_until_gone(time.monotonic() + grace)
@@ -154,6 +155,8 @@ class _Tasks:
             ended = self._processes[self._leader].poll()
             if ended is not None and ended >= 0:
                 return ended
+            if ended is not None and -ended in self._signals:
+                return self._stopped_early(-ended)
             for name, process in self._processes.items():
                 status = process.poll()
                 if status and status > 0 and self._leader_ends():
@@ -161,6 +164,12 @@ class _Tasks:
                 if status and not self._may_go_on(name, status):
                     return None
                 self._look_at(name, process)
+
+    def _stopped_early(self, number: int) -> int:
+        """The status of a run whose leader a signal ended that it did not yet take."""
+        name = signal.Signals(number).name
+        print(f"Stopped by {name} before the first step.", flush=True)
+        return 0 if number == signal.SIGTERM else 128 + number
 
     def _leader_ends(self) -> bool:
         """Whether the leader is about to end, who may have told the others to."""
