@@ -81,14 +81,13 @@ class Cluster:
         for job, addresses in self.jobs.items():
             for index, address in enumerate(addresses):
                 _check_address(Task(job, index), address)
-                if address in seen:
+                host, _, port = address.lower().rpartition(":")  # as names are read
+                if (host, int(port)) in seen:
                     raise ValueError(f"{address} is the address of two tasks")
-                seen.add(address)
+                seen.add((host, int(port)))
         count = len(self.jobs.get(self.me.job, ()))
         if self.me.job != EVALUATOR and not 0 <= self.me.index < count:
-            raise ValueError(
-                f"this task is {self.me}, but there are {count} tasks in that job"
-            )
+            raise ValueError(_no_such_task(self.me, count))
 
     @property
     def controller(self) -> Task:
@@ -247,7 +246,7 @@ def _from_tf_config(text: str) -> Cluster | None:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON ({error})") from None
-    if not config:
+    if config is None:
         return None
     hosts = _part(_part({"": config}, "", dict, {}), "cluster", dict, {})
     if not hosts:
@@ -261,8 +260,10 @@ def _from_tf_config(text: str) -> Cluster | None:
             raise ValueError(f"job {name!r} must be a list of host:port")
         if jobs.setdefault(_JOBS[name], addresses) is not addresses:
             raise ValueError(f"job {name!r} is there under two names")
-    jobs.pop(EVALUATOR, None)
+    evaluators = jobs.pop(EVALUATOR, [])
     ordered, task = _ordered(jobs), _task(config)
+    if evaluators and task.job == EVALUATOR and task.index >= len(evaluators):
+        raise ValueError(_no_such_task(task, len(evaluators)))
     if {job: len(hosts) for job, hosts in ordered.items()} == {"chief": 1}:
         if task == _CHIEF:
             return None  # it trains by itself
@@ -291,9 +292,14 @@ def _task(config: Mapping[str, Any]) -> Task:
     # Some writers put the index into quotes.
     if isinstance(index, str) and re.fullmatch(r"[0-9]{1,6}", index):
         index = int(index)
-    if not isinstance(index, int) or isinstance(index, bool):
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
         raise ValueError(f"task index {index!r} is no whole number")
     return Task(_JOBS[kind], index)
+
+
+def _no_such_task(task: Task, count: int) -> str:
+    are = "is 1 task" if count == 1 else f"are {count} tasks"
+    return f"this task is {task}, but there {are} in that job, counted from 0"
 
 
 def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
