@@ -136,7 +136,8 @@ class ServerTest(absltest.TestCase):
             r"^nothing answers there \(the connection was closed at once\)",
         )
         self.assertRegex(facts["reasons"]["4"], "^a TensorFlow server is there, but it")
-        self.assertEqual(facts["reasons"]["5"], "what answers there is another task")
+        other = "what answers there is another task (start all with the same hosts)"
+        self.assertEqual(facts["reasons"]["5"], other)
         version, hosts = facts["strange"]
         self.assertRegex(
             version, r"^worker 6 at .* runs TensorFlow 1.15.0 and chief 0 runs 2.*same$"

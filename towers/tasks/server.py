@@ -279,7 +279,9 @@ def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
             "a TensorFlow server is there, but it is not (or not yet) a task of towers"
         ) from None
     except tf.errors.InvalidArgumentError:
-        raise SilentError("what answers there is another task") from None
+        raise SilentError(
+            "what answers there is another task (start all with the same hosts)"
+        ) from None
     except tf.errors.OpError as error:
         raise SilentError(explain.reason(error.message or "")) from None
     try:
