@@ -1,5 +1,6 @@
 """What a chief and a follower say to each other; here both are in one graph."""
 
+import dataclasses
 import threading
 
 import numpy as np
@@ -148,6 +149,16 @@ class ClientsTest(absltest.TestCase):
                     stamp = int(session.run(token))
             self.assertEqual(clients.purpose_of(stamp), purpose)
             self.assertLess(stamp, 2**63)
+
+    def test_no_run_has_more_steps_than_stamps_count(self):
+        where = placement.local(1, kind="cpu")
+        together = dataclasses.replace(where, clients=2)
+        clients.check_steps(where, 2**28)
+        clients.check_steps(together, 2**28 - 1)
+        with self.assertRaisesRegex(
+            ValueError, "count 268435455 steps .* 268435456; l"
+        ):
+            clients.check_steps(together, 2**28)
 
     def test_alone_there_is_nobody_to_wait_for(self):
         with tf.Graph().as_default():

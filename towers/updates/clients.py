@@ -289,6 +289,20 @@ def of(mode: Any, purpose: int) -> Alone:
     return FreeChief(mode, purpose) if leads else FreeFollower(mode, purpose)
 
 
+def check_steps(where: Placement, last_step: int) -> None:
+    """Refuses a run of clients that has more steps than their stamps count.
+
+    Raises:
+      ValueError: the sentence says how many they are.
+    """
+    most = 2**STEP_BITS - 1
+    if where.clients > 1 and last_step > most:
+        raise ValueError(
+            f"--replication=between_graph: clients count {most} steps and this run "
+            f"has {last_step}; lower --num_batches or --num_epochs, or leave it out"
+        )
+
+
 def token_queue(client: int) -> tf.queue.FIFOQueue:
     """Where a follower's tokens come from, on the current device."""
     return tf.queue.FIFOQueue(
