@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -176,6 +177,17 @@ class WatchTest(runs.Runs):
             self.assertLen(runs.accuracies(lines), 1)
             with self.assertRaises(AssertionError):
                 self._evaluate(num_batches=41, **flags)
+
+    def test_an_end_that_is_told_after_its_checkpoint_was_evaluated(self):
+        """As training saves, evaluates, and only then finds itself accurate enough."""
+
+        def wait(seconds, over):
+            self.assertEqual(failure.end(self.directory), math.inf)
+            failure.leave_end(self.directory, 46)
+
+        with mock.patch.object(watch, "_wait", wait):
+            lines = self._evaluate(eval_interval_secs=7, num_epochs=9.0)
+        self.assertEqual(runs.accuracies(lines), [self.at_end])
 
     def test_signals_end_the_wait(self):
         for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):

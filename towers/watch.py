@@ -87,6 +87,7 @@ class _Evaluator:
         self._log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
         self._directory = parts.config.output.train_dir
         self._done: set[str] = set()  # checkpoints, those that cannot be read too
+        self._step = -1  # of the last one
         self.config = session_config(parts.placement, parts.config.devices)
         with tf.Graph().as_default() as self.graph:
             mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
@@ -115,7 +116,7 @@ class _Evaluator:
         """Evaluates the newest if it was not; whether that was of the run's end."""
         newest = checkpoint.latest(self._directory)
         if not newest or newest in self._done:
-            return False
+            return self._ended()  # training tells it after it has saved
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
         if not loaded or loaded in self._done:
@@ -128,8 +129,12 @@ class _Evaluator:
         if evaluator(session, int(counted["global_step"]), stopped) is None:
             return False
         self._done |= {newest, loaded}
-        early = counted["global_step"] >= failure.end(self._directory)
-        return early or _is_the_end(self._parts, **counted)
+        self._step = int(counted["global_step"])
+        return self._ended() or _is_the_end(self._parts, **counted)
+
+    def _ended(self) -> bool:
+        """Whether the run ended before its time, with what was evaluated last."""
+        return self._step >= failure.end(self._directory)
 
 
 def _is_the_end(parts: Plan, *, global_step: int, position: int) -> bool:
