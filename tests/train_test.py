@@ -306,6 +306,18 @@ class TrainTest(absltest.TestCase):
             found = self._main("--check_flags", "--train_dir=none", *hosts, *flags)
             self.assertEqual(found, (0, ["legal"], []))
 
+    def test_clients_need_not_agree_in_what_is_their_own(self):
+        flags = ["--ps_hosts=a:1", "--worker_hosts=c:1,d:1", "--job_name=worker"]
+        flags += ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--device=cpu"]
+        own = ["--display_every=3", "--num_intra_threads=1", "--stall_secs=9"]
+        between = "--replication=between_graph"
+        for index, more in ((0, []), (1, own)):
+            flags_of_task = [*flags, f"--task_index={index}", *more]
+            spec = train._read(["train", between, *flags_of_task]).spec
+            agreed = ["--batch_size=8", "--model=mlp", "--num_gpus=2", between]
+            self.assertEqual(sorted(spec.flags), agreed)
+        self.assertEqual(train._read(["train", *flags]).spec.flags, ())
+
     def test_what_a_cluster_may_do_is_not_said_without_one(self):
         by_hosts = ["--job_name=worker", "--ps_hosts=c:1,d:1"]
         for wrong, *rest in (

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import models
 from flags import parse
+from flags.config import all_flags as config_flags
 from towers import plan, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
@@ -52,6 +53,12 @@ CHOICES = {
 }
 
 _FLAG = re.compile(r"--(\w+)")  # in a sentence about one
+
+# What clients need not agree in: each has its own disk, devices and threads, and only
+# the controller saves and evaluates.
+_OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
+_OWN_FLAGS = ("data_dir", "datasets_num_private_threads")
+_SHARED_FLAGS = ("replication", "num_gpus", "xla", "xla_compile")
 
 # Seconds between two looks of an evaluator for a checkpoint, unless it is told.
 _EVALUATOR_LOOKS = 5
@@ -303,7 +310,7 @@ def _read(argv: Sequence[str]) -> Order:
         errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
     if errors:
         raise parse.UsageError(errors)
-    return Order(config, spec, parts)
+    return Order(config, _with_flags(spec, config), parts)
 
 
 def _evaluating(config: Any) -> Any:
@@ -329,6 +336,20 @@ def _evaluating(config: Any) -> Any:
     return dataclasses.replace(
         config, evaluation=evaluation, variables=variables, stages=stages
     )
+
+
+def _with_flags(spec: cluster.Cluster | None, config: Any) -> cluster.Cluster | None:
+    """The cluster, with the flags in which a client and all others must agree."""
+    clients = (cluster.CONTROLLER, cluster.FOLLOWER)
+    if not (spec and spec.between and spec.role in clients):
+        return spec
+    own = {
+        name
+        for name, flag in config_flags(type(config)).items()
+        if flag.section in _OWN_SECTIONS or name in _OWN_FLAGS
+    }
+    agreed = parse.arguments(config, without=own.difference(_SHARED_FLAGS))
+    return dataclasses.replace(spec, flags=tuple(agreed))
 
 
 def _following(config: Any) -> Any:

@@ -57,6 +57,7 @@ class Cluster:
       me: this process.
       launches: whether this process is none of the tasks, but is to start them all.
       between: whether each worker is a client (between-graph replication).
+      flags: of a client's command line: those in which all clients must agree.
 
     Raises:
       ValueError: an address is none or occurs twice, or this task is not in the list.
@@ -66,6 +67,7 @@ class Cluster:
     me: Task
     launches: bool = False
     between: bool = False
+    flags: tuple[str, ...] = ()
 
     def __post_init__(self):
         if not self.jobs.get("worker") and self.me.job != EVALUATOR:
@@ -129,6 +131,25 @@ class Cluster:
     def address(self, task: Task) -> str:
         """Its host:port."""
         return self.jobs[task.job][task.index]
+
+    def disagreement(self, task: Task, flags: Sequence[str]) -> str:
+        """How a task's flags keep it from training with this controller, or ""."""
+        if self.me != self.controller:
+            return ""  # it is for the controller to say, who ends all tasks
+        own = self.flags if task in self.clients else ()
+        differ = set(own) ^ set(flags)
+        if not (own and flags):  # one is a client, the other is not
+            differ = {flag for flag in differ if flag.startswith("--replication=")}
+        if not differ:
+            return ""
+        theirs, ours = (
+            " ".join(flag for flag in some if flag in differ) or "the default"
+            for some in (flags, own)
+        )
+        return (
+            f"was started with {theirs}, and {self.me} with {ours}; start all with the "
+            "same flags"
+        )
 
     def as_dict(self) -> dict[str, list[str]]:
         """As `tf.train.ClusterSpec` and JSON have it."""

@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,6 +54,7 @@ class Hello:
       life: a number of this process, so that a restarted task is told from the old.
       breaks: how often it dropped out of a session.
       why: it did the last time.
+      flags: of a client, as `Cluster` has them.
     """
 
     tensorflow: str
@@ -62,6 +63,7 @@ class Hello:
     life: str
     breaks: int = 0
     why: str = ""
+    flags: Sequence[str] = ()
 
 
 def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
@@ -150,7 +152,7 @@ def attend(
 
     def tell(why: str = "") -> None:
         facts = tf.__version__, spec.as_dict(), dict(devices), life
-        hello = Hello(*facts, breaks=next(breaks), why=why)
+        hello = Hello(*facts, breaks=next(breaks), why=why, flags=spec.flags)
         session.run(put, {"hello:0": json.dumps(dataclasses.asdict(hello))})
 
     tell()
@@ -316,6 +318,8 @@ def differences(spec: Cluster, task: Task, hello: Hello) -> list[str]:
             f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
             "hosts"
         )
+    if disagreement := spec.disagreement(task, hello.flags):
+        found.append(f"{name} {disagreement}")
     return found
 
 
