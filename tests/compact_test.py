@@ -83,6 +83,38 @@ class CompactTest(absltest.TestCase):
         assert len({"one", "spare"} & names) == 1
         assert "^waited" in {name for node in nodes for name in node.input}
 
+    def test_towers_may_call_one_function_from_their_own_devices(self):
+        """A loop's gradient colocates with nodes of the caller, TensorFlow's with some
+        that are not needed."""
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [2], "x")
+            y = tf.while_loop(
+                lambda i, y: i < 3, lambda i, y: (i + 1, y * 0.5), [0, x * x]
+            )[1]
+            z = tf.cond(y[0] > 0, lambda: y * y, lambda: y)
+            (slope,) = tf.gradients(tf.gradients(tf.reduce_sum(z), x)[0], x)
+        needed, left = set(), [slope.op]
+        while left:
+            op = left.pop()
+            if op.name not in needed:
+                needed.add(op.name)
+                left += [t.op for t in op.inputs] + list(op.control_inputs)
+        template = compact.compact(graph, needed, [slope.name])
+        ends = []
+        with tf.Graph().as_default():
+            for index in range(2):
+                for node in template.node:
+                    node.device = f"/device:CPU:{index}"
+                fed = {"x:0": tf.constant([1.0, 2.0]) + index}
+                ends += tf.import_graph_def(template, fed, return_elements=[slope.name])
+            config = v1.ConfigProto(device_count={"CPU": 2})
+            with v1.Session(config=config) as session:
+                found = session.run(ends)
+        # z = y^2 with y = x^2 / 8, so its second derivative is 12 / 64 x^2.
+        for index, got in enumerate(found):
+            x = np.array([1.0, 2.0]) + index
+            np.testing.assert_allclose(got, 12 / 64 * x**2, rtol=1e-6)
+
     def test_constants_of_two_devices_or_types_are_two(self):
         with tf.Graph().as_default() as graph:
             with tf.device("/device:CPU:0"):

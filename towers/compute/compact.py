@@ -22,6 +22,10 @@ def compact(
 ) -> v1.GraphDef:
     """Some nodes of a graph, with known shapes and equal constants said once.
 
+    Colocation is left out, also inside functions: it would name nodes that are not
+    copied, and where a function is called by several towers, nodes of all of them. The
+    nodes' devices say the same.
+
     Args:
       graph: to copy from; it stays as it is.
       kept: names of the operations to copy: all that the outputs need.
@@ -38,6 +42,9 @@ def compact(
     nodes, constants = _merge_constants(nodes, fixed)
     found = v1.GraphDef(versions=whole.versions, library=whole.library)
     found.node.extend(nodes)
+    inside = [node for one in found.library.function for node in one.node_def]
+    for node in (*found.node, *inside):
+        node.attr.pop("_class", None)
     for node in found.node:
         inputs = [shapes.get(name, name) for name in node.input]
         node.input[:] = [constants.get(name, name) for name in inputs]
