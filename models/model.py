@@ -20,6 +20,7 @@ cutting the list gives the stages of a pipeline.
         )
 """
 
+import collections
 import dataclasses
 import inspect
 import itertools
@@ -38,6 +39,20 @@ from models.logits import cross_entropy, in_top_k
 
 # Of blocks and metrics: TensorFlow prefixes the names of operations with them.
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
+
+# Collections that are not read -> what to do instead.
+_UNREAD = {
+    **dict.fromkeys(
+        (
+            tf.compat.v1.GraphKeys.LOSSES,
+            tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES,
+        ),
+        "weight decay belongs to the model's recipe, and other losses, per example, to "
+        "its loss",
+    ),
+    tf.compat.v1.GraphKeys.UPDATE_OPS: "moving averages follow what is appended to "
+    "nn.statistics",
+}
 
 # What a model's `layers` are given, by name.
 _SETTINGS = inspect.signature(Layers).parameters
@@ -69,13 +84,37 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
             shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
             return f"block {name!r} on {shapes}"
 
+        unread = _unread()
         with tf.compat.v1.variable_scope(name), blamed(which):
             x = block(x, nn)
+        _check_beside(name, nn, _unread() - unread)
         if x is None:
             raise ValueError(f"block {name!r} returned None; return what it makes of x")
         for part in tf.nest.flatten(x):
             _check_part(name, part)
     return x
+
+
+def _unread() -> collections.Counter[str]:
+    """How much lies in the collections that a trainer of TensorFlow 1 would read."""
+    graph = tf.compat.v1.get_default_graph()
+    return collections.Counter({key: len(graph.get_collection(key)) for key in _UNREAD})
+
+
+def _check_beside(name: str, nn: Layers, unread: Mapping[str, int]) -> None:
+    """Looks at what a block leaves beside what it returns."""
+    for key in unread:
+        raise ValueError(
+            f"block {name!r} adds to the collection {key!r}, which is not read; "
+            f"{_UNREAD[key]}"
+        )
+    here = tf.compat.v1.get_default_graph()
+    if any(statistic.value.graph is not here for statistic in nn.statistics):
+        raise ValueError(
+            f"block {name!r} takes statistics of a batch inside a branch, a loop or a "
+            "tf.function, where moving averages cannot follow them; put the batch norm "
+            "outside"
+        )
 
 
 def _check_part(name: str, x: Any) -> None:

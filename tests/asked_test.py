@@ -104,8 +104,16 @@ class VariablesTest(absltest.TestCase):
         variables = self._variables({})
         with self.assertRaisesRegex(ValueError, "a part of a variable; give it an"):
             self._get(variables, "a/part_0", [2])
-        with self.assertRaisesRegex(ValueError, "belongs to the model's recipe"):
-            self._get(variables, "a", [2], regularizer=tf.nn.l2_loss)
+        for option, sentence in (
+            ("regularizer", "belongs to the model's recipe"),
+            ("constraint", "apply it to what get_variable returns"),
+            ("partitioner", "--partition_bytes cuts"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"{option} is not .*{sentence}"):
+                self._get(variables, "a", [2], **{option: lambda *_, **__: [1]})
+        with self.assertRaisesRegex(ValueError, "a model has no global step"):
+            with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+                v1.train.get_or_create_global_step()
         self._get(variables, "b", [2])
         share = {"reuse": v1.AUTO_REUSE}
         with self.assertRaisesRegex(ValueError, "is read in one dtype"):
@@ -118,6 +126,33 @@ class VariablesTest(absltest.TestCase):
             self._get(variables, "c")
         with self.assertRaisesRegex(ValueError, "'c': its initializer is a tensor"):
             self._get(variables, "c", initializer=tf.random.normal([2]))
+
+    def test_names_that_operations_cannot_have(self):
+        variables = self._variables({})
+        self._get(variables, "a/W", [2])
+        with self.assertRaisesRegex(ValueError, "'a/w': its name and 'a/W' differ"):
+            self._get(variables, "a/w", [2])
+        for name in ("a/", ""):
+            with self.assertRaisesRegex(ValueError, "cannot be empty or end in /"):
+                self._get(variables, name, [2])
+
+    def test_sharing_what_is_not_there(self):
+        with self.assertRaisesRegex(ValueError, "'a' is to be shared, and there is"):
+            self._get(self._variables({}), "a", [2], reuse=True)
+        # Evaluation shares what training made.
+        evaluated = asked.Variables(lambda *_, **__: None, {}, first=False)
+        self._get(evaluated, "a", [2], reuse=True)
+
+    def test_a_branch_reads_from_outside(self):
+        variables = self._variables({})
+
+        def branch():
+            return self._get(variables, "a", [2], reuse=v1.AUTO_REUSE) * 2.0
+
+        y = tf.cond(v1.placeholder(tf.bool, []), branch, branch)
+        (read,) = variables.reads.values()
+        self.assertIs(read.graph, v1.get_default_graph())
+        self.assertIsNotNone(tf.gradients(y, read)[0])
 
     def test_an_initial_value_brings_its_shape(self):
         variables = self._variables({})

@@ -1,5 +1,7 @@
 """Evaluation counts every example once, and finds what numpy finds."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -139,6 +141,29 @@ class EvaluateTest(parameterized.TestCase):
             self.assertGreater(np.max(gap), 1e-3)
         other = trainer.Trainer(_model(), _source(training=True), **options).start()
         trainer.assert_same_bits(other.steps(6), values)
+
+    def test_what_was_not_trained(self):
+        """A name that is another one in every run of the model's Python."""
+        runs = []
+
+        def head(x, nn):
+            runs.append(nn.training)
+            return nn.flatten(x) * nn.variable(f"scale_{len(runs)}", [])
+
+        model = dataclasses.replace(_model(), blocks=(("head", head),))
+        made = trainer.Trainer(model, _source(), towers=1, batch_size=4)
+        averaged = evaluate.Averaged(made.train.mode, made.train.averages)
+        with made.train.graph.as_default():
+            with self.assertRaisesRegex(
+                ValueError, "'head/scale_2' is asked for in evaluation and not in tr"
+            ):
+                evaluate.attach(
+                    dataclasses.replace(_task(), model=model),
+                    _source(),
+                    placement=made.placement,
+                    mode=averaged,
+                    batch_size=4,
+                )
 
     def test_the_eval_towers_lie_beside_the_training_towers(self):
         made = trainer.Trainer(_model(), _source(), towers=2, batch_size=4)

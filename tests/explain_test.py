@@ -95,17 +95,67 @@ class ExplainTest(tf.test.TestCase):
         self.assertStartsWith(text, "Graph execution error:")
         self.assertRegex(explain.reason(text), "^FIFOQueue .* is closed and has")
         several = "2 root error(s) found.\n  (0) ABORTED: gone\n  (1) ABORTED: gone"
-        self.assertEqual(explain.reason(several), "(0) ABORTED: gone")
+        self.assertEqual(explain.reason(several), "gone")
         self.assertEqual(explain.reason("Socket closed\nAdditional"), "Socket closed")
         self.assertEqual(explain.reason(""), "no reason given")
 
-    def test_other_errors_are_not_explained(self):
+    def test_an_operation_of_the_model_that_fails(self):
+        def look_up(scope):
+            def make(where):
+                del where
+                with tf.device(placement.device("CPU", 1)), tf.name_scope(scope):
+                    return tf.gather([1.0, 2.0], v1.placeholder_with_default(5, []))
+
+            return make
+
+        for scope, place in (
+            ("tower_1/words", r"words/GatherV2 \(tower_1, block words\)"),
+            ("tower_1/gradients/words", r"gradients/.* \(tower_1, block words\)"),
+            ("eval_tower_1/words", r"words/GatherV2 \(eval_tower_1, block words\)"),
+            ("tower_1/look_up/rows", r"look_up/rows/GatherV2 \(tower_1\)"),
+        ):
+            self._assert_sentence(
+                explain.operation_error(_error(look_up(scope))),
+                rf"^operation {place} failed: indices = 5 is not in \[0, 2\); mend",
+            )
+        # What is in no tower is not the model's.
+        self.assertIsNone(explain.operation_error(_error(look_up("input"))))
+
+    def test_an_assertion_of_the_model(self):
         def check(where):
             del where
             with tf.control_dependencies([tf.debugging.Assert(False, ["mine"])]):
                 return tf.identity(1.0)
 
-        self.assertIsNone(explain.operation_error(_error(check)))
+        self._assert_sentence(
+            explain.operation_error(_error(check)),
+            r"^an assertion of the model does not hold: .*\[mine\]",
+        )
+
+    def test_a_loop_that_xla_cannot_compile(self):
+        def loop(where):
+            del where
+
+            @tf.function(jit_compile=True)
+            def slope(x):
+                y = tf.while_loop(lambda y: y[0] < 9, lambda y: [y * y], [x])[0]
+                return tf.gradients(y, x)[0]
+
+            return slope(v1.placeholder_with_default([2.0], [1]))
+
+        self._assert_sentence(
+            explain.operation_error(_error(loop)),
+            r"^XLA cannot compile the model \(XLA compilation requires a fixed",
+        )
+
+    def test_other_errors_are_not_explained(self):
+        def take(where):
+            del where
+            queue = tf.queue.FIFOQueue(1, tf.float32)
+            with tf.control_dependencies([queue.close()]):
+                return queue.dequeue()
+
+        self.assertIsNone(explain.operation_error(_error(take)))
 
 
 if __name__ == "__main__":

@@ -173,6 +173,37 @@ class MisfitTest(parameterized.TestCase):
         ):
             _variables(chain.run)
 
+    @parameterized.parameters(
+        (
+            lambda x: v1.losses.add_loss(tf.nn.l2_loss(x)),
+            "to the collection 'losses', which is not read; weight decay belongs",
+        ),
+        (
+            lambda x: v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, x),
+            "to the collection 'regularization_losses', which is not read",
+        ),
+        (
+            lambda x: v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, x.op),
+            "to the collection 'update_ops', which is not read; moving averages",
+        ),
+    )
+    def test_what_would_be_lost(self, add, sentence):
+        def odd(x, nn):
+            add(x)
+            return x
+
+        chain = _tiny((("features", _features), ("odd", odd)))
+        with self.assertRaisesRegex(ValueError, f"^block 'odd' adds {sentence}"):
+            _variables(chain.run)
+
+    def test_statistics_of_a_branch(self):
+        def odd(x, nn):
+            return tf.cond(x[0, 0, 0, 0] > 0, lambda: nn.batch_norm(x), lambda: x)
+
+        chain = _tiny((("features", _features), ("odd", odd)))
+        with self.assertRaisesRegex(ValueError, "^block 'odd' takes statistics .* ins"):
+            _variables(chain.run)
+
 
 class NewLayersTest(parameterized.TestCase):
     class Unmade(layers.Layers):

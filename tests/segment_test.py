@@ -30,7 +30,7 @@ _BLOCKS = (("conv", _conv), ("scaled", _scaled), ("logits", _logits))
 _BATCH = segment.Batch(tf.TensorSpec([2, 4, 4, 2]), tf.TensorSpec([2], tf.int32))
 
 
-def _reader(shape=(), dtype=tf.float32, reuse=True, **options):
+def _reader(shape=(), dtype=tf.float32, reuse=v1.AUTO_REUSE, **options):
     """A block that multiplies by a variable of no block."""
 
     def block(x, nn):

@@ -29,6 +29,14 @@ class Known(NamedTuple):
     trainable: bool
 
 
+# What is not taken from `get_variable`, and what does it here.
+_NOT_TAKEN = {
+    "regularizer": "weight decay belongs to the model's recipe",
+    "constraint": "apply it to what get_variable returns",
+    "partitioner": "--partition_bytes cuts large variables",
+}
+
+
 class Variables:
     """Hands the model a placeholder for every variable that it asks for.
 
@@ -42,6 +50,7 @@ class Variables:
       owners: what `placement.owner` numbers, to be continued: parts that are used
         where they lie.
       known: what earlier pieces of the model asked for, to be continued.
+      first: whether nothing was made before; else reuse=True means what was.
 
     Attributes:
       reads: name of a variable or part -> its placeholder.
@@ -55,8 +64,11 @@ class Variables:
         splits: Mapping[str, Split],
         owners: list[str] | None = None,
         known: dict[str, Known] | None = None,
+        *,
+        first: bool = True,
     ):
         self._create = create
+        self._first = first
         self._known = {} if known is None else known
         self._splits = splits
         self.owners = [] if owners is None else owners
@@ -73,12 +85,17 @@ class Variables:
             the variable.
         """
         del getter
-        for option in ("regularizer", "constraint", "partitioner"):
+        for option, instead in _NOT_TAKEN.items():
             if options.get(option) is not None:
                 raise ValueError(
                     f"variable {name!r}: {option} is not taken from get_variable; "
-                    "weight decay belongs to the model's recipe"
+                    f"{instead}"
                 )
+        if v1.GraphKeys.GLOBAL_STEP in (options.get("collections") or ()):
+            raise ValueError(
+                "a model has no global step: its towers are the same in every step; "
+                "schedules belong to the model's recipe"
+            )
         if re.search(r"/part_\d+$", name):
             raise ValueError(
                 f"variable {name!r}: /part_{name.rsplit('_')[-1]} stands for a part of "
@@ -95,6 +112,12 @@ class Variables:
 
     def _new(self, name: str, shape, dtype, options: Mapping[str, Any]) -> Known:
         """Makes a variable."""
+        self._check_name(name)
+        if options.get("reuse") is True and self._first:
+            raise ValueError(
+                f"variable {name!r} is to be shared, and there is none; make it first, "
+                "without reuse=True"
+            )
         trainable = options.get("trainable", True) is not False
         shape, initializer = tf.TensorShape(shape), options.get("initializer")
         if initializer is not None and not callable(initializer):
@@ -107,6 +130,17 @@ class Variables:
         how = {"split": self._splits[name]} if name in self._splits else {}
         self._create(name, shape, initializer, trainable=trainable, **how)
         return Known(shape, tf.as_dtype(dtype), trainable)
+
+    def _check_name(self, name: str) -> None:
+        """Looks whether TensorFlow makes operations of this very name."""
+        if not name or name.endswith("/"):
+            raise ValueError(f"variable {name!r}: a name cannot be empty or end in /")
+        for other in self._known:
+            if other.lower() == name.lower():
+                raise ValueError(
+                    f"variable {name!r}: its name and {other!r} differ only in capital "
+                    "letters, which TensorFlow does not tell apart; give it another"
+                )
 
     def _check_shared(self, name: str, shape, dtype, reuse) -> None:
         """Looks whether the model says that it shares what it asked for before."""
@@ -156,7 +190,9 @@ class Variables:
         return tf.reshape(joined, [*ids.shape, *table.shape[1:]])
 
     def _read(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
-        read = v1.placeholder(dtype, shape, f"read/{name}")
+        # A branch or a loop has a graph of its own, and the gradient is not there.
+        with tf.init_scope():
+            read = v1.placeholder(dtype, shape, f"read/{name}")
         self.reads[name] = read
         if trainable:
             self.trainable[name] = read

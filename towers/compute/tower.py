@@ -195,7 +195,7 @@ def trace(
         asks for a regularizer.
     """
     graph, exchanges = tf.Graph(), Exchanges()
-    variables = Variables(create, splits(task, features))
+    variables = Variables(create, splits(task, features), first=task.training)
     with graph.as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
@@ -290,7 +290,7 @@ def _try(task: Task, features: tf.TensorSpec) -> tuple[Any, Any]:
             "features": v1.placeholder(features.dtype, features.shape),
             "first": v1.placeholder(tf.int64, []),
         }
-        variables = Variables(lambda *_, **options: None, {})
+        variables = Variables(lambda *_, **options: None, {}, first=task.training)
         return _run(task, batch, variables, Exchanges())
 
 

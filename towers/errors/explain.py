@@ -6,6 +6,13 @@ import tensorflow as tf
 
 _LENGTH = 160  # characters of TensorFlow's own words
 
+# So end the lines before those that say something.
+_NOTHING_YET = ("root error(s) found.", "Graph execution error:")
+
+# What an operation finds wrong with its inputs, or with what it needs beside them.
+_OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
+_IN_TOWER = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\}\}")
+
 
 def operation_error(error: tf.errors.OpError) -> str | None:
     """What went wrong and what to do, or None when it is nobody's mistake.
@@ -28,6 +35,11 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         )
     if "Detected unsupported operations when trying to compile" in text:
         return _not_compilable(text)
+    if "tf2xla conversion failed" in text:
+        return (
+            f"XLA cannot compile the model ({reason(text)}); write it without, or no "
+            "--xla_compile"
+        )
     if "Could not find callback with key=pyfunc_" in text:
         return (
             "a tf.numpy_function of the model calls a function that is gone with the "
@@ -37,7 +49,25 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         return f"the disk is full ({reason(text)}); make room"
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f"out of memory ({reason(text)}); lower --batch_size"
+    if isinstance(error, _OF_OPERATIONS):
+        return _model_failed(text)
     return None
+
+
+def _model_failed(text: str) -> str | None:
+    """Names the block whose operation failed; None where that was not one's."""
+    if "assertion failed:" in text:
+        return f"an assertion of the model does not hold: {reason(text)}"
+    found = _IN_TOWER.search(text)
+    if not found:
+        return None
+    tower, operation = found.groups()
+    block = operation.removeprefix("gradients/").partition("/")[0]
+    where = tower if block == "look_up" else f"{tower}, block {block}"
+    return (
+        f"operation {operation} ({where}) failed: {reason(text).rstrip('.')}; mend the "
+        "block, or what it is given"
+    )
 
 
 def _not_compilable(text: str) -> str:
@@ -61,5 +91,6 @@ def reason(text: str) -> str:
     """
     told = re.split(r"(?m)^Node: .*\n", text)[-1]
     lines = [line.strip() for line in told.splitlines()]
-    found = [one for one in lines if one and "root error(s) found" not in one]
-    return (found or ["no reason given"])[0][:_LENGTH]
+    found = [one for one in lines if one and not one.endswith(_NOTHING_YET)]
+    first = (found or ["no reason given"])[0]
+    return re.sub(r"^\(\d+\) [A-Z_]+: ", "", first)[:_LENGTH]

@@ -114,7 +114,11 @@ def trace(
                 batch=batch,
                 before=opened[-1] if opened else None,
                 variables=Variables(
-                    _for_segment(create, number), splits, owners, known
+                    _for_segment(create, number),
+                    splits,
+                    owners,
+                    known,
+                    first=task.training,
                 ),
             )
         )

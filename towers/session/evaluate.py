@@ -44,10 +44,22 @@ class Averaged:
     """
 
     def __init__(self, mode: Any, averages: Mapping[str, Any]):
-        self.create = mode.create
         self.placement = mode.placement
         self._mode = mode
         self._averages = averages
+
+    def create(self, name: str, *_: Any, **options: Any) -> None:
+        """Makes nothing: evaluation reads what was trained.
+
+        Raises:
+          ValueError: the variable was not.
+        """
+        del options
+        if name not in self._mode.variables and name not in self._mode.wholes:
+            raise ValueError(
+                f"variable {name!r} is asked for in evaluation and not in training; "
+                "the model is to ask for the same variables in both"
+            )
 
     def read(self, name: str, tower: int) -> Any:
         """The average's value, or the variable's if it has none."""
