@@ -1,5 +1,6 @@
 """Summaries hold what the step computed, under plain names."""
 
+import dataclasses
 import os
 import time
 
@@ -74,6 +75,16 @@ class SummaryTest(tf.test.TestCase):
         found = _summary(made.session, text)
         self.assertEqual(found["variables/block/dense/bias"].histo.num, 3)
         self.assertEqual(found["gradients/block/dense/bias"].histo.num, 0)
+
+    def test_a_scalar_has_a_histogram(self):
+        def scaled(x, nn):
+            return nn.dense(nn.flatten(x) * nn.variable("scale", []), nn.num_classes)
+
+        model = dataclasses.replace(trainer.dense_model(), blocks=(("head", scaled),))
+        made, text = self._build(3, model)
+        found = _summary(made.session, text)
+        for tag in ("variables/head/scale", "gradients/head/scale"):
+            self.assertEqual(found[tag].histo.num, 1)
 
     def test_images_and_a_histogram_of_each(self):
         made, text = self._build(3)

@@ -63,6 +63,7 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
     The operation fails at any other, and what to do about those, skip the step or stop
     the run, is not for a summary to decide.
     """
+    values = tf.reshape(values, [-1])  # a mask cannot be a scalar
     finite = tf.boolean_mask(values, tf.math.is_finite(values))
     # `tf.compat.v1.summary` would number a tag that is also an operation's name.
     return tf.raw_ops.HistogramSummary(tag=tag, values=finite)
