@@ -7,6 +7,7 @@ import pathlib
 import socket
 import tempfile
 import time
+import types
 import urllib.request
 from unittest import mock
 
@@ -62,6 +63,23 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
                 ValueError, "no split validation, only train, test"
             ):
                 self._find("digits", "validation")
+            with self.assertRaisesRegex(ValueError, "did you mean digits"):
+                self._find("digist")
+
+    @parameterized.parameters(
+        ("test", ("train",), "; name one with --train_split$"),
+        (
+            "train",
+            ("validation", "test"),
+            r"; .* --train_split=train\[:90%\] --eval_split=train\[90%:\]$",
+        ),
+        ("train", ("valid",), "$"),
+    )
+    def test_a_split_that_is_not_there(self, only, splits, remedy):
+        builder = types.SimpleNamespace(info=types.SimpleNamespace(splits={only: None}))
+        found = mock.patch.object(catalog, "prepared", return_value=(builder, ()))
+        with found, self.assertRaisesRegex(ValueError, f"only {only}{remedy}"):
+            self._find("mine", *splits)
 
     def test_a_process_that_was_faster_does_no_harm(self):
         def prepare(builder):

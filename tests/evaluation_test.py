@@ -32,6 +32,19 @@ class EvaluationTest(parameterized.TestCase):
         self.assertEqual(self._errors(**settings), [])
 
     @parameterized.parameters(
+        (False, False, {}),
+        (True, True, {}),
+        (False, True, dict(eval_at_end=False)),
+        (True, False, dict(eval_at_end=True)),
+        (True, False, dict(eval=True)),
+        (True, True, dict(eval_at_end=False, eval_during_training_every_n_steps=5)),
+        (False, False, dict(eval_split="train")),
+    )
+    def test_wanted(self, wanted, in_epochs, flags):
+        found = evaluation.wanted(sections.Evaluation(**flags), in_epochs)
+        self.assertEqual(found, wanted)
+
+    @parameterized.parameters(
         (dict(num_eval_batches=3), "num_eval_batches=3", "this run evaluates nothing"),
         (dict(eval_dir="/d"), "eval_dir=/d", "this .*; write --eval_at_end, or leave"),
         (

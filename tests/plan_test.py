@@ -86,7 +86,10 @@ class PlanTest(parameterized.TestCase):
     def test_length_on_real_data(self, flags, timed, limit, last):
         found = self._make(_model("digits"), num_gpus=4, **flags)
         self.assertEqual(found.source.num_examples, DIGITS_TRAIN)
-        self.assertEqual(found.eval_source.num_examples, DIGITS_TEST)
+        if timed:  # then nothing is evaluated, and no split for it is needed
+            self.assertIsNone(found.eval_source)
+        else:
+            self.assertEqual(found.eval_source.num_examples, DIGITS_TEST)
         self.assertEqual(found.num_batches, timed)
         self.assertEqual((found.options.limit, found.num_steps), (limit, last))
 

@@ -39,7 +39,7 @@ class Plan:
       model: a `models.Model`.
       placement: devices.
       source: of training batches.
-      eval_source: of the evaluation split, or None for synthetic data.
+      eval_source: of the evaluation split, or None where nothing is evaluated.
       update: optimizer, learning rate, weight decay.
       options: of the train graph.
       eval_batch_size: per tower.
@@ -132,7 +132,7 @@ def make(
         num_towers *= len(watched.with_towers) or 1
     # Where towers step apart, each makes as many steps as it would with the others.
     apart = num_towers // _towers_per_step(mode, num_towers)
-    limit, warmup, num_batches = _length(config.training, model.recipe, sources)
+    limit, warmup, num_batches = _length(config.training, model.recipe, source)
     return Plan(
         config=config,
         model=model,
@@ -308,7 +308,7 @@ def _data_format(asked: str | None, kind: str) -> str:
 
 
 def _sources(config, model) -> tuple[Any, Any]:
-    """The training source, and that of evaluation (None for synthetic data)."""
+    """The training source, and that of evaluation (None where there will be none)."""
     wanted, data = model.inputs, config.data
     name = data.data_name or wanted.data_name
     if not data.data_name:
@@ -326,7 +326,8 @@ def _sources(config, model) -> tuple[Any, Any]:
         threads=data.datasets_num_private_threads,
     )
     source = inputs.get(name, request, split=data.train_split, training=True)
-    if name == "synthetic":
+    in_epochs = config.training.num_batches is None
+    if name == "synthetic" or not evaluation.wanted(config.evaluation, in_epochs):
         return source, None
     split = config.evaluation.eval_split
     return source, inputs.get(name, request, split=split, training=False)
@@ -356,10 +357,10 @@ def _check_data(config, model, sources, *, where, cluster) -> None:
     found, norm = Found(), config.variables.batch_norm
     found.get(lambda: _check_images(config, model))
     if sources:
-        source, evaluated = sources
+        source, _ = sources
         found.get(lambda: check_batch_norm(norm, model, source))
         settings = {
-            "real": bool(evaluated),
+            "real": source.name != "synthetic",
             "in_epochs": config.training.num_batches is None,
             "shared": cluster is not None and cluster.role != LAUNCHER,
         }
@@ -386,13 +387,12 @@ def _check_room(config, model, num_towers: int, source) -> None:
         check({"eval_batch_size": size, "num_gpus": num_towers})
 
 
-def _length(training, recipe, sources) -> tuple[int | None, int, int | None]:
+def _length(training, recipe, source) -> tuple[int | None, int, int | None]:
     """(examples that count, warm-up steps, timed steps where no limit ends the run)."""
-    source, eval_source = sources
     num_batches, num_epochs = training.num_batches, training.num_epochs
     if num_batches is None and num_epochs is None:
         # On real data, a run without a stated length is the recipe's whole training.
-        real = eval_source is not None
+        real = source.name != "synthetic"
         num_epochs = recipe.num_epochs if real else None
         num_batches = None if real else DEFAULT_NUM_BATCHES
     warmup = training.num_warmup_batches

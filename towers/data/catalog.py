@@ -36,6 +36,13 @@ _HOSTS_ASKED = 4
 # What TFDS says of a summary, `dataset_info.json` or `features.json`, that is broken.
 _UNREADABLE = re.compile(r"JSON|codec can't decode|dataset info|DatasetInfo|Errno")
 
+# What is taken unless a flag names a split -> what to write where it is missing.
+_INSTEAD = {
+    ("train",): "; name one with --train_split",
+    ("validation", "test"): "; name one, or parts of one, as in "
+    "--train_split=train[:90%] --eval_split=train[90%:]",
+}
+
 # Of the files that are missing, so many are named.
 _FILES_NAMED = 4
 
@@ -117,6 +124,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         return tfds.builder(name, data_dir=root)
     except tfds.core.DatasetNotFoundError as error:
         known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
+        known += tf.io.gfile.listdir(root) if root else []  # the user's own
         near = difflib.get_close_matches(re.split("[:/]", name)[0], known)
         hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
         raise ValueError(f"--data_name={name}: no such data set; {hint}") from error
@@ -157,7 +165,7 @@ def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any
             continue
     raise ValueError(
         f"--data_name={name}: there is no split {' or '.join(splits)}, only "
-        f"{', '.join(info.splits)}"
+        f"{', '.join(info.splits)}{_INSTEAD.get(tuple(splits), '')}"
     )
 
 

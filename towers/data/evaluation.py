@@ -14,6 +14,22 @@ _SETTINGS = (
 )
 
 
+def wanted(flags: Any, in_epochs: bool) -> bool:
+    """Whether a run on real data evaluates.
+
+    Args:
+      flags: a `flags.sections.Evaluation`.
+      in_epochs: whether the length of the run is in epochs, or the recipe's.
+    """
+    at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end
+    return bool(at_end or _asked(flags))
+
+
+def _asked(flags: Any) -> list[str]:
+    """The flags given that ask for evaluations."""
+    return [name for name in vars(flags) if _asks(name) and getattr(flags, name)]
+
+
 def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> None:
     """Refuses settings of evaluations that there will not be.
 
@@ -31,14 +47,13 @@ def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> N
 
 
 def _errors(flags: Any, real: bool, in_epochs: bool, shared: bool) -> Iterator[str]:
-    asked = [name for name in vars(flags) if _asks(name) and getattr(flags, name)]
+    asked = _asked(flags)
     if asked and not real:
         yield (
             f"--{asked[0]}: synthetic data has nothing to evaluate on; name a data set "
             "with --data_name"
         )
-    at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end
-    if asked or shared or (real and at_end):
+    if asked or shared or (real and wanted(flags, in_epochs)):
         return
     why, remedy = "synthetic data has none", "--data_name=..."
     if real:
