@@ -53,6 +53,8 @@ class SpecTest(parameterized.TestCase):
         ("pscpu:9999999999999999999:xring", 7, "no size"),
         ("pscpu:-1:xring", 7, "no size"),
         ("pscpu::xring", 7, "no size"),
+        ("pscpu:0:xring", 7, "no size"),
+        ("pscpu:00k:xring", 7, "no size"),
         (" pscpu", 1, "no algorithm"),
         ("xring/nccl", 7, "inside a host only"),
         ("pscpu:1k:tree/nccl#2", 15, "inside a host only"),

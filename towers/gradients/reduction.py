@@ -32,6 +32,7 @@ towers for two hosts, if they are four or more.
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -149,18 +150,26 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
         for algorithm in (chosen.within, chosen.across or chosen.within):
             row = REDUCTIONS[algorithm.name]
             if row.device not in ("", kind):
-                raise ValueError(
-                    f"--all_reduce_spec={text}: {algorithm.name} runs on "
-                    f"{row.device.upper()} devices only, and the towers are on "
-                    f"{kind.upper()} devices; choose from {', '.join(usable(kind))}"
+                reason = (
+                    f"{algorithm.name} runs on {row.device.upper()} devices only, and "
+                    f"the towers are on {kind.upper()} devices; choose from "
+                    f"{', '.join(usable(kind))}"
                 )
+                raise spec.error(text, _first(algorithm.name, text), reason)
         if REDUCTIONS[chosen.within.name].one_host and not chosen.across:
             if len(set(hosts)) > 1:
                 name = chosen.within.name
-                raise ValueError(
-                    f"--all_reduce_spec={text}: {name} works inside a host, and the "
-                    f"towers are on {len(set(hosts))}; write {name}/xring"
+                reason = (
+                    f"{name} works inside a host, and the towers are on "
+                    f"{len(set(hosts))}; write {name}/xring"
                 )
+                raise spec.error(text, _first(name, text, alone=True), reason)
+
+
+def _first(name: str, text: str, *, alone: bool = False) -> int:
+    """How many characters are before an algorithm, or before it without a level."""
+    behind = r"(#\d+)?(:|$)" if alone else r"\b"
+    return re.search(rf"\b{name}{behind}", text).start()
 
 
 def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:

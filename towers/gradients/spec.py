@@ -52,36 +52,36 @@ def parse(
     parts = text.split(":")
     starts = [sum(len(p) + 1 for p in parts[:i]) for i in range(len(parts))]
     ranges = []
-    last_limit = -1
+    last_limit = 0
     if len(parts) % 2 == 0:
-        raise _error(text, starts[-1], "a size needs an algorithm after it")
+        raise error(text, starts[-1], "a size needs an algorithm after it")
     for index in range(0, len(parts), 2):
         limit = None
         if index + 1 < len(parts):
             limit = _size(text, parts[index + 1], starts[index + 1])
             if limit <= last_limit:
-                raise _error(text, starts[index + 1], "sizes must grow")
+                raise error(text, starts[index + 1], "sizes must grow")
             last_limit = limit
         found = _range(text, parts[index], starts[index], names)
         if len(found) > 1 and found[1].name in inside_hosts:
             start = starts[index] + parts[index].index("/") + 1
             reason = f"{found[1].name} works inside a host only, so not after the /"
-            raise _error(text, start, reason)
+            raise error(text, start, reason)
         ranges.append(Range(limit, *found))
     return ranges
 
 
 def _size(text: str, part: str, start: int) -> int:
     found = re.fullmatch(r"([0-9]{1,18})([kKMGT]?)", part)
-    if not found:
-        raise _error(text, start, f"{part!r} is no size; write bytes, as 32k or 4M")
+    if not found or not int(found.group(1)):
+        raise error(text, start, f"{part!r} is no size; write bytes, as 32k or 4M")
     return int(found.group(1)) * _UNITS[found.group(2)]
 
 
 def _range(text: str, part: str, start: int, names: Collection[str]):
     pieces = part.split("/")
     if len(pieces) > 2:
-        raise _error(text, start, f"{part!r} has more than two levels")
+        raise error(text, start, f"{part!r} has more than two levels")
     found = []
     for piece in pieces:
         found.append(_algorithm(text, piece, start, names))
@@ -93,17 +93,24 @@ def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algo
     name, sharp, shards = part.partition("#")
     if name not in names:
         near = difflib.get_close_matches(name, names, n=2) or list(names)
-        raise _error(
+        raise error(
             text, start, f"{name!r} is no algorithm; there are {', '.join(near)}"
         )
     if sharp and not (
         re.fullmatch("[1-9][0-9]?", shards) and int(shards) <= MAX_SHARDS
     ):
         reason = f"{shards!r} is no number of shards from 1 to {MAX_SHARDS}"
-        raise _error(text, start + len(name) + 1, reason)
+        raise error(text, start + len(name) + 1, reason)
     return Algorithm(name, int(shards) if sharp else 1)
 
 
-def _error(text: str, start: int, reason: str) -> ValueError:
+def error(text: str, start: int, reason: str) -> ValueError:
+    """What is wrong with a spec.
+
+    Args:
+      text: the spec.
+      start: how many characters are before the one at fault.
+      reason: what is wrong there.
+    """
     shown = shlex.quote(text) if text.isprintable() else repr(text)
     return ValueError(f"--all_reduce_spec={shown}: at character {start + 1}, {reason}")
