@@ -1,6 +1,7 @@
 """Lines in tf_cnn_benchmarks' formats; JSON files in the documented schema."""
 
 import json
+import math
 import os
 import re
 
@@ -96,16 +97,20 @@ class ReportTest(tf.test.TestCase):
         log.run({"model_name": "lenet", "test_id": "t"})
         log.metric("loss", 1.5, 3)
         log.metric("mfu", 0.5, 4, unit=None, peak=2.0)
+        for value in (math.nan, math.inf):
+            log.metric("loss", value, 5)
         with open(os.path.join(directory, "benchmark_run.log")) as file:
             run = json.load(file)
         self.assertEqual(run["model_name"], "lenet")
         self.assertEqual(run["tensorflow_version"], tf.version.VERSION)
         self.assertGreater(run["machine_config"]["memory_bytes"], 0)
         with open(os.path.join(directory, "metric.log")) as file:
-            first, second = map(json.loads, file)
+            first, second, *others = map(json.loads, file)
         self.assertEqual((first["name"], first["value"]), ("loss", 1.5))
         self.assertEqual(first["global_step"], 3)
         self.assertEqual(second["extras"], {"peak": 2.0})
+        # JSON has no numbers like these.
+        self.assertEqual([other["value"] for other in others], [None, None])
         self.assertTrue(re.match(r"\d{4}-\d\d-\d\dT", first["timestamp"]))
 
     def test_no_directory_writes_nothing(self):

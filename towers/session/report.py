@@ -167,13 +167,15 @@ class BenchmarkLog:
 
     `benchmark_run.log` holds one JSON object: `model_name`, `dataset`, `test_id`,
     `run_date` (ISO 8601, UTC), `tensorflow_version`, `machine_config` (`cpu_cores`,
-    `memory_bytes`, `platform`), `run_parameters` (all flags), `devices`.
+    `memory_bytes`, `platform`), `run_parameters` (all flags), `devices`,
+    `num_parameters` (trained ones).
 
-    `metric.log` gets one JSON object per line: `name`, `value` (float), `unit` (or
-    null), `global_step`, `timestamp` (ISO 8601, UTC), `extras` (object).  Names:
-    `current_examples_per_sec`, `average_examples_per_sec`, `loss`, `learning_rate`,
-    `mfu` (none where it is unknown), `flops_per_sec`, and the model's metrics:
-    `top_1_accuracy`, `top_5_accuracy`, or others.  Of an evaluation `eval_loss`,
+    `metric.log` gets one JSON object per line: `name`, `value` (float, or null for one
+    that is not finite, which JSON cannot say), `unit` (or null), `global_step`,
+    `timestamp` (ISO 8601, UTC), `extras` (object).  Names: `current_examples_per_sec`,
+    `average_examples_per_sec`, `loss`, `learning_rate`, `mfu` (none where it is
+    unknown), `flops_per_sec`, and the model's metrics: `top_1_accuracy`,
+    `top_5_accuracy`, or others.  Of an evaluation `eval_loss`,
     `eval_average_examples_per_sec` and those metrics, with what is derived from them:
     `eval_top_1_accuracy`, `eval_top_5_accuracy`, or others.
 
@@ -216,7 +218,7 @@ class BenchmarkLog:
             return
         line = {
             "name": name,
-            "value": float(value),
+            "value": float(value) if math.isfinite(value) else None,
             "unit": unit,
             "global_step": int(step),
             "timestamp": _now(),
