@@ -320,11 +320,10 @@ def _evaluating(config: Any) -> Any:
         config.evaluation, eval=True, eval_interval_secs=interval
     )
     # What is said of the devices of all tasks need not hold for its own.
+    names = ("variable_placement", "partition_bytes", "all_reduce_spec")
+    default = type(config.variables)()
     variables = dataclasses.replace(
-        config.variables,
-        variable_placement="least_loaded",
-        partition_bytes=0,
-        all_reduce_spec=None,
+        config.variables, **{name: getattr(default, name) for name in names}
     )
     stages = config.stages
     if config.devices.num_gpus % stages.num_stages:

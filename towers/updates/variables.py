@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.gradients import exchange
 from towers.layout import parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import host_of
@@ -50,7 +51,7 @@ class Copy:
         prefix: str = "",
         *,
         shards: Sequence[Sequence[str]] = (),
-        variable_placement: str = "least_loaded",
+        variable_placement: str = exchange.DEFAULT.variable_placement,
         partition_bytes: int = 0,
     ):
         self._devices = devices
