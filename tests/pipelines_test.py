@@ -49,21 +49,27 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_a_run_takes_what_was_planned(self):
         ways = {
-            "nothing": Pipeline(1, 1),
-            "K=2 + recompute": Pipeline(2, 2, recompute="block"),
+            "nothing": pipelines.Way(Pipeline(1, 1), gpipe=3),
+            "K=2": pipelines.Way(Pipeline(2, 2)),
+            "K=2 + recompute": pipelines.Way(
+                Pipeline(2, 2, recompute="block"), gpipe=13
+            ),
         }
         with mock.patch.dict(pipelines.WAYS, ways, clear=True):
-            *_, title = found = _printed("memory", "--megabytes=6", "--batch_size=4")
-        self.assertStartsWith(title, "GPipe, table 1")
-        layers = []
-        for line in found[2:-1]:
-            *_, number, _, _, plan, peak, error = line.split()
+            title, _, *rows = _printed("memory", "--megabytes=6", "--batch_size=4")
+        self.assertIn("  layers  ratio  GPipe's  M parameters", title)
+        layers, theirs = [], []
+        for line in rows:
+            *_, number, ratio, gpipe, _, plan, peak, error = line.split()
             layers.append(int(number))
+            theirs.append(gpipe)
+            self.assertAlmostEqual(float(ratio), layers[-1] / layers[0], delta=0.06)
             self.assertLessEqual(float(plan), 6.0)
             self.assertAlmostEqual(float(plan) / float(peak), 1.0, delta=0.15)
             self.assertEndsWith(error, "%")
         self.assertLen(layers, len(ways))
-        self.assertGreater(layers[1], layers[0])
+        self.assertGreater(layers[-1], layers[0])
+        self.assertEqual(theirs, ["1.0", "-", "4.3"])
 
     def test_build_counts_nodes(self):
         [line] = _printed("build", "--stages=2", "--micro_batches=2", "--towers=1")
