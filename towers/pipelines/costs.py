@@ -12,6 +12,7 @@ the same on top, the largest stage is the smallest possible where it is without.
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -101,12 +102,10 @@ def time(work: Work) -> list[float]:
 def _time(work: Work) -> list[float]:
     """Of whole blocks."""
     path = os.path.join(_folder(), f"{_key(work)}.json")
-    try:
-        with open(path) as file:
-            return json.load(file)["seconds"]
-    except (OSError, ValueError, KeyError, TypeError):  # none, or damaged
-        seconds = measure(work)
     names = [name for name, _ in work.task.model.blocks]
+    if (kept := _kept(path, len(names))) is not None:
+        return kept
+    seconds = measure(work)
     try:
         os.makedirs(_folder(), exist_ok=True)
         with open(f"{path}.part", "w") as file:
@@ -115,6 +114,17 @@ def _time(work: Work) -> list[float]:
     except OSError:
         pass  # It is measured again next time.
     return seconds
+
+
+def _kept(path: str, count: int) -> list[float] | None:
+    """The times of so many blocks in a file; None: there is none, or it is damaged."""
+    try:
+        with open(path) as file:
+            seconds = [float(one) for one in json.load(file)["seconds"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    right = len(seconds) == count and all(0 <= one < math.inf for one in seconds)
+    return seconds if right else None
 
 
 # --partition -> costs of a model's blocks.  A new one is one function and one row.
