@@ -112,9 +112,16 @@ class BytesTest(TextTestCase):
             self.assertAllEqual(again[0], features[60:96])
 
     def test_a_text_that_is_too_short(self):
-        path = self.write("a.txt", b"x" * 20)
-        with self.assertRaisesRegex(ValueError, "too short for windows of 32 tokens"):
-            text.find(path, _request(32), splits=("train",))
+        path = self.write("a.txt", b"x" * 200)
+        self.assertEqual(
+            text.find(path, _request(32), splits=("train",)).num_examples, 5
+        )
+        with self.assertRaisesRegex(
+            ValueError,
+            f"^--data_name={path}: its split validation, of 20 bytes, is too short for "
+            "a window of 32 tokens and the one after it; name a longer text$",
+        ):
+            text.find(path, _request(32), splits=("test", "validation"))
 
 
 class WordsTest(TextTestCase):

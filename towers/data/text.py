@@ -78,17 +78,20 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
         known = ["train", "validation"]
     else:
         label, find_split, known = _tfds(name, request.data_dir or "")
-    found = next(filter(None, map(find_split, splits)), None)
-    if found is None:
+    parts = {split: part for split in splits if (part := find_split(split))}
+    if not parts:
         raise ValueError(
             f"--data_name={name}: there is no split {' or '.join(splits)}, only "
             f"{', '.join(known)}"
         )
-    windows = TOKENS[request.preprocessing](found, find_split, request)
+    split, part = next(iter(parts.items()))
+    windows = TOKENS[request.preprocessing](part, find_split, request)
     if not windows.num_examples:
+        (length,) = request.shape
         raise ValueError(
-            f"--data_name={name}: {found.path} is too short for windows of "
-            f"{request.shape[0]} tokens"
+            f"--data_name={name}: its split {split}, of {part.stop - part.start} "
+            f"bytes, is too short for a window of {length} tokens and the one after "
+            "it; name a longer text"
         )
     return windows._replace(name=label)
 
