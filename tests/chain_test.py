@@ -82,6 +82,24 @@ class ChainTest(tf.test.TestCase, parameterized.TestCase):
             ):
                 self._trace(model, (1, 2))
 
+    def test_a_loss_of_what_blocks_collected(self):
+        def middle(x, nn):
+            tf.compat.v1.losses.add_loss(tf.reduce_mean(nn.flatten(x), 1))
+            return x
+
+        def loss(outputs, labels):
+            return tf.add_n(tf.compat.v1.losses.get_losses())
+
+        plain = _model()
+        blocks = (("middle", middle), ("between", lambda x, nn: x), plain.blocks[0])
+        model = dataclasses.replace(plain, blocks=blocks, loss=loss)
+        self.assertLen(self._trace(model, (3,)), 1)
+        for ends in ((1, 3), (1, 2, 3)):
+            with self.assertRaisesRegex(
+                ValueError, "^the loss or a metric of model 'skips': it reads a tensor"
+            ):
+                self._trace(model, ends)
+
     def test_other_errors_pass(self):
         def wrong(x, nn):
             raise ValueError("as it was")

@@ -50,6 +50,22 @@ def _run(block: Callable[..., Any], x: Any, nn: Any) -> Any:
     return outputs
 
 
+def hand_on(before: tf.Graph, after: tf.Graph) -> None:
+    """Shows later blocks the tensors that earlier ones put into collections.
+
+    A later block, or the loss, that reads such a tensor then says so, as `guard` has
+    it: it would not miss a collection that is empty.
+
+    Args:
+      before: the graph of the earlier blocks.
+      after: that of the later ones.
+    """
+    for name in before.get_all_collection_keys():
+        for item in before.get_collection(name):
+            if tf.is_tensor(item):
+                after.add_to_collection(name, item)
+
+
 @contextlib.contextmanager
 def guard(what: str = "") -> Iterator[None]:
     """Says so where a tensor of another graph than the current one is read.

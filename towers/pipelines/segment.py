@@ -151,6 +151,8 @@ class _Open:
         self.variables = variables
         self.graph = tf.Graph()
         self.shares: dict[str, tf.Tensor] = {}
+        if before:
+            chain.hand_on(before.graph, self.graph)
         with self.graph.as_default():
             self.given = _placeholders(batch)
             self._nn = task.model.new_layers(
