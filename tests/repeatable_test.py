@@ -42,6 +42,22 @@ class RepeatableTest(parameterized.TestCase):
             with self.assertRaisesRegex(ValueError, sentence):
                 repeatable.check(graph)
 
+    @parameterized.parameters(
+        v1.losses.add_loss,
+        lambda one: v1.add_to_collection("regularization_losses", one),
+    )
+    def test_a_loss_that_is_collected_for_nobody(self, collect):
+        with tf.Graph().as_default() as graph:
+            one = tf.constant(1.0, name="penalty")
+            collect(one)
+            with self.assertRaisesRegex(
+                ValueError, "'penalty:0' is in the collection '.*losses', which the .*"
+            ):
+                repeatable.check_losses(graph)
+            repeatable.check_losses(graph, [one])
+            tf.identity(one)
+            repeatable.check_losses(graph)
+
     def test_what_is_the_same_in_every_tower(self):
         with tf.Graph().as_default() as graph:
             _double(tf.random.stateless_normal([2], seed=[1, 2]))

@@ -222,6 +222,18 @@ class ChainTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "stateful"):
             _trace(blocks=(("noisy", noisy),))
 
+    def test_a_collected_loss_is_refused_but_where_it_is_handed_on(self):
+        def penalised(x, nn):
+            return x, v1.losses.absolute_difference(x, 0.0 * x, reduction="none")
+
+        def left(x, nn):
+            return penalised(x, nn)[0]
+
+        last = ("logits", lambda x, nn: _logits(nn.flatten(tf.nest.flatten(x)[0]), nn))
+        self.assertLen(_trace(blocks=(("first", penalised), last)), 2)
+        with self.assertRaisesRegex(ValueError, "is in the collection 'losses'"):
+            _trace(blocks=(("first", left), last))
+
 
 if __name__ == "__main__":
     tf.test.main()

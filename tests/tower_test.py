@@ -76,6 +76,14 @@ def _stamp(template, store, index, **inputs):
 
 
 class TowerTest(tf.test.TestCase):
+    def test_a_loss_that_is_collected_and_not_read_is_refused(self):
+        def penalised(x, nn):
+            v1.losses.add_loss(tf.reduce_mean(x))
+            return _head(x, nn)
+
+        with tf.Graph().as_default(), self.assertRaisesRegex(ValueError, "'losses'"):
+            _trace(_model(("penalised", penalised)), _Store().create)
+
     def test_equal_batches_give_equal_towers_under_their_own_names(self):
         with tf.Graph().as_default() as graph:
             store = _Store()

@@ -1,6 +1,6 @@
 """What a model must not do, because towers are copies of what it was traced to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
@@ -40,6 +40,29 @@ def check(graph: tf.Graph) -> None:
                 f"operation {name!r} is a tf.py_function, which a copy of the graph "
                 "cannot call; write it with TensorFlow's operations"
             )
+
+
+def check_losses(graph: tf.Graph, outputs: Iterable[tf.Tensor] = ()) -> None:
+    """Refuses a loss that is left in one of TensorFlow's collections, where none looks.
+
+    Args:
+      graph: that blocks were traced in, and the loss if it is in that graph.
+      outputs: what the blocks return.
+
+    Raises:
+      ValueError: the sentence names the tensor.
+    """
+    returned = {id(tensor) for tensor in outputs}
+    for name in (v1.GraphKeys.LOSSES, v1.GraphKeys.REGULARIZATION_LOSSES):
+        for one in graph.get_collection(name):
+            if not tf.is_tensor(one) or one.graph is not graph:
+                continue
+            if not one.consumers() and id(one) not in returned:
+                raise ValueError(
+                    f"{one.name!r} is in the collection {name!r}, which the model's "
+                    "loss does not read; return it from the block beside x, and add "
+                    "it in the loss"
+                )
 
 
 def _operations(graph: tf.Graph) -> Iterator[tuple[str, str]]:

@@ -213,9 +213,9 @@ def trace(
         gradients = ()
         if task.training:
             start = scale if task.loss_scaled else None
-            variables_read = list(trainable.values())
-            gradients = addition.differentiate(loss, variables_read, start)
+            gradients = addition.differentiate(loss, [*trainable.values()], start)
         repeatable.check(graph)
+        repeatable.check_losses(graph)
     ends = _Ends(loss, gradients, nn.statistics, shares)
     template = _template(graph, variables, exchanges, ends)
     return dataclasses.replace(template, compiled=task.compiled)

@@ -123,6 +123,8 @@ def trace(
             )
         )
     opened[-1].end(task)
+    for one in opened:
+        repeatable.check_losses(one.graph, one.ys)
     segments = []
     wanted: list[bool] = []
     for number in reversed(range(len(opened))):
