@@ -20,7 +20,6 @@ cutting the list gives the stages of a pipeline.
         )
 """
 
-import collections
 import dataclasses
 import inspect
 import itertools
@@ -39,20 +38,6 @@ from models.logits import cross_entropy, in_top_k
 
 # Of blocks and metrics: TensorFlow prefixes the names of operations with them.
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
-
-# Collections that are not read -> what to do instead.
-_UNREAD = {
-    **dict.fromkeys(
-        (
-            tf.compat.v1.GraphKeys.LOSSES,
-            tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES,
-        ),
-        "weight decay belongs to the model's recipe, and other losses, per example, to "
-        "its loss",
-    ),
-    tf.compat.v1.GraphKeys.UPDATE_OPS: "moving averages follow what is appended to "
-    "nn.statistics",
-}
 
 # What a model's `layers` are given, by name.
 _SETTINGS = inspect.signature(Layers).parameters
@@ -84,10 +69,10 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
             shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
             return f"block {name!r} on {shapes}"
 
-        unread = _unread()
+        updates = _num_updates()
         with tf.compat.v1.variable_scope(name), blamed(which):
             x = block(x, nn)
-        _check_beside(name, nn, _unread() - unread)
+        _check_beside(name, nn, _num_updates() - updates)
         if x is None:
             raise ValueError(f"block {name!r} returned None; return what it makes of x")
         for part in tf.nest.flatten(x):
@@ -95,18 +80,18 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
     return x
 
 
-def _unread() -> collections.Counter[str]:
-    """How much lies in the collections that a trainer of TensorFlow 1 would read."""
-    graph = tf.compat.v1.get_default_graph()
-    return collections.Counter({key: len(graph.get_collection(key)) for key in _UNREAD})
+def _num_updates() -> int:
+    """How many operations a trainer of TensorFlow 1 would run beside the step's."""
+    key = tf.compat.v1.GraphKeys.UPDATE_OPS
+    return len(tf.compat.v1.get_default_graph().get_collection(key))
 
 
-def _check_beside(name: str, nn: Layers, unread: Mapping[str, int]) -> None:
+def _check_beside(name: str, nn: Layers, num_updates: int) -> None:
     """Looks at what a block leaves beside what it returns."""
-    for key in unread:
+    if num_updates:
         raise ValueError(
-            f"block {name!r} adds to the collection {key!r}, which is not read; "
-            f"{_UNREAD[key]}"
+            f"block {name!r} adds to the collection 'update_ops', which is not read; "
+            "moving averages follow what is appended to nn.statistics"
         )
     here = tf.compat.v1.get_default_graph()
     if any(statistic.value.graph is not here for statistic in nn.statistics):
