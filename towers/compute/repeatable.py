@@ -23,8 +23,9 @@ def check(graph: tf.Graph) -> None:
     if graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES):
         made = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)[0]
         raise ValueError(
-            f"variable {made.name!r} was made without get_variable; towers share "
-            "variables by name, so make it with tf.compat.v1.get_variable"
+            f"variable {made.name!r} was made without get_variable, or not in a block; "
+            "towers share variables by name, so make it with tf.compat.v1.get_variable "
+            "in a block"
         )
     for name, kind in _operations(graph):
         if any(t in kind for t in _DRAWS) and not kind.startswith(_STATELESS):
