@@ -38,12 +38,13 @@ def _bag_of_words() -> Model:
     )
 
 
-def _trained(towers: int, update: Update, steps: int = 5, **options):
+def _trained(towers: int, update: Update, steps: int = 5, rounds: int = 1, **options):
     made = trainer.Trainer(
         _bag_of_words(),
         trainer.random_source(shape=(_LENGTH, 1, 1), num_classes=3),
         towers=towers,
-        batch_size=24 // towers,
+        batch_size=24 // towers // rounds,
+        accumulate_steps=rounds,
         update=update,
         **options,
     ).start()
@@ -150,6 +151,22 @@ class TrainTest(parameterized.TestCase):
                 first, *others = copies
                 for other in others:
                     np.testing.assert_array_equal(first, other, err_msg=name)
+
+    @parameterized.parameters(
+        dict(all_reduce_spec="rechd", gradient_repacking=2),
+        dict(all_reduce_spec="xring", small_bytes=4096),
+    )
+    def test_dense_ones_of_several_rounds_are_packed(self, **how):
+        update = Update("sgd", Piecewise((0.5,)))
+        _, one = _trained(1, update)
+        _, four = _trained(
+            4,
+            update,
+            variable_update="replicated",
+            exchange=dict(sparse_to_dense=True, **how),
+            rounds=3,
+        )
+        self.assertLess(trainer.difference(one, four), 1e-5)
 
     def test_asking_for_dense_ones_of_a_dense_model_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "^--sparse_to_dense_grads: no "):

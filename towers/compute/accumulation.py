@@ -158,14 +158,24 @@ class _Rows(_Sum):
 
 
 class _Same(_Sum):
-    """What is the same in every round."""
+    """The shape that the rows of a sparse gradient belong to, the same in all rounds.
+
+    The loop would hide that it is known before a step, which reductions ask for.
+    """
 
     def __init__(self, spec: tf.TensorSpec, device: str):
         self._device = device
+        self._shape = None
         with tf.device(device):
             self.start = tf.zeros(spec.shape, spec.dtype)
 
     def add(self, total, part, index):
         """The latest."""
         del total, index
+        self._shape = tf.get_static_value(part)
         return part
+
+    def end(self, total):
+        """It, as a constant if it is one."""
+        with tf.device(self._device):
+            return total if self._shape is None else tf.constant(self._shape)
