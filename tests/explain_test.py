@@ -121,6 +121,28 @@ class ExplainTest(tf.test.TestCase):
         # What is in no tower is not the model's.
         self.assertIsNone(explain.operation_error(_error(look_up("input"))))
 
+    def test_an_operation_of_a_stage_that_fails(self):
+        # In TensorFlow's words, of which it chooses one or the other.
+        failed = tf.errors.InvalidArgumentError(
+            None,
+            None,
+            "Graph execution error:\n\nhalf : Tensor had NaN values\n"
+            "\t [[{{node import/half/CheckNumerics}}]]\n"
+            "\t [[tower_0/stage_1/micro_batch_0/forward_1/StatefulPartitionedCall]]",
+        )
+        self._assert_sentence(
+            explain.operation_error(failed),
+            r"^operation half/CheckNumerics \(block half\) failed: half : Tensor had",
+        )
+        recv = "{{node tower_1/stage_1/micro_batch_1/backward_1/PartitionedCall/_61}}"
+        waited = tf.errors.CancelledError(None, None, f"RecvAsync is cancelled. {recv}")
+        self._assert_sentence(
+            explain.operation_error(waited),
+            "^an operation of a stage failed, .* of tower_1; leave out --num_stages",
+        )
+        other = tf.errors.CancelledError(None, None, "Session has been closed.")
+        self.assertIsNone(explain.operation_error(other))
+
     def test_an_assertion_of_the_model(self):
         def check(where):
             del where

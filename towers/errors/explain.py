@@ -12,6 +12,9 @@ _NOTHING_YET = ("root error(s) found.", "Graph execution error:")
 # What an operation finds wrong with its inputs, or with what it needs beside them.
 _OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
 _IN_TOWER = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\}\}")
+# The passes of stages are functions, whose operations do not know their tower.
+_IN_PASS = re.compile(r"\{\{node (import(?:_\d+)?)/([^}/]+/[^}]+)\}\}")
+_IN_STAGE = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/stage_\d+/")
 
 
 def operation_error(error: tf.errors.OpError) -> str | None:
@@ -51,6 +54,12 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         return f"out of memory ({reason(text)}); lower --batch_size"
     if isinstance(error, _OF_OPERATIONS):
         return _model_failed(text)
+    if isinstance(error, tf.errors.CancelledError) and _IN_STAGE.search(text):
+        return (
+            "an operation of a stage failed, and TensorFlow names only one that waited "
+            f"for it, of {_IN_STAGE.search(text).group(1)}; leave out --num_stages and "
+            "--num_micro_batches to see which"
+        )
     return None
 
 
@@ -58,12 +67,14 @@ def _model_failed(text: str) -> str | None:
     """Names the block whose operation failed; None where that was not one's."""
     if "assertion failed:" in text:
         return f"an assertion of the model does not hold: {reason(text)}"
-    found = _IN_TOWER.search(text)
+    found = _IN_TOWER.search(text) or _IN_PASS.search(text)
     if not found:
         return None
     tower, operation = found.groups()
     block = operation.removeprefix("gradients/").partition("/")[0]
-    where = tower if block == "look_up" else f"{tower}, block {block}"
+    places = [] if found.re is _IN_PASS else [tower]
+    places += [] if block == "look_up" else [f"block {block}"]
+    where = ", ".join(places)
     return (
         f"operation {operation} ({where}) failed: {reason(text).rstrip('.')}; mend the "
         "block, or what it is given"
