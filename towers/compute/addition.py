@@ -5,15 +5,18 @@ from typing import Any
 
 import tensorflow as tf
 
+# More than so many are added in groups, unless a tensor has no more than so many bytes.
 _AT_ONCE = 8
+_SMALL = 2**20
 
 
 def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """The sum of tensors of one shape and dtype, added from first to last.
 
     One `AddN`: it runs at memory speed, and chains, trees and stacks of the same few
-    tensors were measured slower.  More than eight are added eight at a time, so that
-    the memory of those that are there first is free for others.
+    tensors were measured slower.  More than eight large ones are added eight at a time,
+    so that the memory of those that are there first is free for others; of small ones
+    that memory is not worth the operations.
 
     Alone it adds into the first input whose memory nobody else holds, and begins with
     that one: with three inputs or more, the order would then depend on who was faster,
@@ -23,7 +26,7 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """
     if len(tensors) == 1:
         return tf.identity(tensors[0])
-    if len(tensors) > _AT_ONCE:
+    if len(tensors) > _AT_ONCE and not _is_small(tensors[0]):
         last = 1 - _AT_ONCE  # with the sum of those before
         return in_order([in_order(tensors[:last]), *tensors[last:]])
     total = tf.add_n(list(tensors))
@@ -33,6 +36,12 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         held = tf.raw_ops.IdentityN(input=list(tensors[2:]))
     with tf.control_dependencies([held[0].op]):
         return tf.identity(total)
+
+
+def _is_small(tensor: tf.Tensor) -> bool:
+    """Whether it is known to be."""
+    elements = tensor.shape.num_elements()
+    return elements is not None and elements * tensor.dtype.size <= _SMALL
 
 
 def differentiate(ys: Any, xs: Sequence[tf.Tensor], grad_ys: Any = None) -> list[Any]:
