@@ -45,7 +45,6 @@ class SyntheticSource:
         self.shape = request.shape
         self.path = ""
         self._request = request
-        self._rows = SYNTHETIC[request.kind]
 
     def feed(
         self,
@@ -60,6 +59,7 @@ class SyntheticSource:
         batches, starts = [], []
         num_towers = sum(len(devices) for _, devices in groups)
         own = batch_size * (1 if part.apart else num_towers)
+        draw = _drawing(self._request, batch_size)
         with tf.name_scope("input"):
             for host, devices in groups:
                 with tf.device(host):
@@ -69,7 +69,7 @@ class SyntheticSource:
                     before = part.index * own + len(batches) * batch_size
                     first = 0 if part.apart else before
                     with tf.device(host):
-                        rows = self._rows(self._request, first, batch_size)
+                        rows = draw(first)
                         indices = now + np.arange(first, first + batch_size)
                     with tf.device(device):
                         kept = [unsaved(part) for part in rows]
@@ -83,7 +83,24 @@ class SyntheticSource:
             return Feed(batches, tf.group(starts), nothing, weight)
 
 
-def _images(request: Request, first: int, count: int) -> Rows:
+def _drawing(request: Request, count: int) -> Callable[[int], list[tf.Tensor]]:
+    """First row of the global batch -> the `count` rows from there on.
+
+    Traced once: for many towers, to copy operations is faster than to make them.
+    """
+    with tf.Graph().as_default() as graph:
+        start = tf.compat.v1.placeholder(tf.int64, [], "first")
+        rows = SYNTHETIC[request.kind](request, start, count)
+    graph_def, names = graph.as_graph_def(), [part.name for part in rows]
+
+    def draw(first: int) -> list[tf.Tensor]:
+        given = {"first": tf.constant(first, tf.int64)}
+        return tf.import_graph_def(graph_def, given, return_elements=names, name="rows")
+
+    return draw
+
+
+def _images(request: Request, first: tf.Tensor, count: int) -> Rows:
     """Float32 [count, height, width, channels] and classes [count]."""
     options = {"seed": request.seed, "first": first}
     draw = example_uniform((count, *request.shape), salt=1, **options)
@@ -92,7 +109,7 @@ def _images(request: Request, first: int, count: int) -> Rows:
     return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
 
 
-def _tokens(request: Request, first: int, count: int) -> Rows:
+def _tokens(request: Request, first: tf.Tensor, count: int) -> Rows:
     """Tokens [count, length], and those that follow each."""
     (length,) = request.shape
     draw = example_uniform((count, length + 1), salt=1, seed=request.seed, first=first)
@@ -100,7 +117,7 @@ def _tokens(request: Request, first: int, count: int) -> Rows:
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def _pairs(request: Request, first: int, count: int) -> Rows:
+def _pairs(request: Request, first: tf.Tensor, count: int) -> Rows:
     """Users and items [count, 2], of which some items are popular; 1 of 5 is liked."""
     users, items = request.num_classes
     draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
@@ -112,7 +129,7 @@ def _pairs(request: Request, first: int, count: int) -> Rows:
 
 # kind of data -> (request, first row of the global batch, number of rows) -> features
 # and labels.  Integers are int64, because GPUs hold no int32 variables.
-SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
+SYNTHETIC: dict[str, Callable[[Request, tf.Tensor, int], Rows]] = {
     "images": _images,
     "tokens": _tokens,
     "pairs": _pairs,
