@@ -176,10 +176,11 @@ class Update:
         """Adds the weight decay where it goes into the gradient, on each's device."""
         if not self.place.in_gradient:
             return list(gradients)
-        return [
-            self._decayed(gradient, variable)
-            for gradient, variable in zip(gradients, variables)
-        ]
+        with tf.name_scope("weight_decay"):
+            return [
+                self._decayed(gradient, variable)
+                for gradient, variable in zip(gradients, variables)
+            ]
 
     def _decayed(self, gradient, variable):
         name = parts.whole_name(variable.op.name)

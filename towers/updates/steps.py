@@ -100,7 +100,7 @@ class Steps:
         """What the weight decay adds to a step's loss, and their sum."""
         # The values that the step reads: its update comes after these reads.
         values = {name: self.mode.latest(name, 0) for name in self._trained}
-        with tf.device(self.mode.placement.master):
+        with tf.device(self.mode.placement.master), tf.name_scope("penalty"):
             penalty = self.update.penalty(values)
             return penalty, loss + penalty
 
@@ -144,15 +144,27 @@ class Steps:
         """The changes of variables, batch norm's averages and moving averages."""
         names = self.template.trainable
         changes = self.mode.update(gradients, names, self.update, self.rate)
-        for (rule, _), value in zip(self.template.statistics, statistics):
-            variable = self.mode.variables[rule.variable]
-            with tf.name_scope("statistics"), tf.device(variable.device):
-                change = (variable.read_value() - value) * (1.0 - rule.momentum)
-                changes.append(variable.assign_sub(change, read_value=False))
+        with tf.name_scope("statistics_update"):
+            for (rule, _), value in zip(self.template.statistics, statistics):
+                variable = self.mode.variables[rule.variable]
+                with tf.device(variable.device):
+                    change = (variable.read_value() - value) * (1.0 - rule.momentum)
+                    changes.append(variable.assign_sub(change, read_value=False))
         if self._average is None:
             return changes
         with tf.control_dependencies(changes):
-            return [*changes, self._average.apply(self._variables)]
+            return [*changes, *self._move_averages()]
+
+    def _move_averages(self) -> list[tf.Operation]:
+        """Each where its variable lies: they are as large."""
+        by_device: dict[str, list[tf.Variable]] = {}
+        for variable in self._variables:
+            by_device.setdefault(variable.device, []).append(variable)
+        moved = []
+        for device, variables in by_device.items():
+            with tf.device(device):
+                moved.append(self._average.apply(variables))
+        return moved
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
         """The mean of the towers' batch statistics, beside what follows them."""

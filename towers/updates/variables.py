@@ -186,6 +186,13 @@ class Copy:
         """
         update = self._by_model_names(update)
         variables = self.pieces(names)
+        devices = {variable.device for variable in variables}
+        # Numbers for all of them are where they all are, or come with the rate; what
+        # is as large as a variable says its device itself.
+        with tf.device(devices.pop() if len(devices) == 1 else rate.device):
+            return self._apply(gradients, variables, update, rate)
+
+    def _apply(self, gradients, variables, update: Update, rate) -> tf.Operation:
         gradients = update.clip(update.decay(gradients, variables))
         self._rate = rate
         if self._optimizer is None:

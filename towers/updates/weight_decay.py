@@ -230,7 +230,8 @@ class Lamb(_Adam):
         self._ratios = {}
         for pairs in self._adapting():
             steps = [self._moved[variable.ref()].step for _, variable in pairs]
-            ratio = _ratio(_norm([v.read_value() for _, v in pairs]), _norm(steps))
+            with tf.device(pairs[0][1].device):
+                ratio = _ratio(_norm(_values(pairs)), _norm(steps))
             self._ratios |= {variable.ref(): ratio for _, variable in pairs}
 
     def _move(self, gradient, variable) -> "_Moved":
@@ -301,13 +302,14 @@ class Lars(_Optimizer):
         self._local = {}
         for pairs in self._adapting():
             factor = self._decay.of(pairs[0][1])
-            size = _norm([variable.read_value() for _, variable in pairs])
-            slope = _norm([gradient for gradient, _ in pairs])
-            local = _ratio(
-                self._eeta * size,
-                slope + factor * size + self._epsilon,
-                unless_zero=(size, slope),
-            )
+            with tf.device(pairs[0][1].device):
+                size = _norm(_values(pairs))
+                slope = _norm([gradient for gradient, _ in pairs])
+                local = _ratio(
+                    self._eeta * size,
+                    slope + factor * size + self._epsilon,
+                    unless_zero=(size, slope),
+                )
             self._local |= {variable.ref(): local for _, variable in pairs}
 
     def _resource_apply_dense(self, grad, handle):
@@ -327,6 +329,15 @@ class Lars(_Optimizer):
 def _adapts(variable: tf.Variable) -> bool:
     """Whether LARS and LAMB give a variable a trust ratio, and decay."""
     return variable.shape.rank > 1
+
+
+def _values(pairs: Sequence[_Pair]) -> list[tf.Tensor]:
+    """The variables' values, each where it lies."""
+    found = []
+    for _, variable in pairs:
+        with tf.device(variable.device):
+            found.append(variable.read_value())
+    return found
 
 
 def _norm(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
