@@ -143,7 +143,7 @@ def _build(
     placement, scaling = mode.placement, options.loss_scaling
     counters = steps.count(placement.counters)
     now = counters.position_before
-    with tf.device(placement.master):
+    with tf.device(placement.master), tf.name_scope("learning_rate"):
         rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = clients.of(mode, options.purpose)
