@@ -272,7 +272,10 @@ class Output:
         None, "file for a Chrome trace of one step", unset="none"
     )
     graph_file: str | None = field(
-        None, "file for the graph; text if its name ends in txt", unset="none"
+        None,
+        "file for the graph; text if its name ends in txt, and if in svg a picture of "
+        "what lies on each device and what crosses between them in a step",
+        unset="none",
     )
     benchmark_log_dir: str | None = field(
         None, "folder for the run's description and measurements as JSON", unset="none"

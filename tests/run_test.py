@@ -155,6 +155,15 @@ class OutputTest(runs.Runs):
             graph = v1.GraphDef.FromString(file.read())
         self.assertIn("replica_1/logits/dense/kernel", [n.name for n in graph.node])
 
+    def test_the_graph_as_a_picture(self):
+        path = os.path.join(self.create_tempdir(), "new", "graph.svg")
+        self.run_flags(num_gpus=2, num_batches=1, graph_file=path)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.assertStartsWith(text, "<svg")
+        self.assertIn("small, 2 towers, parameter_server<", text)
+        self.assertIn("1  /device:CPU:1<", text)
+
     def test_a_run_without_a_folder_says_what_it_reached(self):
         lines = self.run_flags(num_batches=3, num_warmup_batches=0, eval_at_end=True)
         self.assertLen(runs.accuracies(lines), 1)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from towers import evaluations
 from towers.compute import flops
 from towers.errors import failure, folders
+from towers.graph import TrainGraph
 from towers.plan import Plan
 from towers.session import (
     describe,
@@ -22,6 +23,7 @@ from towers.session import (
     replicas,
     report,
     summary,
+    traffic,
 )
 from towers.session.pipeline_report import ReportPipeline
 from towers.session.progress import Console, Display, Progress
@@ -124,10 +126,7 @@ class _Training:
                     log=self._console,
                 )
         if output.graph_file:
-            folder, name = os.path.split(os.path.abspath(output.graph_file))
-            text = name.endswith("txt")
-            with folders.writing("nodes of the graph", output.graph_file):
-                tf.io.write_graph(built.graph, folder, name, as_text=text)
+            _write_graph(output.graph_file, parts, built)
         built.graph.finalize()
 
     def run(self) -> int:
@@ -322,3 +321,17 @@ class _Training:
     def _where(self) -> str:
         directory = self._flags.output.train_dir
         return f"{directory}, summaries too" if self._summary is not None else directory
+
+
+def _write_graph(path: str, parts: Plan, built: TrainGraph) -> None:
+    """Its nodes, or what lies on each device and crosses between them."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with folders.writing("nodes of the graph", path):
+        if name.endswith(".svg"):
+            os.makedirs(folder, exist_ok=True)
+            title = describe.in_short(parts, built)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(traffic.picture(traffic.of(built), title))
+        else:
+            text = name.endswith("txt")
+            tf.io.write_graph(built.graph, folder, name, as_text=text)

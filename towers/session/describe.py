@@ -81,6 +81,16 @@ def _clients(placement) -> list[tuple[str, str]]:
     ]
 
 
+def in_short(parts: Plan, built: TrainGraph) -> str:
+    """The run in a few words, as the title of a picture."""
+    num_towers = _plural(parts.placement.num_towers, "tower")
+    spec = built.mode.all_reduce_spec
+    words = [parts.model.name, num_towers, parts.options.variable_update]
+    if parts.options.pipeline:
+        words[1] += f" of {_plural(parts.options.pipeline.stages, 'stage')}"
+    return ", ".join(words + [spec] * bool(spec))
+
+
 def _turns(built) -> list[tuple[str, str]]:
     """How many towers compute at a time, if they take turns."""
     most = turns(built.template, built.placement)
