@@ -11,9 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.gradients import wire
 from towers.gradients.exchange import DEFAULT
 from towers.layout import parts
 from towers.layout.parts import Parts, Split
+from towers.layout.placement import host_of
 from towers.updates import asynchronous
 from towers.updates.checkpoint import CARRIED
 from towers.updates.synchronous import ParameterServer, Replicated
@@ -142,14 +144,23 @@ class Staged(ParameterServer):
 
     def update(self, gradients, names, update, rate):
         """The update, and what the next step is to read."""
-        refills = []
-        for name, copies in self._staged.items():
-            value = super().read(name, 0)
-            for copy, read in zip(copies, self._staged_reads[name]):
-                with tf.device(copy.device), tf.control_dependencies([read]):
-                    whole = parts.join(value)
-                    refills.append(copy.assign(whole, read_value=False))
+        arrive, refills = wire.Arrivals(), []
+        for number in range(len(self.placement.towers)):
+            for host, copies in self._by_host(number).items():
+                values = {name: self.latest(name, number) for name in copies}
+                for name, value in arrive.all(values, host).items():
+                    copy, read = copies[name], self._staged_reads[name][number]
+                    with tf.device(copy.device), tf.control_dependencies([read]):
+                        refills.append(copy.assign(value, read_value=False))
         return [*super().update(gradients, names, update, rate), *refills]
+
+    def _by_host(self, tower: int) -> dict[str, dict[str, tf.Variable]]:
+        """Host of each task that the tower is on -> its staged copies there."""
+        found: dict[str, dict[str, tf.Variable]] = {}
+        for name, copies in self._staged.items():
+            copy = copies[tower]
+            found.setdefault(host_of(copy.device), {})[name] = copy
+        return found
 
     def sync(self):
         """Fills the staged copies, from the checkpoint's or from the variables."""
