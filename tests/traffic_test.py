@@ -70,8 +70,8 @@ class TrafficTest(parameterized.TestCase):
         self.assertEqual({s.unknown for s in embedding.sent.values()}, {0})
         with tf.Graph().as_default():
             unknown = v1.placeholder(tf.float32, [None])
-            found = traffic._sent([unknown, tf.zeros([2, 3])])
-        self.assertEqual(found, traffic.Sent(tensors=2, bytes=24, unknown=1))
+            found = traffic._sent([unknown, tf.zeros([2, 3])], traffic.Sent(5, 7, 9))
+        self.assertEqual(found, traffic.Sent(tensors=7, bytes=31, unknown=10))
 
     @parameterized.parameters(
         "parameter_server", "replicated", "distributed_replicated", "staged", "relaxed"
@@ -95,7 +95,7 @@ class TrafficTest(parameterized.TestCase):
         operations = train.graph.get_operations()
         signals = {before.name for op in operations for before in op.control_inputs}
         constants = {op.name for op in operations if op.type == "Const"}
-        crossing = traffic.crossing(train)
+        crossing = traffic.crossing(train.train_op, where.master)
         for pair, tensors in crossing.items():
             found = {tensor.op.name for tensor in tensors}
             self.assertContainsSubset(sent[pair] - found, signals, pair)
@@ -107,23 +107,45 @@ class TrafficTest(parameterized.TestCase):
 _ENDS = ("send_device", "recv_device")
 
 
+def _job(device: str) -> str:
+    """`ps` of `/job:ps/task:0/device:CPU:0`."""
+    return device.split(":")[1].split("/")[0]
+
+
 class UpdateTest(parameterized.TestCase):
     """On a cluster the controller gets, and gives, numbers alone."""
 
-    def _check(self, **options):
+    def _placement(self, towers: int) -> placement.Placement:
+        """Of so many on each of two workers."""
         spec = cluster.from_hosts(
             "chief", 0, ps=["a:1", "a:2"], workers=["b:1", "b:2"], controller="c:1"
         )
-        train = _build(placement.on_cluster(spec, 1, kind="cpu"), **options)
+        return placement.on_cluster(spec, towers, kind="cpu")
+
+    def _check(self, **options):
+        train = _build(self._placement(1), **options)
         found = traffic.of(train)
         master = train.placement.master
         for pair, sent in found.sent.items():
             if master in pair:
                 self.assertLess(sent.bytes, 100, pair)
             self.assertLess(sent.bytes, _SIZE * 2, pair)
-        for op in traffic._reached(train):
+        for op in traffic.reached(train.train_op):
             if not op.device and op.type not in ("NoOp", "VarHandleOp"):
                 self.assertEqual(op.inputs[0].dtype, tf.resource, op.name)
+
+    @parameterized.parameters(
+        ("parameter_server", 1, 1), ("staged", 1, 1), ("asynchronous", 2, 2)
+    )
+    def test_of_two_towers_on_a_worker(self, mode, reads, writes):
+        """Variables go there once, unless each tower takes steps of its own."""
+        found = traffic.of(_build(self._placement(2), variable_update=mode))
+        crossed = defaultdict(int)
+        for pair, sent in found.sent.items():
+            crossed[tuple(map(_job, pair))] += sent.bytes
+        for pair, times in (("ps", "worker"), reads), (("worker", "ps"), writes):
+            wanted = 2 * times * _SIZE
+            self.assertBetween(crossed[pair], wanted, wanted + 2 * _LITTLE)
 
     @parameterized.parameters(sorted(optimizer.OPTIMIZERS))
     def test_of_every_optimizer(self, name):

@@ -46,28 +46,34 @@ class Traffic(NamedTuple):
 def of(train: TrainGraph) -> Traffic:
     """The traffic of one step, or of one step of each tower if they step apart."""
     master = train.placement.master
-    held = defaultdict(list)
-    for op in _reached(train):
-        held[_device(op, master)].append(op)
+    held, sent = defaultdict(dict), {}
+    for step in train.steps:
+        for op in reached(step.train_op):
+            held[_device(op, master)][op.name] = op
+        for pair, tensors in crossing(step.train_op, master).items():
+            sent[pair] = _sent(tensors, sent.get(pair, Sent(0, 0, 0)))
     # First those that the placement names, in its order.
     named = [one for stages in train.placement.stages for one in stages]
     devices = list(dict.fromkeys([master, *named, *sorted(held)]))
     return Traffic(
         [device for device in devices if device in held],
-        {device: _holds(operations) for device, operations in held.items()},
-        {pair: _sent(tensors) for pair, tensors in crossing(train).items()},
+        {device: _holds(list(found.values())) for device, found in held.items()},
+        sent,
     )
 
 
-def crossing(train: TrainGraph) -> dict[tuple[str, str], list[tf.Tensor]]:
+def crossing(step: tf.Operation, master: str) -> dict[tuple[str, str], list[tf.Tensor]]:
     """(from, to) -> the tensors that a step sends from one device to another.
 
     One that several operations there read is sent once.  What a loop does again and
     again is counted once.
+
+    Args:
+      step: what a session runs.
+      master: the device of what has none.
     """
-    master = train.placement.master
     found = defaultdict(dict)
-    for op in _reached(train):
+    for op in reached(step):
         here = _device(op, master)
         for tensor in op.inputs:
             there = _device(tensor.op, master)
@@ -76,9 +82,9 @@ def crossing(train: TrainGraph) -> dict[tuple[str, str], list[tf.Tensor]]:
     return {pair: list(tensors.values()) for pair, tensors in found.items()}
 
 
-def _reached(train: TrainGraph) -> list[tf.Operation]:
+def reached(step: tf.Operation) -> list[tf.Operation]:
     """What a session runs for a step."""
-    waiting, found = [step.train_op for step in train.steps], {}
+    waiting, found = [step], {}
     while waiting:
         op = waiting.pop()
         if op.name not in found:
@@ -113,13 +119,18 @@ def _holds(operations: Sequence[tf.Operation]) -> list[str]:
     return lines + [f"operations of {', '.join(counts)}"] * bool(counts)
 
 
-def _sent(tensors: Sequence[tf.Tensor]) -> Sent:
+def _sent(tensors: Sequence[tf.Tensor], before: Sent) -> Sent:
+    """These, and what was sent before."""
     sizes = [
         tensor.shape.num_elements() * tensor.dtype.size
         for tensor in tensors
         if tensor.shape.is_fully_defined() and tensor.dtype != tf.variant
     ]
-    return Sent(len(tensors), sum(sizes), len(tensors) - len(sizes))
+    return Sent(
+        before.tensors + len(tensors),
+        before.bytes + sum(sizes),
+        before.unknown + len(tensors) - len(sizes),
+    )
 
 
 def _size(count: float) -> str:
