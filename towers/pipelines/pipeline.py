@@ -386,12 +386,13 @@ class _Stamp:
 def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:
     """A tower's batch in micro-batches, where the stages read it."""
     inputs = site.inputs
+    size = inputs["weights"].shape[0] // count
+    sizes = [size] * count  # said, as GPUs have no kernel that cuts int32 evenly
     with tf.device(site.devices[0]):
-        features = tf.split(inputs["features"], count)
-        size = features[0].shape[0]
+        features = tf.split(inputs["features"], sizes)
     with tf.device(site.devices[-1]):
-        labels = tf.split(inputs["labels"], count)
-        weights = tf.split(inputs["weights"], count)
+        labels = tf.split(inputs["labels"], sizes)
+        weights = tf.split(inputs["weights"], sizes)
     with tf.device(inputs["first"].device):
         offsets = tf.range(count, dtype=tf.int64) * size
         firsts = tf.unstack(inputs["first"] + offsets)
