@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.layout import parts
-from towers.updates import weight_decay
+from towers.updates import sparse_steps, weight_decay
 from towers.updates.weight_decay import Decay, Place, Rate
 
 v1 = tf.compat.v1
@@ -49,14 +49,12 @@ def momentum(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013), which is what
     tf_cnn_benchmarks means by momentum.
     """
-    return v1.train.MomentumOptimizer(
-        rate, settings.momentum, use_nesterov=settings.nesterov
-    )
+    return sparse_steps.Momentum(rate, settings.momentum, nesterov=settings.nesterov)
 
 
 def rmsprop(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     """RMSProp with momentum (Hinton, lecture 6e)."""
-    return v1.train.RMSPropOptimizer(
+    return sparse_steps.RmsProp(
         rate,
         settings.rmsprop_decay,
         momentum=settings.rmsprop_momentum,

@@ -1,0 +1,71 @@
+"""Momentum and RMSProp for tables on GPUs.
+
+TensorFlow's kernels for their sparse gradients are on CPUs only.  On any other device
+the touched rows are gathered, moved as the kernels move them, and put back; the other
+rows stay as they are, slots included.
+"""
+
+import tensorflow as tf
+
+from towers.updates.weight_decay import Rate
+
+v1 = tf.compat.v1
+
+
+class Momentum(v1.train.MomentumOptimizer):
+    """TensorFlow's, also where its sparse kernel is not."""
+
+    def __init__(self, rate: Rate, momentum: float, *, nesterov: bool):
+        super().__init__(rate, momentum, use_nesterov=nesterov)
+        self._own = (rate, momentum, nesterov)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        """Moves the rows; `indices` are int32 or int64 and each is there once."""
+        if _has_kernel(handle):
+            return super()._resource_apply_sparse(grad, handle, indices)
+        rate, momentum, nesterov = self._own
+        rate = rate() if callable(rate) else rate
+        slot = self.get_slot(handle, "momentum")
+        moved = slot.sparse_read(indices) * momentum + grad
+        step = grad * rate + moved * momentum * rate if nesterov else moved * rate
+        return tf.group(_put(slot, indices, moved), _take(handle, indices, step))
+
+
+class RmsProp(v1.train.RMSPropOptimizer):
+    """TensorFlow's, also where its sparse kernel is not."""
+
+    def __init__(self, rate: Rate, decay: float, *, momentum: float, epsilon: float):
+        super().__init__(rate, decay, momentum=momentum, epsilon=epsilon)
+        self._own = (rate, decay, momentum, epsilon)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        """Moves the rows; `indices` are int32 or int64 and each is there once."""
+        if _has_kernel(handle):
+            return super()._resource_apply_sparse(grad, handle, indices)
+        rate, decay, momentum, epsilon = self._own
+        rate = rate() if callable(rate) else rate
+        square, slot = self.get_slot(handle, "rms"), self.get_slot(handle, "momentum")
+        mean = square.sparse_read(indices) * decay + tf.square(grad) * (1.0 - decay)
+        step = slot.sparse_read(indices) * momentum
+        step += tf.math.rsqrt(mean + epsilon) * rate * grad
+        return tf.group(
+            _put(square, indices, mean),
+            _put(slot, indices, step),
+            _take(handle, indices, step),
+        )
+
+
+def _has_kernel(variable: tf.Variable) -> bool:
+    return tf.DeviceSpec.from_string(variable.device).device_type in (None, "CPU")
+
+
+def _put(variable: tf.Variable, indices: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=indices, updates=rows
+    )
+
+
+def _take(variable: tf.Variable, indices: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterSub(
+        resource=variable.handle, indices=indices, updates=rows
+    )
