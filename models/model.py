@@ -73,9 +73,10 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
         with tf.compat.v1.variable_scope(name), blamed(which):
             x = block(x, nn)
         _check_beside(name, nn, _num_updates() - updates)
-        if x is None:
-            raise ValueError(f"block {name!r} returned None; return what it makes of x")
-        for part in tf.nest.flatten(x):
+        parts = tf.nest.flatten(x)
+        if x is None or not parts:
+            raise ValueError(f"block {name!r} returned {x}; return what it makes of x")
+        for part in parts:
             _check_part(name, part)
     return x
 

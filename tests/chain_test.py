@@ -100,6 +100,17 @@ class ChainTest(tf.test.TestCase, parameterized.TestCase):
             ):
                 self._trace(model, ends)
 
+    def test_what_no_block_can_read_is_told_as_of_a_whole_model(self):
+        def ragged(x, nn):
+            return tf.RaggedTensor.from_tensor(nn.flatten(x))
+
+        plain = _model()
+        model = dataclasses.replace(plain, blocks=(("ragged", ragged), plain.blocks[0]))
+        with self.assertRaisesRegex(
+            ValueError, "^block 'ragged' returned RaggedTensor"
+        ):
+            self._trace(model, (1, 2))
+
     def test_other_errors_pass(self):
         def wrong(x, nn):
             raise ValueError("as it was")

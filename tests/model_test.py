@@ -138,9 +138,10 @@ class MisfitTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"block 'wide' on \(2, 4, 4, 4\): "):
             _variables(chain.run)
 
-    def test_a_block_that_forgets_to_return(self):
-        chain = _tiny((("features", _features), ("lost", lambda x, nn: None)))
-        with self.assertRaisesRegex(ValueError, "block 'lost' returned None"):
+    @parameterized.parameters((None,), ((),), ([[], {}],))
+    def test_a_block_that_forgets_to_return(self, nothing):
+        chain = _tiny((("features", _features), ("lost", lambda x, nn: nothing)))
+        with self.assertRaisesRegex(ValueError, "block 'lost' returned .*; return"):
             _variables(chain.run)
 
     @parameterized.parameters(

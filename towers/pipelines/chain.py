@@ -44,7 +44,7 @@ def _run(block: Callable[..., Any], x: Any, nn: Any) -> Any:
             _ = op.inputs
     except KeyError as error:  # what a tf.function captured was not looked at before
         raise ValueError(_NOT_A_CHAIN) from error
-    found = [y for y in tf.nest.flatten(outputs) if tf.is_tensor(y)]
+    found = [y for y in tf.nest.flatten(outputs) if isinstance(y, tf.Tensor)]
     if any(y.graph is not here for y in found):
         raise ValueError(_NOT_A_CHAIN)
     return outputs
