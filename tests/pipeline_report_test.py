@@ -80,7 +80,9 @@ class NumbersTest(parameterized.TestCase):
             "  tower_0 stage 0 on d0: busy 8000.00 ms (80.0 %), peak 2.00 MB: a",
         )
         self.assertIn("imbalance 1.33", last)
-        self.assertIn("--num_micro_batches=19", last)
+        self.assertEndsWith(last, "--num_micro_batches=19 on")
+        *_, last = pipeline_report.lines(self._report(8.0, 4.0, chunks=2), 7)
+        self.assertEndsWith(last, "--num_micro_batches=10 on, in multiples of 2")
 
     def test_where_micro_batches_meet(self):
         report = self._report(8.0, 4.0)._replace(meeting=0.5)

@@ -55,10 +55,9 @@ class OrderTest(parameterized.TestCase):
         busy = 3.0 * micro_batches * chunks
         found = busy / _time(order)
         ideal = schedule.busy_share(stages, micro_batches, chunks)
-        full_groups = micro_batches % stages == 0
-        if chunks == 1 or full_groups or micro_batches < stages:
-            self.assertAlmostEqual(found, ideal)
-        else:  # A short last group leaves gaps, but no more than if it were full.
+        self.assertAlmostEqual(found, ideal)
+        if chunks > 1 and micro_batches % stages and micro_batches > stages:
+            # A short last group leaves gaps, but no more than if it were full.
             full = -(-micro_batches // stages) * stages
             padded = _time(SCHEDULES[name].order(stages, full, chunks))
             self.assertLessEqual(busy / found, padded)
@@ -188,11 +187,14 @@ class LegsTest(parameterized.TestCase):
 
 
 class NumbersTest(parameterized.TestCase):
-    @parameterized.parameters((2, 1), (4, 1), (8, 1), (4, 2))
+    @parameterized.parameters((2, 1), (4, 1), (8, 1), (4, 2), (3, 3), (2, 20))
     def test_fewest_micro_batches_for_a_share(self, stages, chunks):
         found = schedule.micro_batches_for(0.95, stages, chunks)
-        self.assertGreaterEqual(schedule.busy_share(stages, found, chunks), 0.95)
-        self.assertLess(schedule.busy_share(stages, found - 1, chunks), 0.95)
+        group = stages if chunks > 1 else 1
+        for m in range(found, found + 3 * group, group):
+            self.assertGreaterEqual(schedule.busy_share(stages, m, chunks), 0.95)
+        for m in range(1, found):
+            self.assertLess(schedule.busy_share(stages, m, chunks), 0.95)
 
     @parameterized.product(
         stages=(1, 2, 4), micro_batches=(1, 2, 5, 8), legs=(1, 2, 3, 7)

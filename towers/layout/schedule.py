@@ -348,8 +348,11 @@ def busy_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Share of the time that equal stages can be busy; 1 minus this is the bubble.
 
     With fewer micro-batches than stages, a stage's chunks wait for the first of them to
-    pass all others; without interleaving that makes no difference.
+    pass all others; without interleaving that makes no difference.  A last group that
+    is short leaves gaps, for which there is no formula.
     """
+    if chunks > 1 and micro_batches > stages and micro_batches % stages:
+        return busy_share_in_legs(interleaved(stages, micro_batches, chunks), _WHOLE)
     steps = micro_batches * chunks
     return steps / max(steps + stages - 1, chunks * stages + micro_batches - 1)
 
@@ -377,14 +380,17 @@ def busy_share_in_legs(order: Order, legs: Legs) -> float:
 
 
 def micro_batches_for(share: float, stages: int, chunks: int = 1) -> int:
-    """Fewest micro-batches with which equal stages are busy so much of the time.
+    """Fewest micro-batches from which on equal stages are busy so much of the time.
+
+    Of several chunks per stage that holds for full groups: multiples of the stages.
 
     Args:
       share: of the time, above 0 and below 1.
       stages: how many.
       chunks: of each stage.
     """
+    group = stages if chunks > 1 else 1
     m = 1
     while busy_share(stages, m, chunks) < share:
-        m += 1
+        m += 1 if m < group else group
     return m

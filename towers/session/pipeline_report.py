@@ -57,7 +57,8 @@ class Report(NamedTuple):
 
     @property
     def ideal_bubble(self) -> float:
-        """That of equal stages: (K - 1) / (M V + K - 1), or more where they meet."""
+        """That of equal stages: (K - 1) / (M V + K - 1), or more where they meet, or
+        where several chunks have a last group that is short."""
         if self.meeting is not None:
             return 1.0 - self.meeting
         return 1.0 - schedule.busy_share(
@@ -193,7 +194,8 @@ def _from(report: Report) -> str:
             "with no number of micro-batches, each of which waits for all at every "
             "batch norm"
         )
-    return f"from --num_micro_batches={report.enough} on"
+    groups = f", in multiples of {report.num_stages}" if report.chunks > 1 else ""
+    return f"from --num_micro_batches={report.enough} on{groups}"
 
 
 def facts(report: Report, step: int) -> dict[str, Any]:
