@@ -9,6 +9,7 @@ from absl.testing import parameterized
 
 from tests import trainer
 from towers.layout.schedule import Pass
+from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import spans
 from towers.pipelines.spans import TowerSpan
@@ -103,14 +104,30 @@ class NumbersTest(parameterized.TestCase):
             memory.allocation_records.add(alloc_micros=at, alloc_bytes=size)
         self.assertEqual(pipeline_report.peak_bytes(metadata), {"/device:CPU:0": 150})
 
+    def _bars(self, found, num_stages):
+        chart = pipeline_report.gantt(found, "a < b", num_stages)
+        root = xml.etree.ElementTree.fromstring(chart)
+        return root.findall("{http://www.w3.org/2000/svg}rect")
+
+    def test_each_chunk_of_a_stage_has_its_shade(self):
+        found = [
+            TowerSpan("tower_0", 0, Pass(chunk, 0, backward), at, at + 1.0)
+            for at, (chunk, backward) in enumerate(
+                [(0, False), (1, False), (2, False), (2, True), (1, True), (0, True)]
+            )
+        ]
+        bars = self._bars(found, 1)
+        self.assertLen({bar.get("fill") for bar in bars}, 6)
+        self.assertEqual(bars[0].get("fill"), self._bars(found[:1], 1)[0].get("fill"))
+        self.assertLen({bar.get("fill") for bar in self._bars(found, 3)}, 2)
+
     def test_chart_has_a_bar_for_each_pass(self):
         found = [
             TowerSpan("tower_0", 0, Pass(0, 0), 0.0, 1.0),
             TowerSpan("tower_0", 1, Pass(1, 0), 1.0, 2.0),
             TowerSpan("tower_0", 1, Pass(1, 0, True), 2.0, 4.0),
         ]
-        root = xml.etree.ElementTree.fromstring(pipeline_report.gantt(found, "a < b"))
-        bars = root.findall("{http://www.w3.org/2000/svg}rect")
+        bars = self._bars(found, 2)
         self.assertEqual(
             [(float(b.get("x")), float(b.get("width"))) for b in bars],
             [(130.0, 250.0), (380.0, 250.0), (630.0, 500.0)],
@@ -147,6 +164,38 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         for use in report.stages:
             self.assertBetween(use.busy, 1e-9, report.seconds)
         self.assertBetween(report.bubble, 0.0, 1.0)
+
+    def test_passes_at_one_time_keep_a_stage_busy_once(self):
+        made = _made(Pipeline(1, 2, "gpipe", cut=(2,)))
+        metadata = v1.RunMetadata()
+        device = metadata.step_stats.dev_stats.add(device="/device:CPU:0")
+        for m, begin, lasts in ((0, 100, 50), (1, 120, 10), (0, 140, 40), (1, 190, 10)):
+            device.node_stats.add(
+                node_name=f"tower_0/stage_0/micro_batch_{m}/forward_0/PartitionedCall",
+                all_start_micros=begin,
+                all_end_rel_micros=lasts,
+            )
+        report, _ = pipeline_report.analyse(made.train, metadata)
+        self.assertAlmostEqual(report.stages[0].busy, 90e-6)
+        self.assertAlmostEqual(report.bubble, 0.1)
+
+    def test_devices_that_only_have_parts_are_no_stages(self):
+        made = trainer.Trainer(
+            _wide_model(),
+            trainer.random_source(),
+            pipeline=Pipeline(1, 2, cut=(2,)),
+            shards=Shards(classifier=2),
+        ).start()
+        report, found = pipeline_report.analyse(made.train, _traced(made))
+        self.assertEqual([use.blocks for use in report.stages], [("spread", "join")])
+        self.assertEqual([use.blocks for use in report.beside], [()])
+        self.assertEqual(report.imbalance, 1.0)
+        self.assertBetween(report.bubble, 0.0, 0.9)
+        *_, line, _ = pipeline_report.lines(report, 2)
+        self.assertRegex(line, "^  tower_0 on /device:CPU:1: .*: its part of what is")
+        chart = pipeline_report.gantt(found, "", report.num_stages)
+        self.assertIn("tower_0 stage 0<", chart)
+        self.assertIn("tower_0 device 1<", chart)
 
     def test_memory_is_what_the_schedule_and_recomputation_make_it(self):
         """The first stage keeps a micro-batch's 2 x 64 x 256 floats till it is back."""

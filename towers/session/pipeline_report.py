@@ -2,7 +2,8 @@
 
 The numbers come from TensorFlow's own trace of one step.  A stage is busy while one of
 its passes runs; the bubble is the share of the step's passes, from the first one's
-begin to the last one's end, in which stages are not.
+begin to the last one's end, in which stages are not.  Devices that only have parts of
+what is spread are no stages, and are told beside them.
 """
 
 import html
@@ -17,6 +18,7 @@ from towers.errors import folders
 from towers.graph import TrainGraph
 from towers.layout import schedule
 from towers.layout.placement import is_called
+from towers.layout.schedule import Pass
 from towers.layout.stages import Pipeline
 from towers.pipelines import spans
 from towers.pipelines.spans import TowerSpan
@@ -28,7 +30,7 @@ ENOUGH = 0.95  # share of the time that stages shall be busy
 
 
 class StageUse(NamedTuple):
-    """One stage of one tower in the step."""
+    """One stage of one tower in the step, or a device beside its stages."""
 
     scope: str
     stage: int
@@ -48,6 +50,7 @@ class Report(NamedTuple):
     chunks: int
     # How busy equal stages would be where micro-batches meet; None: they do not.
     meeting: float | None = None
+    beside: Sequence[StageUse] = ()  # devices that are no stages
 
     @property
     def bubble(self) -> float:
@@ -103,29 +106,41 @@ def analyse(
         scope = f"tower_{index}"
         for stage, device in enumerate(devices if scope in scopes else ()):
             own = [s for s in found if (s.scope, s.stage) == (scope, stage)]
-            mine = chunks[stage :: how.stages]
+            mine = chunks[stage :: how.stages] if stage < how.stages else ()
             uses.append(
                 StageUse(
                     scope=scope,
                     stage=stage,
                     device=device,
                     blocks=tuple(name for chunk in mine for name in chunk.blocks),
-                    busy=sum(span.end - span.begin for span in own),
+                    busy=_busy(own),
                     peak_bytes=max(
                         (n for name, n in peaks.items() if is_called(device, name)),
                         default=0,
                     ),
                 )
             )
-    seconds = max(span.end for span in found)
     return Report(
-        uses,
-        seconds,
+        [use for use in uses if use.stage < how.stages],
+        max(span.end for span in found),
         how.stages,
         how.micro_batches,
         how.chunks,
         _meeting(how, train.template.legs),
+        [use for use in uses if use.stage >= how.stages],
     ), found
+
+
+def _busy(own: Sequence[TowerSpan]) -> float:
+    """Seconds in which some of the passes run, which are in the order of their begin.
+
+    What a stage does of what is spread runs beside its own passes.
+    """
+    busy = end = 0.0
+    for span in own:
+        busy += max(0.0, span.end - max(span.begin, end))
+        end = max(end, span.end)
+    return busy
 
 
 def _meeting(how: Pipeline, legs: schedule.Legs) -> float | None:
@@ -173,18 +188,23 @@ def lines(report: Report, step: int) -> list[str]:
         f"would have {100 * report.ideal_bubble:.1f} % (K = {report.num_stages}, "
         f"M = {report.micro_batches}{chunks}{waits})"
     ]
-    for use in report.stages:
+    for use in (*report.stages, *report.beside):
         share = 100 * use.busy / report.seconds
+        stage = f" stage {use.stage}" if use.blocks else ""
         found.append(
-            f"  {use.scope} stage {use.stage} on {use.device}: busy "
+            f"  {use.scope}{stage} on {use.device}: busy "
             f"{1e3 * use.busy:.2f} ms ({share:.1f} %), peak "
-            f"{use.peak_bytes / 1e6:.2f} MB: {', '.join(use.blocks)}"
+            f"{use.peak_bytes / 1e6:.2f} MB: {', '.join(use.blocks) or _SPREAD}"
         )
     found.append(
         f"  imbalance {report.imbalance:.2f} (busiest stage over the mean); equal "
         f"stages are busy {100 * ENOUGH:.0f} % of the time {_from(report)}"
     )
     return found
+
+
+# What a device has that is no stage.
+_SPREAD = "its part of what is spread"
 
 
 def _from(report: Report) -> str:
@@ -211,45 +231,63 @@ def facts(report: Report, step: int) -> dict[str, Any]:
         "chunks_per_stage": report.chunks,
         "enough_micro_batches": report.enough,
         "stages": [use._asdict() for use in report.stages],
+        "beside": [use._asdict() for use in report.beside],
     }
 
 
-def gantt(found: Sequence[TowerSpan], title: str) -> str:
+def gantt(found: Sequence[TowerSpan], title: str, num_stages: int) -> str:
     """The passes of a step as a chart: an SVG file's text.
 
     Args:
       found: the passes.
       title: above the chart.
+      num_stages: of a tower; the devices behind them are no stages.
     """
     rows = sorted({(span.scope, span.stage) for span in found})
     end = max(span.end for span in found)
     left, width, height = 130, 1000, 26
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 20}" '
-        f'height="{height * (len(rows) + 3)}" font-family="sans-serif" font-size="12">',
+        f'height="{height * (len(rows) + 3)}" font-family="sans-serif" font-size="12" '
+        'style="background: white">',
         f'<text x="{left}" y="18">{html.escape(title)}</text>',
     ]
+    rounds = 1 + max(span.what.chunk for span in found) // num_stages
     for k, (scope, stage) in enumerate(rows):
         y = height * (k + 1)
-        parts.append(f'<text x="4" y="{y + 17}">{scope} stage {stage}</text>')
+        kind = "stage" if stage < num_stages else "device"
+        parts.append(f'<text x="4" y="{y + 17}">{scope} {kind} {stage}</text>')
         for span in found:
             if (span.scope, span.stage) == (scope, stage):
-                parts.append(_bar(span, left, y, width / end))
+                colour = _colour(span.what, num_stages, rounds)
+                parts.append(_bar(span, left, y, scale=width / end, colour=colour))
     y = height * (len(rows) + 1) + 17
     parts.append(
         f'<text x="{left}" y="{y}">0</text>'
         f'<text x="{left + width}" y="{y}" text-anchor="end">{1e3 * end:.1f} ms</text>'
-        f'<text x="{left + 200}" y="{y}" fill="{_COLOURS[False]}">forward</text>'
-        f'<text x="{left + 270}" y="{y}" fill="{_COLOURS[True]}">backward</text>'
+        f'<text x="{left + 200}" y="{y}" fill="{_COLOURS[False][0]}">forward</text>'
+        f'<text x="{left + 270}" y="{y}" fill="{_COLOURS[True][0]}">backward</text>'
     )
+    if rounds > 1:
+        parts.append(
+            f'<text x="{left + 350}" y="{y}">of micro-batches; the darker, the later '
+            "the chunk of the stage</text>"
+        )
     return "\n".join([*parts, "</svg>\n"])
 
 
-# Backward or not -> colour.
-_COLOURS = {False: "#3b75af", True: "#519e3e"}
+# Backward or not -> colours of a stage's first chunk, and of its last of several.
+_COLOURS = {False: ("#3b75af", "#123456"), True: ("#519e3e", "#1d4a12")}
 
 
-def _bar(span: TowerSpan, left: float, y: float, scale: float) -> str:
+def _colour(one: Pass, num_stages: int, rounds: int) -> str:
+    """Of a pass, by its way and by which chunk of its stage it goes through."""
+    ends = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in _COLOURS[one.backward]]
+    share = (one.chunk // num_stages) / max(1, rounds - 1)
+    return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(*ends))
+
+
+def _bar(span: TowerSpan, left: float, y: float, *, scale: float, colour: str) -> str:
     x, width = left + span.begin * scale, (span.end - span.begin) * scale
     number = (
         f'<text x="{x + width / 2:.2f}" y="{y + 16}" text-anchor="middle" '
@@ -259,7 +297,7 @@ def _bar(span: TowerSpan, left: float, y: float, scale: float) -> str:
     )
     return (
         f'<rect x="{x:.2f}" y="{y + 2}" width="{max(width, 0.5):.2f}" height="20" '
-        f'fill="{_COLOURS[span.what.backward]}" stroke="white" stroke-width="0.5">'
+        f'fill="{colour}" stroke="white" stroke-width="0.5">'
         f"<title>{span.what}: {1e3 * (span.end - span.begin):.3f} ms</title></rect>"
         f"{number}"
     )
@@ -315,7 +353,7 @@ class ReportPipeline(TraceStep):
             self._say(line)
         contents = {
             "report.json": json.dumps(facts(report, step), indent=2),
-            "gantt.svg": gantt(found, said[0]),
+            "gantt.svg": gantt(found, said[0], report.num_stages),
             "passes.json": json.dumps({"traceEvents": chrome_events(found)}),
         }
         for name, text in contents.items():
