@@ -8,7 +8,8 @@
 `compute` alternates between the two, so that what else the machine does slows both.
 `memory` finds the largest model whose estimate (`pipelines.recompute`) stays within the
 limit, and then runs it: its peak is the variables on a stage's logical device, and the
-most that TensorFlow's allocators had handed out there at a time during a step.  How
+most that TensorFlow's allocators had handed out there at a time during a step.  Where
+not one layer in each stage fits, the plan is that of so many, and nothing is run.  How
 many times the layers of the first row that is stands beside what GPipe says of its own
 transformer (Huang et al. 2019, table 1): 3 layers on one device without GPipe, 13 with
 it, which recomputes and cuts the batch, and 103 on 8 devices.
@@ -28,7 +29,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import machine, table
-from benchmarks.options import parser_for
+from benchmarks.options import parser_for, positive
 from flags import config
 from models.examples import Tokens
 from models.transformer_lm import Size, chain
@@ -149,6 +150,7 @@ def equal(model: models.Model, how: Pipeline) -> Pipeline:
 
 def compute(options: argparse.Namespace) -> list[str]:
     """Two stages of one thread each against one device of one thread."""
+    _check_batch(options.batch_size, Pipeline(2, options.micro_batches))
     model = transformer(options.layers, units=options.units)
     flops = costs.flops(_work(model, options.batch_size // options.micro_batches))
     how = Pipeline(2, options.micro_batches, cut=partition.balanced(flops, 2))
@@ -190,6 +192,8 @@ def balance(options: argparse.Namespace) -> list[str]:
     rows = []
     for name in options.models.split(","):
         model = models.get(name)
+        if model.inputs.kind == "pairs":
+            raise ValueError(f"--models={name}: reads pairs; name models of other data")
         seconds = costs.measure(_work(model, options.batch_size))
         for stages in (k for k in (2, 4, 8) if k <= len(seconds)):
             cuts = (
@@ -228,8 +232,8 @@ WAYS: dict[str, Way] = {
 class Largest(NamedTuple):
     """The largest model that fits."""
 
-    layers: int
-    estimate: int  # bytes of the stage that needs most
+    layers: int  # 0: not one in each stage
+    estimate: int  # bytes of the stage that needs most; if 0, of one layer in each
 
 
 def largest(how: Pipeline, limit: int, batch_size: int) -> Largest:
@@ -247,7 +251,8 @@ def largest(how: Pipeline, limit: int, batch_size: int) -> Largest:
         layers -= step
     while needed(layers + step) <= limit:
         layers += step
-    return Largest(layers, needed(layers))
+    fits = needed(layers) <= limit
+    return Largest(layers if fits else 0, needed(layers))
 
 
 @functools.cache
@@ -261,37 +266,56 @@ def _needed(how: Pipeline, batch_size: int, layers: int) -> int:
 
 def memory(options: argparse.Namespace) -> list[str]:
     """The largest transformer by plan, and the peak of a run of it."""
+    _check_batch(options.batch_size, *(way.how for way in WAYS.values()))
     limit, rows, first = options.megabytes * 10**6, [], None
     theirs = next(iter(WAYS.values())).gpipe
     for words, (how, gpipe) in WAYS.items():
         found = largest(how, limit, options.batch_size)
-        model = transformer(found.layers)
-        train = build(model, equal(model, how), batch_size=options.batch_size)
-        running = Running(train)
-        running.seconds()
-        peak = max(running.peaks().values())
         first = first or found
-        rows.append(
-            [
-                words,
-                str(found.layers),
-                f"{found.layers / first.layers:.1f}",
-                f"{gpipe / theirs:.1f}" if gpipe else "-",
-                f"{train.template.parameters / 1e6:.2f}",
-                f"{found.estimate / 1e6:.1f}",
-                f"{peak / 1e6:.1f}",
-                f"{found.estimate / peak - 1:+.0%}",
-            ]
-        )
-        running.session.close()
+        ratio = f"{found.layers / first.layers:.1f}" if first.layers else "-"
+        cells = [str(found.layers), ratio, f"{gpipe / theirs:.1f}" if gpipe else "-"]
+        rows.append([words, *cells, *_run(how, found, options.batch_size)])
     heading = [f"{options.megabytes} MB per device", "layers", "ratio", "GPipe's"]
     heading += ["M parameters", "MB by plan", "peak MB of a run", "error"]
     return table.lines(heading, rows)
 
 
+def _run(how: Pipeline, found: Largest, batch_size: int) -> list[str]:
+    """What a model takes by plan, and in a run if it fits."""
+    if not found.layers:
+        return ["-", f"{found.estimate / 1e6:.1f} for {how.stages}", "-", "-"]
+    model = transformer(found.layers)
+    train = build(model, equal(model, how), batch_size=batch_size)
+    running = Running(train)
+    running.seconds()
+    peak = max(running.peaks().values())
+    running.session.close()
+    return [
+        f"{train.template.parameters / 1e6:.2f}",
+        f"{found.estimate / 1e6:.1f}",
+        f"{peak / 1e6:.1f}",
+        f"{found.estimate / peak - 1:+.0%}",
+    ]
+
+
+def _check_batch(size: int, *hows: Pipeline) -> None:
+    """Refuses a batch that is no whole number of micro-batches."""
+    for how in hows:
+        if size % how.micro_batches:
+            raise ValueError(
+                f"--batch_size={size}: is not a multiple of {how.micro_batches} "
+                "micro-batches"
+            )
+
+
 def building(options: argparse.Namespace) -> list[str]:
     """Graph build and first step of many stages, micro-batches and towers."""
     model = transformer(14, units=32, length=16)
+    if options.stages > len(model.blocks):
+        raise ValueError(
+            f"--stages={options.stages}: the transformer is a chain of "
+            f"{len(model.blocks)} blocks; write that or fewer"
+        )
     how = equal(model, Pipeline(options.stages, options.micro_batches))
     begun, used = time.perf_counter(), time.process_time()
     train = build(model, how, batch_size=options.micro_batches, towers=options.towers)
@@ -314,11 +338,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         one = what.add_parser(name, help=act.__doc__.splitlines()[0])
         one.set_defaults(act=act)
         for flag, default in settings.items():
-            one.add_argument(f"--{flag}", type=type(default), default=default)
+            kind = positive if isinstance(default, int) else str
+            one.add_argument(f"--{flag}", type=kind, default=default)
     options = parser.parse_args(argv)
-    print(json.dumps(machine.facts()))
-    for line in options.act(options):
-        print(line, flush=True)
+    print(json.dumps(machine.facts()), flush=True)
+    try:
+        lines = options.act(options)
+    except ValueError as error:  # settings that do not go together
+        parser.error(str(error))
+    print("\n".join(lines))
     return 0
 
 

@@ -47,6 +47,35 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
         smaller = pipelines.largest(how, found.estimate - 1, 8)
         self.assertEqual(smaller.layers, found.layers - how.stages)
 
+    def test_where_not_one_layer_fits_nothing_is_run(self):
+        self.assertEqual(pipelines.largest(Pipeline(2, 4), 1, 8).layers, 0)
+        ways = {
+            "nothing": pipelines.Way(Pipeline(1, 1)),
+            "K=2": pipelines.Way(Pipeline(2, 2)),
+        }
+        with (
+            mock.patch.dict(pipelines.WAYS, ways, clear=True),
+            mock.patch.object(pipelines, "build"),
+        ):
+            *_, one, two = _printed("memory", "--megabytes=1", "--batch_size=4")
+        self.assertRegex(one, r"^nothing +0 +- +- +- +[1-9]\.\d for 1 +- +-$")
+        self.assertRegex(two, r"^K=2 +0 +- +- +- +[1-9]\.\d for 2 +- +-$")
+
+    @parameterized.parameters(
+        ("memory --batch_size=3", "--batch_size=3: is not a multiple of 8 micro-"),
+        ("compute --micro_batches=3", "--batch_size=32: is not a multiple of 3 micro-"),
+        ("compute --steps=0", "--steps: 0 is not at least 1"),
+        ("balance --models=none", "--model=none: no such model"),
+        ("balance --models=ncf", "--models=ncf: reads pairs"),
+        ("build --stages=99", "--stages=99: the transformer is a chain of 16 blocks"),
+    )
+    def test_settings_that_do_not_do(self, words, sentence):
+        output = io.StringIO()
+        with contextlib.redirect_stderr(output), self.assertRaises(SystemExit) as end:
+            _printed(*words.split())
+        self.assertEqual(end.exception.code, 2)
+        self.assertIn(f"error: {sentence}", output.getvalue().replace("argument ", ""))
+
     def test_a_run_takes_what_was_planned(self):
         ways = {
             "nothing": pipelines.Way(Pipeline(1, 1), gpipe=3),
