@@ -1,5 +1,8 @@
 """Texts as windows of tokens: of files, folders and TFDS data sets."""
 
+import bz2
+import gzip
+import lzma
 import os
 import pathlib
 from unittest import mock
@@ -201,6 +204,19 @@ class FindTest(TextTestCase):
         request = _request(4, data_dir=os.fspath(self.folder))
         with self.assertRaisesRegex(ValueError, f"--data_name={name}: .*{sentence}"):
             text.find(name, request, splits=("train",))
+
+    @parameterized.parameters(
+        ("gzip", gzip.compress), ("bzip2", bz2.compress), ("xz", lzma.compress)
+    )
+    def test_compressed_texts(self, kind, compress):
+        path = self.write("train.txt", compress(LINES))
+        for name in (path, os.fspath(self.folder)):
+            with self.assertRaisesRegex(
+                ValueError, f"^--data_name={name}: {path} is compressed with {kind}; "
+            ):
+                text.find(name, _request(4), splits=("train",))
+        with self.assertRaisesRegex(ValueError, "is compressed"):
+            text.find(path, _request(1), splits=("validation",))
 
     def test_splits_that_are_not_there(self):
         path = self.write("a.txt")

@@ -13,6 +13,7 @@ texts, one to a line.
 import collections
 import os
 import pathlib
+import re
 import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,15 @@ _PIECES_AT_ONCE = 16
 
 # Texts up to this size are cut into words, which takes some ten times as much memory.
 _MOST_BYTES_OF_WORDS = 2**29
+
+# How compressed files begin, as patterns.
+_COMPRESSED = {
+    "gzip": rb"\x1f\x8b\x08",
+    "bzip2": rb"BZh[1-9]1AY&SY",
+    "xz": rb"\xfd7zXZ\x00",
+    "zip": rb"PK\x03\x04",
+    "zstd": rb"\x28\xb5\x2f\xfd",
+}
 
 _END_OF_LINE = b"<eos>"
 _UNKNOWN = b"<unk>"
@@ -67,7 +77,7 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
       splits: the first of these that the text has is taken.
 
     Raises:
-      ValueError: there is no such text or split, or it is too short.
+      ValueError: there is no such text or split, or it is too short or compressed.
     """
     path = pathlib.Path(name).expanduser()
     if path.is_dir() and name[0] in "/.~":
@@ -85,6 +95,7 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
             f"{', '.join(known)}"
         )
     split, part = next(iter(parts.items()))
+    _check_plain(name, part)
     windows = TOKENS[request.preprocessing](part, find_split, request)
     if not windows.num_examples:
         (length,) = request.shape
@@ -94,6 +105,21 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
             "it; name a longer text"
         )
     return windows._replace(name=label)
+
+
+def _check_plain(name: str, part: Part) -> None:
+    """Refuses what is compressed: its bytes and words are not those of the text.
+
+    Raises:
+      ValueError: it is.
+    """
+    begin = part._replace(start=0, stop=16).read()
+    for kind, pattern in _COMPRESSED.items():
+        if re.match(pattern, begin):
+            raise ValueError(
+                f"--data_name={name}: {part.path} is compressed with {kind}; unpack "
+                "it, and name the text"
+            )
 
 
 def _file(path: pathlib.Path, name: str) -> Splits:
