@@ -44,11 +44,19 @@ def _work(*units):
 _DAMAGED = (
     "{",
     "[]",
-    '{"seconds": null}',
-    '{"seconds": [1.0]}',
-    '{"seconds": [1.0, "x"]}',
-    '{"seconds": [1.0, NaN]}',
-    '{"seconds": [1.0, -2.0]}',
+    '{"seconds": [3.0, 4.0]}',
+    '{"blocks": ["b0", "other"], "seconds": [3.0, 4.0]}',
+    *(
+        '{"blocks": ["b0", "b1"], "seconds": ' + seconds + "}"
+        for seconds in (
+            "null",
+            "[3.0]",
+            '[3.0, "x"]',
+            "[3.0, NaN]",
+            "[3.0, -4.0]",
+            "[0, 0]",
+        )
+    ),
 )
 
 

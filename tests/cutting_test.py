@@ -4,6 +4,7 @@ from absl.testing import absltest, parameterized
 
 import models
 from flags import staged
+from towers.errors.findings import PlanError
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting
 from towers.pipelines.costs import COSTS
@@ -86,6 +87,16 @@ class CuttingTest(parameterized.TestCase):
         timed = staged.Stages(num_stages=2, partition="time")
         with self.assertRaisesRegex(ValueError, "^--partition=time: .*=flops"):
             cutting.plan(timed, model, 8, timed=False)
+
+    def test_all_that_is_wrong_is_told_at_once(self):
+        with self.assertRaises(PlanError) as caught:
+            _plan(num_stages=2, partition="conv3", num_micro_batches=5)
+        blocks, batch = caught.exception.errors
+        self.assertStartsWith(blocks, "--partition=conv3: ")
+        self.assertStartsWith(batch, "--num_micro_batches=5: ")
+        with self.assertRaises(PlanError) as caught:  # how many there must be is wrong
+            _plan(num_stages=5, partition="conv1,conv2")
+        self.assertLen(caught.exception.errors, 1)
 
     @parameterized.parameters(
         (dict(num_stages=5), "chain of 4 blocks, too few for 5 .*--num_stages=4 or"),

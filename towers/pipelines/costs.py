@@ -103,7 +103,7 @@ def _time(work: Work) -> list[float]:
     """Of whole blocks."""
     path = os.path.join(_folder(), f"{_key(work)}.json")
     names = [name for name, _ in work.task.model.blocks]
-    if (kept := _kept(path, len(names))) is not None:
+    if (kept := _kept(path, names)) is not None:
         return kept
     seconds = measure(work)
     try:
@@ -116,15 +116,17 @@ def _time(work: Work) -> list[float]:
     return seconds
 
 
-def _kept(path: str, count: int) -> list[float] | None:
-    """The times of so many blocks in a file; None: there is none, or it is damaged."""
+def _kept(path: str, names: Sequence[str]) -> list[float] | None:
+    """The times of these blocks in a file; None: there is none, or it is damaged."""
     try:
         with open(path) as file:
-            seconds = [float(one) for one in json.load(file)["seconds"]]
+            found = json.load(file)
+        seconds, blocks = [float(one) for one in found["seconds"]], found["blocks"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    right = len(seconds) == count and all(0 <= one < math.inf for one in seconds)
-    return seconds if right else None
+    right = blocks == list(names) and len(seconds) == len(names)
+    positive = all(0 <= one < math.inf for one in seconds) and any(seconds)
+    return seconds if right and positive else None
 
 
 # --partition -> costs of a model's blocks.  A new one is one function and one row.

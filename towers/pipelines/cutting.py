@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from towers.errors.findings import Found, PlanError
 from towers.layout import partition
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
@@ -25,25 +26,32 @@ def plan(
       timed: whether blocks can be timed on the towers' devices before the run.
 
     Raises:
-      ValueError: there are more stages than blocks, the batch cannot be cut so, or the
-        cut is impossible; the sentence has the numbers or names that would work.
+      PlanError: there are more stages than blocks, the batch cannot be cut so, or the
+        cut is impossible; the sentences have the numbers or names that would work.
     """
     if not flags.pipelined:
         return None
     row = SCHEDULES[flags.schedule]
     chunks = flags.chunks_per_stage if row.interleaves else 1
     blocks = [name for name, _ in model.blocks]
-    _check_blocks(flags, model.name, blocks, chunks)
-    _check_batch(flags.num_micro_batches, batch_size)
+    found, pieces = Found(), flags.num_stages * chunks
+    cut: partition.Cut | None = ()
+    found.get(lambda: _check_blocks(flags, model.name, blocks, chunks))
+    if not found.errors:
+        cut = found.get(lambda: _cut(flags.partition, blocks, pieces))
+    found.get(lambda: _check_batch(flags.num_micro_batches, batch_size))
+    balance = found.get(lambda: _balance(flags.partition, timed=timed))
+    if found.errors:
+        raise PlanError(found.errors)
     return Pipeline(
         stages=flags.num_stages,
         micro_batches=flags.num_micro_batches,
         schedule=flags.schedule,
         chunks=chunks,
-        cut=_cut(flags.partition, blocks, flags.num_stages * chunks),
+        cut=cut,
         recompute=flags.recompute,
         memory_limit=(flags.memory_limit or 0) * 10**6,
-        balance=_balance(flags.partition, timed=timed),
+        balance=balance,
     )
 
 
