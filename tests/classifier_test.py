@@ -122,8 +122,14 @@ class SpreadTest(parameterized.TestCase):
         with tf.Graph().as_default():
             both = _Both(6, 2, transposed=False, bias=True, scale=1.0)
             self.assertEqual(both.spread.shape.as_list(), [_ROWS, 6])
-            with self.assertRaisesRegex(ValueError, "as one tensor; let it ask"):
-                tf.nn.softmax(both.spread)
+            for read in (
+                tf.nn.softmax,
+                lambda y: y - 1.0,
+                lambda y: 2.0 * y,
+                lambda y: y[:, 0],
+            ):
+                with self.assertRaisesRegex(ValueError, "as one tensor; let it ask"):
+                    read(both.spread)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import tempfile
 import tensorflow as tf
 from absl.testing import parameterized
 
+from models.model import softmax_cross_entropy, top_k_accuracy
 from tests import tables, trainer
 from towers.compute.tower import Task
 from towers.layout.shards import Shards
@@ -93,6 +94,39 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         own = _whole()
         name = "logits/dense/kernel"
         self.assertNotAllClose(one[name], own[name], rtol=1e-3)
+
+    @parameterized.parameters(
+        dict(towers=2),
+        dict(pipeline=Pipeline(2, 4, cut=(1, 2))),
+        dict(towers=2, pipeline=Pipeline(1, 2, cut=(2,), recompute="block")),
+    )
+    def test_logits_beside_other_outputs(self, towers=1, **options):
+        def hidden(x, nn):
+            x = nn.dense(nn.flatten(x), 16, activation=tf.nn.tanh)
+            return x, tf.reduce_sum(x * x, 1)
+
+        def logits(x, nn):
+            y = nn.dense(x[0], nn.num_classes)
+            return {"y": y, "aux": x[1] + tf.reduce_sum(tf.nn.softmax(y) ** 2, 1)}
+
+        def loss(outputs, labels):
+            return softmax_cross_entropy(outputs["y"], labels) + 0.1 * outputs["aux"]
+
+        model = trainer.model_of(
+            hidden,
+            logits,
+            loss=loss,
+            metrics=lambda outputs, labels: top_k_accuracy(outputs["y"], labels),
+        )
+
+        def train(towers=1, **how):
+            size = GLOBAL_BATCH // towers
+            source = trainer.random_source()
+            made = trainer.Trainer(model, source, towers=towers, batch_size=size, **how)
+            return made.start().steps(4)
+
+        found = train(towers, shards=Shards(2), **options)
+        self.assertLess(trainer.difference(train(), found), BOUND)
 
     def test_one_tower_that_need_not_wait(self):
         one = _whole()

@@ -40,6 +40,10 @@ class SplitsTest(absltest.TestCase):
         classes = {"last/kernel": Split(3, 1, True), "last/bias": Split(3, 0, True)}
         self.assertEqual(found, classes)
 
+    def test_the_layer_that_is_last_beside_other_outputs(self):
+        beside = {"aux": tf.zeros([2]), "logits": (self.y, self.y)}
+        self.assertEqual(self._splits(3, outputs=beside), self._splits(3))
+
     def test_tables_by_rows(self):
         self.assertEqual(self._splits(1, 4), {"words": Split(4)})
 
@@ -64,6 +68,9 @@ class SplitsTest(absltest.TestCase):
     def test_what_cannot_be_spread_is_refused(self):
         with self.assertRaisesRegex(ValueError, "of mine does not end with a dense"):
             self._splits(2, outputs=tf.nn.relu(self.y))
+        both = tuple(product.y for product in self.nn.products)
+        with self.assertRaisesRegex(ValueError, "of mine returns what 2 dense layers"):
+            self._splits(2, outputs=both)
         with self.assertRaisesRegex(ValueError, "7 classes apart.*=7 or fewer"):
             self._splits(8)
         with self.assertRaisesRegex(ValueError, "words has 11 rows"):

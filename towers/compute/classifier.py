@@ -21,7 +21,7 @@ import tensorflow as tf
 from towers.compute import addition
 from towers.layout.parts import Split
 from towers.layout.placement import shard
-from towers.layout.shards import Shards
+from towers.layout.shards import Shards, classifiers
 
 
 class Weights(NamedTuple):
@@ -44,7 +44,7 @@ def spread(
     parts: Mapping[str, Sequence[tf.Tensor]],
     shards: Shards | None,
 ) -> Any:
-    """The outputs of a model's last block, with its logits spread if its weights are.
+    """The outputs of a model's last block, its logits spread where their weights are.
 
     Args:
       outputs: of the block.
@@ -54,14 +54,15 @@ def spread(
     """
     if shards is None or shards.devices == 1:
         return outputs
-    last = next((product for product in nn.products if product.y is outputs), None)
-    if last is None or not _by_classes(last, parts):
+    found = classifiers(nn.products, outputs)
+    if len(found) != 1 or not _by_classes(last := found[0], parts):
         return outputs
     kernels = parts[last.kernel.name]
     biases = [None] * len(kernels) if last.bias is None else parts[last.bias.name]
-    ranges = Split(len(kernels)).ranges(outputs.shape[-1])
+    ranges = Split(len(kernels)).ranges(last.y.shape[-1])
     weights = [Weights(b, k, v) for (b, _), k, v in zip(ranges, kernels, biases)]
-    return Spread(last.x, weights, outputs.shape, transposed=last.transposed)
+    logits = Spread(last.x, weights, last.y.shape, transposed=last.transposed)
+    return tf.nest.map_structure(lambda y: logits if y is last.y else y, outputs)
 
 
 def _by_classes(last: Any, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
@@ -99,14 +100,19 @@ class Spread:
         self._transposed = transposed
         self._pieces: list[tf.Tensor] = []
 
-    def __tf_tensor__(self, dtype=None, name=None):
+    def _refuse(self, *args, **options):
         """Refuses to gather what was spread."""
-        del dtype, name
+        del args, options
         raise ValueError(
             "--shard_classifier: a loss or metric of the model reads its logits as "
             "one tensor; let it ask models.logits, which takes them in pieces, or "
             "leave the flag out"
         )
+
+    __tf_tensor__ = __getitem__ = __neg__ = __abs__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
     def cross_entropy(self, labels: tf.Tensor) -> tf.Tensor:
         """As `models.logits.cross_entropy`."""

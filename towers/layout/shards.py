@@ -54,12 +54,39 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
     found = {}
     if shards.embeddings > 1:
         found |= _tables(shards.embeddings, nn.tables, model)
-    last = next((product for product in nn.products if product.y is outputs), None)
+    ends = classifiers(nn.products, outputs)
+    last = ends[0] if len(ends) == 1 else None
     if shards.classifier > 1:
-        found |= _classifier(shards.classifier, last, outputs, model)
+        _check_one(f"--shard_classifier={shards.classifier}", len(ends), model)
+        found |= _classifier(shards.classifier, last, model)
     elif shards.embeddings > 1 and not shards.elsewhere and _is_tied(last, nn.tables):
-        found |= _classifier(shards.embeddings, last, outputs, model)
+        found |= _classifier(shards.embeddings, last, model)
     return found
+
+
+def classifiers(products: Sequence[Any], outputs: Any) -> list[Any]:
+    """The layers whose logits a model's last block returns, alone or beside others.
+
+    Args:
+      products: that the layers noted.
+      outputs: of the block.
+    """
+    returned = {id(y) for y in tf.nest.flatten(outputs)}
+    return [product for product in products if id(product.y) in returned]
+
+
+def _check_one(flag: str, count: int, model: str) -> None:
+    if count > 1:
+        raise ValueError(
+            f"{flag}: the last block of {model} returns what {count} dense layers "
+            "made, and one can be spread; return one, or leave it out"
+        )
+    if not count:
+        raise ValueError(
+            f"{flag}: the last block of {model} does not end with a dense layer; what "
+            "nn.dense returned, with no activation, must be its outputs or one of "
+            "them, or leave it out"
+        )
 
 
 def _is_tied(last: Any, tables: Sequence[tf.Tensor]) -> bool:
@@ -68,15 +95,8 @@ def _is_tied(last: Any, tables: Sequence[tf.Tensor]) -> bool:
     return tied and last.transposed
 
 
-def _classifier(count: int, last: Any, outputs, model: str):
-    flag = f"--shard_classifier={count}"
-    if last is None:
-        raise ValueError(
-            f"{flag}: the last block of {model} does not end with a dense layer; its "
-            "outputs must be what nn.dense returned, with no activation, or leave it "
-            "out"
-        )
-    classes = outputs.shape[-1]
+def _classifier(count: int, last: Any, model: str):
+    flag, classes = f"--shard_classifier={count}", last.y.shape[-1]
     _check_count(flag, count, classes, f"{model} tells {classes} classes apart")
     axis = 0 if last.transposed else 1
     found = {_name(flag, last.kernel): Split(count, axis, fetched=True)}
