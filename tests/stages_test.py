@@ -1,8 +1,11 @@
 """The plan of a pipeline."""
 
+from unittest import mock
+
 from absl.testing import absltest, parameterized
 
 from towers.layout import schedule
+from towers.layout.schedule import Pass
 from towers.layout.stages import RECOMPUTE, Pipeline
 
 
@@ -16,6 +19,29 @@ class PipelineTest(parameterized.TestCase):
     def test_evaluation_goes_forward_only(self):
         order = Pipeline(stages=2, micro_batches=4).order(training=False)
         self.assertEqual(order, schedule.forward_only(2, 4))
+
+    @parameterized.parameters(
+        (lambda order: order[:1], "stage 1 does not run forward of micro-batch 0 "),
+        (
+            # Nothing waits for the last micro-batch to be back.
+            lambda order: [order[0][:-1], order[1]],
+            "stage 0 does not run backward of micro-batch 3 through chunk 0",
+        ),
+        (lambda order: order[::-1], "stage 0 does not run forward of micro-batch 0 "),
+        (
+            lambda order: [order[0], [*order[1], Pass(1, 4)]],
+            "stage 1 runs forward of micro-batch 4 through chunk 1, which it is not",
+        ),
+    )
+    def test_every_stage_runs_its_passes(self, change, sentence):
+        row = schedule.Schedule(lambda *sizes: change(schedule.gpipe(*sizes)))
+        with (
+            mock.patch.dict(schedule.SCHEDULES, changed=row),
+            self.assertRaisesRegex(
+                schedule.ScheduleError, f"^schedule changed: {sentence}"
+            ),
+        ):
+            Pipeline(2, 4, "changed").order()
 
     @parameterized.parameters((8, 4, 4), (6, 4, 2), (7, 4, 1), (16, 4, 4))
     def test_micro_batches_divide_the_batch(self, batch_size, asked, found):

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.layout.partition import Cut
-from towers.layout.schedule import SCHEDULES, Order, forward_only
+from towers.layout.schedule import (
+    SCHEDULES,
+    Order,
+    Pass,
+    ScheduleError,
+    forward_only,
+)
 
 # --recompute -> what it recomputes.
 RECOMPUTE: dict[str, str] = {
@@ -62,9 +68,30 @@ class Pipeline:
     chosen: Chosen | None = None
 
     def order(self, *, training: bool = True) -> Order:
-        """What each stage does."""
+        """What each stage does.
+
+        Raises:
+          ScheduleError: the schedule leaves a pass out, or is not about its stages.
+        """
         make = SCHEDULES[self.schedule].order if training else forward_only
-        return make(self.stages, self.micro_batches, self.chunks)
+        order = make(self.stages, self.micro_batches, self.chunks)
+        run = {(stage, one) for stage, passes in enumerate(order) for one in passes}
+        wanted = {
+            (chunk % self.stages, Pass(chunk, m, backward))
+            for chunk in range(self.stages * self.chunks)
+            for m in range(self.micro_batches)
+            for backward in ((False, True) if training else (False,))
+        }
+        for passes, wrong in (
+            (wanted - run, "does not run {}"),
+            (run - wanted, "runs {}, which it is not to"),
+        ):
+            if passes:
+                stage, one = min(passes)
+                raise ScheduleError(
+                    f"schedule {self.schedule}: stage {stage} {wrong.format(one)}"
+                )
+        return order
 
     def recomputed(self, count: int) -> Collection[int]:
         """Numbers of the segments, `count` in all, that are recomputed."""
