@@ -84,6 +84,12 @@ class Row(NamedTuple):
         verb = NEEDS if self.relation == NEEDS else NEVER
         return f"{first}: {verb} {rest}{self.why}"
 
+    def follows_from(self, other: "Row") -> bool:
+        """Whether who does what another row asks for keeps this one, too."""
+        both_need = self.relation == other.relation == NEEDS
+        same = self.flag.name == other.flag.name
+        return both_need and same and set(other.others) < set(self.others)
+
 
 NEVER = "does not go with"
 NEEDS = "needs"
@@ -281,10 +287,15 @@ def broken(
       given: names of those that differ from their default.
       about: the flags of the program; rows that name others say nothing about it.
     """
-    for row in ROWS:
-        if {term.name for term in (row.flag, *row.others)} <= set(about):
-            if sentence := row.sentence(settings, given):
-                yield sentence
+    found = [
+        (row, sentence)
+        for row in ROWS
+        if {term.name for term in (row.flag, *row.others)} <= set(about)
+        and (sentence := row.sentence(settings, given))
+    ]
+    for row, sentence in found:
+        if not any(row.follows_from(other) for other, _ in found):
+            yield sentence
 
 
 def notes(name: str, about: Collection[str]) -> list[str]:

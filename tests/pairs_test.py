@@ -67,6 +67,16 @@ class RowsTest(parameterized.TestCase):
         said = {(row.flag, row.relation, row.others) for row in pairs.ROWS}
         self.assertLen(said, len(pairs.ROWS))
 
+    def test_of_two_needs_that_which_the_other_keeps_is_not_said(self):
+        self.assertEqual(
+            _check(pairs.Term.parse("schedule=interleaved")),
+            ["--schedule=interleaved: needs --num_stages"],
+        )
+        self.assertEqual(
+            _check(pairs.Term.parse("schedule=gpipe")),
+            ["--schedule=gpipe: needs --num_stages or --num_micro_batches"],
+        )
+
     def test_the_defaults_break_nothing(self):
         self.assertEmpty(_check())
 
