@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pathlib
+import shutil
 import socket
 import tempfile
 import time
@@ -164,6 +165,18 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         sentence = (
             rf"^--data_name={name}: .*{self.root}.* is damaged \({reason}.*\): rem"
         )
+        with self.assertRaisesRegex(ValueError, sentence):
+            self._find(name)
+
+    @parameterized.parameters("mine:9.9.9", "mine/x", "mine/x:9.*.*", "mine/1.0.0")
+    def test_versions_that_there_are_of_somebodys_own(self, name):
+        shutil.copytree(
+            pathlib.Path(self._find("digits").path).parent, self.root + "/mine"
+        )
+        for path in pathlib.Path(self.root).glob("mine/*/dataset_info.json"):
+            path.write_text(path.read_text().replace('"digits"', '"mine"'))
+        self.assertEqual(self._find("mine").num_examples, 1442)
+        sentence = f"^--data_name={name}: there is only mine:1.0.0 in {self.root}$"
         with self.assertRaisesRegex(ValueError, sentence):
             self._find(name)
 

@@ -123,11 +123,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     try:
         return tfds.builder(name, data_dir=root)
     except tfds.core.DatasetNotFoundError as error:
-        known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
-        known += tf.io.gfile.listdir(root) if root else []  # the user's own
-        near = difflib.get_close_matches(re.split("[:/]", name)[0], known)
-        hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
-        raise ValueError(f"--data_name={name}: no such data set; {hint}") from error
+        raise ValueError(f"--data_name={name}: {_not_found(name, root)}") from error
     except Exception as error:  # TFDS raises all kinds for what a name may get wrong
         what = _in_short(error)
         if versioned := re.fullmatch(r"(.+)/(\d+\.\d+\.\d+)", name):
@@ -137,6 +133,38 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         elif _UNREADABLE.search(what):
             what = _damaged(f"what is in {root or 'the default --data_dir'}", what)
         raise ValueError(f"--data_name={name}: {what}") from error
+
+
+def _not_found(name: str, root: str | None) -> str:
+    """What there is instead of a data set that TFDS does not find.
+
+    Of one that was prepared by somebody's own code it finds only what was.
+    """
+    base = re.split("[:/]", name)[0]
+    if base != name:
+        with contextlib.suppress(tfds.core.DatasetNotFoundError):
+            one = tfds.builder(base, data_dir=root)
+            return f"there is only {', '.join(_prepared_names(one))} in {_root(one)}"
+    known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
+    known += tf.io.gfile.listdir(root) if root else []  # the user's own
+    near = difflib.get_close_matches(base, known)
+    hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
+    return f"no such data set; {hint}"
+
+
+def _prepared_names(builder: tfds.core.DatasetBuilder) -> list[str]:
+    """The configs and versions of a data set that are prepared where this one is."""
+    name = builder.info.name
+    folder = _root(builder) / name
+    summaries = [
+        *folder.glob("*/dataset_info.json"),
+        *folder.glob("*/*/dataset_info.json"),
+    ]
+    found = []
+    for path in sorted(summaries):
+        *config, version = path.parent.relative_to(folder).parts
+        found.append(f"{'/'.join([name, *config])}:{version}")
+    return found
 
 
 def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
