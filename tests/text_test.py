@@ -232,6 +232,14 @@ class FindTest(TextTestCase):
         with self.assertRaisesRegex(ValueError, "which is the train split, a.* b.*"):
             text.find(os.fspath(self.folder), _request(4), splits=("train",))
 
+    def test_splits_that_are_not_taken_are_not_looked_up(self):
+        for name in ("train", "valid_a", "valid_b"):
+            self.write(name)
+        found = text.find(
+            os.fspath(self.folder), _request(4), splits=("train", "validation")
+        )
+        self.assertEqual(found.path, os.fspath(self.folder / "train"))
+
 
 if __name__ == "__main__":
     tf.test.main()

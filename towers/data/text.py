@@ -88,13 +88,13 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
         known = ["train", "validation"]
     else:
         label, find_split, known = _tfds(name, request.data_dir or "")
-    parts = {split: part for split in splits if (part := find_split(split))}
-    if not parts:
+    found = ((split, part) for split in splits if (part := find_split(split)))
+    split, part = next(found, (None, None))
+    if part is None:
         raise ValueError(
             f"--data_name={name}: there is no split {' or '.join(splits)}, only "
             f"{', '.join(known)}"
         )
-    split, part = next(iter(parts.items()))
     _check_plain(name, part)
     windows = TOKENS[request.preprocessing](part, find_split, request)
     if not windows.num_examples:
