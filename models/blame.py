@@ -9,7 +9,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
+
 _LENGTH = 200  # characters of what an error says
+
+# What TensorFlow's assignments and scatters ask of a variable.
+_OF_RESOURCES = {"handle", "_lazy_read"}
 
 # Packages whose errors are about what they were given.
 _NOT_THE_USERS = {"keras", "models", "numpy", "tensorflow", "towers"}
@@ -75,10 +80,25 @@ def sentence(error: BaseException, whose: Any = None) -> str:
     # What ends so says nothing yet.
     words = " ".join(f"{first} {more}".split()) if first.endswith(":") else first
     words = words.strip()[:_LENGTH]
-    if not isinstance(error, ValueError) or not words:
+    if variable := _of_a_variable(error):
+        words = variable
+    elif not isinstance(error, ValueError) or not words:
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
     where = getattr(error, "place", "") or place(error) or defined(whose)
     return f"{words} ({where})" if where else words
+
+
+def _of_a_variable(error: BaseException) -> str:
+    """What to do where a tensor is taken for the variable that it was read from."""
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, tf.Tensor):
+        return ""
+    if not hasattr(tf.Variable, error.name) and error.name not in _OF_RESOURCES:
+        return ""
+    return (
+        "get_variable returns what the tower reads, a tensor without "
+        f"{error.name!r}; training changes variables, and moving averages follow what "
+        "is appended to nn.statistics"
+    )
 
 
 @contextlib.contextmanager

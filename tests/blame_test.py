@@ -8,6 +8,8 @@ from absl.testing import absltest, parameterized
 
 from models import blame
 
+v1 = tf.compat.v1
+
 
 def _divide(x):
     return 1 / x  # the line that is named
@@ -58,6 +60,21 @@ class BlameTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, rf"^it: {words} \({__file__}:\d+\)$"):
             with blame.blamed(lambda: "it"):
                 _raise(error)
+
+    @parameterized.parameters(
+        (lambda x: v1.assign_add(x, 1.0), "assign_add"),
+        (lambda x: v1.scatter_update(x, [0], [1.0]), "_lazy_read"),
+        (lambda x: x.read_value(), "read_value"),
+    )
+    def test_what_a_block_reads_is_no_variable(self, act, name):
+        with self.assertRaisesRegex(
+            ValueError, rf"^it: .* a tensor without '{name}'; .*\({__file__}:\d+\)$"
+        ):
+            with blame.blamed(lambda: "it"), tf.Graph().as_default():
+                act(v1.placeholder(tf.float32, [1]))
+        with self.assertRaisesRegex(ValueError, "^it: AttributeError: .*'asign'"):
+            with blame.blamed(lambda: "it"), tf.Graph().as_default():
+                v1.placeholder(tf.float32, [1]).asign(1.0)
 
     def test_a_call_that_does_not_fit(self):
         with self.assertRaisesRegex(ValueError, r"^it: TypeError: .* 1 positional"):
