@@ -194,6 +194,18 @@ class CompareTest(parameterized.TestCase):
         outcome = _compare(_Sums, bound=bound)
         self.assertEqual((outcome.agrees, outcome.first.step), (False, 1))
 
+    def test_a_model_that_does_not_repeat_itself_is_no_rounding(self):
+        def late(x, nn):
+            seconds = tf.cast(tf.math.floormod(tf.timestamp(), 1.0), tf.float32)
+            return nn.dense(nn.flatten(x) * (1.0 + seconds), nn.num_classes)
+
+        outcome = _compare(
+            case=Case("parameter_server", 2), model=trainer.model_of(late)
+        )
+        self.assertEqual(outcome.verdict, "DIFFERS")
+        self.assertFalse(outcome.repeats)
+        self.assertTrue(_compare(_Sums).repeats)
+
     def test_what_is_not_finite_is_no_rounding(self):
         update = Update("sgd", Piecewise((1e30,)))  # neither is the reference
         outcome = _compare(_Sums, update=update)

@@ -74,6 +74,15 @@ class WordsTest(absltest.TestCase):
             "grow",
         )
 
+    def test_a_model_that_does_not_repeat_itself_is_named(self):
+        first = verdict.Difference(1, "kernel", 9e5, 0.5)
+        case = Case("replicated", 2)
+        outcome = verdict.Outcome(case, first, first, repeats=False)
+        self.assertRegex(
+            verdict.summary([outcome], 1e-5),
+            "^0 of 1 agree .*, first in kernel; one tower does not even take its own",
+        )
+
     def test_what_is_spread(self):
         for shards, words in (
             (Shards(classifier=2), "classes over 2"),

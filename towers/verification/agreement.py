@@ -22,7 +22,8 @@ takes several of these as one, the reference has them in one piece.
 Some models make rounding grow: a unit that was about to be cut off is not, a small
 gradient is divided by its own size.  A difference beyond the bound is therefore held
 against what the reference does to a rounding: it is trained again, from starts that
-differ from its own by one.
+differ from its own by one.  One that does not even take its own steps again, as it
+reads a clock or draws without a seed, explains nothing.
 """
 
 import dataclasses
@@ -128,7 +129,8 @@ def _outcome(
                 beyond.append(difference)
     first, grown = _unexplained(beyond, references)
     own = bound if bound != subject.bound else None
-    return Outcome(case, largest, first, own, grown)
+    repeats = first is None or all(one.repeats for one in references)
+    return Outcome(case, largest, first, own, grown, repeats)
 
 
 def _unexplained(

@@ -133,6 +133,7 @@ class Outcome:
       bound: that it was held to, where that is not the one of all others.
       grown: how far rounding alone may take it, where it went beyond the bound and that
         explains it; else 0.
+      repeats: whether one tower takes the same steps again, where a case differs.
     """
 
     case: Case
@@ -140,6 +141,7 @@ class Outcome:
     first: Difference | None
     bound: float | None = None
     grown: float = 0.0
+    repeats: bool = True
 
     @property
     def verdict(self) -> str:
@@ -212,5 +214,10 @@ def summary(outcomes: Sequence[Outcome], bound: float) -> str:
         words.append(
             f"{case.variable_update} ({case.reduction}) with {case.num_towers} towers "
             f"differs from step {first.step} on, first in {first.variable}"
+        )
+    if not all(outcome.repeats for outcome in outcomes):
+        words.append(
+            "one tower does not even take its own steps again: the model reads more "
+            "than its seed and its examples"
         )
     return "; ".join(words)
