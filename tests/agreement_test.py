@@ -211,6 +211,20 @@ class CompareTest(parameterized.TestCase):
         outcome = _compare(_Sums, update=update)
         self.assertFalse(outcome.agrees)
 
+    @parameterized.parameters(
+        (tf.bfloat16, 2 * 16 / 2**8), (tf.float16, 2 * 16 / 2**11)
+    )
+    def test_a_block_that_computes_in_16_bits_rounds_as_they_do(self, dtype, bound):
+        def narrow(x, nn):
+            kernel = nn.variable("kernel", [16, 5], dtype=dtype)
+            return tf.cast(tf.cast(nn.flatten(x), dtype) @ kernel, tf.float32)
+
+        model = trainer.model_of(narrow)
+        outcome = _compare(case=Case("parameter_server", 4), model=model)
+        self.assertGreater(outcome.largest.relative, 1e-5)
+        self.assertEqual((outcome.agrees, outcome.bound), (True, bound))
+        self.assertFalse(_compare(_Sums, model=model).agrees)
+
     def test_a_looser_bound_admits_more(self):
         self.assertTrue(_compare(_Sums, bound=1e9).agrees)
 

@@ -67,7 +67,8 @@ def compare(
         expected = references.of(case, train)
         # Rounding moves a unit over its kink now and then: from there on the steps
         # differ by more than it.
-        narrow = case.transfer or subject.options.dtype != tf.float32
+        compute = expected[0].narrowest
+        narrow = case.transfer or compute != tf.float32
         own = dataclasses.replace(subject, num_steps=1) if narrow else subject
         yield _outcome(own, train, case, expected)
 
@@ -113,7 +114,7 @@ def _outcome(
     shared = len(references) == 1
     if shared:
         variables = {(0, name): v for name, v in train.saved.items()} | variables
-    bound = case.bound(subject.bound, subject.options.dtype)
+    bound = case.bound(subject.bound, references[0].narrowest)
     updates = 1 if train.mode.together else case.num_towers
     found = reference.steps(train, variables, subject.num_steps, updates)
     wanted = [one.values for one in references]

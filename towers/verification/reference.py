@@ -74,11 +74,13 @@ class Reference:
 
     Attributes:
       values: of its saved variables before the first step and after each.
+      narrowest: dtype that it computes in somewhere, asked to or by itself.
     """
 
     def __init__(self, train: graph.TrainGraph, num_steps: int, updates: int = 1):
         self._train = functools.partial(steps, train, train.saved, num_steps, updates)
         self.values = list(self._train())
+        self.narrowest = _narrowest(train.template.graph_def)
 
     @functools.cached_property
     def repeats(self) -> bool:
@@ -104,6 +106,18 @@ class Reference:
                 off = [distance(wanted[name], values[name])[1] for name in wanted]
                 found[step] = max(found[step], *off)
         return list(itertools.accumulate(found, max))
+
+
+def _narrowest(graph_def: v1.GraphDef) -> tf.DType:
+    """The dtype with the fewest bits of precision that operations work in."""
+    functions = (function.node_def for function in graph_def.library.function)
+    found = {
+        attr.type
+        for node in itertools.chain(graph_def.node, *functions)
+        for attr in node.attr.values()
+    }
+    narrow = (tf.bfloat16, tf.float16)
+    return next((d for d in narrow if d.as_datatype_enum in found), tf.float32)
 
 
 class References:
