@@ -32,6 +32,7 @@ class DescribeTest(parameterized.TestCase):
         self.assertEqual(rows.get("AllReduce"), spec)
         self.assertEqual(rows["Batch size"], "6 global\n2 per device")
         self.assertIn("/device:CPU:0", rows["Parameters"])
+        self.assertEqual(rows["Mode"], "training")
 
     def test_batch_norm_says_which_statistics_are_saved(self):
         rows, _ = _described(model="resnet20")

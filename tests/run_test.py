@@ -55,7 +55,7 @@ class OutputTest(runs.Runs):
         header = [
             "Model:       small",
             r"Dataset:     digits/1\.0\.0",
-            "Mode:        training",
+            r"Mode:        training \+ evaluation",
             "SingleSess:  True",
             "Batch size:  64 global",
             "             16 per device",

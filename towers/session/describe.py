@@ -24,10 +24,11 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     spec = built.mode.all_reduce_spec
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
     images = parts.model.inputs.kind == "images"
+    evaluates = parts.config.evaluation.during_training
     rows = [
         ("Model", parts.model.name),
         ("Dataset", parts.source.name),
-        ("Mode", "training"),
+        ("Mode", "training + evaluation" if evaluates else "training"),
         ("SingleSess", str(parts.placement.clients == 1)),
         (
             "Batch size",
