@@ -3,9 +3,10 @@
 import errno
 import os
 import stat
+from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 from flags import config
 from towers.errors import folders
@@ -27,6 +28,13 @@ class FoldersTest(absltest.TestCase):
     def test_a_new_folder_is_not_left_behind(self):
         folders.check("--d=x", os.path.join(self.root, "new", "deep"))
         self.assertEqual(os.listdir(self.root), [])
+
+    def test_one_that_is_killed_leaves_nothing_behind(self):
+        found = []
+        with mock.patch.object(os, "fsync") as written:
+            written.side_effect = lambda file: found.append(os.listdir(self.root))
+            folders.check("--d=x", self.root)
+        self.assertEqual(found, [[]])
 
     def test_a_folder_that_is_there_stays_as_it_is(self):
         mine = os.path.join(self.root, "mine")
@@ -140,7 +148,7 @@ class FoldersTest(absltest.TestCase):
                     check("--f=x", place)
 
 
-class ChecksTest(absltest.TestCase):
+class ChecksTest(parameterized.TestCase):
     def _places(self, *, num_parameters=0, **flags):
         checks = folders.checks(config.make(**flags), num_parameters)
         return [check.args for check in checks]
@@ -150,6 +158,7 @@ class ChecksTest(absltest.TestCase):
         self.assertEqual(
             self._places(train_dir="d", num_parameters=5, trace_file="t", eval_dir="e"),
             [
+                ("--train_dir=d", "d"),
                 ("--train_dir=d", "d", 120),
                 ("--trace_file=t", "t"),
                 ("--eval_dir=e", "e"),
@@ -159,17 +168,31 @@ class ChecksTest(absltest.TestCase):
     def test_what_an_evaluation_writes(self):
         there = self.create_tempdir().full_path
         flags = {"eval": True, "num_parameters": 5}
-        summaries = f"{there}/eval"
+        summaries, loaded = f"{there}/eval", (f"--train_dir={there}", there)
         self.assertEqual(
             self._places(train_dir=there, **flags),
-            [(f"--eval_dir={summaries}", summaries)],
+            [loaded, (f"--eval_dir={summaries}", summaries)],
         )
         self.assertEqual(
             self._places(train_dir=there, eval_dir="e", **flags),
-            [("--eval_dir=e", "e")],
+            [loaded, ("--eval_dir=e", "e")],
         )
         # Who trains may be about to make it.
-        self.assertEqual(self._places(train_dir=f"{there}/not", **flags), [])
+        missing = f"{there}/not"
+        self.assertEqual(
+            self._places(train_dir=missing, **flags),
+            [(f"--train_dir={missing}", missing)],
+        )
+
+    @parameterized.parameters("a[b", "[ab]/c", "a\\b", "a*", "what?")
+    def test_folders_that_tensorflow_takes_for_patterns(self, name):
+        for flags in ({}, {"eval": True}):
+            look, *_ = folders.checks(config.make(train_dir=name, **flags), 0)
+            with self.assertRaisesRegex(
+                ValueError, "^--train_dir=.*would take the . in it"
+            ):
+                look()
+        folders.checks(config.make(train_dir="a b{c} \u00fc]"), 0)[0]()
 
 
 if __name__ == "__main__":

@@ -64,10 +64,12 @@ def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:
       functions that raise a ValueError where it cannot.
     """
     output, eval_dir = config.output, config.evaluation.eval_dir
-    found = []
+    found, flag = [], f"--train_dir={output.train_dir}"
+    if output.train_dir:
+        found.append(functools.partial(_check_literal, flag, output.train_dir))
     if output.train_dir and not config.evaluation.eval:
         # Two checkpoints, of the variables and at most two slots of each.
-        size, flag = 2 * 12 * num_parameters, f"--train_dir={output.train_dir}"
+        size = 2 * 12 * num_parameters
         found.append(functools.partial(check, flag, output.train_dir, size))
     elif config.evaluation.eval and os.path.isdir(output.train_dir or ""):
         eval_dir = eval_dir or os.path.join(output.train_dir, "eval")
@@ -98,7 +100,8 @@ def check(flag: str, directory: str, num_bytes: int = 0) -> None:
     missing = _missing(directory)
     try:
         os.makedirs(directory, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory) as probe:
+        # Without a name, so that none is left if this process is killed now.
+        with tempfile.TemporaryFile(dir=directory) as probe:
             probe.write(b"\0" * 4096)
             probe.flush()
             os.fsync(probe.fileno())
@@ -195,6 +198,15 @@ def check_file(flag: str, path: str) -> None:
         ) from error
     if fresh:
         os.remove(os.path.realpath(path))
+
+
+def _check_literal(flag: str, path: str) -> None:
+    """TensorFlow loads and deletes what matches a checkpoint's path, as a pattern."""
+    if found := re.search(r"[*?\[\\]", path):
+        raise ValueError(
+            f"{flag}: TensorFlow would take the {found[0]} in it for part of a "
+            "pattern; name another place"
+        )
 
 
 def _check_local(flag: str, path: str) -> None:
