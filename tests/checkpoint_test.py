@@ -73,6 +73,24 @@ class CheckpointTest(tf.test.TestCase):
         names = [os.path.basename(p) for p in checkpoint.all_paths(self.directory)]
         self.assertEqual(names, ["model.ckpt-2", "model.ckpt-3", "model.ckpt-4"])
 
+    def test_what_killed_runs_left_is_removed(self):
+        self._save([2, 3])
+        left = [
+            "model.ckpt-1.data-00000-of-00001",  # while the oldest was deleted
+            "model.ckpt-4.data-00000-of-00001.tempstate123",  # while it was written
+            "model.ckpt-4.index.tempstate45",
+        ]
+        others = ["model.ckpt-9.data-00000-of-00001", "model.ckpt-1.txt", "mine"]
+        for name in left + others:
+            with open(os.path.join(self.directory, name), "w"):
+                pass
+        before = set(os.listdir(self.directory))
+        self._restore()
+        self.assertEqual(set(os.listdir(self.directory)), before)
+        self._save([5])
+        after = set(os.listdir(self.directory))
+        self.assertEqual(before - after, set(left))
+
     def test_a_directory_can_be_moved(self):
         self._save([1])
         moved = os.path.join(self.create_tempdir(), "moved")

@@ -105,6 +105,7 @@ class Checkpoints:
         ]
         self._finite = finite
         self._saved_step = -1
+        self._cleared = False
 
     def save(self, session: v1.Session, step: int) -> str:
         """Writes the checkpoint of this global step, unless it was the last one.
@@ -125,6 +126,9 @@ class Checkpoints:
             )
         try:
             os.makedirs(self._directory, exist_ok=True)
+            if not self._cleared:
+                _clear(self._directory, step)
+                self._cleared = True
             with session.graph.as_default():
                 path = self._saver.save(
                     session, path, global_step=step, write_meta_graph=False
@@ -261,6 +265,22 @@ def all_paths(directory: str) -> list[str]:
     newest = _step_of(state.model_checkpoint_path) if state else -1
     most = newest if newest >= 0 else math.inf
     return sorted((path for path in paths if 0 <= _step_of(path) <= most), key=_step_of)
+
+
+def _clear(directory: str, step: int) -> None:
+    """Removes what runs left that were killed while they saved, or deleted older ones.
+
+    That is files under the names they have while they are written, and data before
+    this step without an index, which alone says what is in them.
+    """
+    for path in glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*")):
+        part = re.fullmatch(
+            r"(.*-(\d+))\.(index|data-\d+-of-\d+)(\.tempstate\d+)?", path
+        )
+        if not part or (os.path.exists(f"{part[1]}.index") and not part[4]):
+            continue
+        if part[4] or int(part[2]) < step:
+            os.remove(path)
 
 
 def _state(directory: str):
