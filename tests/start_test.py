@@ -35,6 +35,19 @@ os.kill(os.getpid(), signal.SIGINT)
 """
 
 
+_CLOSED = """
+import os, sys
+from towers import start
+sys.modules["tensorflow"] = os
+start.import_tensorflow()
+with open(sys.argv[1], "w") as file:
+    print("lost")
+    print("lost", file=sys.stderr, flush=True)
+    os.write(2, b"lost")
+    file.write(f"{sys.stdin.read()}{file.fileno() > 2}")
+"""
+
+
 class StartTest(parameterized.TestCase, tf.test.TestCase):
     def test_keras_comes_when_it_is_used(self):
         found = self._run({})
@@ -58,6 +71,30 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             text=True,
         )
         self.assertEqual((done.returncode, done.stderr), (status, said))
+
+    @parameterized.parameters(">&-", "2>&-", "<&- >&- 2>&-", "")
+    def test_no_file_takes_the_place_of_a_closed_stream(self, closed):
+        file = self.create_tempfile().full_path
+        path = os.pathsep.join(filter(None, sys.path))
+        subprocess.run(
+            [
+                "sh",
+                "-c",
+                f'exec "$@" {closed}',
+                "",
+                sys.executable,
+                "-c",
+                _CLOSED,
+                file,
+            ],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        with open(file) as written:
+            self.assertEqual(written.read(), "True")
 
     def _run(self, settings: dict[str, str]) -> list[str]:
         names = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")

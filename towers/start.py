@@ -7,6 +7,7 @@ a library leaves its process as it is.
 import importlib
 import os
 import signal
+import sys
 
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
@@ -21,6 +22,7 @@ def import_tensorflow() -> None:
 
     Until `take_interrupts` is called, Ctrl-C ends the process without a traceback.
     """
+    _open_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -29,6 +31,22 @@ def import_tensorflow() -> None:
     importlib.import_module("tensorflow")
     if not asked:
         del os.environ[_LEGACY]
+
+
+def _open_streams() -> None:
+    """Opens what the process was started without, as `>&-` does, to nowhere.
+
+    The next file to be opened would take its place, a checkpoint perhaps, and what is
+    printed would be written into that.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def take_interrupts() -> None:
