@@ -30,6 +30,21 @@ class GraphTest(parameterized.TestCase):
         for variable in made.train.saved.values():
             self.assertEqual(variable.device, "/device:CPU:0")
 
+    @parameterized.parameters(
+        ("batch_size", 0, "a whole number from 1 on"),
+        ("batch_size", 4.5, "a whole number from 1 on"),
+        ("accumulate_steps", 0, "a whole number from 1 on"),
+        ("data_format", "NWHC", "one of NHWC, NCHW"),
+        ("batch_norm", "synch", "one of micro_batch, "),
+        ("variable_update", "replicatd", "one of parameter_server, "),
+    )
+    def test_options_that_there_are_not(self, name, value, words):
+        sentence = f"^Options.{name} is {value!r}, and must be {words}"
+        with self.assertRaisesRegex(ValueError, sentence):
+            trainer.Trainer(
+                trainer.dense_model(), trainer.random_source(), **{name: value}
+            )
+
     def test_a_graph_for_gpus_can_be_built_and_read_without_any(self):
         towers = tuple(placement.device("GPU", i) for i in range(4))
         where = placement.Placement(

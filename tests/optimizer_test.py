@@ -116,6 +116,10 @@ class OptimizerTest(parameterized.TestCase):
                 found = session.run(variable)
         np.testing.assert_allclose(found, _FORMULAS[name](settings, rate), rtol=1e-5)
 
+    def test_one_that_there_is_not(self):
+        with self.assertRaisesRegex(ValueError, "^Update.optimizer is 'sdg', .* sgd,"):
+            optimizer.Update("sdg", optimizer.Piecewise((0.1,)))
+
     def test_weight_decay_touches_what_the_recipe_says(self):
         update = optimizer.Update(
             "sgd",
@@ -198,6 +202,17 @@ class LearningRateTest(parameterized.TestCase):
         schedule = optimizer.Piecewise((1.0, 0.5, 0.25), (2.0, 4.0))
         found = self._rates(schedule, [0, 1.9, 2, 3, 4, 100])
         np.testing.assert_array_equal(found, [1, 1, 0.5, 0.5, 0.25, 0.25])
+
+    @parameterized.parameters(
+        (0.1, (), "one rate more"),
+        ((0.1, 0.01), (), "one rate more"),
+        ((0.1,), (1.0,), "one rate more"),
+        ((0.1, 0.2, 0.3), (2.0, 1.0), "must be ascending"),
+    )
+    def test_rates_that_do_not_fit_their_epochs(self, rates, epochs, words):
+        with self.assertRaisesRegex(ValueError, f"^Piecewise.* {words}"):
+            optimizer.Piecewise(rates, epochs)
+        optimizer.Piecewise(np.array([0.1, 0.2]), [1.0])
 
     def test_constant(self):
         self.assertEqual(self._rates(optimizer.Piecewise((0.5,)), [3]), [0.5])

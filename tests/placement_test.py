@@ -39,6 +39,13 @@ class PlacementTest(parameterized.TestCase):
     def test_asking_for_cpu_needs_no_notice(self):
         self.assertEqual(placement.local(2, kind="cpu").notice, "")
 
+    @parameterized.parameters((0, "cpu"), (-1, "auto"), (2, "tpu"))
+    def test_places_that_there_are_not(self, num_towers, kind):
+        with self.assertRaisesRegex(
+            ValueError, "write 1 or more, and auto, cpu or gpu"
+        ):
+            placement.local(num_towers, kind=kind)
+
     def test_more_gpus_than_there_are(self):
         visible = len(tf.config.list_physical_devices("GPU"))
         with self.assertRaisesRegex(ValueError, f"{visible} visible GPU.*--device=cpu"):

@@ -9,7 +9,8 @@ graph out.  `plan` makes the same arguments from flags.
 import contextlib
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Mapping
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -70,10 +71,27 @@ class Options:
     shards: Shards | None = None
     purpose: int = clients.TRAIN
 
+    def __post_init__(self):
+        for name in ("batch_size", "accumulate_steps"):
+            count = getattr(self, name)
+            if not isinstance(count, numbers.Integral) or count < 1:
+                raise ValueError(
+                    f"Options.{name} is {count!r}, and must be a whole number from 1 on"
+                )
+        _check_one_of("data_format", self.data_format, ("NHWC", "NCHW"))
+        _check_one_of("batch_norm", self.batch_norm, joining.BATCH_NORM)
+
     @property
     def tower_batch(self) -> int:
         """Examples per tower and step."""
         return self.batch_size * self.accumulate_steps
+
+
+def _check_one_of(name: str, value: str, names: Iterable[str]) -> None:
+    if value not in names:
+        raise ValueError(
+            f"Options.{name} is {value!r}, and must be one of {', '.join(names)}"
+        )
 
 
 class TrainGraph(NamedTuple):
@@ -128,9 +146,11 @@ def build(
       modes: the table that `options.variable_update` is a row of.
 
     Raises:
-      ValueError: the model does something that towers cannot repeat, or its blocks do
-        not fit the data; the sentence names the block or the variable.
+      ValueError: there is no such mode, the model does something that towers cannot
+        repeat, or its blocks do not fit the data; the sentence names the block or the
+        variable.
     """
+    _check_one_of("variable_update", options.variable_update, modes)
     with _nothing_is_garbage(), tf.Graph().as_default():
         make = modes[options.variable_update]
         mode = make(placement, seed=options.seed, exchange=options.exchange)

@@ -190,6 +190,10 @@ def local(
     Raises:
       ValueError: there are not enough GPUs; the sentence says what to write.
     """
+    if num_gpus < 1 or kind not in ("auto", "cpu", "gpu"):
+        raise ValueError(
+            f"local({num_gpus}, kind={kind!r}): write 1 or more, and auto, cpu or gpu"
+        )
     visible = len(tf.config.list_physical_devices("GPU")) if kind != "cpu" else 0
     if kind == "cpu" or (kind == "auto" and not visible):
         where = _logical_cpus(num_gpus, parameters)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from towers.layout import parts
@@ -157,6 +158,13 @@ class Update:
     clip_value: float | None = None
     clip_norm: float | None = None
 
+    def __post_init__(self):
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"Update.optimizer is {self.optimizer!r}, and must be one of "
+                f"{', '.join(OPTIMIZERS)}"
+            )
+
     @property
     def place(self) -> Place:
         """Where the weight decay goes."""
@@ -263,6 +271,19 @@ class Piecewise:
     epochs: tuple[float, ...] = ()
     warmup_epochs: float = 0.0
     minimum: float = 0.0
+
+    def __post_init__(self):
+        lists = np.ndim(self.rates) == np.ndim(self.epochs) == 1
+        if not lists or len(self.rates) != len(self.epochs) + 1:
+            raise ValueError(
+                f"Piecewise has rates {self.rates} and epochs {self.epochs}, and must "
+                "have one rate more than epochs at which they change, as in "
+                "Piecewise((0.1, 0.01), (30,))"
+            )
+        if list(self.epochs) != sorted(self.epochs):
+            raise ValueError(
+                f"Piecewise.epochs is {self.epochs}, and must be ascending"
+            )
 
     def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
         """The rate at an epoch; both float32 scalars."""
