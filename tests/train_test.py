@@ -309,12 +309,15 @@ class TrainTest(absltest.TestCase):
     def test_clients_need_not_agree_in_what_is_their_own(self):
         flags = ["--ps_hosts=a:1", "--worker_hosts=c:1,d:1", "--job_name=worker"]
         flags += ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--device=cpu"]
+        flags += ["--recompute=block"]
         own = ["--display_every=3", "--num_intra_threads=1", "--stall_secs=9"]
+        own += ["--pipeline_report=there"]
         between = "--replication=between_graph"
         for index, more in ((0, []), (1, own)):
             flags_of_task = [*flags, f"--task_index={index}", *more]
             spec = train._read(["train", between, *flags_of_task]).spec
-            agreed = ["--batch_size=8", "--model=mlp", "--num_gpus=2", between]
+            agreed = ["--batch_size=8", "--model=mlp", "--num_gpus=2"]
+            agreed += ["--recompute=block", between]
             self.assertEqual(sorted(spec.flags), agreed)
         self.assertEqual(train._read(["train", *flags]).spec.flags, ())
 

@@ -55,9 +55,9 @@ CHOICES = {
 _FLAG = re.compile(r"--(\w+)")  # in a sentence about one
 
 # What clients need not agree in: each has its own disk, devices and threads, and only
-# the controller saves and evaluates.
+# the controller saves, evaluates and reports.
 _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
-_OWN_FLAGS = ("data_dir", "datasets_num_private_threads")
+_OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
 _SHARED_FLAGS = ("replication", "num_gpus", "xla", "xla_compile")
 
 # Seconds between two looks of an evaluator for a checkpoint, unless it is told.
