@@ -353,6 +353,16 @@ class PlanTest(parameterized.TestCase):
             [error] = self._errors(device="gpu", **asked)
         self.assertRegex(error, "; write --local_parameter_device=gpu with .*=2 or")
 
+    def test_clients_have_no_more_steps_than_their_stamps_count(self):
+        spec = cluster.local({"ps": 1, "worker": 2}, controller=False)
+        between = dataclasses.replace(spec, between=True)
+        made = config.make(device="cpu", num_warmup_batches=0, num_batches=2**28)
+        plan.make(made, lambda name: _model(), spec)
+        with self.assertRaises(plan.PlanError) as caught:
+            plan.make(made, lambda name: _model(), between)
+        [error] = caught.exception.errors
+        self.assertRegex(error, "has 268435456; lower --num_batches")
+
     def test_variables_of_a_cluster_are_not_on_gpus(self):
         settings = config.make(device="cpu", local_parameter_device="gpu")
         with self.assertRaises(plan.PlanError) as caught:

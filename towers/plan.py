@@ -21,6 +21,7 @@ from towers.layout.cluster import LAUNCHER, Cluster
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting, recompute
+from towers.updates import clients
 from towers.updates.learning import update_of
 from towers.updates.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.updates.optimizer import Update
@@ -133,7 +134,7 @@ def make(
     # Where towers step apart, each makes as many steps as it would with the others.
     apart = num_towers // _towers_per_step(mode, num_towers)
     limit, warmup, num_batches = _length(config.training, model.recipe, source)
-    return Plan(
+    made = Plan(
         config=config,
         model=model,
         placement=where,
@@ -142,23 +143,34 @@ def make(
         update=update,
         options=graph.Options(
             batch_size=batch_size,
-            data_format=_data_format(config.model.data_format, where.kind),
-            dtype=_dtype(config.model),
-            seed=config.training.tf_random_seed,
             variable_update=mode,
             exchange=exchange,
             limit=limit,
-            xla_compile=config.devices.xla_compile,
             pipeline=pipeline,
-            accumulate_steps=config.variables.accumulate_steps,
-            batch_norm=config.variables.batch_norm,
-            loss_scaling=_loss_scaling(config.model),
-            shards=_shards(config.stages),
+            **_chosen(config, where.kind),
         ),
         eval_batch_size=config.evaluation.eval_batch_size or batch_size,
         num_warmup=warmup * apart,
         num_batches=num_batches and num_batches * apart,
     )
+    found.get(lambda: clients.check_steps(where, made.num_steps))
+    if found.errors:
+        raise PlanError(found.errors)
+    return made
+
+
+def _chosen(config, kind: str) -> dict[str, Any]:
+    """The options of the train graph that settings name one by one."""
+    return {
+        "data_format": _data_format(config.model.data_format, kind),
+        "dtype": _dtype(config.model),
+        "seed": config.training.tf_random_seed,
+        "xla_compile": config.devices.xla_compile,
+        "accumulate_steps": config.variables.accumulate_steps,
+        "batch_norm": config.variables.batch_norm,
+        "loss_scaling": _loss_scaling(config.model),
+        "shards": _shards(config.stages),
+    }
 
 
 def _dtype(flags) -> tf.DType:
@@ -276,22 +288,9 @@ def _exchange(config, where: placement.Placement) -> Exchange:
         partition_bytes=flags.partition_bytes,
         transfer=_transfer(flags, _dtype(config.model)),
     )
-    _check_spread(exchange, where)
+    exchange.check_devices(where)
     reduction.check(exchange.all_reduce_spec, kind=where.kind, hosts=where.hosts)
     return exchange
-
-
-def _check_spread(exchange: Exchange, where: placement.Placement) -> None:
-    """Variables are spread over devices only where there are several."""
-    remedy = "use a cluster with two ps tasks"
-    if where.kind == "gpu" and not where.is_cluster:
-        remedy = "write --local_parameter_device=gpu with --num_gpus=2 or more"
-    for name in ("variable_placement", "partition_bytes"):
-        if name in exchange.changed() and len(where.parameters) < 2:
-            raise ValueError(
-                f"--{name}={getattr(exchange, name)}: there are no two devices to "
-                f"spread variables over; {remedy}, or leave it out"
-            )
 
 
 def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:

@@ -29,7 +29,7 @@ from towers.session.pipeline_report import ReportPipeline
 from towers.session.progress import Console, Display, Progress
 from towers.session.stop import StopOnSignal
 from towers.tasks.sessions import Local, Sessions, session_config
-from towers.updates import checkpoint, clients
+from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 
@@ -84,7 +84,6 @@ class _Training:
         self._evaluated_step, self._accuracy = -1, math.nan
         inputs = parts.model.inputs
         self._unit = report.Unit(inputs.unit, inputs.units_per_example)
-        clients.check_steps(parts.placement, parts.num_steps)
         if parts.placement.notice:
             console(parts.placement.notice)
         console("Generating training model")

@@ -8,6 +8,7 @@ import tensorflow as tf
 from towers.compute.tower import Gradient, Tower
 from towers.gradients import packing, reduction, sparse
 from towers.gradients.transfer import Wire
+from towers.layout.placement import Placement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,22 @@ class Exchange:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         ]
+
+    def check_devices(self, where: Placement) -> None:
+        """Refuses to spread variables where there are no two devices for them.
+
+        Raises:
+          ValueError: the sentence says what offers two.
+        """
+        remedy = "use a cluster with two ps tasks"
+        if where.kind == "gpu" and not where.is_cluster:
+            remedy = "write --local_parameter_device=gpu with --num_gpus=2 or more"
+        for name in ("variable_placement", "partition_bytes"):
+            if name in self.changed() and len(where.parameters) < 2:
+                raise ValueError(
+                    f"--{name}={getattr(self, name)}: there are no two devices to "
+                    f"spread variables over; {remedy}, or leave it out"
+                )
 
     def gradients(self, towers: Sequence[Tower]) -> list[list[Gradient]]:
         """The towers' gradients, [towers][variables], as they are to be reduced.
