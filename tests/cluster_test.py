@@ -87,6 +87,7 @@ class TfConfigTest(parameterized.TestCase):
         ('{"cluster": {"worker": [1]}}', "must be a list of host:port"),
         ('{"cluster": {"worker": ["a:1"]}}', "'task' must be an object"),
         ('{"task": {"type": "worker", "index": 1}}', "worker 1, but there is no 'cl"),
+        ('{"task": {"type": "worker"}, "sparseCluster": {}}', "enableDynamicWorker: f"),
         (tf_config("gpu"), "task type 'gpu' is none of"),
         (tf_config("worker", "one"), "index 'one' is no whole number"),
         (tf_config("worker", "\uff11"), "is no whole number"),

@@ -259,17 +259,15 @@ def from_tf_config(text: str) -> Cluster | None:
 
 
 def _from_tf_config(text: str) -> Cluster | None:
-    if len(text) > _LONGEST_TF_CONFIG:
-        raise ValueError(f"longer than {_LONGEST_TF_CONFIG} characters")
-    if not text.strip():
-        return None
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON ({error})") from None
+    config = _json(text)
     if config is None:
         return None
     hosts = _part(_part({"": config}, "", dict, {}), "cluster", dict, {})
+    if "sparseCluster" in config:
+        raise ValueError(
+            "'sparseCluster' leaves out workers, and all tasks must know one another; "
+            "give the TFJob enableDynamicWorker: false, which writes 'cluster'"
+        )
     if not hosts:
         return _without_hosts(config)
     jobs: dict[str, list[str]] = {}
@@ -289,6 +287,16 @@ def _from_tf_config(text: str) -> Cluster | None:
         if task == _CHIEF:
             return None  # it trains by itself
     return Cluster(ordered, task)
+
+
+def _json(text: str) -> Any:
+    """What the text says; None if that is nothing."""
+    if len(text) > _LONGEST_TF_CONFIG:
+        raise ValueError(f"longer than {_LONGEST_TF_CONFIG} characters")
+    try:
+        return json.loads(text) if text.strip() else None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON ({error})") from None
 
 
 def _without_hosts(config: Mapping[str, Any]) -> Cluster | None:
