@@ -3,7 +3,7 @@
 A row is a line:
 
     never("data_dir", "data_name=synthetic", ", which reads no files"),
-    needs("eval_interval_secs", "eval"),
+    needs("save_model_secs", "train_dir"),
     at_most_one("num_batches", "num_epochs"),
 
 A flag stands for any value but its default, `flag=value` for that value, default or
@@ -182,7 +182,6 @@ ROWS = (
     at_most_one("eval", *_EVAL_DURING_TRAINING),
     # Files and what is written to them.
     needs("eval", "train_dir"),
-    needs("eval_interval_secs", "eval"),
     needs("stop_at_top_1_accuracy", *_EVAL_DURING_TRAINING),
     needs("save_model_secs", "train_dir"),
     needs("save_model_steps", "train_dir"),

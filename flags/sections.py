@@ -175,7 +175,10 @@ class Evaluation:
 
     eval: bool = field(False, "evaluate the checkpoints of train_dir, train nothing")
     eval_interval_secs: int = field(
-        0, "seconds between evaluations with --eval; 0 evaluates once", must=AT_LEAST_0
+        0,
+        "seconds between evaluations with --eval, where 0 evaluates once, or by the "
+        "evaluator of a cluster, where it means 5",
+        must=AT_LEAST_0,
     )
     eval_during_training_every_n_steps: int | None = field(
         None, "steps between evaluations", unset="never", must=AT_LEAST_1

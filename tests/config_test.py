@@ -213,11 +213,6 @@ class CheckTest(parameterized.TestCase):
         ),
         ("nothing to evaluate", {"eval": True}, "--eval: needs --train_dir"),
         (
-            "interval without evaluation",
-            {"eval_interval_secs": 60},
-            "--eval_interval_secs=60: needs --eval",
-        ),
-        (
             "early stop without evaluation",
             {"stop_at_top_1_accuracy": 0.5},
             f"--stop_at_top_1_accuracy=0.5: needs {EVALUATE_OFTEN}",

@@ -25,6 +25,8 @@ class EvaluationTest(parameterized.TestCase):
         dict(eval_during_training_every_n_steps=5, eval_at_end=False, eval_dir="/d"),
         # The evaluator of the cluster reads them, too.
         dict(shared=True, num_eval_batches=3),
+        dict(shared=True, eval_interval_secs=3),
+        dict(eval=True, eval_interval_secs=3),
         dict(shared=True, eval_at_end=False, eval_dir="/d"),
         dict(shared=True, real=False, eval_batch_size=3),
     )
@@ -57,6 +59,11 @@ class EvaluationTest(parameterized.TestCase):
     def test_refuses(self, settings, flag, words):
         [error] = self._errors(**settings)
         self.assertRegex(error, f"^--{flag}: is about evaluation, and {words}")
+
+    @parameterized.parameters({}, dict(eval_at_end=True), dict(in_epochs=True))
+    def test_who_trains_does_not_look_for_checkpoints(self, **settings):
+        [error] = self._errors(eval_interval_secs=60, **settings)
+        self.assertRegex(error, "^--eval_interval_secs=60: needs --eval, or a cluster")
 
     def test_names_all(self):
         self.assertLen(self._errors(num_eval_epochs=1.0, eval_batch_size=5), 2)

@@ -302,6 +302,7 @@ class TrainTest(absltest.TestCase):
             ["--model=mlp", "--num_stages=2", "--partition=hidden1"],
             ["--partition_bytes=1000", "--variable_placement=round_robin"],
             ["--variable_update=replicated", "--all_reduce_spec=nccl/xring"],
+            ["--eval_interval_secs=60", "--eval_during_training_every_n_epochs=1"],
         ):
             found = self._main("--check_flags", "--train_dir=none", *hosts, *flags)
             self.assertEqual(found, (0, ["legal"], []))
