@@ -78,15 +78,16 @@ class Tasks:
     """
 
     def __init__(self, *flags: str, between: bool, ps: int = 1):
-        *hosts, first, second, controller = local_cluster.free_addresses(ps + 3)
+        *hosts, second, leader, other, first = local_cluster.free_addresses(ps + 4)
         self._flags = ["--device=cpu", "--num_gpus=2", *flags]
         self._flags += [f"--ps_hosts={','.join(hosts)}"]
-        self._flags += [f"--worker_hosts={first},{second}"]
         names = [*(("ps", k) for k in range(ps)), ("worker", 0), ("worker", 1)]
         if between:
             self._flags.append("--replication=between_graph")
+            self._led, self._by = "--worker_hosts={}," + second, (leader, other)
         else:
-            self._flags.append(f"--controller_host={controller}")
+            self._flags.append(f"--worker_hosts={first},{second}")
+            self._led, self._by = "--controller_host={}", (leader, other)
             names.append(("controller", 0))
         self.leader = ("worker", 0) if between else ("controller", 0)
         self.tasks: dict[Name, Task] = {}
@@ -97,7 +98,13 @@ class Tasks:
         """Starts a task, or starts it anew."""
         job, index = name
         flags = [*self._flags, f"--job_name={job}", f"--task_index={index}"]
-        self.tasks[name] = Task(flags)
+        self.tasks[name] = Task([*flags, self._led.format(self._by[0])])
+
+    def other_leader(self, *flags: str) -> tuple[int, list[str]]:
+        """Starts another leader of the same tasks; its exit status and lines."""
+        flags = [*self._flags, f"--job_name={self.leader[0]}", *flags]
+        task = Task([*flags, self._led.format(self._by[1])])
+        return task.end(), task.lines
 
     def send(self, name: Name, number: int) -> None:
         """Sends a signal; waits for the end of what is killed."""

@@ -35,14 +35,14 @@ class _Tasks:
         self.devices = {"CPU": 2}
         self.dismissed = []
 
-    def ask(self, target, spec, task, *, seconds):
+    def ask(self, spec, task, *, seconds):
         self.looked.append(seconds)
         if task in self.silent:
             raise server.SilentError(self.silent[task])
         facts = {"life": self.lives[task], "breaks": self.breaks.get(task, 0)}
         return server.Hello(**self.hello, devices=self.devices, **facts, why="reset")
 
-    def dismiss(self, target, spec, task, *, status, seconds):
+    def dismiss(self, spec, task, *, status, seconds):
         self.looked.append(seconds)
         self.dismissed.append((str(task), status))
 

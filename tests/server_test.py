@@ -62,7 +62,7 @@ facts = {"reasons": {}}
 while "strange" not in facts:
     try:
         task = cluster.Task("worker", 6)
-        hello = server.ask(target, spec("chief"), task, seconds=60)
+        hello = server.ask(spec("chief"), task, seconds=60)
         tf.__version__ = right
         facts["strange"] = server.differences(spec("chief"), task, hello)
     except server.SilentError:
@@ -72,7 +72,7 @@ thread.start()
 while "hello" not in facts:
     try:
         task = cluster.Task("worker", 0)
-        hello = server.ask(target, spec("chief"), task, seconds=60)
+        hello = server.ask(spec("chief"), task, seconds=60)
         facts["hello"] = [hello.tensorflow, hello.devices, hello.cluster]
         facts["differ"] = server.differences(spec("chief"), task, hello)
     except server.SilentError:
@@ -81,7 +81,7 @@ for index, seconds in ((1, 2), (2, 2), (3, 2), (4, 60), (5, 60)):
     begun = time.monotonic()
     try:
         task = cluster.Task("worker", index)
-        server.ask(target, spec("chief"), task, seconds=seconds)
+        server.ask(spec("chief"), task, seconds=seconds)
     except server.SilentError as reason:
         facts["reasons"][index] = str(reason)
     facts.setdefault("seconds", []).append(time.monotonic() - begun)
@@ -94,14 +94,14 @@ except server.ClusterError as error:
     facts["taken"] = str(error)
 for index in range(4):
     task = cluster.Task("worker", index)
-    server.dismiss(target, spec("chief"), task, status=3, seconds=2)
+    server.dismiss(spec("chief"), task, status=3, seconds=2)
 thread.join(60)
 class Interrupted:
     def get(self, timeout):
         raise KeyboardInterrupt
 said = []
 facts["interrupted"] = server.leave_when_told(
-    Interrupted(), target, spec("chief"), stall_secs=2, wait_secs=2, console=said.append
+    Interrupted(), spec("chief"), stall_secs=2, wait_secs=2, console=said.append
 ), said
 facts |= {"left": left, "lines": lines, "version": tf.__version__}
 facts["spec"] = spec("chief").as_dict()

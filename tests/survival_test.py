@@ -45,7 +45,8 @@ finally:
 print(json.dumps(found))
 """
 
-# Tasks that are killed and started anew by hand: a ps task while it is waited for, a ps
+# Another leader comes, and is refused without harm.  Then tasks are killed and started
+# anew by hand: a ps task while it is waited for, a ps
 # task and a worker at once, a worker that is frozen, and the leader.  Others are frozen
 # and wake.  Then a cluster that nobody disturbs takes as many steps.
 _DISTURBED = """
@@ -86,6 +87,11 @@ def wake(name):
 
 try:
     cluster.line(r"^30\\t")
+    other = cluster.other_leader(f"--train_dir={folders[0]}-other")
+    cluster.past()
+    cluster.line("images/sec")
+    before = cluster.tasks[cluster.leader].lines
+    disturbed = [line for line in before if line.startswith("Lost")]
     cluster.send(ps, signal.SIGKILL)
     cluster.line("^Waiting for ps 0 at .*: nothing answers there")
     start(ps)
@@ -121,7 +127,7 @@ try:
 finally:
     for each in clusters:
         each.kill()
-print(json.dumps([step, last, found, ends]))
+print(json.dumps([[*other, disturbed], step, last, found, ends]))
 """
 
 
@@ -152,10 +158,13 @@ class Disturbed(runs.Runs):
         folders = [
             os.path.join(self.directory, name) for name in ("disturbed", "whole")
         ]
-        step, last, *found = tasks.by_hand(
+        other, step, last, *found = tasks.by_hand(
             *(_DISTURBED, [*_SAVING, *flags], between, folders, least),
             data_dir=runs.data_dir(),
         )
+        status, lines, disturbed = other
+        self.assertEqual((status, disturbed), (1, []))
+        self.assertRegex(lines[-1], "^error: .* start all with the same hosts$")
         for ends in found:
             self.assertLen(ends, 3 if between else 4)
             for name, (status, lines) in ends.items():

@@ -189,7 +189,6 @@ def _follow(order: Order, console: Console) -> int:
     threading.Thread(target=work, daemon=True).start()
     return server.leave_when_told(
         told,
-        sessions.target,
         spec,
         stall_secs=order.config.cluster.stall_secs,
         wait_secs=order.config.cluster.wait_secs,

@@ -149,9 +149,7 @@ class Controller:
             given_up = task in self._given_up
             seconds = _FAREWELL_SECONDS if given_up else _ANSWER_SECONDS
             if given_up or self._is_ours(task):
-                server.dismiss(
-                    self.target, self._spec, task, status=status, seconds=seconds
-                )
+                server.dismiss(self._spec, task, status=status, seconds=seconds)
 
         _in_parallel(tell, self._spec.servers)
 
@@ -243,9 +241,7 @@ class Controller:
 
         def ask(task: Task) -> None:
             try:
-                hellos[task] = server.ask(
-                    self.target, self._spec, task, seconds=seconds
-                )
+                hellos[task] = server.ask(self._spec, task, seconds=seconds)
             except server.SilentError as reason:
                 silent[task] = f"{self._named(task)}: {reason}"
 

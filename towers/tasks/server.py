@@ -28,6 +28,7 @@ from towers.tasks import exposure, ports
 v1 = tf.compat.v1
 
 _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
+_NOBODY = filter_of(Task("nobody", 0))  # all but a session's own master
 # Seconds: to close a session, at most between two looks for the controller.
 _CLOSE_SECONDS = 2.0
 _LOOK_SECONDS = 30.0
@@ -118,7 +119,6 @@ def serve(
         console(line)
     return leave_when_told(
         told,
-        target,
         spec,
         stall_secs=stall_secs,
         wait_secs=wait_secs,
@@ -164,7 +164,6 @@ def attend(
 
 def leave_when_told(
     told: queue.SimpleQueue[int],
-    target: str,
     spec: Cluster,
     *,
     stall_secs: float,
@@ -175,7 +174,6 @@ def leave_when_told(
 
     Args:
       told: from `attend`.
-      target: of this task's server.
       spec: with this task as `me`.
       stall_secs: as `serve` has it.
       wait_secs: as `serve` has it.
@@ -183,7 +181,7 @@ def leave_when_told(
     """
     # A look takes as long again where the controller is frozen.
     seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
-    look = functools.partial(_look, target, spec, seconds)
+    look = functools.partial(_look, spec, seconds)
     absence = Absence(spec, wait_secs=wait_secs, look=look, console=console)
     while True:
         try:
@@ -245,13 +243,13 @@ class Absence:
         return ""
 
 
-def _look(target: str, spec: Cluster, seconds: float) -> str:
+def _look(spec: Cluster, seconds: float) -> str:
     """Why the controller's server does not answer; empty if it does."""
     task = spec.controller
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         sign = tf.constant(0)
     try:
-        _call(target, spec, task, graph=graph, fetch=sign, seconds=seconds)
+        _call(spec, task, graph=graph, fetch=sign, seconds=seconds)
     except SilentError as error:
         return str(error)
     except tf.errors.OpError as error:
@@ -259,11 +257,10 @@ def _look(target: str, spec: Cluster, seconds: float) -> str:
     return ""
 
 
-def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
+def ask(spec: Cluster, task: Task, *, seconds: float) -> Hello:
     """What a task says of itself.
 
     Args:
-      target: of the controller's server.
       spec: the cluster.
       task: whom to ask.
       seconds: to wait for the answer.
@@ -275,7 +272,7 @@ def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
     try:
-        found = _call(target, spec, task, graph=graph, fetch=text, seconds=seconds)
+        found = _call(spec, task, graph=graph, fetch=text, seconds=seconds)
     except tf.errors.FailedPreconditionError:
         raise SilentError(
             "a TensorFlow server is there, but it is not (or not yet) a task of towers"
@@ -292,14 +289,12 @@ def ask(target: str, spec: Cluster, task: Task, *, seconds: float) -> Hello:
         raise SilentError("what answers there is another version of towers") from None
 
 
-def dismiss(
-    target: str, spec: Cluster, task: Task, *, status: int, seconds: float
-) -> None:
+def dismiss(spec: Cluster, task: Task, *, status: int, seconds: float) -> None:
     """Tells a task to leave with a status; in vain if it is gone."""
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         enqueue = _dismissals().enqueue(status)
     try:
-        _call(target, spec, task, graph=graph, fetch=enqueue, seconds=seconds)
+        _call(spec, task, graph=graph, fetch=enqueue, seconds=seconds)
     except (tf.errors.OpError, SilentError):
         pass
 
@@ -353,10 +348,11 @@ def _dismissals() -> tf.queue.FIFOQueue:
     return tf.queue.FIFOQueue(8, [tf.int32], shapes=[[]], shared_name=_DISMISSAL)
 
 
-def _call(
-    target: str, spec: Cluster, task: Task, *, graph: tf.Graph, fetch, seconds: float
-) -> Any:
+def _call(spec: Cluster, task: Task, *, graph: tf.Graph, fetch, seconds: float) -> Any:
     """Runs something on one task, which may be gone, frozen or no task at all.
+
+    The session is that task's own: one of this task's would end those that another
+    process of its name has there, and such a process may be the one that trains.
 
     TensorFlow's own timeouts do not hold while a session is made, so a thread waits;
     it is left behind if the answer does not come in time.
@@ -369,10 +365,10 @@ def _call(
     if reason := ports.refusal(spec.address(task), seconds / 2):
         raise SilentError(f"nothing answers there ({reason})")
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    filters = [filter_of(spec.me), filter_of(task)]
     config = v1.ConfigProto(
-        device_filters=filters, operation_timeout_in_ms=int(1000 * seconds)
+        device_filters=[_NOBODY], operation_timeout_in_ms=int(1000 * seconds)
     )
+    target = f"grpc://{spec.address(task)}"
 
     def call() -> None:
         session = v1.Session(target, graph=graph, config=config)
