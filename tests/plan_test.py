@@ -14,9 +14,10 @@ from flags import config
 from models.examples import Images, Tokens
 from models.model import Model, Recipe, Schedule
 from towers import plan
-from towers.data import room
+from towers.data import inputs, room
 from towers.gradients.exchange import Exchange
 from towers.layout import cluster, placement
+from towers.tasks import sessions
 
 v1 = tf.compat.v1
 
@@ -316,6 +317,17 @@ class PlanTest(parameterized.TestCase):
         found = plan.make(settings, lambda name: _model(), spec)
         self.assertLen(found.placement.towers, 6)
         self.assertEqual(found.examples_per_step, 48)
+
+    def test_data_are_prepared_with_the_threads_of_the_task(self):
+        spec, calls = cluster.local({"ps": 1, "worker": 1}), mock.Mock()
+        with (
+            mock.patch.object(sessions, "take_threads", calls.take),
+            mock.patch.object(inputs, "get", calls.get),
+        ):
+            calls.get.side_effect = ValueError("no data")
+            with self.assertRaisesRegex(plan.PlanError, "^no data$"):
+                plan.make(config.make(device="cpu"), lambda name: _model(), spec)
+        self.assertEqual([call[0] for call in calls.mock_calls], ["take", "get"])
 
     def test_classes_are_on_the_devices_of_one_worker(self):
         spec = cluster.local({"ps": 1, "worker": 2})

@@ -1,5 +1,8 @@
 """Sessions of this process alone."""
 
+import os
+import subprocess
+import sys
 import types
 
 import tensorflow as tf
@@ -9,6 +12,38 @@ from towers.layout import placement
 from towers.tasks import sessions
 
 v1 = tf.compat.v1
+
+
+_THREADS = """
+import os, sys
+import tensorflow as tf
+from flags import config
+from towers.layout import cluster, placement
+from towers.tasks import sessions
+
+def count():
+    return len(os.listdir("/proc/self/task"))
+where = placement.on_cluster(cluster.local({"worker": 1}), 2, kind="cpu")
+before = count()
+sessions.take_threads(where, config.make(num_intra_threads=40).devices)
+taken = count()
+tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(intra_op_parallelism_threads=80))
+print(before, taken, count())
+"""
+
+
+class ThreadsTest(tf.test.TestCase):
+    def test_the_first_session_decides(self):
+        found = subprocess.run(
+            [sys.executable, "-c", _THREADS],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        before, taken, after = map(int, found.stdout.split())
+        self.assertBetween(taken - before, 40, 79)
+        self.assertLess(after - taken, 40)
 
 
 class LocalTest(tf.test.TestCase):

@@ -21,6 +21,7 @@ from towers.layout.cluster import LAUNCHER, Cluster
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting, recompute
+from towers.tasks import sessions
 from towers.updates import clients
 from towers.updates.learning import update_of
 from towers.updates.loss_scale import DEFAULT_SCALE, LossScaling
@@ -111,6 +112,8 @@ def make(
     model = found.get(lambda: get_model(config.model.model))
     where = found.get(lambda: _placement(config, cluster))
     exchange = where and found.get(lambda: _exchange(config, where))
+    if cluster is not None and where:  # the server comes after the data are prepared
+        sessions.take_threads(where, config.devices)
     sources = model and found.get(lambda: _sources(config, model))
     if model:
         devices = {"where": where, "cluster": cluster}
@@ -161,8 +164,10 @@ def make(
 
 def _chosen(config, kind: str) -> dict[str, Any]:
     """The options of the train graph that settings name one by one."""
+    # cuDNN is fastest in NCHW, oneDNN and Eigen in NHWC (measured 1.6x).
+    fastest = "NCHW" if kind == "gpu" else "NHWC"
     return {
-        "data_format": _data_format(config.model.data_format, kind),
+        "data_format": config.model.data_format or fastest,
         "dtype": _dtype(config.model),
         "seed": config.training.tf_random_seed,
         "xla_compile": config.devices.xla_compile,
@@ -299,11 +304,6 @@ def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
     if asked is None:
         return None
     return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(asked, asked))
-
-
-def _data_format(asked: str | None, kind: str) -> str:
-    """cuDNN is fastest in NCHW, oneDNN and Eigen in NHWC (measured 1.6x)."""
-    return asked or ("NCHW" if kind == "gpu" else "NHWC")
 
 
 def _sources(config, model) -> tuple[Any, Any]:

@@ -59,6 +59,23 @@ class Local:
         return attempt()
 
 
+def take_threads(where: placement.Placement, devices: Any) -> None:
+    """Makes this process's threads inside operations, as many as settings ask for.
+
+    TensorFlow makes them with the first session, whoever opens it, and never again.
+    TFDS opens one to prepare a data set, and results with other threads differ in
+    rounding from those of a task that finds it prepared.
+
+    Args:
+      where: the graph lies.
+      devices: the section of the settings.
+    """
+    config = session_config(where, devices)
+    config.device_count["GPU"] = 0
+    del config.device_filters[:]
+    v1.Session(graph=tf.Graph(), config=config).close()
+
+
 def session_config(where: placement.Placement, devices: Any) -> v1.ConfigProto:
     """The session's options that settings ask for.
 
