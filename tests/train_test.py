@@ -322,6 +322,30 @@ class TrainTest(absltest.TestCase):
             self.assertEqual(sorted(spec.flags), agreed)
         self.assertEqual(train._read(["train", *flags]).spec.flags, ())
 
+    def test_a_worker_prepares_the_data_that_it_reads(self):
+        hosts = ["--ps_hosts=a:1", "--worker_hosts=b:1", "--controller_host=c:1"]
+        for job, name, there, said in (
+            ("ps", "digits", False, ""),
+            ("worker", "digits", True, ""),
+            ("worker", "nowhere", False, "worker 0: --data_name=nowhere"),
+        ):
+            folder = self.create_tempdir().full_path
+            flags = [f"--job_name={job}", f"--data_name={name}", "--model=lenet"]
+            with mock.patch.object(train.server, "serve", return_value=0):
+                status, lines, _ = self._main(
+                    *(*hosts, *flags, "--device=cpu", f"--data_dir={folder}")
+                )
+            self.assertEqual((status, bool(os.listdir(folder))), (0, there))
+            self.assertStartsWith("".join(lines), said)
+
+    def test_data_that_a_worker_lacks_are_to_be_on_its_disk(self):
+        hosts = ["--worker_hosts=b:1", "--controller_host=c:1", "--job_name=controller"]
+        words = "x.tfrecord; No such file or directory\n[[{{node IteratorGetNext}}]]"
+        error = tf.errors.NotFoundError(None, None, words)
+        for flags, end in (([], "again"), (hosts, "there, on its own disk")):
+            order = train._read(["train", "--device=cpu", *flags])
+            self.assertRegex(train._damage(order, error), f"No such file.*{end}$")
+
     def test_what_a_cluster_may_do_is_not_said_without_one(self):
         by_hosts = ["--job_name=worker", "--ps_hosts=c:1,d:1"]
         for wrong, *rest in (

@@ -114,7 +114,7 @@ def make(
     exchange = where and found.get(lambda: _exchange(config, where))
     if cluster is not None and where:  # the server comes after the data are prepared
         sessions.take_threads(where, config.devices)
-    sources = model and found.get(lambda: _sources(config, model))
+    sources = model and found.get(lambda: sources_of(config, model))
     if model:
         devices = {"where": where, "cluster": cluster}
         found.get(lambda: _check_data(config, model, sources, **devices))
@@ -306,7 +306,7 @@ def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
     return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(asked, asked))
 
 
-def _sources(config, model) -> tuple[Any, Any]:
+def sources_of(config: Any, model: Any) -> tuple[Any, Any]:
     """The training source, and that of evaluation (None where there will be none)."""
     wanted, data = model.inputs, config.data
     name = data.data_name or wanted.data_name

@@ -35,7 +35,7 @@ from towers.session.hooks import TrainingError
 from towers.session.progress import Console
 from towers.tasks import local_cluster, server
 from towers.tasks.controller import Controller
-from towers.tasks.sessions import session_config
+from towers.tasks.sessions import session_config, take_threads
 from towers.updates import checkpoint
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
@@ -205,6 +205,8 @@ def _serve(order: Order, console: Console) -> int:
         kind=devices.device,
         gpu_indices=devices.gpu_indices,
     )
+    if order.spec.me.job == "worker":
+        _prepare(order, where, console)
     return server.serve(
         order.spec,
         placement.server_config(where, order.spec.me, session_config(where, devices)),
@@ -212,6 +214,15 @@ def _serve(order: Order, console: Console) -> int:
         wait_secs=order.config.cluster.wait_secs,
         console=console,
     )
+
+
+def _prepare(order: Order, where: placement.Placement, console: Console) -> None:
+    """Sees to the data set on this worker's disk, where it reads its share of it."""
+    take_threads(where, order.config.devices)
+    try:
+        plan.sources_of(order.config, models.get(order.config.model.model))
+    except ValueError as error:  # it may be where only the controller looks
+        console(f"{order.spec.me}: {error}")
 
 
 def _evaluate(order: Order, console: Console) -> int:
@@ -271,7 +282,10 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
 def _damage(order: Order, error: BaseException) -> str | None:
     """What is wrong with the data, if the error is about them."""
     found = (order.parts.source, order.parts.eval_source)
-    return inputs.explain(error, *(source for source in found if source is not None))
+    damage = inputs.explain(error, *(source for source in found if source is not None))
+    if damage and order.spec:
+        damage += "; each worker reads its share of it there, on its own disk"
+    return damage
 
 
 def _read(argv: Sequence[str]) -> Order:
