@@ -2,9 +2,11 @@
 # sbatch deploy/slurm.sh --model=resnet50 --train_dir=/shared/run --save_model_secs=300
 #
 # One task on each node: the first is controller and ps, each of the others a worker.
-# The nodes' ports must be reachable from nowhere else (see deploy/README.md).
+# The nodes' ports must be reachable from nowhere else (see deploy/README.md), nor by
+# other users' jobs on the nodes: each is the job's alone, with all its cores.
 #SBATCH --job-name=towers
 #SBATCH --nodes=3
+#SBATCH --exclusive
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=4
 #SBATCH --signal=B:TERM@120
