@@ -32,7 +32,6 @@ towers for two hosts, if they are four or more.
 """
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -155,7 +154,7 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
                     f"the towers are on {kind.upper()} devices; choose from "
                     f"{', '.join(usable(kind))}"
                 )
-                raise spec.error(text, _first(algorithm.name, text), reason)
+                raise spec.error(text, algorithm.start, reason)
         if REDUCTIONS[chosen.within.name].one_host and not chosen.across:
             if len(set(hosts)) > 1:
                 name = chosen.within.name
@@ -163,13 +162,7 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
                     f"{name} works inside a host, and the towers are on "
                     f"{len(set(hosts))}; write {name}/xring"
                 )
-                raise spec.error(text, _first(name, text, alone=True), reason)
-
-
-def _first(name: str, text: str, *, alone: bool = False) -> int:
-    """How many characters are before an algorithm, or before it without a level."""
-    behind = r"(#\d+)?(:|$)" if alone else r"\b"
-    return re.search(rf"\b{name}{behind}", text).start()
+                raise spec.error(text, chosen.within.start, reason)
 
 
 def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:

@@ -10,6 +10,7 @@ A tensor takes the first range whose size, in bytes, it does not exceed; the las
 range has none.
 """
 
+import dataclasses
 import difflib
 import re
 import shlex
@@ -21,11 +22,20 @@ MAX_SHARDS = 64
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-class Algorithm(NamedTuple):
-    """A row of `reduction.REDUCTIONS` and how many shards it works in."""
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """A row of `reduction.REDUCTIONS` and how many shards it works in.
+
+    Attributes:
+      name: of the row.
+      shards: how many.
+      start: how many characters of the spec are before it, for errors; two algorithms
+        that differ only in this are equal.
+    """
 
     name: str
     shards: int = 1
+    start: int = dataclasses.field(default=0, compare=False)
 
 
 class Range(NamedTuple):
@@ -64,9 +74,8 @@ def parse(
             last_limit = limit
         found = _range(text, parts[index], starts[index], names)
         if len(found) > 1 and found[1].name in inside_hosts:
-            start = starts[index] + parts[index].index("/") + 1
             reason = f"{found[1].name} works inside a host only, so not after the /"
-            raise error(text, start, reason)
+            raise error(text, found[1].start, reason)
         ranges.append(Range(limit, *found))
     return ranges
 
@@ -101,7 +110,7 @@ def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algo
     ):
         reason = f"{shards!r} is no number of shards from 1 to {MAX_SHARDS}"
         raise error(text, start + len(name) + 1, reason)
-    return Algorithm(name, int(shards) if sharp else 1)
+    return Algorithm(name, int(shards) if sharp else 1, start)
 
 
 def error(text: str, start: int, reason: str) -> ValueError:
