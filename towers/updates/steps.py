@@ -5,6 +5,7 @@ variables, then the averages follow, and last the global step counts what was do
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -156,14 +157,15 @@ class Steps:
             return [*changes, *self._move_averages()]
 
     def _move_averages(self) -> list[tf.Operation]:
-        """Each where its variable lies: they are as large."""
-        by_device: dict[str, list[tf.Variable]] = {}
-        for variable in self._variables:
-            by_device.setdefault(variable.device, []).append(variable)
+        """Each where its variable lies: they are as large.
+
+        Made in the order of the variables, and so of the parts of one.
+        """
         moved = []
-        for device, variables in by_device.items():
+        together = itertools.groupby(self._variables, lambda variable: variable.device)
+        for device, variables in together:
             with tf.device(device):
-                moved.append(self._average.apply(variables))
+                moved.append(self._average.apply(list(variables)))
         return moved
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
