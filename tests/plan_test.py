@@ -318,8 +318,9 @@ class PlanTest(parameterized.TestCase):
         self.assertLen(found.placement.towers, 6)
         self.assertEqual(found.examples_per_step, 48)
 
-    def test_data_are_prepared_with_the_threads_of_the_task(self):
-        spec, calls = cluster.local({"ps": 1, "worker": 1}), mock.Mock()
+    @parameterized.parameters(None, cluster.local({"ps": 1, "worker": 1}))
+    def test_data_are_prepared_with_the_threads_of_the_run(self, spec):
+        calls = mock.Mock()
         with (
             mock.patch.object(sessions, "take_threads", calls.take),
             mock.patch.object(inputs, "get", calls.get),

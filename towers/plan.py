@@ -112,7 +112,7 @@ def make(
     model = found.get(lambda: get_model(config.model.model))
     where = found.get(lambda: _placement(config, cluster))
     exchange = where and found.get(lambda: _exchange(config, where))
-    if cluster is not None and where:  # the server comes after the data are prepared
+    if where:  # the data set is what first makes TensorFlow work
         sessions.take_threads(where, config.devices)
     sources = model and found.get(lambda: sources_of(config, model))
     if model:

@@ -63,8 +63,9 @@ def take_threads(where: placement.Placement, devices: Any) -> None:
     """Makes this process's threads inside operations, as many as settings ask for.
 
     TensorFlow makes them with the first session, whoever opens it, and never again.
-    TFDS opens one to prepare a data set, and results with other threads differ in
-    rounding from those of a task that finds it prepared.
+    TFDS opens one to prepare a data set, and so does tf.data to trace a function;
+    results with other threads differ in rounding, and `--num_intra_threads` would be
+    in vain.
 
     Args:
       where: the graph lies.
