@@ -152,18 +152,19 @@ class _Tasks:
                     return 128 + self._signals[-1]
                 self._processes[self._leader].send_signal(self._signals[0])
                 forwarded = len(self._signals)
-            ended = self._processes[self._leader].poll()
+            # Looked at once: the leader may end between two looks.
+            statuses = {name: one.poll() for name, one in self._processes.items()}
+            ended = statuses[self._leader]
             if ended is not None and ended >= 0:
                 return ended
             if ended is not None and -ended in self._signals:
                 return self._stopped_early(-ended)
-            for name, process in self._processes.items():
-                status = process.poll()
+            for name, status in statuses.items():
                 if status and status > 0 and self._leader_ends():
                     break  # it was sent away
                 if status and not self._may_go_on(name, status):
                     return None
-                self._look_at(name, process)
+                self._look_at(name, self._processes[name])
 
     def _stopped_early(self, number: int) -> int:
         """The status of a run whose leader a signal ended that it did not yet take."""
