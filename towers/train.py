@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 if __name__ == "__main__":
@@ -79,8 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if order.config.output.check_flags:
             print("legal", flush=True)
             return 0
-        if order.config.devices.xla:
-            xla.allow_on_cpu()
         role = order.spec.role if order.spec else None
         return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, plan.PlanError) as error:
@@ -290,12 +288,9 @@ def _damage(order: Order, error: BaseException) -> str | None:
 
 def _read(argv: Sequence[str]) -> Order:
     """What the command line asks for; all its errors at once."""
-    try:
-        config, errors, at_fault = parse.parse(argv, CHOICES), [], frozenset()
-    except parse.UsageError as error:
-        if error.config is None:
-            raise
-        config, errors, at_fault = error.config, [*error.errors], error.at_fault
+    config, errors, at_fault = _parsed(argv)
+    if config.devices.xla:  # before the plan opens this process's first session
+        xla.allow_on_cpu()
     spec = parts = None
     known = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
     try:
@@ -324,6 +319,22 @@ def _read(argv: Sequence[str]) -> Order:
     if errors:
         raise parse.UsageError(errors)
     return Order(config, _with_flags(spec, config), parts)
+
+
+def _parsed(argv: Sequence[str]) -> tuple[Any, list[str], Collection[str]]:
+    """The settings, what is wrong with them, and the flags at fault.
+
+    In their place the settings have the defaults.
+
+    Raises:
+      parse.UsageError: nothing can be made of the command line.
+    """
+    try:
+        return parse.parse(argv, CHOICES), [], frozenset()
+    except parse.UsageError as error:
+        if error.config is None:
+            raise
+        return error.config, [*error.errors], error.at_fault
 
 
 def _evaluating(config: Any) -> Any:
