@@ -19,8 +19,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from flags import parse
-from flags.config import all_flags as config_flags
+from flags import parse, roles
 from towers import plan, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
@@ -54,14 +53,11 @@ CHOICES = {
 
 _FLAG = re.compile(r"--(\w+)")  # in a sentence about one
 
-# What clients need not agree in: each has its own disk, devices and threads, and only
-# the controller saves, evaluates and reports.
-_OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
-_OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
-_SHARED_FLAGS = ("replication", "num_gpus", "xla", "xla_compile")
-
-# Seconds between two looks of an evaluator for a checkpoint, unless it is told.
-_EVALUATOR_LOOKS = 5
+# The role of a task that reads the command line of all tasks in its own way -> how.
+_READ_BY = {
+    cluster.EVALUATOR: roles.for_evaluator,
+    cluster.FOLLOWER: roles.for_follower,
+}
 
 
 class Order(NamedTuple):
@@ -299,26 +295,32 @@ def _read(argv: Sequence[str]) -> Order:
             spec = cluster.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
         errors, known = [*errors, str(error)], False
-    if spec and spec.role == cluster.EVALUATOR:
-        config = _evaluating(config)
+    role = spec.role if spec else None
+    if role in _READ_BY:
+        config = _READ_BY[role](config)
+    if role == cluster.EVALUATOR:
         if not (config.output.train_dir or config.cluster.job_name):
             errors = [*errors, "TF_CONFIG: an evaluator needs --train_dir"]
-    if spec and spec.role == cluster.FOLLOWER:
-        config = _following(config)
     try:
         # What may be done on a cluster, only the cluster tells.
-        if known and (not spec or spec.role != cluster.SERVER):
-            watches = spec and spec.role == cluster.EVALUATOR
-            trained, watched = (None, spec) if watches else (spec, None)
-            parts = plan.make(
-                tune.settled(config), models.get, trained, watched=watched
-            )
+        if known and role != cluster.SERVER:
+            parts = _plan(config, spec)
     except plan.PlanError as error:
         # What follows from the default that stands in for a fault is none.
         errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
     if errors:
         raise parse.UsageError(errors)
-    return Order(config, _with_flags(spec, config), parts)
+    if spec and spec.between and role in (cluster.CONTROLLER, cluster.FOLLOWER):
+        spec = dataclasses.replace(spec, flags=roles.agreed(config))
+    return Order(config, spec, parts)
+
+
+def _plan(config: Any, spec: cluster.Cluster | None) -> plan.Plan:
+    """The parts of a run on the cluster, or beside it for its evaluator."""
+    settings = tune.settled(config)
+    if spec and spec.role == cluster.EVALUATOR:
+        return plan.make(settings, models.get, watched=spec)
+    return plan.make(settings, models.get, spec)
 
 
 def _parsed(argv: Sequence[str]) -> tuple[Any, list[str], Collection[str]]:
@@ -335,52 +337,6 @@ def _parsed(argv: Sequence[str]) -> tuple[Any, list[str], Collection[str]]:
         if error.config is None:
             raise
         return error.config, [*error.errors], error.at_fault
-
-
-def _evaluating(config: Any) -> Any:
-    """The settings with which an evaluator reads the command line of all tasks."""
-    interval = config.evaluation.eval_interval_secs or _EVALUATOR_LOOKS
-    evaluation = dataclasses.replace(
-        config.evaluation, eval=True, eval_interval_secs=interval
-    )
-    # What is said of the devices of all tasks need not hold for its own.
-    names = ("variable_placement", "partition_bytes", "all_reduce_spec")
-    default = type(config.variables)()
-    variables = dataclasses.replace(
-        config.variables, **{name: getattr(default, name) for name in names}
-    )
-    stages = config.stages
-    if config.devices.num_gpus % stages.num_stages:
-        stages = dataclasses.replace(
-            type(stages)(),
-            shard_classifier=stages.shard_classifier,
-            shard_embeddings=stages.shard_embeddings,
-        )
-    return dataclasses.replace(
-        config, evaluation=evaluation, variables=variables, stages=stages
-    )
-
-
-def _with_flags(spec: cluster.Cluster | None, config: Any) -> cluster.Cluster | None:
-    """The cluster, with the flags in which a client and all others must agree."""
-    clients = (cluster.CONTROLLER, cluster.FOLLOWER)
-    if not (spec and spec.between and spec.role in clients):
-        return spec
-    own = {
-        name
-        for name, flag in config_flags(type(config)).items()
-        if flag.section in _OWN_SECTIONS or name in _OWN_FLAGS
-    }
-    agreed = parse.arguments(config, without=own.difference(_SHARED_FLAGS))
-    return dataclasses.replace(spec, flags=tuple(agreed))
-
-
-def _following(config: Any) -> Any:
-    """The settings with which a follower reads the command line of all tasks: it
-    neither keeps nor evaluates anything."""
-    output = type(config.output)(check_flags=config.output.check_flags)
-    evaluation = type(config.evaluation)()
-    return dataclasses.replace(config, output=output, evaluation=evaluation)
 
 
 def program() -> NoReturn:
