@@ -1,6 +1,6 @@
 """The evaluations that a run asks for: when, on what, and what is told of them."""
 
-import dataclasses
+import math
 import os
 from collections.abc import Callable
 
@@ -79,21 +79,32 @@ def steps(parts: Plan) -> tuple[float, list[int]]:
     return every, at
 
 
-@dataclasses.dataclass(frozen=True)
 class Evaluator:
     """Evaluates; prints, logs and summarises what it finds.
 
-    Attributes:
+    Args:
       parts: of the run.
       towers: that it evaluates on.
       console: takes lines for the user.
       log: takes numbers.
+
+    Attributes:
+      step: the global step that was evaluated last; -1 before.
+      accuracy: top-1, of that step; NaN if unknown.
     """
 
-    parts: Plan
-    towers: evaluate.EvalGraph
-    console: Console
-    log: report.BenchmarkLog
+    def __init__(
+        self,
+        parts: Plan,
+        towers: evaluate.EvalGraph,
+        console: Console,
+        log: report.BenchmarkLog,
+    ):
+        self._parts = parts
+        self._towers = towers
+        self._console = console
+        self._log = log
+        self.step, self.accuracy = -1, math.nan
 
     def __call__(
         self, session: v1.Session, step: int, stopped: Callable[[], object]
@@ -108,27 +119,30 @@ class Evaluator:
         Returns:
           what it found; None if it gave up, and said so.
         """
-        self.console(f"Running evaluation at global_step {step}")
+        self._console(f"Running evaluation at global_step {step}")
         result = evaluate.run(
-            self.towers, session, step, progress=self._progress, stopped=stopped
+            self._towers, session, step, progress=self._progress, stopped=stopped
         )
+        # Not before: an evaluation that a lost task ended is made again.
+        self.step, self.accuracy = step, math.nan
         if result is None:
-            self.console(f"The evaluation at global_step {step} was stopped.")
+            self._console(f"The evaluation at global_step {step} was stopped.")
             return None
-        means = self.parts.model.with_derived(result.means)
-        self.console(report.evaluation_line(means, result.num_examples))
+        means = self._parts.model.with_derived(result.means)
+        self.accuracy = means.get("top_1_accuracy", math.nan)
+        self._console(report.evaluation_line(means, result.num_examples))
         for name, value in means.items():
-            self.log.metric(f"eval_{name}", value, step)
+            self._log.metric(f"eval_{name}", value, step)
         rate = result.examples_per_second
-        self.log.metric("eval_average_examples_per_sec", rate, step)
-        if directory := _directory(self.parts):
+        self._log.metric("eval_average_examples_per_sec", rate, step)
+        if directory := _directory(self._parts):
             summary.write_scalars(directory, means, step)
         return result
 
     def _progress(self, batches: int, rate: float) -> None:
-        every, last = self.parts.config.output.display_every, self.towers.num_steps
+        every, last = self._parts.config.output.display_every, self._towers.num_steps
         if batches % every == 0 or batches == last:
-            self.console(f"{batches}\t{rate:.1f} examples/sec")
+            self._console(f"{batches}\t{rate:.1f} examples/sec")
 
 
 def _directory(parts: Plan) -> str | None:

@@ -1,31 +1,16 @@
 """A run from its parts: training with all that goes on around it."""
 
-import math
-import os
 import signal
 import time
-from typing import Any
 
 import tensorflow as tf
 
-from towers import evaluations
+from towers import evaluations, run_hooks
 from towers.compute import flops
-from towers.errors import failure, folders
-from towers.graph import TrainGraph
+from towers.errors import failure
 from towers.plan import Plan
-from towers.session import (
-    describe,
-    device_loop,
-    diagnose,
-    hooks,
-    loop,
-    probe,
-    replicas,
-    report,
-    summary,
-    traffic,
-)
-from towers.session.pipeline_report import ReportPipeline
+from towers.preparation import Prepared, prepare
+from towers.session import diagnose, hooks, loop, probe, report
 from towers.session.progress import Console, Display, Progress
 from towers.session.stop import StopOnSignal
 from towers.tasks.sessions import Local, Sessions, session_config
@@ -56,10 +41,10 @@ def train(
     """
     with StopOnSignal() as stop:
         with stop.at_once():
-            training = _Training(parts, console, sessions, stop)
+            training = _Training(prepare(parts, console), sessions, stop)
         if stop.received is None:
             resumes = parts.config.output.train_dir
-            status = sessions.keep(training.run, stop, resumes=resumes)
+            status = sessions.keep(training.attempt, stop, resumes=resumes)
             if status is not None:
                 return status
         console(f"Stopped by {signal.Signals(stop.received).name}.")
@@ -67,270 +52,164 @@ def train(
 
 
 class _Training:
-    """One training run; each method is one act of it."""
+    """A prepared run in sessions: one after another where tasks are lost."""
 
-    def __init__(
-        self,
-        parts: Plan,
-        console: Console,
-        sessions: Sessions,
-        stop: StopOnSignal,
-    ):
-        self._parts = parts
+    def __init__(self, run: Prepared, sessions: Sessions, stop: StopOnSignal):
+        self._run = run
         self._sessions = sessions
         self._stop = stop
-        self._flags = parts.config
-        self._console = console
-        self._evaluated_step, self._accuracy = -1, math.nan
-        inputs = parts.model.inputs
-        self._unit = report.Unit(inputs.unit, inputs.units_per_example)
-        if parts.placement.notice:
-            console(parts.placement.notice)
-        console("Generating training model")
-        self._built = parts.build()
-        self._check_metrics()
-        with self._built.graph.as_default():
-            self._finish_graph()
-        self._log = report.BenchmarkLog(self._flags.output.benchmark_log_dir)
-        for line in report.header(describe.header(parts, self._built)):
-            console(line)
-        self._log.run(describe.facts(parts, self._built))
 
-    def _check_metrics(self) -> None:
-        metrics, asked = self._built.template.metrics, self._flags.evaluation
-        if asked.stop_at_top_1_accuracy is not None and "top_1_accuracy" not in metrics:
-            raise ValueError(
-                f"--stop_at_top_1_accuracy={asked.stop_at_top_1_accuracy}: "
-                f"{self._parts.model.name} has no accuracy, only {', '.join(metrics)}"
-            )
-
-    def _finish_graph(self) -> None:
-        """What is in the graph beside the step: evaluation, saver, summaries, loop."""
-        parts, built, output = self._parts, self._built, self._flags.output
-        self._evaluation = evaluations.attach(parts, built)
-        self._summary = summary.build(built, output.summary_verbosity)
-        if self._flags.variables.check_replicas_every:
-            self._same = replicas.same(built.mode)
-        if self._flags.training.steps_per_loop > 1:
-            inner = device_loop.build(built.train_op, built.step, built.loss)
-            self._built = built = built._replace(loop=inner)
-        self._finite, self._checkpoints = checkpoint.Finite(built.saved), None
-        if output.train_dir:
-            with tf.device(parts.placement.master):  # whose disk holds the files
-                self._checkpoints = checkpoint.Checkpoints(
-                    output.train_dir,
-                    built.saved,
-                    max_to_keep=output.max_ckpts_to_keep,
-                    finite=self._finite,
-                    log=self._console,
-                )
-        if output.graph_file:
-            _write_graph(output.graph_file, parts, built)
-        built.graph.finalize()
-
-    def run(self) -> int:
+    def attempt(self) -> int:
         """Initialises, trains and ends; may be called again after a failure."""
         begun = time.monotonic()
         try:
-            return self._attempt()
+            return self._train()
         except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
-            run, lasted = (self._parts, self._sessions), time.monotonic() - begun
             found = diagnose.explain(
-                *run,
-                self._console,
+                self._run.parts,
+                self._sessions,
+                self._run.console,
                 last_step=error.step,
-                seconds=lasted,
+                seconds=time.monotonic() - begun,
                 stop=self._stop,
             )
             error.args = (f"{found}; {error}",)
             raise
 
-    def _attempt(self) -> int:
-        self._console("Initializing graph")
-        parts, sessions, stop = self._parts, self._sessions, self._stop
-        config = session_config(parts.placement, parts.config.devices)
-        probe.check(parts.options, parts.placement, config, sessions)
-        with sessions.open(self._built.graph, config) as session:
-            loop.start(self._built, session, self._restore)
-            begin = int(session.run(self._built.global_step))
-            last_step = self._last_step(session, begin)
-            progress = self._progress()
+    def _train(self) -> int:
+        run, stop = self._run, self._stop
+        run.console("Initializing graph")
+        config = session_config(run.parts.placement, run.parts.config.devices)
+        probe.check(run.parts.options, run.parts.placement, config, self._sessions)
+        with self._sessions.open(run.built.graph, config) as session:
+            loop.start(run.built, session, self._restore)
+            begin = int(session.run(run.built.global_step))
+            last_step = _last_step(run, session, begin)
+            progress = _progress(run)
             progress.begin_at(begin, last_step)
-            around = [progress, *self._hooks(progress, begin, last_step), stop]
-            over = self._was_over(session, progress, begin)
-            step = self._loop(session, around, begin if over else last_step)
-            if step < last_step and stop.received is None:  # accurate enough
-                failure.leave_end(parts.config.output.train_dir, step)
-            saved = self._checkpoints and self._checkpoints.save(session, step)
-            fresh = step != self._evaluated_step
-            last = self._evaluation is not None and evaluations.at_end(parts)
-            if stop.received is None and fresh and last:
-                self._evaluate(session, step)
-            self._report_speed(progress, step)
-            if stop.received is not None:
-                self._report_stop(stop.received, step, saved)
-                return stop.status
-            if saved:
-                self._console(f"Checkpoints are in {self._where()}.")
-            return 0
 
-    def _was_over(self, session: v1.Session, progress: Progress, begin: int) -> bool:
+            def evaluate(session: v1.Session, step: int) -> float:
+                with progress.paused():
+                    return self._evaluate(session, step)
+
+            around = run_hooks.around(
+                run_hooks.Attempt(run, begin, last_step, evaluate)
+            )
+            over = self._was_over(session, begin, evaluate)
+            step = self._steps(
+                session, [progress, *around, stop], begin if over else last_step
+            )
+            return self._end(session, step, last_step, progress)
+
+    def _restore(self, session: v1.Session) -> None:
+        path = self._run.checkpoints and self._run.checkpoints.restore(session)
+        if path:
+            self._run.console(f"Resuming from {path}")
+
+    def _was_over(self, session: v1.Session, begin: int, evaluate) -> bool:
         """Whether a run that goes on has no step to take.
 
         What is due after a step comes behind its checkpoint, so the evaluation of the
         one that was restored may be lost, and with it that it was accurate enough.
         """
-        every, at = evaluations.steps(self._parts)
+        run = self._run
+        every, at = evaluations.steps(run.parts)
         if not hooks.is_due(begin, steps=every, at=at):
             return False
-        if begin != self._evaluated_step:
-            with progress.paused():
-                self._evaluate(session, begin)
-        goal = self._flags.evaluation.stop_at_top_1_accuracy
-        enough = goal is not None and self._accuracy >= goal
+        if begin != run.evaluator.step:
+            evaluate(session, begin)
+        goal = run.parts.config.evaluation.stop_at_top_1_accuracy
+        enough = goal is not None and run.evaluator.accuracy >= goal
         return enough or self._stop.received is not None
 
-    def _loop(self, session: v1.Session, around: list, last_step: int) -> int:
+    def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
+        run, flags = self._run, self._run.parts.config
         try:
             return loop.run(
-                self._built,
+                run.built,
                 session,
                 around,
                 last_step=last_step,
-                steps_per_loop=self._flags.training.steps_per_loop,
+                steps_per_loop=flags.training.steps_per_loop,
             )
         except hooks.TrainingError as error:
-            directory = self._flags.output.train_dir
+            directory = flags.output.train_dir
             kept = directory and checkpoint.latest(directory)
             where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
             error.args = (f"{error}; {where}",)
             raise
         finally:
-            self._console.close()
+            run.console.close()
 
-    def _restore(self, session: v1.Session) -> None:
-        path = self._checkpoints and self._checkpoints.restore(session)
-        if path:
-            self._console(f"Resuming from {path}")
-
-    def _last_step(self, session: v1.Session, step: int) -> int:
-        if self._parts.num_batches is not None:
-            return self._parts.num_steps
-        return step + loop.steps_left(self._built, session)
-
-    def _progress(self) -> Progress:
-        output = self._flags.output
-        display = Display(
-            every=output.display_every,
-            warmup=self._parts.num_warmup,
-            total_loss=output.loss_type_to_report == "total_loss",
-            metrics=output.print_training_accuracy,
-            unit=self._unit,
-        )
-        return Progress(self._built, self._console, self._log, display)
-
-    def _hooks(self, progress: Progress, begin: int, last_step: int) -> list:
-        """What the flags ask for around the steps, in the order of their acts."""
-        built, output, flags = self._built, self._flags.output, self._flags.evaluation
-        found: list[Any] = [hooks.StopOnNan(built, self._finite)]
-        if built.skipped is not None:
-            found.append(hooks.ReportSkips(built, self._console))
-        if every := self._flags.variables.check_replicas_every:
-            found.append(replicas.CheckReplicas(built, self._same, steps=every))
-        # The second last warm-up step, as in tf_cnn_benchmarks, or if it is past the
-        # second of this process: the first makes the kernels.
-        step = min(max(self._parts.num_warmup - 1, begin + 2), last_step)
-        told = {"step": step, "say": self._console}
-        if output.trace_file:
-            found.append(hooks.TraceStep(built, output.trace_file, **told))
-        if folder := self._flags.stages.pipeline_report:
-            found.append(ReportPipeline(built, folder, **told))
-        if self._summary is not None:
-            found.append(
-                hooks.WriteSummaries(
-                    built,
-                    self._summary,
-                    output.train_dir,
-                    steps=output.save_summaries_steps,
-                )
+    def _end(
+        self, session: v1.Session, step: int, last_step: int, progress: Progress
+    ) -> int:
+        """Saves, evaluates and reports after the last step; the exit status."""
+        run, stop = self._run, self._stop
+        directory = run.parts.config.output.train_dir
+        if step < last_step and stop.received is None:  # accurate enough
+            failure.leave_end(directory, step)
+        saved = run.checkpoints and run.checkpoints.save(session, step)
+        if stop.received is None and run.evaluator and evaluations.at_end(run.parts):
+            if step != run.evaluator.step:
+                self._evaluate(session, step)
+        _report_speed(run, self._sessions, progress, step)
+        if stop.received is not None:
+            name = signal.Signals(stop.received).name
+            where = (
+                f"saved to {saved}" if saved else "not saved: there is no --train_dir"
             )
-        if output.save_model_steps or output.save_model_secs:
-            found.append(
-                hooks.SaveCheckpoints(
-                    built,
-                    self._checkpoints,
-                    steps=output.save_model_steps or 0,
-                    seconds=output.save_model_secs,
-                )
-            )
-        every, at = evaluations.steps(self._parts)
-        if every or at:
-
-            def act(session: v1.Session, step: int) -> float:
-                with progress.paused():
-                    return self._evaluate(session, step)
-
-            stop_at = flags.stop_at_top_1_accuracy
-            found.append(
-                hooks.Evaluate(built, act, stop_at=stop_at, steps=every, at=at)
-            )
-        return found
+            run.console(f"Stopped by {name} after step {step}, {where}.")
+            return stop.status
+        if saved:
+            summaries = ", summaries too" if run.summary is not None else ""
+            run.console(f"Checkpoints are in {directory}{summaries}.")
+        return 0
 
     def _evaluate(self, session: v1.Session, step: int) -> float:
-        """Evaluates and reports; returns the top-1 accuracy, or NaN if unknown."""
-        evaluator = evaluations.Evaluator(
-            self._parts, self._evaluation, self._console, self._log
-        )
-        result = evaluator(session, step, lambda: self._stop.received)
-        # Not before: the attempt after a lost task begins behind this step's update.
-        means = result.means if result else {}
-        self._evaluated_step = step
-        self._accuracy = means.get("top_1_accuracy", math.nan)
-        return self._accuracy
-
-    def _report_speed(self, progress: Progress, step: int) -> None:
-        if not len(progress.speed):
-            self._console("Done with training: no step was timed")
-            return
-        rate, unit = progress.examples_per_second, self._unit
-        for line in report.total_lines(rate * unit.per_example, unit=unit):
-            self._console(line)
-        if self._built.loop is not None:
-            for line in self._built.loop.report():
-                self._console(line)
-        work = self._built.template.flops
-        work /= self._parts.options.batch_size
-        peak = flops.measure_peak(
-            self._parts.placement,
-            self._parts.options.dtype,
-            self._sessions,
-            at_least=rate * work,
-        )
-        self._console(report.utilization_line(rate, work, peak, unit=unit))
-        self._log.metric("average_examples_per_sec", rate, step)
-        self._log.metric("flops_per_sec", rate * work, step, unit="FLOP/s")
-        if rate * work <= peak:
-            self._log.metric("mfu", rate * work / peak, step, peak_flops_per_sec=peak)
-
-    def _report_stop(self, received: int, step: int, saved: str | None) -> None:
-        name = signal.Signals(received).name
-        where = f"saved to {saved}" if saved else "not saved: there is no --train_dir"
-        self._console(f"Stopped by {name} after step {step}, {where}.")
-
-    def _where(self) -> str:
-        directory = self._flags.output.train_dir
-        return f"{directory}, summaries too" if self._summary is not None else directory
+        evaluator = self._run.evaluator
+        evaluator(session, step, lambda: self._stop.received)
+        return evaluator.accuracy
 
 
-def _write_graph(path: str, parts: Plan, built: TrainGraph) -> None:
-    """Its nodes, or what lies on each device and crosses between them."""
-    folder, name = os.path.split(os.path.abspath(path))
-    with folders.writing("nodes of the graph", path):
-        if name.endswith(".svg"):
-            os.makedirs(folder, exist_ok=True)
-            title = describe.in_short(parts, built)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(traffic.picture(traffic.of(built), title))
-        else:
-            text = name.endswith("txt")
-            tf.io.write_graph(built.graph, folder, name, as_text=text)
+def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:
+    if run.parts.num_batches is not None:
+        return run.parts.num_steps
+    return begin + loop.steps_left(run.built, session)
+
+
+def _progress(run: Prepared) -> Progress:
+    output = run.parts.config.output
+    display = Display(
+        every=output.display_every,
+        warmup=run.parts.num_warmup,
+        total_loss=output.loss_type_to_report == "total_loss",
+        metrics=output.print_training_accuracy,
+        unit=run.unit,
+    )
+    return Progress(run.built, run.console, run.log, display)
+
+
+def _report_speed(
+    run: Prepared, sessions: Sessions, progress: Progress, step: int
+) -> None:
+    """The total line, what a loop inside the graph tells, and the MFU."""
+    if not len(progress.speed):
+        run.console("Done with training: no step was timed")
+        return
+    rate, unit, options = progress.examples_per_second, run.unit, run.parts.options
+    for line in report.total_lines(rate * unit.per_example, unit=unit):
+        run.console(line)
+    if run.built.loop is not None:
+        for line in run.built.loop.report():
+            run.console(line)
+    work = run.built.template.flops / options.batch_size
+    done = rate * work
+    peak = flops.measure_peak(
+        run.parts.placement, options.dtype, sessions, at_least=done
+    )
+    run.console(report.utilization_line(rate, work, peak, unit=unit))
+    run.log.metric("average_examples_per_sec", rate, step)
+    run.log.metric("flops_per_sec", done, step, unit="FLOP/s")
+    if done <= peak:
+        run.log.metric("mfu", done / peak, step, peak_flops_per_sec=peak)

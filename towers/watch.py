@@ -83,15 +83,12 @@ class _Evaluator:
 
     def __init__(self, parts: Plan, console: Console):
         self._parts = parts
-        self._console = console
-        self._log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
         self._directory = parts.config.output.train_dir
         self._done: set[str] = set()  # checkpoints, those that cannot be read too
-        self._step = -1  # of the last one
         self.config = session_config(parts.placement, parts.config.devices)
         with tf.Graph().as_default() as self.graph:
             mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
-            self._evaluation = evaluate.attach(
+            towers = evaluate.attach(
                 evaluations.task(parts),
                 parts.eval_source,
                 placement=parts.placement,
@@ -111,6 +108,8 @@ class _Evaluator:
                     partial=True,
                     log=console,
                 )
+        log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
+        self._evaluate = evaluations.Evaluator(parts, towers, console, log)
 
     def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""
@@ -123,18 +122,14 @@ class _Evaluator:
             self._done.add(newest)
             return False
         counted = session.run(self._counters)
-        evaluator = evaluations.Evaluator(
-            self._parts, self._evaluation, self._console, self._log
-        )
-        if evaluator(session, int(counted["global_step"]), stopped) is None:
+        if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
         self._done |= {newest, loaded}
-        self._step = int(counted["global_step"])
         return self._ended() or _is_the_end(self._parts, **counted)
 
     def _ended(self) -> bool:
         """Whether the run ended before its time, with what was evaluated last."""
-        return self._step >= failure.end(self._directory)
+        return self._evaluate.step >= failure.end(self._directory)
 
 
 def _is_the_end(parts: Plan, *, global_step: int, position: int) -> bool:

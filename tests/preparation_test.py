@@ -1,0 +1,89 @@
+"""Tests of towers.preparation: what is in the graph of a run before its session."""
+
+import io
+import json
+import os
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import models
+from flags import config
+from tests import runs
+from towers import plan, preparation
+from towers.session.progress import Console
+
+
+def _prepare(get_model=models.get, **flags):
+    settings = {"model": "mlp", "data_name": "synthetic", "batch_size": 2, **flags}
+    stream = io.StringIO()
+    with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
+        parts = plan.make(config.make(device="cpu", **settings), get_model)
+    return preparation.prepare(parts, Console(stream)), stream.getvalue()
+
+
+class PrepareTest(parameterized.TestCase):
+    def test_nothing_that_was_not_asked_for(self):
+        run, text = _prepare(num_gpus=2)
+        for found in (run.checkpoints, run.evaluator, run.summary, run.replicas):
+            self.assertIsNone(found)
+        self.assertIsNone(run.built.loop)
+        self.assertTrue(run.built.graph.finalized)
+        self.assertStartsWith(text, "Generating training model\nModel: ")
+        self.assertEndsWith(text, "=" * 10 + "\n")
+
+    @parameterized.parameters(
+        ("evaluator", dict(data_name="digits", eval_at_end=True)),
+        ("checkpoints", dict(train_dir="x")),
+        ("summary", dict(train_dir="x", summary_verbosity=1)),
+        ("replicas", dict(variable_update="replicated", check_replicas_every=2)),
+    )
+    def test_what_a_flag_asks_for(self, name, flags):
+        if "train_dir" in flags:
+            flags = {**flags, "train_dir": self.create_tempdir().full_path}
+        run, _ = _prepare(num_gpus=2, **flags)
+        self.assertIsNotNone(getattr(run, name))
+        with self.assertRaises(RuntimeError):  # it is finalized with that
+            with run.built.graph.as_default():
+                tf.constant(1)
+
+    def test_steps_inside_the_graph(self):
+        run, _ = _prepare(steps_per_loop=4)
+        self.assertIsNotNone(run.built.loop)
+
+    def test_speeds_count_what_the_model_reads(self):
+        for model, unit in (("mlp", ("images", 1)), ("lstm_lm", ("tokens", 20))):
+            run, _ = _prepare(model=model)
+            self.assertEqual(run.unit, unit)
+
+    def test_a_goal_that_the_model_does_not_measure(self):
+        flags = dict(model="lstm_lm", data_name="shakespeare")
+        flags["eval_during_training_every_n_steps"] = 1
+        log = os.path.join(self.create_tempdir(), "log")
+        with self.assertRaisesRegex(ValueError, "has no accuracy, only"):
+            _prepare(**flags, stop_at_top_1_accuracy=0.5, benchmark_log_dir=log)
+        self.assertFalse(os.path.exists(log))
+
+    @parameterized.parameters(
+        ("graph.pbtxt", b"node {"), ("graph.svg", b"<svg "), ("graph.pb", b"")
+    )
+    def test_the_graph_in_a_file(self, name, begin):
+        path = os.path.join(self.create_tempdir(), "folder", name)
+        run, _ = _prepare(num_gpus=2, graph_file=path)
+        with open(path, "rb") as file:
+            found = file.read()
+        self.assertStartsWith(found, begin)
+        if name.endswith("pb"):
+            nodes = tf.compat.v1.GraphDef.FromString(found).node
+            self.assertLen(nodes, len(run.built.graph.as_graph_def().node))
+
+    def test_facts_of_the_run_are_logged(self):
+        folder = self.create_tempdir().full_path
+        _prepare(lambda name: runs.small_model(), benchmark_log_dir=folder)
+        with open(os.path.join(folder, "benchmark_run.log")) as file:
+            self.assertEqual(json.load(file)["model_name"], "small")
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,123 @@
+"""What the flags of a run ask for around its steps: one function and one row each."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers import evaluations
+from towers.preparation import Prepared
+from towers.session import hooks, replicas
+from towers.session.loop import Hook
+from towers.session.pipeline_report import ReportPipeline
+
+v1 = tf.compat.v1
+
+
+class Attempt(NamedTuple):
+    """What hooks need to know of the attempt at a run.
+
+    Attributes:
+      run: its graph and what is in it.
+      begin: global step that it goes on from.
+      last_step: global step at which it ends.
+      evaluate: (session, global step) -> top-1 accuracy, which it also reports.
+    """
+
+    run: Prepared
+    begin: int
+    last_step: int
+    evaluate: Callable[[v1.Session, int], float]
+
+    @property
+    def recorded_step(self) -> int:
+        """The global step that is traced.
+
+        The second last warm-up step, as in tf_cnn_benchmarks, or if it is past the
+        second of this process: the first makes the kernels.
+        """
+        warm = self.run.parts.num_warmup - 1
+        return min(max(warm, self.begin + 2), self.last_step)
+
+
+def around(attempt: Attempt) -> list[Hook]:
+    """The hooks that the flags ask for, in the order of their acts."""
+    return [hook for make in _HOOKS if (hook := make(attempt)) is not None]
+
+
+def _stop_on_nan(attempt: Attempt) -> Hook:
+    return hooks.StopOnNan(attempt.run.built, attempt.run.finite)
+
+
+def _report_skips(attempt: Attempt) -> Hook | None:
+    built = attempt.run.built
+    if built.skipped is None:
+        return None
+    return hooks.ReportSkips(built, attempt.run.console)
+
+
+def _check_replicas(attempt: Attempt) -> Hook | None:
+    run = attempt.run
+    if run.replicas is None:
+        return None
+    every = run.parts.config.variables.check_replicas_every
+    return replicas.CheckReplicas(run.built, run.replicas, steps=every)
+
+
+def _trace_step(attempt: Attempt) -> Hook | None:
+    run = attempt.run
+    path = run.parts.config.output.trace_file
+    if not path:
+        return None
+    step = attempt.recorded_step
+    return hooks.TraceStep(run.built, path, step=step, say=run.console)
+
+
+def _report_pipeline(attempt: Attempt) -> Hook | None:
+    run = attempt.run
+    folder = run.parts.config.stages.pipeline_report
+    if not folder:
+        return None
+    step = attempt.recorded_step
+    return ReportPipeline(run.built, folder, step=step, say=run.console)
+
+
+def _write_summaries(attempt: Attempt) -> Hook | None:
+    run, output = attempt.run, attempt.run.parts.config.output
+    if run.summary is None:
+        return None
+    every = output.save_summaries_steps
+    return hooks.WriteSummaries(run.built, run.summary, output.train_dir, steps=every)
+
+
+def _save_checkpoints(attempt: Attempt) -> Hook | None:
+    run, output = attempt.run, attempt.run.parts.config.output
+    steps, seconds = output.save_model_steps or 0, output.save_model_secs
+    if not (steps or seconds):
+        return None
+    return hooks.SaveCheckpoints(
+        run.built, run.checkpoints, steps=steps, seconds=seconds
+    )
+
+
+def _evaluate(attempt: Attempt) -> Hook | None:
+    run = attempt.run
+    every, at = evaluations.steps(run.parts)
+    if not (every or at):
+        return None
+    goal = run.parts.config.evaluation.stop_at_top_1_accuracy
+    return hooks.Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
+
+
+# In the order of their acts: nothing is saved of a step that failed, and a step is
+# saved before its evaluation may end the run.
+_HOOKS: tuple[Callable[[Attempt], Hook | None], ...] = (
+    _stop_on_nan,
+    _report_skips,
+    _check_replicas,
+    _trace_step,
+    _report_pipeline,
+    _write_summaries,
+    _save_checkpoints,
+    _evaluate,
+)
