@@ -1,5 +1,6 @@
 """Which of a stage's blocks to recompute: the choice with the least work that fits."""
 
+import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -74,15 +75,30 @@ def _undominated(blocks: Sequence[Block], room: int | None) -> list[Choice]:
     choices = [Choice()]
     for block in blocks:
         grown = sorted(c.then(block, again) for c in choices for again in (False, True))
-        choices = []
-        for one in grown:
-            fits = room is None or one.bytes <= room
-            if fits and not any(_as_good(other, one) for other in choices):
-                choices.append(one)
+        fronts = {False: _Front(), True: _Front()}  # by whether the last one is again
+        choices = [
+            one
+            for one in grown
+            if (room is None or one.bytes <= room) and fronts[one.again[-1]].add(one)
+        ]
     return choices
 
 
-def _as_good(one: Choice, other: Choice) -> bool:
-    """Whether a choice, which costs no more, needs no more either."""
-    same_end = one.again[-1] == other.again[-1]
-    return same_end and one.kept <= other.kept and one.passing <= other.passing
+class _Front:
+    """The choices so far of which none keeps and passes as little as another."""
+
+    def __init__(self):
+        self._kept: list[int] = []  # bytes, rising
+        self._passing: list[int] = []  # bytes of the same choices, falling
+
+    def add(self, one: Choice) -> bool:
+        """Adds a choice, which costs no less than those before, if none is as good."""
+        end = bisect.bisect_right(self._kept, one.kept)
+        if end and self._passing[end - 1] <= one.passing:
+            return False
+        begin = bisect.bisect_left(self._kept, one.kept)
+        while end < len(self._kept) and self._passing[end] >= one.passing:
+            end += 1
+        self._kept[begin:end] = [one.kept]
+        self._passing[begin:end] = [one.passing]
+        return True
