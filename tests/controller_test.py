@@ -13,38 +13,13 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import made_up_tasks
 from towers.layout import cluster
 from towers.tasks import controller, exposure, ports, server, stall
 
 v1 = tf.compat.v1
 
-_SPEC = cluster.from_hosts(
-    "chief", 0, ps=["p:1"], workers=["w0:1", "w1:1"], controller="c:1"
-)
-
-
-class _Tasks:
-    """Made-up tasks: what each says, or why it does not."""
-
-    def __init__(self):
-        self.lives = dict.fromkeys(_SPEC.servers, "1")
-        self.breaks = {}
-        self.looked = []  # how long it was to be waited for each answer
-        self.silent = {}
-        self.hello = {"tensorflow": tf.__version__, "cluster": _SPEC.as_dict()}
-        self.devices = {"CPU": 2}
-        self.dismissed = []
-
-    def ask(self, spec, task, *, seconds):
-        self.looked.append(seconds)
-        if task in self.silent:
-            raise server.SilentError(self.silent[task])
-        facts = {"life": self.lives[task], "breaks": self.breaks.get(task, 0)}
-        return server.Hello(**self.hello, devices=self.devices, **facts, why="reset")
-
-    def dismiss(self, spec, task, *, status, seconds):
-        self.looked.append(seconds)
-        self.dismissed.append((str(task), status))
+_SPEC = made_up_tasks.SPEC
 
 
 class ControllerTest(parameterized.TestCase):
@@ -55,7 +30,7 @@ class ControllerTest(parameterized.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.tasks = _Tasks()
+        self.tasks = made_up_tasks.Tasks()
         self.lines = []
         self.stop = types.SimpleNamespace(received=None)
         for name, fake in (
@@ -164,11 +139,6 @@ class ControllerTest(parameterized.TestCase):
         with self.assertRaises(tf.errors.UnavailableError):
             self.keep(error, 0)
 
-    def test_a_look_that_fails_is_no_answer(self):
-        self._patch(server, "ask", mock.Mock(side_effect=RuntimeError("no thread")))
-        with self.assertRaisesRegex(RuntimeError, "no thread"):
-            self.keep(0)
-
     def test_broken_connections_are_counted_in_a_row(self):
         self.sessions = self._controller(_SPEC, stall_secs=0.01)
 
@@ -197,23 +167,9 @@ class ControllerTest(parameterized.TestCase):
         self.stop.received = 15
         self.assertIsNone(self.keep(0))
 
-    @parameterized.parameters(
-        ({"tensorflow": "1.15.5"}, "w1:1 runs TensorFlow 1.15.5 and chief 0 runs"),
-        (
-            {"cluster": {"worker": ["x:1"]}},
-            r'w1:1 was started with .*"x:1".*same hosts',
-        ),
-    )
-    def test_a_wrong_task_is_named(self, wrong, words):
-        self.tasks.hello |= wrong
-        with self.assertRaisesRegex(server.ClusterError, words):
-            self.keep(0)
-
-    def test_a_worker_without_the_devices_is_named(self):
+    def test_a_wrong_task_ends_the_run(self):
         self.tasks.devices = {"CPU": 1, "GPU": 4}
-        with self.assertRaisesRegex(
-            server.ClusterError, "worker 0 at w0:1 has 1 CPU devices, and needs 2"
-        ):
+        with self.assertRaisesRegex(server.ClusterError, "w0:1 has 1 CPU devices"):
             self.keep(0)
 
     def test_tells_all_tasks_to_leave(self):

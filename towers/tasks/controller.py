@@ -11,19 +11,19 @@ input position included, so that the result is that of a run that lost nothing.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from towers.errors import explain
 from towers.layout.cluster import Cluster, Task
 from towers.tasks import exposure, ports, server
+from towers.tasks.roll_call import ANSWER_SECONDS, RollCall, in_parallel
 from towers.tasks.sessions import Stop
 from towers.tasks.stall import LEAVE_SECONDS, StallError, WatchedSession
 
 v1 = tf.compat.v1
 
-_ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
 _FAREWELL_SECONDS = 0.5  # for a task that was given up
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
 _LEAVE_LOST_SECONDS = 0.5
@@ -63,21 +63,15 @@ class Controller:
         console: Callable[[str], None],
     ):
         self._spec = spec
-        self._needs = needs
         self._stall_secs = stall_secs
         self._wait_secs = wait_secs
         self._console = console
-        self._heard: dict[Task, server.Hello] = {}  # the last of each
-        self._known: dict[Task, server.Hello] = {}  # of those that train
+        self._roll_call = RollCall(spec, needs)
         self._unexplained = 0
         self._given_up: set[Task] = set()
-        self._others = spec.servers
         # Whom no call of the session reaches.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
         self._lost: Callable[[], list[str]] = list
-        if spec.me != spec.controller:  # it follows: what other followers do is not its
-            ps = [task for task in spec.servers if task.job == "ps"]
-            self._others = [spec.controller, *ps]
         self.target = server.start(spec, config).target
         if line := exposure.of(spec):
             console(line)
@@ -147,19 +141,11 @@ class Controller:
 
         def tell(task: Task) -> None:
             given_up = task in self._given_up
-            seconds = _FAREWELL_SECONDS if given_up else _ANSWER_SECONDS
-            if given_up or self._is_ours(task):
+            seconds = _FAREWELL_SECONDS if given_up else ANSWER_SECONDS
+            if given_up or self._roll_call.is_ours(task):
                 server.dismiss(self._spec, task, status=status, seconds=seconds)
 
-        _in_parallel(tell, self._spec.servers)
-
-    def _is_ours(self, task: Task) -> bool:
-        """Whether a task was started for this controller, as far as it says."""
-        if task not in self._heard:
-            self._ask_all([task])
-        if not (hello := self._heard.get(task)):
-            return True
-        return server.leader(hello) == self._spec.address(self._spec.controller)
+        in_parallel(tell, self._spec.servers)
 
     @contextlib.contextmanager
     def _listening(self, stop: Stop) -> Iterator[None]:
@@ -179,7 +165,7 @@ class Controller:
             def lost() -> list[str]:
                 if stop.received is not None or not (lines.broken() or anew.is_set()):
                     return []
-                return self._absent()
+                return self._roll_call.absent()
 
             self._lost = lost
             try:
@@ -193,8 +179,8 @@ class Controller:
         One that does not answer may be busy; it is asked again.
         """
         while not over.wait(min(_BEAT_SECONDS, self._stall_secs / 2)):
-            hellos, _ = self._ask_all(self._apart)
-            if self._changed(hellos):
+            hellos, _ = self._roll_call.ask(self._apart)
+            if self._roll_call.changed(hellos):
                 anew.set()
                 return
 
@@ -203,13 +189,13 @@ class Controller:
         begun = time.monotonic()
         due = begun + _QUIET_SECONDS
         # Of a look: enough that who is there can answer, however little time is left.
-        least = min(_ANSWER_SECONDS, self._wait_secs) / 2
+        least = min(ANSWER_SECONDS, self._wait_secs) / 2
         while stop.received is None:
             left = self._wait_secs - (time.monotonic() - begun)
-            hellos, silent = self._ask_all(seconds=max(least, left))
-            self._check(hellos)
+            hellos, silent = self._roll_call.ask(seconds=max(least, left))
+            self._roll_call.check(hellos)
             if not silent:
-                self._known = hellos
+                self._roll_call.remember(hellos)
                 return
             reasons = "; ".join(silent.values())
             if time.monotonic() - begun >= self._wait_secs:
@@ -222,58 +208,12 @@ class Controller:
                 self._console(f"Waiting for {reasons}.")
             time.sleep(0.2)
 
-    def _check(self, hellos: dict[Task, server.Hello]) -> None:
-        wrong = []
-        for task, hello in hellos.items():
-            wrong += server.differences(self._spec, task, hello)
-            if task.job == "worker" and (lack := server.lacking(hello, *self._needs)):
-                wrong.append(f"{self._named(task)} {lack}")
-        if wrong:
-            raise server.ClusterError("; ".join(wrong))
-
-    def _ask_all(
-        self, tasks: Sequence[Task] | None = None, seconds: float = _ANSWER_SECONDS
-    ) -> tuple[dict[Task, server.Hello], dict[Task, str]]:
-        """Who answers, of some tasks or of all, and for the others why not."""
-        seconds = min(_ANSWER_SECONDS, seconds)
-        hellos: dict[Task, server.Hello] = {}
-        silent: dict[Task, str] = {}
-
-        def ask(task: Task) -> None:
-            try:
-                hellos[task] = server.ask(self._spec, task, seconds=seconds)
-            except server.SilentError as reason:
-                silent[task] = f"{self._named(task)}: {reason}"
-
-        _in_parallel(ask, self._others if tasks is None else tasks)
-        self._heard.update(hellos)
-        return hellos, {task: silent[task] for task in sorted(silent)}
-
     def _silent(self) -> list[str]:
         """Who is not what it was while a call takes long; said at once."""
-        reasons = self._absent()
+        reasons = self._roll_call.absent()
         found = f": {'; '.join(reasons)}" if reasons else ", though every task answers"
         self._console(f"No step for {self._stall_secs:.0f} s{found}.")
         return reasons
-
-    def _absent(self) -> list[str]:
-        """Who does not answer, or is not the process that it was, and why."""
-        hellos, silent = self._ask_all()
-        return [*silent.values(), *self._changed(hellos)]
-
-    def _changed(self, hellos: dict[Task, server.Hello]) -> list[str]:
-        """Those of the tasks that have lost what they were doing, and how."""
-        found = []
-        for task, hello in sorted(hellos.items()):
-            known = self._known.get(task, hello)
-            if hello.life != known.life:
-                found.append(f"{self._named(task)}: it was started anew")
-            elif hello.breaks != known.breaks:
-                found.append(f"{self._named(task)}: it dropped out ({hello.why})")
-        return found
-
-    def _named(self, task: Task) -> str:
-        return f"{task} at {self._spec.address(task)}"
 
     def _what_was_lost(self, error: Exception) -> str:
         """The tasks that explain a failure, in words; empty if it is another one."""
@@ -282,7 +222,7 @@ class Controller:
         cause = _operation_error(error)
         if cause is None:
             return ""
-        if reasons := self._absent():
+        if reasons := self._roll_call.absent():
             self._unexplained = 0
             return "; ".join(reasons)
         self._unexplained += 1
@@ -297,24 +237,3 @@ def _operation_error(error: BaseException | None) -> tf.errors.OpError | None:
     while error is not None and not isinstance(error, tf.errors.OpError):
         error = error.__cause__
     return error
-
-
-def _in_parallel(act: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Acts on all tasks at a time; raises what one of them fails with."""
-    failed: list[Exception] = []
-
-    def run(task: Task) -> None:
-        try:
-            act(task)
-        except Exception as error:  # or the task would seem to be as it should
-            failed.append(error)
-
-    threads = [
-        threading.Thread(target=run, args=(task,), daemon=True) for task in tasks
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
