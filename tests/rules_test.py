@@ -23,8 +23,8 @@ MAINS = ("towers/train.py", "towers/verify.py")
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
     errors layout tasks data compute gradients updates pipelines
-    assembly graph plan session evaluations preparation run_hooks run watch
-verification start train verify
+    assembly graph plan_checks plan session evaluations preparation run_hooks run watch
+    verification start train verify
 """.split()
 
 # What the files of a folder may import beside the standard library.

@@ -8,16 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers import graph
+from towers import graph, plan_checks
 from towers.compute.precision import COMPUTE_DTYPES
-from towers.compute.tower import check_batch_norm
-from towers.data import evaluation, inputs, room
+from towers.data import evaluation, inputs
 from towers.errors import folders
 from towers.errors.findings import Found, PlanError
 from towers.gradients import reduction
 from towers.gradients.exchange import Exchange
 from towers.layout import placement
-from towers.layout.cluster import LAUNCHER, Cluster
+from towers.layout.cluster import Cluster
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting, recompute
@@ -26,7 +25,7 @@ from towers.updates import clients
 from towers.updates.learning import update_of
 from towers.updates.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.updates.optimizer import Update
-from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
@@ -116,8 +115,8 @@ def make(
         sessions.take_threads(where, config.devices)
     sources = model and found.get(lambda: sources_of(config, model))
     if model:
-        devices = {"where": where, "cluster": cluster}
-        found.get(lambda: _check_data(config, model, sources, **devices))
+        fit = functools.partial(plan_checks.check_data, where=where, tasks=cluster)
+        found.get(lambda: fit(config, model, sources))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
@@ -128,7 +127,7 @@ def make(
     for check in folders.checks(config, _num_parameters(model, sources)):
         found.get(check)
     if cluster is not None:
-        found.get(lambda: _check_works_on_cluster(config))
+        found.get(lambda: plan_checks.check_on_cluster(config))
     if found.errors:
         raise PlanError(found.errors)
     source, eval_source = sources
@@ -204,12 +203,7 @@ def _placement(config, cluster) -> placement.Placement:
     devices, flags = config.devices, config.stages
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     if cluster is not None:
-        _check_tasks(flags.shard_embeddings, config.variables.variable_update, cluster)
-        if flags.shard_embeddings > 1 and flags.num_stages > 1:
-            raise ValueError(
-                f"--num_stages={flags.num_stages}: stages keep rows on their own "
-                "devices, not on ps tasks; leave out --shard_embeddings"
-            )
+        plan_checks.check_tables(config, cluster)
         workers = len(cluster.jobs["worker"])
         cutting.check_devices(devices.num_gpus, flags.num_stages, workers)
         return placement.on_cluster(
@@ -230,30 +224,6 @@ def _placement(config, cluster) -> placement.Placement:
         # What is not a multiple is an error of its own.
         num_shards=1 if devices.num_gpus % shards else shards,
     )
-
-
-def _check_tasks(shards: int, mode: str, cluster) -> None:
-    """On a cluster, parts of tables are each on a ps task of its own."""
-    if shards > 1 and mode != DEFAULT:
-        raise ValueError(
-            f"--shard_embeddings={shards}: on a cluster rows are on ps tasks, where "
-            f"--variable_update={mode} has none; write --variable_update={DEFAULT}"
-        )
-    count = len(cluster.jobs.get("ps", ()))
-    if shards > max(count, 1):
-        remedy = f"write {count} or fewer" if count > 1 else "give it as many"
-        raise ValueError(
-            f"--shard_embeddings={shards}: the cluster has {count} ps tasks; {remedy}"
-        )
-
-
-def _check_works_on_cluster(config) -> None:
-    """What works in one process only."""
-    if (value := config.variables.local_parameter_device) != "cpu":
-        raise ValueError(
-            f"--local_parameter_device={value}: does not work on a cluster, whose "
-            "variables are on the ps tasks; leave it out"
-        )
 
 
 def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
@@ -332,58 +302,10 @@ def sources_of(config: Any, model: Any) -> tuple[Any, Any]:
     return source, inputs.get(name, request, split=split, training=False)
 
 
-def _check_images(config, model) -> None:
-    """Refuses flags that only images give a meaning."""
-    for name, value in (
-        ("data_format", config.model.data_format),
-        ("distortions", config.data.distortions),
-    ):
-        if value is not None and model.inputs.kind != "images":
-            raise ValueError(
-                f"--{name}={value}: {model.name} reads {model.inputs.kind}, not "
-                "images; leave it out"
-            )
-
-
 def _num_parameters(model, sources) -> int:
     """Those that the model says it has, if it has them with images of this size."""
     same = sources and tuple(sources[0].shape) == tuple(model.inputs.shape)
     return model.num_parameters if same else 0
-
-
-def _check_data(config, model, sources, *, where, cluster) -> None:
-    """Looks at flags that some data give a meaning, and others do not."""
-    found, norm = Found(), config.variables.batch_norm
-    found.get(lambda: _check_images(config, model))
-    if sources:
-        source, _ = sources
-        found.get(lambda: check_batch_norm(norm, model, source))
-        settings = {
-            "real": source.name != "synthetic",
-            "in_epochs": config.training.num_batches is None,
-            "shared": cluster is not None and cluster.role != LAUNCHER,
-        }
-        found.get(lambda: evaluation.check(config.evaluation, **settings))
-        if where and cluster is None:
-            found.get(lambda: _check_room(config, model, where.num_towers, source))
-    if found.errors:
-        raise PlanError(found.errors)
-
-
-def _check_room(config, model, num_towers: int, source) -> None:
-    """Looks at the batches of a step, all of which this process reads."""
-    size, rounds = config.data.batch_size, config.variables.accumulate_steps
-    factors = {"batch_size": size or model.recipe.batch_size, "num_gpus": num_towers}
-    prefetch = config.data.datasets_prefetch_buffer_size
-    check = functools.partial(
-        room.check,
-        shape=source.shape,
-        prefetch=0 if source.name == "synthetic" else prefetch,
-        memory=room.of_machine(),
-    )
-    check(factors | {"accumulate_steps": rounds})
-    if size := config.evaluation.eval_batch_size:
-        check({"eval_batch_size": size, "num_gpus": num_towers})
 
 
 def _length(training, recipe, source) -> tuple[int | None, int, int | None]:

@@ -1,0 +1,74 @@
+"""Tests of towers.plan_checks, by the plans that it refuses."""
+
+import dataclasses
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+from flags import config
+from models.examples import Tokens
+from tests import runs
+from towers import plan
+from towers.data import room
+from towers.layout import cluster
+
+
+def _dense():
+    """A model without batch norm."""
+    blocks = (("logits", lambda x, nn: nn.dense(nn.flatten(x), nn.num_classes)),)
+    return dataclasses.replace(runs.small_model(), name="dense", blocks=blocks)
+
+
+class PlanChecksTest(parameterized.TestCase):
+    def _errors(self, model=None, spec=None, **settings):
+        settings = {"data_name": "synthetic", "device": "cpu", **settings}
+        with self.assertRaises(plan.PlanError) as caught:
+            plan.make(config.make(**settings), lambda name: model or _dense(), spec)
+        return caught.exception.errors
+
+    @parameterized.parameters(
+        ({"ps": 2}, {"variable_update": "replicated"}, "=parameter_server$"),
+        ({"ps": 2}, {"shard_embeddings": 3}, "has 2 ps tasks; write 2 or fewer$"),
+        (
+            {"ps": 2},
+            {"num_stages": 2, "num_gpus": 2},
+            "; leave out --shard_embeddings$",
+        ),
+        ({}, {}, "has 0 ps tasks; give it as many$"),
+    )
+    def test_rows_on_a_cluster_need_ps_tasks(self, tasks, settings, error):
+        spec = cluster.local({**tasks, "worker": 1})
+        found = self._errors(spec=spec, **{"shard_embeddings": 2, **settings})
+        self.assertRegex(found[0], error)
+
+    def test_variables_of_a_cluster_are_not_on_gpus(self):
+        spec = cluster.local({"worker": 1})
+        [error] = self._errors(spec=spec, local_parameter_device="gpu")
+        self.assertRegex(error, "^--local_parameter_device=gpu.*on a cluster")
+
+    def test_batches_that_no_memory_holds(self):
+        [error] = self._errors(accumulate_steps=2**31 - 1)
+        self.assertRegex(error, "^--accumulate_steps=2147483647: a step would have")
+        with mock.patch.object(room, "of_machine", return_value=16 * 10**9):
+            [error] = self._errors(
+                data_dir=runs.data_dir(),
+                data_name="digits",
+                eval_at_end=True,
+                eval_batch_size=2**31 - 1,
+            )
+        self.assertRegex(error, "^--eval_batch_size=2147483647: .* has 16 GB")
+
+    @parameterized.parameters({"data_format": "NCHW"}, {"distortions": False})
+    def test_flags_that_only_images_give_a_meaning(self, **flags):
+        model = dataclasses.replace(_dense(), inputs=Tokens(length=4))
+        [error] = self._errors(model, **flags)
+        [name] = flags
+        self.assertRegex(error, f"--{name}=.*: dense reads tokens, not images")
+
+    def test_batch_norm_of_a_model_without(self):
+        [error] = self._errors(batch_norm="sync", num_gpus=2)
+        self.assertStartsWith(error, "--batch_norm=sync: dense has no batch norm")
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,108 @@
+"""What the parts of a plan must not be together, beyond the flags' own rules."""
+
+import functools
+from typing import Any
+
+from towers.compute.tower import check_batch_norm
+from towers.data import evaluation, room
+from towers.errors.findings import Found, PlanError
+from towers.layout.cluster import LAUNCHER, Cluster
+from towers.layout.placement import Placement
+from towers.updates.variable_update import DEFAULT
+
+
+def check_tables(config: Any, tasks: Cluster) -> None:
+    """Raises ValueError unless each part of a table has a ps task of its own."""
+    shards, stages = config.stages.shard_embeddings, config.stages.num_stages
+    mode = config.variables.variable_update
+    if shards > 1 and mode != DEFAULT:
+        raise ValueError(
+            f"--shard_embeddings={shards}: on a cluster rows are on ps tasks, where "
+            f"--variable_update={mode} has none; write --variable_update={DEFAULT}"
+        )
+    count = len(tasks.jobs.get("ps", ()))
+    if shards > max(count, 1):
+        remedy = f"write {count} or fewer" if count > 1 else "give it as many"
+        raise ValueError(
+            f"--shard_embeddings={shards}: the cluster has {count} ps tasks; {remedy}"
+        )
+    if shards > 1 and stages > 1:
+        raise ValueError(
+            f"--num_stages={stages}: stages keep rows on their own devices, not on ps "
+            "tasks; leave out --shard_embeddings"
+        )
+
+
+def check_on_cluster(config: Any) -> None:
+    """Raises ValueError for what works in one process only."""
+    if (value := config.variables.local_parameter_device) != "cpu":
+        raise ValueError(
+            f"--local_parameter_device={value}: does not work on a cluster, whose "
+            "variables are on the ps tasks; leave it out"
+        )
+
+
+def check_data(
+    config: Any,
+    model: Any,
+    sources: tuple[Any, Any] | None,
+    *,
+    where: Placement | None,
+    tasks: Cluster | None,
+) -> None:
+    """Looks at flags that some data give a meaning, and others do not.
+
+    Args:
+      config: the settings.
+      model: that is trained.
+      sources: of training and evaluation; None if they cannot be had.
+      where: the graph lies; None if it cannot be placed.
+      tasks: of the cluster, if it is trained on one.
+
+    Raises:
+      PlanError: with everything that does not fit.
+    """
+    found, norm = Found(), config.variables.batch_norm
+    found.get(lambda: _images(config, model))
+    if sources:
+        source, _ = sources
+        found.get(lambda: check_batch_norm(norm, model, source))
+        settings = {
+            "real": source.name != "synthetic",
+            "in_epochs": config.training.num_batches is None,
+            "shared": tasks is not None and tasks.role != LAUNCHER,
+        }
+        found.get(lambda: evaluation.check(config.evaluation, **settings))
+        if where and tasks is None:
+            found.get(lambda: _room(config, model, where.num_towers, source))
+    if found.errors:
+        raise PlanError(found.errors)
+
+
+def _images(config, model) -> None:
+    """Refuses flags that only images give a meaning."""
+    for name, value in (
+        ("data_format", config.model.data_format),
+        ("distortions", config.data.distortions),
+    ):
+        if value is not None and model.inputs.kind != "images":
+            raise ValueError(
+                f"--{name}={value}: {model.name} reads {model.inputs.kind}, not "
+                "images; leave it out"
+            )
+
+
+def _room(config, model, num_towers: int, source) -> None:
+    """Looks at the batches of a step, all of which this process reads."""
+    size, rounds = config.data.batch_size, config.variables.accumulate_steps
+    factors = {"batch_size": size or model.recipe.batch_size, "num_gpus": num_towers}
+    prefetch = config.data.datasets_prefetch_buffer_size
+    check = functools.partial(
+        room.check,
+        shape=source.shape,
+        prefetch=0 if source.name == "synthetic" else prefetch,
+        memory=room.of_machine(),
+    )
+    check(factors | {"accumulate_steps": rounds})
+    if size := config.evaluation.eval_batch_size:
+        check({"eval_batch_size": size, "num_gpus": num_towers})
