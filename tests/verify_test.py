@@ -273,7 +273,7 @@ class VerifyTest(parameterized.TestCase):
         ),
     )
     def test_bad_input_is_one_sentence_and_status_2(self, flags, beginning):
-        with mock.patch.object(verify.tf.config, "list_physical_devices") as devices:
+        with mock.patch.object(tf.config, "list_physical_devices") as devices:
             devices.return_value = []
             status, lines, errors = _run(_OWN, *flags)
         self.assertEqual((status, lines), (2, []))

@@ -1,0 +1,235 @@
+"""From settings to the cases that are compared, and what is left out of them."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.compute.joining import BATCH_NORM
+from towers.gradients.exchange import Exchange
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.verification import agreement, ways
+from towers.verification.verdict import Case
+
+_NUM_TOWERS = (1, 2, 4)
+_NARROW = ("bfloat16", "float16")
+_TOO_MANY = {
+    "num_stages": "more than the model has blocks, or the machine devices",
+    "num_micro_batches": "does not divide every tower's batch",
+}
+
+
+def num_towers(verify: Any) -> Sequence[int]:
+    """The numbers of towers to compare; by default, those that devices allow.
+
+    Args:
+      verify: the section of the settings.
+    """
+    gpus = _num_gpus(verify.device)
+    by_default = tuple(n for n in _NUM_TOWERS if n <= gpus) or _NUM_TOWERS
+    return verify.num_towers or by_default
+
+
+def check_batch(verify: Any, global_batch: int, batch_size: int) -> None:
+    """Raises ValueError unless every number of towers can share the batch.
+
+    Args:
+      verify: the section of the settings.
+      global_batch: examples of a step.
+      batch_size: of a tower where there are most.
+    """
+    counts = num_towers(verify)
+    for count, rounds in itertools.product(counts, _rounds(verify)):
+        if global_batch % (count * rounds):
+            of = f" in {rounds} rounds" if rounds > 1 else ""
+            raise ValueError(
+                f"--num_towers={','.join(map(str, counts))}: {count} towers cannot "
+                f"share a batch of {global_batch}, {max(counts)} times "
+                f"{batch_size}{of}; choose --batch_size so that they can"
+            )
+
+
+class Selection:
+    """What the settings compare, and what they leave out of what they might.
+
+    Args:
+      verify: the section of the settings.
+      subject: what is trained.
+      specs: of reductions.
+
+    Attributes:
+      cases: to be compared, in order.
+      left_out: what the model or the optimizer is not made for, and why.
+
+    Raises:
+      ValueError: what is asked for by name is not possible; the sentence says what is.
+    """
+
+    def __init__(self, verify: Any, subject: agreement.Subject, specs: Sequence[str]):
+        self._verify = verify
+        self._subject = subject
+        self._num_towers = num_towers(verify)
+        self._gpus = _num_gpus(verify.device)
+        self._modes = _modes(verify)
+        self.left_out: list[str] = []
+        packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
+        exchanges = ways.exchanges(specs, *packings)
+        names, rounds = self._modes, _rounds(verify)
+        found = ways.cases(self._num_towers, exchanges, rounds=rounds, names=names)
+        found += self._narrow(exchanges)
+        cuts = self._cuts()
+        found += self._sharded(cuts)
+        thorough = verify.pipelines == "all"
+        found += ways.pipelined(self._num_towers, cuts, names=names, thorough=thorough)
+        self.cases = ways.in_order(found)
+
+    def _narrow(self, exchanges: Sequence[Exchange]) -> list[Case]:
+        """Gradients that travel in 16 bits."""
+        asked = self._verify.compact_gradient_transfer
+        optimizer = self._subject.update.optimizer
+        dtypes = [tf.as_dtype(d) for d in asked or _NARROW if d != "float32"]
+        if dtypes and optimizer not in ways.LINEAR:
+            why = f"a rounded gradient may turn a step of {optimizer} by any amount"
+            if asked:
+                raise ValueError(
+                    f"--compact_gradient_transfer={','.join(asked)}: {why}; write "
+                    f"--optimizer={' or '.join(ways.LINEAR)}"
+                )
+            self.left_out.append(f"--compact_gradient_transfer: {why}")
+            return []
+        count = max(self._num_towers)
+        if count == 1:
+            return []
+        return ways.narrow(count, exchanges, dtypes, names=self._modes)
+
+    def _sharded(self, cuts: ways.Cuts) -> list[Case]:
+        """Classifiers and tables that are spread; by default those that there are."""
+        shards: list[Shards] = []
+        for count in self._verify.num_shards or (2,):
+            if count > 1 and count <= (self._gpus or count):
+                shards += self._spread(count)
+        return ways.sharded(
+            self._num_towers,
+            shards,
+            cuts,
+            names=self._modes or list(VARIABLE_UPDATES),
+            rounds=_rounds(self._verify),
+        )
+
+    def _spread(self, count: int) -> list[Shards]:
+        """What of the model can lie on so many devices: one, the other, both."""
+        found, errors = [], []
+        for one in (Shards(classifier=count), Shards(embeddings=count)):
+            try:
+                agreement.check(self._subject, shards=one)
+                found.append(one)
+            except ValueError as error:
+                errors.append(error)
+        if self._verify.num_shards and not found:
+            raise errors[0]
+        self.left_out += [_cause(error) for error in errors]
+        return found + ([Shards(count, count)] if len(found) == 2 else [])
+
+    def _cuts(self) -> ways.Cuts:
+        """The settings of pipelines; defaults that do not fit are left out."""
+        verify = self._verify
+        default = ways.Cuts(len(self._subject.model.blocks))
+        if not self._is_chain():
+            return default._replace(stages=())
+        return default._replace(
+            stages=self._stages(default),
+            micro_batches=self._micro_batches(default),
+            schedules=verify.schedule or default.schedules,
+            recompute=verify.recompute or default.recompute,
+            num_devices=self._gpus or None,
+            gathered=BATCH_NORM[verify.batch_norm].pieces,
+        )
+
+    def _is_chain(self) -> bool:
+        """Whether the model can be cut between its blocks, if that is wanted."""
+        verify = self._verify
+        if verify.pipelines == "none":
+            return False
+        try:
+            agreement.check(self._subject, pipeline=Pipeline(recompute="block"))
+        except ValueError as error:
+            settings = verify.num_stages, verify.num_micro_batches, verify.recompute
+            if verify.pipelines == "all" or any(settings):
+                raise
+            self.left_out.append(f"--pipelines: {_cause(error)}")
+            return False
+        return True
+
+    def _stages(self, default: ways.Cuts) -> list[int]:
+        asked, blocks = self._verify.num_stages, default.num_blocks
+        most = blocks
+        if self._gpus:
+            most = min(blocks, self._gpus // min(self._num_towers))
+        found = [k for k in asked or default.stages if k <= most]
+        if len(found) < len(asked):
+            gpus = f", and there are {self._gpus} GPUs" if self._gpus else ""
+            raise ValueError(
+                f"--num_stages={','.join(map(str, asked))}: "
+                f"{self._subject.model.name} is a chain of {blocks} blocks{gpus}; "
+                f"write {most} or fewer"
+            )
+        self._leave_out("num_stages", default.stages, found)
+        return found
+
+    def _micro_batches(self, default: ways.Cuts) -> list[int]:
+        asked = self._verify.num_micro_batches
+        batches = [self._subject.global_batch // count for count in self._num_towers]
+        found = [
+            m
+            for m in asked or default.micro_batches
+            if not any(batch % m for batch in batches)
+        ]
+        if len(found) < len(asked):
+            common = math.gcd(*batches)
+            legal = [str(m) for m in range(1, common + 1) if common % m == 0]
+            raise ValueError(
+                f"--num_micro_batches={','.join(map(str, asked))}: must divide every "
+                f"tower's batch, {' and '.join(map(str, batches))}; write some of "
+                f"{','.join(legal)}"
+            )
+        self._leave_out("num_micro_batches", default.micro_batches, found)
+        return found
+
+    def _leave_out(self, flag: str, default: Sequence[int], found: list[int]) -> None:
+        """Notes which of a flag's defaults are not compared."""
+        if not getattr(self._verify, flag) and len(found) < len(default):
+            rest = ",".join(str(n) for n in default if n not in found)
+            self.left_out.append(f"--{flag}={rest}: {_TOO_MANY[flag]}")
+
+
+def _rounds(verify: Any) -> Sequence[int]:
+    """That towers take their batches in; none waits for the next, to be one with it."""
+    pieces = BATCH_NORM[verify.batch_norm].pieces
+    return (1,) if pieces else verify.accumulate_steps
+
+
+def _modes(verify: Any) -> Sequence[str]:
+    """Those to compare; all when empty."""
+    names = verify.variable_update
+    if BATCH_NORM[verify.batch_norm].towers:
+        joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
+        names = names or joined
+        if apart := sorted(set(names) - set(joined)):
+            raise ValueError(
+                f"--batch_norm={verify.batch_norm}: the towers of {', '.join(apart)} "
+                "do not step together on one model; leave it out of --variable_update"
+            )
+    return names
+
+
+def _num_gpus(device: str) -> int:
+    return len(tf.config.list_physical_devices("GPU")) if device != "cpu" else 0
+
+
+def _cause(error: ValueError) -> str:
+    """What an error says without the advice: all lines and sentences but the first."""
+    return str(error).partition(";")[0]
