@@ -300,7 +300,7 @@ class PlanTest(parameterized.TestCase):
     def test_data_are_prepared_with_the_threads_of_the_run(self, spec):
         calls = mock.Mock()
         with (
-            mock.patch.object(sessions, "take_threads", calls.take),
+            mock.patch.object(sessions, "settle_process", calls.take),
             mock.patch.object(inputs, "get", calls.get),
         ):
             calls.get.side_effect = ValueError("no data")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+from unittest import mock
 
 import tensorflow as tf
 
@@ -25,14 +26,14 @@ def count():
     return len(os.listdir("/proc/self/task"))
 where = placement.on_cluster(cluster.local({"worker": 1}), 2, kind="cpu")
 before = count()
-sessions.take_threads(where, config.make(num_intra_threads=40).devices)
+sessions.settle_process(where, config.make(num_intra_threads=40).devices)
 taken = count()
 tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(intra_op_parallelism_threads=80))
 print(before, taken, count())
 """
 
 
-class ThreadsTest(tf.test.TestCase):
+class SettleTest(tf.test.TestCase):
     def test_the_first_session_decides(self):
         found = subprocess.run(
             [sys.executable, "-c", _THREADS],
@@ -44,6 +45,25 @@ class ThreadsTest(tf.test.TestCase):
         before, taken, after = map(int, found.stdout.split())
         self.assertBetween(taken - before, 40, 79)
         self.assertLess(after - taken, 40)
+
+    def test_memory_of_gpus_grows_if_that_is_asked_for(self):
+        where, gpus = placement.local(2, kind="cpu"), ["gpu 0", "gpu 1"]
+        for asked, late, wanted in (
+            (False, None, []),
+            (True, None, gpus),
+            (True, RuntimeError("in use"), gpus[:1]),
+        ):
+            with (
+                mock.patch.object(
+                    tf.config, "list_physical_devices", return_value=gpus
+                ),
+                mock.patch.object(
+                    tf.config.experimental, "set_memory_growth", side_effect=late
+                ) as grow,
+            ):
+                settings = config.make(allow_growth=asked).devices
+                sessions.settle_process(where, settings)
+            self.assertEqual(grow.mock_calls, [mock.call(gpu, True) for gpu in wanted])
 
 
 class LocalTest(tf.test.TestCase):

@@ -112,7 +112,7 @@ def make(
     where = found.get(lambda: _placement(config, cluster))
     exchange = where and found.get(lambda: _exchange(config, where))
     if where:  # the data set is what first makes TensorFlow work
-        sessions.take_threads(where, config.devices)
+        sessions.settle_process(where, config.devices)
     sources = model and found.get(lambda: sources_of(config, model))
     if model:
         fit = functools.partial(plan_checks.check_data, where=where, tasks=cluster)

@@ -34,7 +34,7 @@ from towers.session.hooks import TrainingError
 from towers.session.progress import Console
 from towers.tasks import local_cluster, server
 from towers.tasks.controller import Controller
-from towers.tasks.sessions import session_config, take_threads
+from towers.tasks.sessions import session_config, settle_process
 from towers.updates import checkpoint
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
@@ -212,7 +212,7 @@ def _serve(order: Order, console: Console) -> int:
 
 def _prepare(order: Order, where: placement.Placement, console: Console) -> None:
     """Sees to the data set on this worker's disk, where it reads its share of it."""
-    take_threads(where, order.config.devices)
+    settle_process(where, order.config.devices)
     try:
         plan.sources_of(order.config, models.get(order.config.model.model))
     except ValueError as error:  # it may be where only the controller looks

@@ -59,18 +59,22 @@ class Local:
         return attempt()
 
 
-def take_threads(where: placement.Placement, devices: Any) -> None:
-    """Makes this process's threads inside operations, as many as settings ask for.
+def settle_process(where: placement.Placement, devices: Any) -> None:
+    """Settles what TensorFlow decides once per process, as settings ask for it.
 
-    TensorFlow makes them with the first session, whoever opens it, and never again.
-    TFDS opens one to prepare a data set, and so does tf.data to trace a function;
-    results with other threads differ in rounding, and `--num_intra_threads` would be
-    in vain.
+    The first session makes the threads inside operations, whoever opens it.  TFDS opens
+    one to prepare a data set, and so does tf.data to trace a function; results with
+    other threads differ in rounding, and `--num_intra_threads` would be in vain.  So
+    would `--allow_growth`, as what first uses a GPU decides how its memory is taken.
 
     Args:
       where: the graph lies.
       devices: the section of the settings.
     """
+    if devices.allow_growth:
+        with contextlib.suppress(RuntimeError):  # GPUs are in use, by the caller say
+            for gpu in tf.config.list_physical_devices("GPU"):
+                tf.config.experimental.set_memory_growth(gpu, True)
     config = session_config(where, devices)
     config.device_count["GPU"] = 0
     del config.device_filters[:]
