@@ -79,6 +79,18 @@ class ReportTest(tf.test.TestCase):
         speed.add(0.4, steps=4)
         self.assertLen(speed, 8)
 
+    def test_speeds_are_taken_over_the_least_time(self):
+        speed = report.Speed(10, least=0.15)
+        for seconds, steps in ((1e-6, 1), (0.1, 1), (0.1, 2), (1e-6, 1), (0.2, 3)):
+            speed.add(seconds, steps)
+        self.assertLen(speed, 8)
+        mean, uncertainty, _ = speed.statistics()
+        self.assertAlmostEqual(mean, 200, delta=0.01)  # not 10 million, and not 100
+        self.assertLess(uncertainty, 1e-3)
+        short = report.Speed(10, least=0.15)
+        short.add(0.1, 2)
+        self.assertAlmostEqual(short.statistics()[0], 200)
+
     def test_the_jitter_is_that_of_the_latest_steps(self):
         speed = report.Speed(10)
         speed.add(0.1 * 100_000, steps=100_000)

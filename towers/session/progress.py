@@ -14,6 +14,9 @@ from towers.session.loop import NEVER, Hook
 
 v1 = tf.compat.v1
 
+# The least time over which a speed is taken where towers do not wait for one another.
+_FREE_SECONDS = 0.01
+
 
 class Console:
     """Prints lines, above a progress bar if there is one."""
@@ -117,7 +120,8 @@ class Progress(Hook):
         self._begun = self._wall = self._paused = self._elapsed = 0.0
         self._unit = display.unit
         self._units_per_step = train.examples_per_step * display.unit.per_example
-        self.speed = report.Speed(self._units_per_step)
+        least = _FREE_SECONDS if self._free else 0.0
+        self.speed = report.Speed(self._units_per_step, least)
         self.last_loss = math.nan
 
     def begin_at(self, step: int, last_step: int) -> None:

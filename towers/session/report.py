@@ -64,16 +64,26 @@ class Speed:
 
     Args:
       units: per step.
+      least: seconds, over which speeds are taken.  Towers that do not wait for one
+        another may end steps in the same instant; the time between says nothing.
     """
 
-    def __init__(self, units: int):
+    def __init__(self, units: int, least: float = 0.0):
         self._units = units
+        self._least = least
+        self._held = 0, 0.0  # (steps, seconds), not long enough yet
         self._count = 0
         self._seconds = self._speeds = self._squares = 0.0  # sums over all steps
         self._latest: collections.deque[float] = collections.deque(maxlen=_LATEST)
 
     def add(self, seconds: float, steps: int = 1) -> None:
         """Records steps that took `seconds` together."""
+        self._held = self._held[0] + steps, self._held[1] + seconds
+        if self._held[1] >= self._least:
+            self._record()
+
+    def _record(self) -> None:
+        (steps, seconds), self._held = self._held, (0, 0.0)
         speed = self._units * steps / max(seconds, 1e-9)  # a clock may stand still
         self._count += steps
         self._seconds += seconds
@@ -82,7 +92,7 @@ class Speed:
         self._latest.extend([speed] * min(steps, _LATEST))
 
     def __len__(self) -> int:
-        return self._count
+        return self._count + self._held[0]
 
     def statistics(self) -> tuple[float, float, float]:
         """(mean, uncertainty, jitter) in units/s, as tf_cnn_benchmarks has them.
@@ -91,6 +101,8 @@ class Speed:
         deviation of the steps' speeds over the root of their number; the jitter
         1.4826 x their median absolute deviation, of the latest 8192 steps.
         """
+        if not self._count:  # short as it was
+            self._record()
         count, latest = self._count, np.array(self._latest)
         variance = self._squares / count - (self._speeds / count) ** 2
         spread = np.abs(latest - np.median(latest))
