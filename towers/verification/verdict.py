@@ -11,7 +11,7 @@ from towers.gradients.exchange import Exchange
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
-_COLUMNS = "{:17}  {:37} {:>6}  {:>8}  {:>8}  {:34}  {}"
+_COLUMNS = "{:22}  {:43} {:>6}  {:>8}  {:>8}  {:34}  {}"
 HEADING = _COLUMNS.format(
     "variable_update",
     "reduction, packing, rounds, devices",
