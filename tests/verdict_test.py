@@ -6,6 +6,7 @@ from absl.testing import absltest, parameterized
 
 from towers.gradients.exchange import Exchange
 from towers.layout.shards import Shards
+from towers.updates.variable_update import VARIABLE_UPDATES
 from towers.verification import verdict
 from towers.verification.verdict import Case
 
@@ -30,6 +31,10 @@ class DistanceTest(parameterized.TestCase):
 
 
 class WordsTest(absltest.TestCase):
+    def test_the_table_has_room_for_every_mode(self):
+        room = verdict.HEADING.index("reduction")
+        self.assertLess(max(map(len, VARIABLE_UPDATES)), room)
+
     def test_the_row_and_the_sentence_name_the_first_difference(self):
         first = verdict.Difference(2, "replica_1/logits/kernel", 8e6, 0.5)
         case = Case("replicated", 4, Exchange("xring#2"))
