@@ -61,7 +61,7 @@ class SpecTest(parameterized.TestCase):
     )
     def test_errors_give_the_position(self, text, character, reason):
         with self.assertRaisesRegex(ValueError, f"character {character}, .*{reason}"):
-            spec.parse(text, _NAMES, inside_hosts=["nccl"])
+            spec.parse(text, _NAMES, intra_host_only=["nccl"])
 
     def test_an_error_stays_on_one_line(self):
         with self.assertRaises(ValueError) as caught:

@@ -1,8 +1,8 @@
-"""From the towers' gradients to their mean.
+"""Reductions: from the towers' gradients to the mean gradient.
 
-Each tower differentiates its share of the mean loss (see `tower`), so the mean of the
-joined batch is the plain sum of what the towers deliver: no algorithm here divides,
-and none can turn a mean into a sum or back.
+Each tower differentiates its share of the mean loss (see `tower`), so the mean gradient
+of the joined batch is the plain sum of the towers' gradients: no algorithm here
+divides, and none can turn a mean into a sum or back.
 
     reduce = from_spec("pscpu:32k:xring", hosts)
     mean(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
@@ -15,20 +15,20 @@ with `shares[k]` the gradient from tower k, on its device, and `destinations` th
 devices where the mean is wanted.  `mean` handles `None` and `IndexedSlices` once, for
 all of them; `packing` wraps `each` of any.
 
-| name         | how the towers' float32 gradients are added                          |
+| name         | how the towers' float32 gradients are summed                         |
 |--------------|----------------------------------------------------------------------|
 | pscpu        | on the CPU beside the first tower; shards on the hosts' CPUs in turn |
 | psgpu        | on a tower's device; shards on the towers' devices in turn           |
-| tree         | in pairs up to a root and down again                                 |
-| xring        | along a ring, in as many chunks as there are towers                  |
-| rechd        | by recursive halving, then doubling                                  |
-| hierarchical | on the first tower of each host, by xring across the hosts, and down |
-| nccl         | by NCCL, on GPUs, inside a host                                      |
-| collective   | inside a host by TensorFlow's collective operations: NCCL or a ring  |
+| tree         | reduced in pairs up to a root, broadcast down again                  |
+| xring        | by ring all-reduce, in as many chunks as there are towers            |
+| rechd        | by recursive halving and doubling                                    |
+| hierarchical | reduced to one tower per host, xring across hosts, broadcast back    |
+| nccl         | by NCCL, on GPUs, inside one host                                    |
+| collective   | by TensorFlow's collectives, NCCL or a ring, inside one host         |
 
-`a/b` is a inside each host, then b across the hosts; so is hierarchical in general.
-With one host, a/b is a; hierarchical then takes the first and the second half of the
-towers for two hosts, if they are four or more.
+`a/b` reduces by a inside each host (intra-host), by b across the hosts (inter-host),
+and broadcasts the sums inside each host.  With one host, a/b is a.  `hierarchical` on
+one host with four towers or more treats the two halves of the towers as two hosts.
 """
 
 import functools
@@ -44,21 +44,21 @@ from towers.gradients.transfer import WIDE, Wire
 from towers.gradients.wire import bring
 from towers.layout.placement import task_of
 
-Shares = Sequence[tf.Tensor]  # one gradient, of each tower
+Shares = Sequence[tf.Tensor]  # of one variable's gradient, one per tower
 Devices = Sequence[str]
 Reduce = Callable[[Shares, Devices], list[tf.Tensor]]
-# The same for all gradients: [variables][towers] -> [variables][copies].
+# All gradients at once: [variables][towers] -> [variables][copies].
 ReduceAll = Callable[[Sequence[Shares], Sequence[Devices]], list[list[tf.Tensor]]]
 
 
 class Row(NamedTuple):
-    """An algorithm, and what it needs.
+    """An all-reduce algorithm and its requirements.
 
     Attributes:
-      run: (shares, devices, num_shards=, hosts=, wire=) -> one tensor per device; the
+      run: (shares, devices, num_shards=, hosts=, wire=) -> the sum on each device; the
         shares are float32.
-      device: the kind of device that it needs, or "" for any.
-      one_host: whether all its devices must be of one host.
+      device: the kind of device that it requires, cpu or gpu; "" for any.
+      one_host: whether all its devices must be on one host.
     """
 
     run: Callable[..., list[tf.Tensor]]
@@ -67,6 +67,8 @@ class Row(NamedTuple):
 
 
 def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> Row:
+    """A row for an algorithm that is the same whatever the hosts."""
+
     def run(shares, devices, *, num_shards, hosts, wire):
         del hosts
         return algorithm(shares, devices, num_shards, wire, **fixed)
@@ -74,39 +76,39 @@ def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> Row:
     return Row(run)
 
 
-def _on_host(shares, devices, *, num_shards, hosts, wire):
-    """`pscpu`: to the first tower's host and back; shards to the hosts in turn."""
-    places = list(dict.fromkeys(hosts))
+def _host_cpu(shares, devices, *, num_shards, hosts, wire):
+    """`pscpu`: reduces on the first host's CPU, shards on the hosts' CPUs in turn."""
+    cpus = list(dict.fromkeys(hosts))
 
-    def one(pieces, shard, num_shards):
+    def reduce_shard(shares, shard, num_shards):
         del num_shards
-        return all_reduce.at_one(pieces, devices, places[shard % len(places)], wire)
+        return all_reduce.at_one(shares, devices, cpus[shard % len(cpus)], wire)
 
-    if num_shards == 1:  # as it is: flattening and cutting would cost copies
-        return one(shares, 0, 1)
-    return all_reduce.sharded(one, shares, devices, num_shards)
+    if num_shards == 1:  # no flattening and splitting, which would copy
+        return reduce_shard(shares, 0, 1)
+    return all_reduce.sharded(reduce_shard, shares, devices, num_shards)
 
 
 def _hierarchical(shares, devices, *, num_shards, hosts, wire):
-    """On one tower of each host first, then across the hosts, then down."""
-    groups = _by_host(hosts)
+    """Reduces to one tower of each host, then by a ring across the hosts."""
+    groups = _towers_by_host(hosts)
     if len(groups) == 1 and len(shares) >= 4:
-        ks, half = range(len(shares)), len(shares) // 2
-        groups = [list(ks[:half]), list(ks[half:])]
-    across = functools.partial(all_reduce.ring, num_shards=num_shards, wire=wire)
-    return _in_groups(
+        towers, half = range(len(shares)), len(shares) // 2
+        groups = [list(towers[:half]), list(towers[half:])]
+    ring = functools.partial(all_reduce.ring, num_shards=num_shards, wire=wire)
+    return _two_level(
         shares,
         devices,
         groups,
-        within=lambda s, d, ks: all_reduce.at_one(s, d, d[0], wire),
-        across=lambda s, d, ks: across(s, d),
+        intra_host=lambda s, d, towers: all_reduce.at_one(s, d, d[0], wire),
+        inter_host=lambda s, d, towers: ring(s, d),
         wire=wire,
     )
 
 
-# name -> algorithm.  A new one is one function and one row.
+# Name -> algorithm.  To add one, write a function and a row.
 REDUCTIONS: dict[str, Row] = {
-    "pscpu": Row(_on_host),
+    "pscpu": Row(_host_cpu),
     "psgpu": _dataflow(all_reduce.to_one),
     "tree": _dataflow(all_reduce.tree),
     "xring": _dataflow(all_reduce.ring),
@@ -120,22 +122,22 @@ REDUCTIONS: dict[str, Row] = {
 
 
 def usable(kind: str) -> list[str]:
-    """The names of the algorithms for towers on that kind of device: cpu or gpu."""
+    """Names of the algorithms that run on a kind of device, cpu or gpu."""
     return [name for name, row in REDUCTIONS.items() if row.device in ("", kind)]
 
 
 def parse(text: str) -> list[spec.Range]:
-    """Reads an `--all_reduce_spec`.
+    """Parses an `--all_reduce_spec`.
 
     Raises:
-      ValueError: it is none; the sentence gives the position.
+      ValueError: the text is malformed; the message gives the position.
     """
-    inside = [name for name, row in REDUCTIONS.items() if row.one_host]
-    return spec.parse(text, REDUCTIONS, inside_hosts=inside)
+    intra_host_only = [name for name, row in REDUCTIONS.items() if row.one_host]
+    return spec.parse(text, REDUCTIONS, intra_host_only=intra_host_only)
 
 
 def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
-    """Refuses what the towers' devices cannot do.
+    """Refuses a spec that the towers' devices cannot run.
 
     Args:
       text: an `--all_reduce_spec`.
@@ -143,10 +145,11 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
       hosts: the CPU device beside each tower.
 
     Raises:
-      ValueError: it is no spec, or not one for these devices.
+      ValueError: the spec is malformed, or names an algorithm that these devices
+        cannot run.
     """
     for chosen in parse(text):
-        for algorithm in (chosen.within, chosen.across or chosen.within):
+        for algorithm in (chosen.intra_host, chosen.inter_host or chosen.intra_host):
             row = REDUCTIONS[algorithm.name]
             if row.device not in ("", kind):
                 reason = (
@@ -155,14 +158,14 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
                     f"{', '.join(usable(kind))}"
                 )
                 raise spec.error(text, algorithm.start, reason)
-        if REDUCTIONS[chosen.within.name].one_host and not chosen.across:
+        if REDUCTIONS[chosen.intra_host.name].one_host and not chosen.inter_host:
             if len(set(hosts)) > 1:
-                name = chosen.within.name
+                name = chosen.intra_host.name
                 reason = (
                     f"{name} works inside a host, and the towers are on "
                     f"{len(set(hosts))}; write {name}/xring"
                 )
-                raise spec.error(text, chosen.within.start, reason)
+                raise spec.error(text, chosen.intra_host.start, reason)
 
 
 def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:
@@ -171,126 +174,140 @@ def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:
     Args:
       text: in the grammar of `spec`.
       hosts: the CPU device beside each tower.
-      wire: how shares and sums travel.
+      wire: the dtype of shares and sums between devices.
 
     Raises:
-      ValueError: the text is no spec; the sentence gives the position.
+      ValueError: the text is malformed; the message gives the position.
     """
     ranges = parse(text)
 
     def reduce(shares, destinations):
         num_bytes = shares[0].shape.num_elements() * shares[0].dtype.size
         chosen = next(r for r in ranges if r.limit is None or num_bytes <= r.limit)
-        return _two_level(chosen, shares, destinations, hosts=hosts, wire=wire)
+        return _reduce_range(chosen, shares, destinations, hosts=hosts, wire=wire)
 
     return reduce
 
 
-def _two_level(chosen: spec.Range, shares, devices, *, hosts, wire: Wire):
-    """What a range of a spec says, on one level or on two."""
+def _reduce_range(chosen: spec.Range, shares, devices, *, hosts, wire: Wire):
+    """All-reduces as one range of a spec says, on one level or on two."""
 
-    def level(algorithm: spec.Algorithm):
-        def run(shares, devices, ks):
+    def on_towers(algorithm: spec.Algorithm):
+        def run(shares, devices, towers):
             return REDUCTIONS[algorithm.name].run(
                 shares,
                 devices,
                 num_shards=algorithm.shards,
-                hosts=[hosts[k] for k in ks],
+                hosts=[hosts[k] for k in towers],
                 wire=wire,
             )
 
         return run
 
-    if chosen.across is None:
-        return level(chosen.within)(shares, devices, range(len(shares)))
-    return _in_groups(
+    if chosen.inter_host is None:
+        return on_towers(chosen.intra_host)(shares, devices, range(len(shares)))
+    return _two_level(
         shares,
         devices,
-        _by_host(hosts),
-        within=level(chosen.within),
-        across=level(chosen.across),
+        _towers_by_host(hosts),
+        intra_host=on_towers(chosen.intra_host),
+        inter_host=on_towers(chosen.inter_host),
         wire=wire,
     )
 
 
-def _by_host(hosts: Sequence[str]) -> list[list[int]]:
-    """The towers of each host."""
+def _towers_by_host(hosts: Sequence[str]) -> list[list[int]]:
+    """The indices of the towers of each host, hosts in order of their first tower."""
     groups: dict[str, list[int]] = {}
     for k, host in enumerate(hosts):
         groups.setdefault(host, []).append(k)
     return list(groups.values())
 
 
-def _in_groups(shares, devices, groups, *, within, across, wire: Wire):
-    """Inside each group first, then across their first towers, then down.
+def _two_level(shares, devices, groups, *, intra_host, inter_host, wire: Wire):
+    """Reduces inside each group, all-reduces across groups, broadcasts inside each.
 
-    Whatever `within` and `across` are, one tensor per group goes either way.
-    """
-    if len(groups) == 1:
-        return within(shares, devices, groups[0])
-    sums = [
-        within([shares[k] for k in ks], [devices[k] for k in ks], ks)[0]
-        for ks in groups
-    ]
-    first = [ks[0] for ks in groups]
-    totals = across(sums, [devices[k] for k in first], first)
-    found: list[tf.Tensor] = [None] * len(shares)
-    for total, ks in zip(totals, groups):
-        # Fetched to the group once, and from there by its other towers.
-        with tf.device(devices[ks[0]]):
-            found[ks[0]] = tf.identity(total)
-        for k in ks[1:]:
-            found[k] = wire.copy(found[ks[0]], devices[ks[0]], devices[k])
-    return found
-
-
-def host_by_host(hosts: Sequence[str] = (), dtype: tf.DType | None = None) -> ReduceAll:
-    """Adds the shares of each gradient, of any float dtype, in tower order.
-
-    The sum is on the first of its destinations.
+    Only the first tower of a group talks to other groups, so that one tensor per group
+    crosses the network in each direction of `inter_host`.
 
     Args:
-      hosts: the CPU device beside each tower.  Where a network is between, shares are
-        added on each host first, so that one tensor per host crosses it, and small ones
-        cross it together.
-      dtype: in which shares leave their tower, and sums their host; that of the shares
-        when None, and float32 for the sums.
+      shares: [towers] tensors, each on its tower's device.
+      devices: [towers].
+      groups: indices of the towers of each host.
+      intra_host, inter_host: (shares, devices, indices of the towers) -> their sum on
+        each of these devices.
+      wire: the dtype between devices.
     """
-    groups = _by_host(hosts)
+    if len(groups) == 1:
+        return intra_host(shares, devices, groups[0])
+    group_sums = [
+        intra_host([shares[k] for k in group], [devices[k] for k in group], group)[0]
+        for group in groups
+    ]
+    roots = [group[0] for group in groups]
+    totals = inter_host(group_sums, [devices[k] for k in roots], roots)
+    copies: list[tf.Tensor] = [None] * len(shares)
+    for total, (root, *others) in zip(totals, groups):
+        # Fetched by the root once, and from there by the group's other towers.
+        with tf.device(devices[root]):
+            copies[root] = tf.identity(total)
+        for k in others:
+            copies[k] = wire.copy(copies[root], devices[root], devices[k])
+    return copies
+
+
+def reduce_to_first(
+    hosts: Sequence[str] = (), dtype: tf.DType | None = None
+) -> ReduceAll:
+    """Reduces every gradient to the first of its destinations, in tower order.
+
+    Where hosts are apart, the shares of a host are summed on its CPU first, so that one
+    tensor per host crosses the network, small tensors several in one transfer.
+
+    Args:
+      hosts: the CPU device beside each tower.
+      dtype: to which shares are cast before they leave their tower, and sums before
+        they leave their host; None leaves shares as they are and sums in float32.
+
+    Returns:
+      a reduction of shares of any float dtype to float32 sums; what it returns for the
+      other destinations is the same tensor.
+    """
+    groups = _towers_by_host(hosts)
 
     def reduce_all(shares, destinations):
-        shares = [[_leaving(share, dtype) for share in own] for own in shares]
-        ends = [devices[0] for devices in destinations]
-        apart = len({task_of(device) for device in [*hosts, *ends]}) > 1
-        if groups and (apart or len(groups) > 1):
+        shares = [[_cast(share, dtype) for share in own] for own in shares]
+        roots = [devices[0] for devices in destinations]
+        many_tasks = len({task_of(device) for device in [*hosts, *roots]}) > 1
+        if groups and (many_tasks or len(groups) > 1):
             by_host = []
-            for ks in groups:
-                host = hosts[ks[0]]
-                sums = [_add([own[k] for k in ks], host) for own in shares]
-                sums = [_leaving(part, dtype) for part in sums]
-                by_host.append(bring(sums, ends))
+            for group in groups:
+                host = hosts[group[0]]
+                host_sums = [_sum([own[k] for k in group], host) for own in shares]
+                host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
+                by_host.append(bring(host_sums, roots))
             shares = list(zip(*by_host))
-        totals = [_add(own, device) for own, device in zip(shares, ends)]
+        totals = [_sum(own, root) for own, root in zip(shares, roots)]
         return [[total] * len(d) for total, d in zip(totals, destinations)]
 
     return reduce_all
 
 
-def _leaving(share: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
-    """The share in the dtype in which it is to leave its device."""
-    with tf.device(share.device):
-        return share if dtype is None else tf.cast(share, dtype)
+def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    """The tensor in a dtype, or as it is if None; cast on its own device."""
+    with tf.device(tensor.device):
+        return tensor if dtype is None else tf.cast(tensor, dtype)
 
 
-def _add(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
-    """The sum in float32, of shares widened where they arrive."""
+def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
+    """The float32 sum on a device, where 16-bit shares are widened as they arrive."""
     wide = precision.widen(shares, [device])
     with tf.device(device):
         return addition.in_order(wide)
 
 
 def in_float32(reduce_all: ReduceAll) -> ReduceAll:
-    """Widens 16-bit shares on their own devices before they are reduced."""
+    """A reduction that widens 16-bit shares on their own devices first."""
 
     def run(shares, destinations):
         wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]
@@ -300,7 +317,7 @@ def in_float32(reduce_all: ReduceAll) -> ReduceAll:
 
 
 def each(reduce: Reduce) -> ReduceAll:
-    """Lifts a reduction of one gradient to all of them, one by one."""
+    """A reduction of all gradients that reduces them one by one."""
 
     def reduce_all(shares, destinations):
         return [reduce(s, d) for s, d in zip(shares, destinations)]
@@ -323,21 +340,22 @@ def mean(
       tower_gradients: [towers][variables], shares as `tower.Tower` has them.
       destinations: [variables][copies] devices.
       names: of the variables, for errors.
-      hosts, dtype: as `host_by_host` and `sparse.mean` have them.
-      reduce_all: for the dense gradients, in any float dtype; `host_by_host` when None.
+      hosts, dtype: as `reduce_to_first` and `sparse.mean` have them.
+      reduce_all: reduces the dense gradients, of any float dtype; `reduce_to_first`
+        when None.
 
     Returns:
       [variables][copies] gradients, float32; None for a variable that no tower uses,
-      `IndexedSlices` with every row once for one whose gradients are such.
+      `IndexedSlices` with unique rows for one whose gradients are sparse.
 
     Raises:
-      ValueError: some variables have a gradient in some towers only, or a dense one in
-        some and a sparse one in others.
+      ValueError: a variable has a gradient in some towers only, or a dense one in some
+        and a sparse one in others.
     """
     by_variable = list(zip(*tower_gradients, strict=True))
     _check_alike(by_variable, names)
     means: list[list[Gradient]] = []
-    dense: list[int] = []
+    dense: list[int] = []  # indices of the variables with dense gradients
     for index, (shares, devices) in enumerate(zip(by_variable, destinations)):
         means.append([None] * len(devices))
         if isinstance(shares[0], tf.IndexedSlices):
@@ -345,29 +363,29 @@ def mean(
             means[index] = [rows] * len(devices)
         elif shares[0] is not None:
             dense.append(index)
-    found = (reduce_all or host_by_host(hosts, dtype))(
+    dense_means = (reduce_all or reduce_to_first(hosts, dtype))(
         [by_variable[i] for i in dense], [destinations[i] for i in dense]
     )
-    for index, copies in zip(dense, found):
+    for index, copies in zip(dense, dense_means):
         means[index] = copies
     return means
 
 
 def _check_alike(by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]):
-    """Every tower computes the same, so what only some of them have is a fault."""
-    found = []
+    """Refuses gradients that are missing or sparse in some of the towers only."""
+    errors = []
     for index, shares in enumerate(by_variable):
         name = repr(names[index]) if names else f"variable {index}"
         kinds = [_kind(share) for share in shares]
         odd = [k for k, kind in enumerate(kinds) if kind != kinds[0]]
         if odd:
-            found.append(
+            errors.append(
                 f"{name} has a {kinds[0]} gradient in tower 0 and a {kinds[odd[0]]} "
                 f"one in tower {', '.join(map(str, odd))}"
             )
-    if found:
+    if errors:
         raise ValueError(
-            f"the towers' gradients differ in kind: {'; '.join(found)}; all towers "
+            f"the towers' gradients differ in kind: {'; '.join(errors)}; all towers "
             "must compute the same"
         )
 

@@ -1,7 +1,7 @@
 """The grammar of `--all_reduce_spec`, that of tf_cnn_benchmarks.
 
     spec  := range (":" size ":" range)*     pscpu:32k:xring
-    range := algorithm ["/" algorithm]       within a host / across hosts
+    range := algorithm ["/" algorithm]       intra-host / inter-host
     algorithm := name ["#" shards]           xring#2
     size  := integer ["k" | "K" | "M" | "G" | "T"]   bytes, k = 1024
 
@@ -24,13 +24,13 @@ _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """A row of `reduction.REDUCTIONS` and how many shards it works in.
+    """A row of `reduction.REDUCTIONS` and the number of shards to run it with.
 
     Attributes:
       name: of the row.
-      shards: how many.
-      start: how many characters of the spec are before it, for errors; two algorithms
-        that differ only in this are equal.
+      shards: pieces that each tensor is cut into, each reduced by itself.
+      start: offset in the spec, in characters, for errors; two algorithms that differ
+        only in this are equal.
     """
 
     name: str
@@ -39,25 +39,31 @@ class Algorithm:
 
 
 class Range(NamedTuple):
-    """What is done with tensors up to a size."""
+    """The algorithms for tensors up to a size.
 
-    limit: int | None  # bytes; None for the last range
-    within: Algorithm
-    across: Algorithm | None = None
+    Attributes:
+      limit: the largest size in bytes; None for the last range, which has no limit.
+      intra_host: inside each host; between all towers if `inter_host` is None.
+      inter_host: across the hosts.
+    """
+
+    limit: int | None
+    intra_host: Algorithm
+    inter_host: Algorithm | None = None
 
 
 def parse(
-    text: str, names: Collection[str], *, inside_hosts: Collection[str] = ()
+    text: str, names: Collection[str], *, intra_host_only: Collection[str] = ()
 ) -> list[Range]:
-    """Reads a spec.
+    """Parses a spec.
 
     Args:
       text: the spec.
-      names: the algorithms there are.
-      inside_hosts: those of them that do not go across hosts.
+      names: of all algorithms.
+      intra_host_only: names of those that cannot run across hosts.
 
     Raises:
-      ValueError: the text is no spec; the sentence says at which character.
+      ValueError: the text is malformed; the message says at which character.
     """
     parts = text.split(":")
     starts = [sum(len(p) + 1 for p in parts[:i]) for i in range(len(parts))]
@@ -73,7 +79,7 @@ def parse(
                 raise error(text, starts[index + 1], "sizes must grow")
             last_limit = limit
         found = _range(text, parts[index], starts[index], names)
-        if len(found) > 1 and found[1].name in inside_hosts:
+        if len(found) > 1 and found[1].name in intra_host_only:
             reason = f"{found[1].name} works inside a host only, so not after the /"
             raise error(text, found[1].start, reason)
         ranges.append(Range(limit, *found))
@@ -87,15 +93,16 @@ def _size(text: str, part: str, start: int) -> int:
     return int(found.group(1)) * _UNITS[found.group(2)]
 
 
-def _range(text: str, part: str, start: int, names: Collection[str]):
-    pieces = part.split("/")
-    if len(pieces) > 2:
+def _range(text: str, part: str, start: int, names: Collection[str]) -> list[Algorithm]:
+    """The algorithm of each level: one, or intra-host and inter-host."""
+    levels = part.split("/")
+    if len(levels) > 2:
         raise error(text, start, f"{part!r} has more than two levels")
-    found = []
-    for piece in pieces:
-        found.append(_algorithm(text, piece, start, names))
-        start += len(piece) + 1
-    return found
+    algorithms = []
+    for level in levels:
+        algorithms.append(_algorithm(text, level, start, names))
+        start += len(level) + 1
+    return algorithms
 
 
 def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algorithm:
@@ -114,11 +121,11 @@ def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algo
 
 
 def error(text: str, start: int, reason: str) -> ValueError:
-    """What is wrong with a spec.
+    """The error that points at a character of a spec.
 
     Args:
       text: the spec.
-      start: how many characters are before the one at fault.
+      start: offset of the character at fault.
       reason: what is wrong there.
     """
     shown = shlex.quote(text) if text.isprintable() else repr(text)

@@ -1,8 +1,8 @@
 """What crosses between the tasks of a cluster, and how often.
 
 A network is slower than what it connects, so a value goes to a task once and all its
-towers take it from there; the other way, `reduction.host_by_host` adds the gradients of
-a task's towers before they leave it.  A step thus moves the parameters once to each
+towers take it from there; the other way, `reduction.reduce_to_first` adds the gradients
+of a task's towers before they leave it.  A step thus moves the parameters once to each
 worker and once back, however many towers there are.
 
 Each transfer costs both ends some 0.1 ms, whatever its size, and a model has hundreds

@@ -175,8 +175,8 @@ class Steps:
         devices = [self.mode.variables[rule.variable].device for rule in rules]
         values = list(zip(*(tower.statistics for tower in group)))
         with tf.name_scope("statistics"):
-            add = reduction.host_by_host(hosts)
-            totals = add(values, [[device] for device in devices])
+            reduce = reduction.reduce_to_first(hosts)
+            totals = reduce(values, [[device] for device in devices])
             count, found = len(group) * self.peers.count, []
             for (total,), device in zip(totals, devices):
                 with tf.device(device):
