@@ -190,7 +190,7 @@ def _learning_rate(given: _Given) -> Iterator[str]:
             yield f"{_spell(given, 'minimum_learning_rate')}: is above {first}"
         return
     try:
-        update.parse_schedule(schedule)
+        update.parse_piecewise_rates(schedule)
     except ValueError as error:
         yield f"{_spell(given, 'piecewise_learning_rate_schedule')}: {error}"
 

@@ -1,4 +1,4 @@
-"""The flags of how variables and gradients meet; a section as those of `sections`."""
+"""The flags of variable updates and gradient exchange: a section of `sections`."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The flags of towers on several devices; a section as those of `sections`."""
+"""The flags of towers on several devices (stages, shards): a section of `sections`."""
 
 import dataclasses
 
@@ -59,9 +59,6 @@ class Stages:
 
     @property
     def pipelined(self) -> bool:
-        """Whether a tower is anything but the whole model on the whole batch."""
-        return (self.num_stages, self.num_micro_batches, self.recompute) != (
-            1,
-            1,
-            "none",
-        )
+        """Whether a tower is cut into stages or micro-batches, or recomputes."""
+        whole = self.num_stages == 1 and self.num_micro_batches == 1
+        return not whole or self.recompute != "none"

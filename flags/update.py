@@ -1,13 +1,26 @@
-"""The flags between a mean gradient and the variable that it changes.
+"""The flags of the optimizer: one of the sections that `flags.sections` gathers.
 
-A section as those of `flags.sections`, and the schedules of learning rates that it can
-name.
+Also the parser of `--piecewise_learning_rate_schedule`, which `flags.config` checks a
+command line with.
 """
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 from flags.field import ABOVE_0, AT_LEAST_0, BELOW_1, field
+
+
+class PiecewiseRates(NamedTuple):
+    """Learning rates that are constant between epochs.
+
+    Attributes:
+      rates: the learning rates, in order.
+      epochs: where each rate but the first begins, in epochs counted from 0.
+    """
+
+    rates: tuple[float, ...]
+    epochs: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,35 +113,32 @@ class Optimizer:
     )
 
     @property
-    def piecewise(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-        """`piecewise_learning_rate_schedule` as (rates, epochs), or None."""
+    def piecewise(self) -> PiecewiseRates | None:
+        """`piecewise_learning_rate_schedule` parsed; None if it is not given."""
         text = self.piecewise_learning_rate_schedule
-        return None if text is None else parse_schedule(text)
+        return None if text is None else parse_piecewise_rates(text)
 
 
-def parse_schedule(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Reads a `piecewise_learning_rate_schedule`.
+def parse_piecewise_rates(text: str) -> PiecewiseRates:
+    """Parses a `piecewise_learning_rate_schedule`.
 
     Args:
       text: `LR0;E1;LR1;...;En;LRn`.
 
-    Returns:
-      The learning rates, and the epochs at which they change: one fewer.
-
     Raises:
       ValueError: the text is not of that form; the message says where.
     """
-    parts = text.split(";")
-    if len(parts) % 2 == 0:
+    words = text.split(";")
+    if len(words) % 2 == 0:
         raise ValueError(
-            f"has {len(parts)} parts; write LR0;E1;LR1;...;En;LRn, an odd number"
+            f"has {len(words)} parts; write LR0;E1;LR1;...;En;LRn, an odd number"
         )
     numbers = []
-    for part in parts:
+    for word in words:
         try:
-            numbers.append(float(part))
+            numbers.append(float(word))
         except ValueError:
-            raise ValueError(f"{part!r} is not a number") from None
+            raise ValueError(f"{word!r} is not a number") from None
     rates, epochs = tuple(numbers[::2]), tuple(numbers[1::2])
     for rate in rates:
         if not (math.isfinite(rate) and rate >= 0):
@@ -136,4 +146,4 @@ def parse_schedule(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     for before, epoch in zip((0.0, *epochs), epochs):
         if not (math.isfinite(epoch) and epoch > before):
             raise ValueError(f"epoch {epoch:g} must come after {before:g}")
-    return rates, epochs
+    return PiecewiseRates(rates, epochs)

@@ -12,7 +12,7 @@ class ScheduleTest(parameterized.TestCase):
         ("0;0.5;1e-3", (0.0, 0.001), (0.5,)),
     )
     def test_reads(self, text, rates, epochs):
-        self.assertEqual(update.parse_schedule(text), (rates, epochs))
+        self.assertEqual(update.parse_piecewise_rates(text), (rates, epochs))
 
     @parameterized.parameters(
         ("", "'' is not a number"),
@@ -26,7 +26,7 @@ class ScheduleTest(parameterized.TestCase):
     )
     def test_refuses(self, text, message):
         with self.assertRaisesRegex(ValueError, message):
-            update.parse_schedule(text)
+            update.parse_piecewise_rates(text)
 
 
 if __name__ == "__main__":
