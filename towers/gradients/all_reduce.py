@@ -7,8 +7,9 @@ copied.
 
     algorithm(shares, devices, num_shards, wire) -> [K] tensors
 
-with the float32 `shares[k]` on `devices[k]`; `wire` says in which bits they travel.
-A tensor of fewer elements than shards is cut into as many pieces as it has elements.
+with the float32 `shares[k]` on `devices[k]`; `wire` has the dtype between devices.
+With several shards the tensor is flattened and split, and each shard is all-reduced by
+itself; a tensor of fewer elements than shards has a shard per element.
 """
 
 import itertools
@@ -28,13 +29,13 @@ def tree(
     num_shards: int = 1,
     wire: Wire = WIDE,
 ) -> list[tf.Tensor]:
-    """Binary tree: pairs are added up to the root, the sum is handed down again.
+    """Binary tree: reduced in pairs up to the root, then broadcast down again.
 
-    2 log2(K) hops.  With several shards each piece has a root of its own, so that no
-    device is every piece's root.
+    2 log2(K) hops.  Each shard has a different root, so that no device is the root of
+    all of them.
     """
 
-    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
         order = _rotated(len(devices), shard * len(devices) // num_shards)
         where = [devices[k] for k in order]
         held = {rank: pieces[k] for rank, k in enumerate(order)}
@@ -53,7 +54,7 @@ def tree(
             held[high] = wire.copy(held[low], where[low], where[high])
         return _by_tower(order, held)
 
-    return sharded(one, shares, devices, num_shards)
+    return sharded(reduce_shard, shares, devices, num_shards)
 
 
 def ring(
@@ -62,17 +63,18 @@ def ring(
     num_shards: int = 1,
     wire: Wire = WIDE,
 ) -> list[tf.Tensor]:
-    """Ring (Patarasuk & Yuan 2009): each of K chunks travels once around to be summed
-    and once more to be spread, so every link carries 2 (K - 1) / K of the bytes.
+    """Ring (Patarasuk & Yuan 2009): a reduce-scatter, then an all-gather.
 
-    With several shards, that many rings run side by side on pieces of the tensor.
+    Each of K chunks travels once around the ring to be summed and once more to be
+    copied, so every link carries 2 (K - 1) / K of the bytes.  With several shards, that
+    many rings run side by side.
     """
 
-    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
         del num_shards
         count = len(devices)
         chunks = [_split(piece, devices[k], count) for k, piece in enumerate(pieces)]
-        parts: list[list[tf.Tensor]] = [[] for _ in devices]
+        summed: list[list[tf.Tensor]] = [[] for _ in devices]  # [towers][chunks]
         for chunk in range(len(chunks[0])):
             order = _rotated(count, chunk + 1 + shard)
             hops = list(itertools.pairwise(order))
@@ -85,10 +87,10 @@ def ring(
             for before, k in zip([order[-1], *order], order[:-1]):
                 held[k] = wire.copy(held[before], devices[before], devices[k])
             for k in range(count):
-                parts[k].append(held[k])
-        return _joined(parts, devices)
+                summed[k].append(held[k])
+        return _joined(summed, devices)
 
-    return sharded(one, shares, devices, num_shards)
+    return sharded(reduce_shard, shares, devices, num_shards)
 
 
 def halving_doubling(
@@ -97,14 +99,15 @@ def halving_doubling(
     num_shards: int = 1,
     wire: Wire = WIDE,
 ) -> list[tf.Tensor]:
-    """Recursive halving, then doubling (Thakur, Rabenseifner & Gropp 2005).
+    """Recursive halving and doubling (Thakur, Rabenseifner & Gropp 2005).
 
-    2 log2(K) hops with the bytes of a ring.  When K is no power of two, the towers
-    beyond the largest one first add theirs to a partner, and get the sum at the end.
+    2 log2(K) hops with the bytes of a ring.  When K is not a power of two, the towers
+    beyond the largest power below K first add their shares to a partner's, and get the
+    sum from it at the end.
     """
-    core = 1 << (len(devices).bit_length() - 1)
+    core = 1 << (len(devices).bit_length() - 1)  # the largest power of two up to K
 
-    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
         del shard, num_shards
         held = list(pieces[:core])
         for extra in range(core, len(devices)):
@@ -118,13 +121,13 @@ def halving_doubling(
             held.append(wire.copy(held[partner], devices[partner], devices[extra]))
         return held
 
-    return sharded(one, shares, devices, num_shards)
+    return sharded(reduce_shard, shares, devices, num_shards)
 
 
 def _halve_and_double(
     pieces: list[tf.Tensor], devices: Sequence[str], wire: Wire
 ) -> list[tf.Tensor]:
-    """Both halves of the exchange for a power of two of devices."""
+    """Reduce-scatter by halving, all-gather by doubling; 2^n devices."""
     if len(devices) == 1:
         return [wire.rounded(pieces[0], devices[0])]
     if pieces[0].shape.num_elements() < 2:  # nothing to halve
@@ -140,12 +143,12 @@ def _halve_and_double(
                 kept.append(split[at][which] + arrived)
     lower = _halve_and_double(lower, devices[:half], wire)
     upper = _halve_and_double(upper, devices[half:], wire)
-    parts: list[list[tf.Tensor]] = [[] for _ in devices]
+    gathered: list[list[tf.Tensor]] = [[] for _ in devices]
     for k, device in enumerate(devices):
         for sums, offset in ((lower, 0), (upper, half)):
             source = k % half + offset
-            parts[k].append(wire.carry(sums[k % half], devices[source], device))
-    return _joined(parts, devices)
+            gathered[k].append(wire.carry(sums[k % half], devices[source], device))
+    return _joined(gathered, devices)
 
 
 def to_one(
@@ -154,23 +157,23 @@ def to_one(
     num_shards: int = 1,
     wire: Wire = WIDE,
 ) -> list[tf.Tensor]:
-    """All shares to one device and the sum back; shards go to devices in turn."""
+    """Reduces on one of the devices and broadcasts; shards on the devices in turn."""
 
-    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
         del num_shards
         return at_one(pieces, devices, devices[shard % len(devices)], wire)
 
-    return sharded(one, shares, devices, num_shards)
+    return sharded(reduce_shard, shares, devices, num_shards)
 
 
 def at_one(
-    shares: Sequence[tf.Tensor], devices: Sequence[str], meeting: str, wire: Wire
+    shares: Sequence[tf.Tensor], devices: Sequence[str], root: str, wire: Wire
 ) -> list[tf.Tensor]:
-    """All shares to the device `meeting`, which need not be a tower's, and back."""
-    arrived = [wire.carry(s, d, meeting) for s, d in zip(shares, devices)]
-    with tf.device(meeting):
+    """Reduces on the device `root`, which need not be a tower's, and broadcasts."""
+    arrived = [wire.carry(s, d, root) for s, d in zip(shares, devices)]
+    with tf.device(root):
         total = addition.in_order(arrived)
-    return wire.spread(total, meeting, devices)
+    return wire.spread(total, root, devices)
 
 
 def _rotated(count: int, start: int) -> list[int]:
@@ -183,18 +186,18 @@ def _by_tower(order: list[int], held: dict[int, tf.Tensor]) -> list[tf.Tensor]:
 
 
 def sharded(
-    one: Callable[[Sequence[tf.Tensor], int, int], list[tf.Tensor]],
+    reduce_shard: Callable[[Sequence[tf.Tensor], int, int], list[tf.Tensor]],
     shares: Sequence[tf.Tensor],
     devices: Sequence[str],
     num_shards: int,
 ) -> list[tf.Tensor]:
-    """Flattens, runs `one` on each piece, and puts the results together again.
+    """All-reduces a tensor shard by shard: flattens, splits, reduces, concatenates.
 
     Args:
-      one: (pieces [K], index of the shard, number of shards) -> sums [K].
+      reduce_shard: (pieces [K], index of the shard, number of shards) -> sums [K].
       shares: [K], of one shape; a single one is its own sum.
       devices: [K].
-      num_shards: how many pieces; of fewer elements, as many as there are.
+      num_shards: at most; no shard is empty.
     """
     if len(shares) == 1:
         return list(shares)
@@ -204,11 +207,11 @@ def sharded(
         with tf.device(device):
             flat.append(tf.reshape(share, [-1]))
     if num_shards == 1:
-        totals = one(flat, 0, 1)
+        totals = reduce_shard(flat, 0, 1)
     else:
         pieces = [_split(f, d, num_shards) for f, d in zip(flat, devices)]
         count = len(pieces[0])
-        results = [one([p[s] for p in pieces], s, count) for s in range(count)]
+        results = [reduce_shard([p[s] for p in pieces], s, count) for s in range(count)]
         totals = _joined(
             [[r[k] for r in results] for k in range(len(devices))], devices
         )
@@ -230,9 +233,10 @@ def _split(flat: tf.Tensor, device: str, count: int) -> list[tf.Tensor]:
         return tf.split(flat, sizes)
 
 
-def _joined(parts: list[list[tf.Tensor]], devices: Sequence[str]) -> list[tf.Tensor]:
+def _joined(pieces: list[list[tf.Tensor]], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Concatenates [towers][pieces], each tower's on its device."""
     joined = []
-    for pieces, device in zip(parts, devices):
+    for own, device in zip(pieces, devices):
         with tf.device(device):
-            joined.append(tf.concat(pieces, 0))
+            joined.append(tf.concat(own, 0))
     return joined

@@ -1,11 +1,11 @@
 """TensorFlow's own collective operations, inside one graph and one session.
 
-A collective has one operation per device, its members, and none ends before all run:
-a step that fetched the sum of one tower only would hang.  So each result here waits
-for all members of its collective, and whoever fetches one runs them all.  When a step
-fails, TensorFlow cancels the members that wait, and the next step starts anew; only
-when it was the session's first, the group of devices stays cancelled, and a new session
-is needed.
+A collective has one operation per device, its members, and none ends before all run: a
+step that fetched the sum of one tower only would hang.  So each result here depends on
+all members of its collective, and fetching one result runs them all.  When a step
+fails, TensorFlow cancels the waiting members, and the next step starts afresh; only
+after a failure of the session's first step does the device group stay cancelled, and a
+new session is needed.
 
 No order among collectives is needed while all members are in one process: NCCL's
 kernels are launched collective by collective once all members of one have arrived.
@@ -33,13 +33,13 @@ def reduce(
     Args:
       shares: float32, of each tower, on its device.
       devices: of the towers, each once.
-      num_shards: how many collectives, on pieces of the tensor.
-      wire: the dtype in which tensors travel, and here are added too: the operations
-        add in the dtype of what they are given.
+      num_shards: into how many collectives the tensor is split.
+      wire: the dtype in which tensors travel and are added, too: a collective adds in
+        the dtype of its input.
       hint: `nccl`, `ring`, or `auto`: NCCL on GPUs, TensorFlow's ring on CPU devices.
     """
 
-    def one(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
         del shard, num_shards
         # Unique in the graph, and the same whenever the same graph is built.
         instance_key = tf.compat.v1.get_default_graph().version
@@ -67,4 +67,4 @@ def reduce(
 
     # A group of devices has one key for as long as the process lives.
     group_key = zlib.crc32("|".join(devices).encode()) & 0x7FFFFFFF
-    return all_reduce.sharded(one, shares, devices, num_shards)
+    return all_reduce.sharded(reduce_shard, shares, devices, num_shards)

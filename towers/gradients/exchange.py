@@ -1,4 +1,4 @@
-"""How the towers' gradients meet the variables, where a mode leaves a choice."""
+"""The settings of gradient exchange: reduction, packing, transfer dtype, staleness."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from towers.layout.placement import Placement
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """The settings of the modes; each mode says which of them it reads.
+    """The settings that modes share; `Mode.reads` names those that a mode uses.
 
     Attributes:
       all_reduce_spec: in the grammar of `spec`.
       gradient_repacking: 0, or the number of equal packs for all gradients.
       small_bytes: gradients up to this size are reduced in groups.
       small_group: most gradients in one group.
-      sparse_to_dense: sparse gradients become dense ones on their tower.
-      transfer: dtype in which gradients travel, see `transfer`; None for that of the
-        tower's compute on the way to one copy, and for float32 between replicas.
-      max_staleness: None, or the most updates that others may apply between a tower's
-        reading and its writing.
+      sparse_to_dense: sparse gradients are made dense on their tower.
+      transfer: dtype of gradients between devices, see `transfer`; None for the compute
+        dtype on the way to a single copy, and for float32 between replicas.
+      max_staleness: the most updates that others may apply between a tower's read of
+        the variables and its own update; None for no bound.
       staleness_lr: whether an update's learning rate is divided by its staleness.
-      variable_placement: where a variable goes if there are several devices for it, a
-        row of `variables.VARIABLE_PLACEMENTS`.
-      partition_bytes: 0, or the size beyond which a variable is cut into parts.
+      variable_placement: how a variable's device is chosen among several, a row of
+        `variables.VARIABLE_PLACEMENTS`.
+      partition_bytes: variables larger than this are partitioned; 0 partitions none.
     """
 
     all_reduce_spec: str = "pscpu"
@@ -51,10 +51,10 @@ class Exchange:
         ]
 
     def check_devices(self, where: Placement) -> None:
-        """Refuses to spread variables where there are no two devices for them.
+        """Refuses settings that spread variables over a single parameter device.
 
         Raises:
-          ValueError: the sentence says what offers two.
+          ValueError: there is only one; the message says how to get two.
         """
         remedy = "use a cluster with two ps tasks"
         if where.kind == "gpu" and not where.is_cluster:
@@ -70,17 +70,17 @@ class Exchange:
         """The towers' gradients, [towers][variables], as they are to be reduced.
 
         Raises:
-          ValueError: sparse ones are to become dense, and there are none.
+          ValueError: sparse gradients are to be made dense, and there are none.
         """
-        found = [tower.gradients for tower in towers]
+        by_tower = [tower.gradients for tower in towers]
         if not self.sparse_to_dense:
-            return found
-        if not any(isinstance(gradient, tf.IndexedSlices) for gradient in found[0]):
+            return by_tower
+        if not any(isinstance(gradient, tf.IndexedSlices) for gradient in by_tower[0]):
             raise ValueError(
                 "--sparse_to_dense_grads: no gradient of this model is sparse; leave "
                 "it out"
             )
-        return [sparse.densify(gradients) for gradients in found]
+        return [sparse.densify(gradients) for gradients in by_tower]
 
     def reduce_all(self, hosts: Sequence[str]) -> reduction.ReduceAll:
         """The reduction of all gradients that these settings describe."""

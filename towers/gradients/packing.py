@@ -1,11 +1,12 @@
-"""Fewer, larger transfers: gradients joined before a reduction, cut apart after it.
+"""Gradient packing: gradients are concatenated, reduced together and split again.
 
-A packing wraps any reduction.  With four gradients a b c d of which a and c are small,
+This makes fewer, larger transfers.  A packing wraps any reduction.  With four gradients
+a b c d of which a and c are small,
 
     small(...)   reduces  [a c]  b  d
-    equal(2)     reduces  [a b | b c d]: one vector, cut in two halves
+    equal(2)     reduces  [a b | b c d]: one vector, split into two halves
 
-and gives back a, b, c, d.
+and returns the means of a, b, c, d.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +24,9 @@ def equal(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Tensor]]
       reduce: of `reduction`, for each pack.
 
     Returns:
-      a function of (shares [variables][towers], destinations [variables][towers]) to
-      the means [variables][towers], as `reduction.mean` takes it.
+      a reduction of all gradients, as `reduction.mean` takes it: (shares
+      [variables][towers], destinations [variables][towers]) -> means
+      [variables][towers].
     """
 
     def reduce_all(shares, destinations):
@@ -55,7 +57,7 @@ def small(
       reduce: of `reduction`, for each group and each large gradient.
 
     Returns:
-      as `equal` does.
+      a reduction of all gradients, as `equal` returns it.
     """
 
     def reduce_all(shares, destinations):
@@ -75,7 +77,7 @@ def small(
 
 
 def _groups(shares, max_bytes: int, max_group: int) -> list[list[int]]:
-    """Indices of gradients that go together, in order."""
+    """Indices of the gradients of each group, in order of the variables."""
     groups: list[list[int]] = []
     current: list[int] = []
     for index, gradient in enumerate(shares):
@@ -90,7 +92,7 @@ def _groups(shares, max_bytes: int, max_group: int) -> list[list[int]]:
 
 
 def _join(shares, devices) -> list[tf.Tensor]:
-    """[variables][towers] gradients -> one vector per tower."""
+    """Concatenates [variables][towers] gradients to one vector per tower."""
     vectors = []
     for tower, device in enumerate(devices):
         with tf.device(device):
@@ -100,7 +102,7 @@ def _join(shares, devices) -> list[tf.Tensor]:
 
 
 def _join_pieces(totals, devices) -> list[tf.Tensor]:
-    """[packs][towers] -> one vector per tower."""
+    """Concatenates [packs][towers] to one vector per tower."""
     vectors = []
     for pieces, device in zip(zip(*totals), devices):
         with tf.device(device):
@@ -109,7 +111,7 @@ def _join_pieces(totals, devices) -> list[tf.Tensor]:
 
 
 def _cut(vectors, shares, devices) -> list[list[tf.Tensor]]:
-    """One vector per tower -> [variables][towers], in the shapes of `shares`."""
+    """Splits one vector per tower to [variables][towers], shaped as `shares`."""
     shapes = [gradient[0].shape for gradient in shares]
     sizes = [shape.num_elements() for shape in shapes]
     by_tower = []

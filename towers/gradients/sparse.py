@@ -1,10 +1,10 @@
-"""Sparse gradients: rows of an embedding, side by side, from every tower.
+"""Sparse gradients: the rows of an embedding table that a batch has looked up.
 
-The gradient of a gather is `IndexedSlices`: rows and where they belong, one row for
-each lookup.  Their mean over the towers is every row once, with all that was said of
-it added up; so an optimizer moves a slot once per row and step, a clip by value or by
-norm sees what the dense gradient holds, and the towers' mean is that of one tower on
-the joined batch.
+The gradient of a gather is an `IndexedSlices`: values and row indices, one pair for
+each look-up, the same row perhaps many times.  In the mean over the towers every row
+occurs once, with the sum of its gradients.  So an optimizer updates a slot once per row
+and step, clipping by value or by norm sees what the dense gradient holds, and the mean
+is that of one tower on the joined batch.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ def mean(
     hosts: Sequence[str] = (),
     dtype: tf.DType | None = None,
 ) -> tf.IndexedSlices:
-    """The towers' shares of a sparse gradient as one, every row once.
+    """The mean of a sparse gradient over the towers, with unique rows.
 
     Args:
       shares: of each tower, each on its device; rows in any float dtype.
-      destination: the device on which the rows are added.
-      hosts: the CPU device beside each tower.  Where there are several, repeated rows
-        are added on each host first, and then go to the destination once.
-      dtype: of the rows as they leave their tower; their own when None.
+      destination: the device on which rows of one index are summed.
+      hosts: the CPU device beside each tower.  Where there are several, rows of one
+        index are summed on each host first, so that each crosses the network once.
+      dtype: to which rows are cast before they leave a tower or host; None: none is.
 
     Returns:
-      float32 rows with increasing indices.
+      float32 rows in increasing order of their indices.
     """
     if dtype is not None:
         shares = [_cast(share, dtype) for share in shares]
@@ -39,16 +39,16 @@ def mean(
     for share, host in zip(shares, hosts or [destination] * len(shares)):
         groups.setdefault(host, []).append(share)
     if len(groups) == 1:
-        return _once(shares, destination)
-    sums = [_once(group, host) for host, group in groups.items()]
+        return _sum_rows(shares, destination)
+    host_sums = [_sum_rows(group, host) for host, group in groups.items()]
     if dtype is not None:
-        sums = [_cast(part, dtype) for part in sums]
-    return _once(sums, destination)
+        host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
+    return _sum_rows(host_sums, destination)
 
 
 def densify(gradients: Sequence[Gradient]) -> list[Gradient]:
-    """Every sparse gradient as a dense one of its dtype, where its rows lie."""
-    found = []
+    """The gradients, sparse ones made dense on their own devices; dtypes stay."""
+    dense = []
     for gradient in gradients:
         if isinstance(gradient, tf.IndexedSlices):
             with tf.device(gradient.values.device):
@@ -59,8 +59,8 @@ def densify(gradients: Sequence[Gradient]) -> list[Gradient]:
                     gradient.dense_shape[0],
                 )
                 gradient = tf.cast(total, gradient.values.dtype)
-        found.append(gradient)
-    return found
+        dense.append(gradient)
+    return dense
 
 
 def _cast(slices: tf.IndexedSlices, dtype: tf.DType) -> tf.IndexedSlices:
@@ -71,14 +71,14 @@ def _cast(slices: tf.IndexedSlices, dtype: tf.DType) -> tf.IndexedSlices:
     return tf.IndexedSlices(values, slices.indices, slices.dense_shape)
 
 
-def _once(parts: Sequence[tf.IndexedSlices], device: str) -> tf.IndexedSlices:
-    """All rows of the parts, those of one index added up, in float32."""
+def _sum_rows(slices: Sequence[tf.IndexedSlices], device: str) -> tf.IndexedSlices:
+    """The sum of sparse gradients, in float32, with unique rows."""
     with tf.device(device):
-        # The cast stands behind the transfer, so that 16 bits travel if they are 16.
-        values = tf.concat([tf.cast(part.values, tf.float32) for part in parts], 0)
-        indices = tf.concat([part.indices for part in parts], 0)
-        shape = tf.identity(parts[0].dense_shape)
-        # In order of index, so that the result does not depend on who came first.
+        # Cast after the transfer, so that 16-bit rows travel in 16 bits.
+        values = tf.concat([tf.cast(one.values, tf.float32) for one in slices], 0)
+        indices = tf.concat([one.indices for one in slices], 0)
+        shape = tf.identity(slices[0].dense_shape)
+        # A stable sort: rows of one index are summed in tower order in every run.
         order = tf.argsort(indices, stable=True)
         sorted_indices = tf.gather(indices, order)
         rows, place = tf.unique(sorted_indices)

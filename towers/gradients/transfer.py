@@ -1,4 +1,4 @@
-"""Gradients on their way between devices: in 16 bits if told so, in float32 else.
+"""Transfers of gradients between devices: in float32, or in 16 bits on request.
 
 | where                     | dtype                                                   |
 |---------------------------|---------------------------------------------------------|
@@ -7,8 +7,8 @@
 | every addition            | float32, on the device where the numbers arrive         |
 | the sum, on every device  | rounded once where it is complete, widened again        |
 
-So a share is rounded once per hop up, and the sum once; on its way down it is not
-rounded again, and all copies are bit-equal.  A number that stays on its device is not
+So a share is rounded once per hop of the reduction, and the sum once; the broadcast
+does not round again, and all copies are bit-equal.  What stays on its device is not
 rounded.  bfloat16 has float32's range and 8 bits of precision; float16 has 11, but
 numbers beyond 65504 become infinite, and those below 6e-8 zero.
 """
@@ -21,7 +21,11 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Wire:
-    """How float32 tensors travel: `dtype` is float32, bfloat16 or float16."""
+    """Transfers of float32 tensors between devices.
+
+    Attributes:
+      dtype: in which they travel: float32, bfloat16 or float16.
+    """
 
     dtype: tf.DType = tf.float32
 
@@ -31,20 +35,20 @@ class Wire:
         return self.dtype != tf.float32
 
     def carry(self, tensor: tf.Tensor, source: str, target: str) -> tf.Tensor:
-        """What the target device gets of a tensor on the source device, in float32."""
+        """A tensor of the source device as the target device receives it, float32."""
         if not self.narrow or source == target:
             return tensor
         return _widen(self._narrow(tensor, source), target)
 
     def copy(self, tensor: tf.Tensor, source: str, target: str) -> tf.Tensor:
-        """As `carry`, on the target device in any case."""
+        """As `carry`, and the result is on the target device even without a cast."""
         if self.narrow and source != target:
             return self.carry(tensor, source, target)
         with tf.device(target):
             return tf.identity(tensor)
 
     def rounded(self, total: tf.Tensor, device: str) -> tf.Tensor:
-        """A complete sum as all devices are to have it."""
+        """A complete sum, rounded once as what other devices will receive."""
         if not self.narrow:
             return total
         return _widen(self._narrow(total, device), device)
@@ -52,7 +56,7 @@ class Wire:
     def spread(
         self, total: tf.Tensor, source: str, targets: Sequence[str]
     ) -> list[tf.Tensor]:
-        """A complete sum for every target; in float32 it is left for them to fetch."""
+        """Broadcasts a complete sum; in float32 the targets read it from the source."""
         if not self.narrow:
             return [total] * len(targets)
         once = self._narrow(total, source)

@@ -1,13 +1,13 @@
-"""What crosses between the tasks of a cluster, and how often.
+"""Transfers between the tasks of a cluster: once per task, small tensors in bundles.
 
-A network is slower than what it connects, so a value goes to a task once and all its
-towers take it from there; the other way, `reduction.reduce_to_first` adds the gradients
+The network is the slowest link, so a value is sent to a task once and all its towers
+read it there; the other way, `reduction.reduce_to_first` adds the gradients
 of a task's towers before they leave it.  A step thus moves the parameters once to each
 worker and once back, however many towers there are.
 
 Each transfer costs both ends some 0.1 ms, whatever its size, and a model has hundreds
-of small variables.  So small tensors that go the same way are joined before they leave,
-and cut apart where they arrive.
+of small variables.  So small tensors from one device to another are concatenated before
+they are sent, and split where they arrive.
 """
 
 import collections
@@ -22,8 +22,8 @@ from towers.layout.placement import task_of
 
 v1 = tf.compat.v1
 
-# Bytes: tensors above the first go alone, since joining copies them; and no bundle is
-# larger than the second, so that the first can leave while others are still computed.
+# Bytes.  Larger tensors than the first are sent alone, since concatenation copies them;
+# a bundle is bounded so that the first can be sent while others are still computed.
 _SMALL, _BUNDLE = 2**18, 2**20
 
 
@@ -79,14 +79,14 @@ class Arrivals:
 
 
 def bring(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """The tensors on other tasks, those that are small in few transfers.
+    """Sends tensors to other tasks, small ones in bundles.
 
     Args:
       tensors: of static shape, on any devices.
       devices: where each is wanted.
 
     Returns:
-      what to use there in their place; the same tensor where it stays in its task.
+      the tensors to read there: what arrived in a bundle, else the tensor itself.
     """
     found = list(tensors)
     for bundle in _bundles(tensors, devices):
@@ -101,7 +101,7 @@ def bring(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tenso
 
 
 def _bundles(tensors, devices) -> list[list[int]]:
-    """Which of them go together: one origin, one end, one dtype, all of them small."""
+    """Indices of the small tensors that share source, destination and dtype."""
     open_: dict[tuple[str, str, tf.DType], list[int]] = {}
     filled: dict[tuple[str, str, tf.DType], int] = collections.Counter()
     done: list[list[int]] = []
@@ -109,19 +109,19 @@ def _bundles(tensors, devices) -> list[list[int]]:
         size = (tensor.shape.num_elements() or 0) * tensor.dtype.size
         if task_of(tensor.device) == task_of(device) or not 0 < size <= _SMALL:
             continue
-        way = (tensor.device, device, tensor.dtype)
-        if filled[way] + size > _BUNDLE:
-            done.append(open_.pop(way))
-            filled[way] = 0
-        open_.setdefault(way, []).append(index)
-        filled[way] += size
+        route = (tensor.device, device, tensor.dtype)
+        if filled[route] + size > _BUNDLE:
+            done.append(open_.pop(route))
+            filled[route] = 0
+        open_.setdefault(route, []).append(index)
+        filled[route] += size
     return [bundle for bundle in [*done, *open_.values()] if len(bundle) > 1]
 
 
 def transfers(metadata: v1.RunMetadata) -> dict[tuple[str, str], int]:
-    """Bytes that crossed between tasks in a traced session call.
+    """Bytes sent between tasks in a traced session call.
 
-    TensorFlow may miss a transfer that ends when the call does.
+    TensorFlow may miss a transfer that ends as the call does.
 
     Args:
       metadata: of a call with `RunOptions.FULL_TRACE`.
