@@ -1,9 +1,9 @@
-"""The modes in which a gradient meets variables that it was not computed from.
+"""The modes with stale gradients: applied to variables they were not computed from.
 
-They hide the time of an exchange, or of the slowest tower, at the price of steps that
-are not those of one tower.  What each does instead is stated exactly, w_t being the
-variables before step t, g(w) the mean gradient at w on the batch of the step, and
-update(w, g) the optimizer's step from w with gradient g.
+They hide the time of the exchange, or of the slowest tower, and in return do not take
+the steps of one tower.  Each class states exactly what it does instead, with w_t the
+variables before step t, g(w) the mean gradient at w on the step's batch, and update(w,
+g) the optimizer's step from w with gradient g.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,13 +30,13 @@ class Asynchronous(ParameterServer):
 
     Each tower reads the variables, computes the mean gradient of its own batch, and
     applies it at once: w becomes update(w, g_k(v)), where v is what tower k read some
-    updates ago.  The staleness of an update is the number of updates that the others
-    applied in between.  A read is not atomic: variables of one read may differ by
-    updates under way.
+    updates ago.  The staleness of an update is the number of updates that other towers
+    applied in between.  Reads are not atomic: the variables that one step reads may
+    differ by the updates that are being applied.
 
-    A global step is one tower's update, of whatever client.  The learning rate is that
-    of a batch of one tower; with `staleness_lr` it is divided by the update's staleness
-    where that is above 1 (Zhang et al. 2016, Staleness-aware Async-SGD).
+    A global step is one tower's update, of any client.  The learning rate is that of
+    one tower's batch; with `staleness_lr` it is divided by the update's staleness where
+    that is above 1 (Zhang et al. 2016, Staleness-aware Async-SGD).
     """
 
     description = (
@@ -57,7 +57,7 @@ class Asynchronous(ParameterServer):
             self.board = Board(placement)
 
     def read(self, name, tower):
-        """The value, read after the number of updates that it holds at least."""
+        """The value, read after the global step: it has at least that many updates."""
         del tower
         if self._version is None:
             step = v1.train.get_global_step()
@@ -76,7 +76,7 @@ class Asynchronous(ParameterServer):
             if self.exchange.staleness_lr:
                 rate = rate / tf.cast(tf.maximum(stale, 1), tf.float32)
         self._staleness.append(stale)
-        # The step counts itself after its changes, and so after this reading.
+        # The global step is incremented after these updates, so after `stale` is read.
         return [*super().update(gradients, names, update, rate), stale.op]
 
     def loop(self, ends):
@@ -93,10 +93,9 @@ class Staged(ParameterServer):
     """Towers read the variables of the step before: --staged_vars.
 
     w_{t+1} = update(w_t, g(w_{t-1})), and w_{-1} = w_0.  Each tower's device holds a
-    staged copy of the trainable variables; while a step computes from it, the
-    variables' present values travel to it for the next step, so no step waits for
-    variables to arrive.  Evaluation and checkpoints see the variables themselves; the
-    staged copy is in the checkpoint too.
+    staged copy of the trainable variables; while a step computes from it, the current
+    values are sent there for the next step, so no step waits for a transfer of
+    variables.  Evaluation reads the variables themselves; a checkpoint holds both.
     """
 
     description = "one copy; towers read it one step late: NOT the steps of one tower"
@@ -143,7 +142,7 @@ class Staged(ParameterServer):
         return super().read(name, tower)
 
     def update(self, gradients, names, update, rate):
-        """The update, and what the next step is to read."""
+        """The update, and the copies that the next step reads."""
         arrive, refills = wire.Arrivals(), []
         for number in range(len(self.placement.towers)):
             for host, copies in self._by_host(number).items():
@@ -155,7 +154,7 @@ class Staged(ParameterServer):
         return [*super().update(gradients, names, update, rate), *refills]
 
     def _by_host(self, tower: int) -> dict[str, dict[str, tf.Variable]]:
-        """Host of each task that the tower is on -> its staged copies there."""
+        """Host of each task that a tower is on -> the staged copies there, by name."""
         found: dict[str, dict[str, tf.Variable]] = {}
         for name, copies in self._staged.items():
             copy = copies[tower]
@@ -190,8 +189,8 @@ class Relaxed(Replicated):
     --variable_consistency=relaxed.
 
     w_{t+1} = update(w_t, g_{t-1}), where g_t is the mean gradient of step t, at w_t,
-    and g_{-1} = 0.  The reduction of a step's gradients overlaps with the whole next
-    step.  The deferred gradient is in the checkpoint; weight decay is that of w_t.
+    and g_{-1} = 0.  So the reduction of a step's gradients overlaps with the whole next
+    step.  The deferred gradient is in the checkpoint; weight decay is taken at w_t.
     """
 
     description = (
@@ -207,7 +206,7 @@ class Relaxed(Replicated):
         self._deferred: dict[str, list[tf.Variable]] = {}
 
     def update(self, gradients, names, update, rate):
-        """Updates with what was deferred, and defers this step's gradients."""
+        """Applies the deferred gradients, and defers this step's."""
         late, defers = [], []
         for k, own in enumerate(gradients):
             late.append([])
@@ -225,7 +224,7 @@ class Relaxed(Replicated):
         return [*super().update(late, names, update, rate), *defers]
 
     def _kept(self, tower: int, name: str) -> tf.Variable:
-        """What holds the deferred gradient, beside the tower's replica or its part."""
+        """The variable of a deferred gradient, beside the tower's replica or part."""
         if len(self._deferred.get(name, ())) <= tower:
             whole = parts.whole_name(name)
             held = self._copies[tower].held(whole)
@@ -252,20 +251,20 @@ class Relaxed(Replicated):
 
 
 def _carried_wholes(kind: str, wholes: Mapping[str, Parts]) -> dict[str, Parts]:
-    """What is in parts, by the names that what is carried of it has."""
+    """Partitioned variables by the names of what is carried of them."""
     return {f"{CARRIED}{kind}/{name}": whole for name, whole in wholes.items()}
 
 
 def _carried(
     name: str, shape: Any, devices: Sequence[str], axis: int = 0
 ) -> list[tf.Variable]:
-    """Float32 zeros at first, that a step leaves to the next: a part on each device.
+    """Float32 variables that carry a value from one step to the next; zeros at first.
 
     Args:
       name: of the whole.
       shape: of the whole.
-      devices: of the parts; of one, it is whole.
-      axis: along which it is cut.
+      devices: of the parts; with one device it is not partitioned.
+      axis: along which it is partitioned.
     """
     name, options = CARRIED + name, dict(trainable=False)
     with v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True):

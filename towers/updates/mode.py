@@ -1,6 +1,8 @@
-"""What a mode is: where variables are, what towers read, how gradients update them.
+"""The interface of a variable update mode.
 
-The towers do not know the mode, and the mode does not know how a tower came about.
+A mode decides where variables are, what the towers read and how gradients update the
+variables.  Towers do not know the mode, and the mode does not know how a tower was
+built: whole, in stages, or as a loop over micro-batches.
 """
 
 import dataclasses
@@ -18,31 +20,34 @@ from towers.updates.turns import Board
 
 
 class Mode:
-    """What a row of `variable_update.VARIABLE_UPDATES` is; the base of all of them.
+    """Base class of the modes in `variable_update.VARIABLE_UPDATES`.
 
     Args:
-      placement: devices.
+      placement: the devices of towers and variables.
       seed: of the initial values.
-      exchange: what the mode leaves to choose.
+      exchange: the settings of gradient exchange.
 
     Raises:
-      ValueError: the mode leaves less to choose.
+      ValueError: `exchange` changes a setting that the mode does not read.
 
     Attributes:
-      description: for the header, in a line.
-      reads: the settings of `Exchange` that have an effect.
-      joined: whether the towers' shares add up to one mean; otherwise each tower has
-        the mean over its own examples.
-      together: whether one step holds all towers; otherwise each has steps of its own.
-      exact: whether a step is that of one tower on the joined batch.
-      deferred: how many steps after its own a gradient is applied.
-      switch: the flag and its value that choose the mode in tf_cnn_benchmarks, beside
+      description: one line for the header.
+      reads: the settings of `Exchange` that the mode reads.
+      joined: whether the towers' losses are shares of the joined batch's mean; if not,
+        each tower's loss is the mean over its own batch.
+      together: whether a step is one of all towers (synchronous); if not, each tower
+        takes its own steps.
+      exact: whether a step equals that of one tower on the joined batch.
+      deferred: how many steps after it was computed a gradient is applied.
+      switch: (flag, value) that chooses the mode in tf_cnn_benchmarks in addition to
         `--variable_update`; None if that alone does.
-      placement: devices.
-      variables: by name, each part by its own; of replicas, the first tower's.
-      wholes: the variables in parts, by name; of replicas, the first tower's.
-      board: where towers that step apart take turns with those of other clients; None
-        where there are none.
+      placement: the devices of towers and variables.
+      variables: name -> variable, parts by their own names; of replicas, the first
+        tower's.
+      wholes: name -> parts of each partitioned variable; of replicas, the first
+        tower's.
+      board: where the towers of several clients that step asynchronously take turns;
+        None otherwise.
     """
 
     description = ""
@@ -60,7 +65,7 @@ class Mode:
             raise ValueError(
                 f"{', '.join(unread)}: {type(self).__name__} does not read it"
             )
-        if not self.together:  # then none waits for another
+        if not self.together:  # no tower waits for another
             placement = dataclasses.replace(placement, at_a_time=0)
         self.placement = placement
         self.exchange = exchange
@@ -71,7 +76,7 @@ class Mode:
 
     @property
     def all_reduce_spec(self) -> str | None:
-        """How gradients are reduced, where there is a choice."""
+        """The spec of the reduction; None if the mode has a reduction built in."""
         chosen = "all_reduce_spec" in self.reads
         return self.exchange.all_reduce_spec if chosen else None
 
@@ -85,20 +90,20 @@ class Mode:
         stage: int = 0,
         split: Split | None = None,
     ) -> None:
-        """Makes a float32 variable unless there is one of this name.
+        """Creates a float32 variable unless one of this name exists.
 
         Args:
           name: of the variable.
           shape: of its value.
-          initializer: as `tf.compat.v1.get_variable` has it.
+          initializer: as for `tf.compat.v1.get_variable`.
           trainable: whether it is trained.
-          stage: of a tower, the first that reads it.
-          split: how it is cut into parts; None: it is whole.
+          stage: the first stage of a tower that reads it.
+          split: how it is partitioned; None: it is whole.
         """
         raise NotImplementedError
 
     def read(self, name: str, tower: int) -> Any:
-        """The value, or its parts, as the tower reads it in a training step."""
+        """The value, or `Parts` of values, that a tower reads in a training step."""
         raise NotImplementedError
 
     def held(self, name: str) -> tf.Variable | Parts:
@@ -112,14 +117,14 @@ class Mode:
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
     ) -> list[list[Gradient]]:
-        """The gradients that each copy of the variables is updated with.
+        """The reduced gradients for each copy of the variables.
 
         Args:
           towers: of one step, with gradients in the order of `names`.
           names: of the trainable variables.
 
         Returns:
-          [copies][variables] gradients; [copies][parts] of variables in parts.
+          [copies][variables] gradients, one for each part of a partitioned variable.
         """
         raise NotImplementedError
 
@@ -130,44 +135,48 @@ class Mode:
         update: Update,
         rate: tf.Tensor,
     ) -> list[tf.Operation]:
-        """The updates of all variables.
+        """The update of all variables.
 
         Args:
           gradients: as `reduce` returns them.
           names: of the trainable variables.
-          update: optimizer, weight decay.
+          update: optimizer, weight decay and clipping.
           rate: float32 scalar, the learning rate of this step.
 
         Returns:
-          operations that, run once, make one step.
+          the operations that update all copies once.
         """
         raise NotImplementedError
 
     def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> Any:
-        """What runs the steps between those that are watched; None: nothing does.
+        """A runner of the steps between those with hooks; None: the session loop.
 
         Args:
-          ends: (train op, loss) of each step that the graph has.
+          ends: (train op, loss) of each step in the graph.
         """
         del ends
         return None
 
     def replicas(self) -> dict[str, list[tf.Variable]]:
-        """Name -> replicas, in tower order, of variables and optimizer slots."""
+        """Name -> replicas in tower order, of variables and of optimizer slots."""
         return {}
 
     def refresh(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
-        """What brings what a step changed, after that, to this graph's towers."""
+        """Copies what a step has changed to the replicas in this graph.
+
+        Args:
+          after: the operations to wait for.
+        """
         del after
         return []
 
     def sync(self) -> tf.Operation:
-        """What must run after initialisation or restore."""
+        """The operation to run after initialisation and after a restore."""
         return tf.no_op()
 
     def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
-        """Checkpoint name -> variable, of all global variables of the graph.
+        """Checkpoint name -> variable, out of all global variables of the graph.
 
-        Of variables in parts and their slots, each part has a name of its own.
+        Each part of a partitioned variable, or of its slots, has its own name.
         """
         return {variable.op.name: variable for variable in variables}

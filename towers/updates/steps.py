@@ -1,7 +1,8 @@
-"""The step of towers that step together: from their shares to what counts it.
+"""A training step: from the towers' gradients to the incremented global step.
 
-Their gradients, batch statistics, losses and metrics are reduced; the mode updates the
-variables, then the averages follow, and last the global step counts what was done.
+Gradients, batch statistics, losses and metrics of the towers that step together are
+reduced; the mode updates the variables, then the moving averages are updated, and last
+the global step is incremented.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ v1 = tf.compat.v1
 
 
 class Counters(NamedTuple):
-    """Of steps and examples."""
+    """Counters of steps and of examples."""
 
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed
@@ -32,7 +33,7 @@ class Counters(NamedTuple):
 
 
 def count(device: str) -> Counters:
-    """Makes the counters."""
+    """Creates the counters on a device."""
     with tf.device(device):
         position = v1.get_variable(
             "position",
@@ -48,7 +49,7 @@ def count(device: str) -> Counters:
 
 @dataclasses.dataclass(kw_only=True)
 class Steps:
-    """Makes the steps of towers that step together.
+    """Builds the steps of the train graph.
 
     Attributes:
       mode: holds the variables; a row of `variable_update.VARIABLE_UPDATES`.
@@ -58,12 +59,12 @@ class Steps:
       feed: where the towers' batches come from.
       counters: of steps and examples.
       tower_batch: examples per tower and step.
-      limit: how many examples of the stream count; None for all.
-      scale: what the loss was multiplied by; None for nothing.
-      peers: those who train together, of `clients`.
+      limit: examples of the stream to train on; None for all.
+      scale: of the loss; None: it is not scaled.
+      peers: this client's part among those that train together, from `clients`.
 
     Raises:
-      ValueError: a step may have to be left out, and the mode cannot.
+      ValueError: dynamic loss scaling skips steps, and the mode defers gradients.
     """
 
     mode: Any
@@ -93,20 +94,20 @@ class Steps:
             )
 
     def steps(self, towers: Sequence[Tower]) -> list[Step]:
-        """One step of all towers, or one of each."""
+        """One step of all towers, or of each if the mode is asynchronous."""
         groups = [towers] if self.mode.together else [[tower] for tower in towers]
         return [self.step(group) for group in groups]
 
     def penalty(self, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What the weight decay adds to a step's loss, and their sum."""
-        # The values that the step reads: its update comes after these reads.
+        """(weight decay's penalty, loss with it), float32 scalars."""
+        # The values that the step reads: the update waits for these reads.
         values = {name: self.mode.latest(name, 0) for name in self._trained}
         with tf.device(self.mode.placement.master), tf.name_scope("penalty"):
             penalty = self.update.penalty(values)
             return penalty, loss + penalty
 
     def step(self, group: Sequence[Tower]) -> Step:
-        """The towers' update, and what counts it."""
+        """The update by a group of towers, and the counters' increments."""
         gradients = self.mode.reduce(group, self.template.trainable)
         statistics = self._mean_statistics(group)
         with tf.device(self.mode.placement.master):
@@ -117,11 +118,11 @@ class Steps:
         def finish(sums: Sums) -> Step:
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
-                # A follower that begins reads the position until it has sent its part.
+                # A starting follower may read the position until it has sent its sums.
                 with tf.control_dependencies([sums.loss]):
                     consumed = self._advance(self.examples(len(group)))
-                # A group waits on each device for what is there, so that one message
-                # comes from each task of a cluster, not one from each variable.
+                # `tf.group` first groups by device, so that each task of a cluster
+                # sends one message, rather than one per variable.
                 with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
                     train_op = self.counters.global_step.assign_add(1, read_value=False)
                 with tf.control_dependencies([train_op]):
@@ -142,7 +143,7 @@ class Steps:
         return [gate.end(changes), *self.scale.follow(gate.open)]
 
     def _apply(self, gradients, statistics) -> list[tf.Operation]:
-        """The changes of variables, batch norm's averages and moving averages."""
+        """Updates of variables, batch norm's averages and moving averages."""
         names = self.template.trainable
         changes = self.mode.update(gradients, names, self.update, self.rate)
         with tf.name_scope("statistics_update"):
@@ -157,19 +158,19 @@ class Steps:
             return [*changes, *self._move_averages()]
 
     def _move_averages(self) -> list[tf.Operation]:
-        """Each where its variable lies: they are as large.
+        """Updates of the moving averages, each on its variable's device.
 
-        Made in the order of the variables, and so of the parts of one.
+        They are created in the order of the variables, and so of a whole's parts.
         """
-        moved = []
-        together = itertools.groupby(self._variables, lambda variable: variable.device)
-        for device, variables in together:
+        updates = []
+        neighbours = itertools.groupby(self._variables, lambda v: v.device)
+        for device, variables in neighbours:
             with tf.device(device):
-                moved.append(self._average.apply(list(variables)))
-        return moved
+                updates.append(self._average.apply(list(variables)))
+        return updates
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
-        """The mean of the towers' batch statistics, beside what follows them."""
+        """The mean of each batch statistic, on its moving average's device."""
         hosts = [self.mode.placement.hosts[tower.index] for tower in group]
         rules = [rule for rule, _ in self.template.statistics]
         devices = [self.mode.variables[rule.variable].device for rule in rules]
@@ -177,19 +178,21 @@ class Steps:
         with tf.name_scope("statistics"):
             reduce = reduction.reduce_to_first(hosts)
             totals = reduce(values, [[device] for device in devices])
-            count, found = len(group) * self.peers.count, []
+            count, means = len(group) * self.peers.count, []
             for (total,), device in zip(totals, devices):
                 with tf.device(device):
-                    found.append(total / count if count > 1 else total)
-        return found
+                    means.append(total / count if count > 1 else total)
+        return means
 
     def examples(self, num_towers: int) -> int:
-        """In a step with so many towers of this client."""
+        """Examples of a step with so many towers of this client."""
         return self.tower_batch * num_towers * self.peers.count
 
     def _advance(self, examples: int) -> tf.Operation:
-        """Moves the position: never beyond the last example that counts, but where
-        towers step apart and come there together."""
+        """Advances the position, up to the last example to train on.
+
+        Asynchronous towers that reach the limit together may go beyond it.
+        """
         more = tf.constant(examples, tf.int64)
         if self.limit is not None:
             left = self.limit - self.counters.position_before
@@ -200,7 +203,7 @@ class Steps:
 
     @property
     def averages(self) -> dict[str, tf.Variable]:
-        """Variable -> its moving average, moved after the changes of a step."""
+        """Variable's name -> its moving average, updated after the variable."""
         if self._average is None:
             return {}
         return {

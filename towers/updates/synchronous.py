@@ -1,4 +1,4 @@
-"""The modes in which all towers step together, each on the variables of this step."""
+"""The synchronous modes: all towers step together, on the variables of this step."""
 
 import tensorflow as tf
 
@@ -15,10 +15,10 @@ v1 = tf.compat.v1
 class ParameterServer(Mode):
     """One copy of every variable, read by all towers, updated once per step.
 
-    Variables lie on the placement's parameter devices, each on the one that
-    `variable_placement` chooses; with `partition_bytes`, large ones on several.  Every
-    tower's gradient travels to the variable's device, cut as the variable is; the mean
-    is formed and applied there.
+    Each variable is on the parameter device that `variable_placement` chooses; with
+    `partition_bytes`, large ones are partitioned over several.  Every tower sends its
+    gradient, partitioned like the variable, to the variable's device, where the mean is
+    computed and applied.
     """
 
     description = "one copy; the mean gradient is formed and applied beside it"
@@ -69,8 +69,8 @@ class Replicated(Mode):
     """A replica of every trainable variable on each tower's device.
 
     The gradients are all-reduced, and every tower applies the mean to its own replica,
-    so the replicas stay bit-equal.  The first tower's replicas carry the plain names
-    and are the ones saved.  Moving averages of batch norm exist once, beside them.
+    so the replicas stay bit-equal.  The first tower's replicas have the plain names and
+    are the ones saved.  Batch norm's moving averages exist once, beside them.
     """
 
     description = "a replica per tower; each applies the all-reduced mean gradient"
@@ -96,7 +96,7 @@ class Replicated(Mode):
         """Makes the variable, and its replicas if it is trained."""
         first, *others = self._copies
         first.create(name, shape, initializer, trainable=trainable, **options)
-        start = v1.zeros_initializer()  # they get the first one's value before a step
+        start = v1.zeros_initializer()  # `sync` copies the first replica's value
         for copy in others if trainable else ():
             copy.create(name, shape, start, trainable=True, **options)
 
@@ -153,11 +153,11 @@ class Replicated(Mode):
 class DistributedReplicated(ParameterServer):
     """A shadow copy, updated with the mean, and a replica of it on each tower's device.
 
-    The mean gradient is formed and applied beside the shadow copy, as in the mode with
-    one copy; then every tower's replica gets the new value, which travels to a task of
-    a cluster once.  So a step reads variables from its own device.  The shadow copy
-    carries the plain names and the optimizer's slots, and is the one saved; moving
-    averages of batch norm exist there only.
+    The mean gradient is computed and applied beside the shadow copy, as in
+    `ParameterServer`; then the new values are copied to every tower's replica, once to
+    each task of a cluster.  So a tower reads variables from its own device.  The shadow
+    copy has the plain names and the slot variables, and is the one saved; batch norm's
+    moving averages exist there only.
     """
 
     description = (
@@ -175,7 +175,7 @@ class DistributedReplicated(ParameterServer):
     def create(self, name, shape, initializer, *, trainable, **options):
         """Makes the shadow copy and, if it is trained, its replicas."""
         super().create(name, shape, initializer, trainable=trainable, **options)
-        start = v1.zeros_initializer()  # it gets the shadow copy's value before a step
+        start = v1.zeros_initializer()  # `sync` copies the shadow copy's value
         for copy in self._replicas if trainable else ():
             copy.create(name, shape, start, trainable=False, **options)
 
@@ -185,7 +185,7 @@ class DistributedReplicated(ParameterServer):
         return own.read(name) if name in own.variables else super().read(name, tower)
 
     def update(self, gradients, names, update, rate):
-        """One update of the shadow copy, which the replicas then get."""
+        """Updates the shadow copy, then copies it to the replicas."""
         changes = super().update(gradients, names, update, rate)
         return [*changes, *self.refresh(changes)]
 
@@ -227,9 +227,9 @@ class DistributedReplicated(ParameterServer):
 class Independent(Replicated):
     """A replica per tower and no exchange: the upper bound on speed.
 
-    Every tower trains a model of its own on its share of the data, by the mean of its
-    own examples.  The first tower's model is the one saved, and the one that a resumed
-    run gives to all.
+    Every tower trains a separate model on its share of the data, with the mean gradient
+    of its own batch.  The first tower's model is the one saved, and the one from which
+    all towers of a resumed run start.
     """
 
     description = "a replica per tower, no exchange: it does NOT train one model"
@@ -238,12 +238,12 @@ class Independent(Replicated):
     exact = False
 
     def reduce(self, towers, names):
-        """Each tower's own gradients, beside its own replicas, once it has them all.
+        """Each tower's own gradients, beside its replicas, once all of them are ready.
 
-        A variable that is changed while its tower still reads it is copied for that:
-        all of a model, if each gradient is applied as soon as it is there.
+        TensorFlow copies a variable that is updated while it is still being read; to
+        apply each gradient as soon as it is ready would copy the whole model.
         """
-        found = []
+        reduced = []
         with tf.name_scope("reduction"):
             for tower, own in zip(towers, self.exchange.gradients(towers)):
                 homes = [self._copies[tower.index].variables[n].device for n in names]
@@ -251,12 +251,12 @@ class Independent(Replicated):
                     end = tf.group(*(g for g in own if g is not None))
                 own = [_after(end, *pair) for pair in zip(own, homes)]
                 means = reduction.mean([own], [[home] for home in homes], names=names)
-                found.append([copies[0] for copies in means])
-        return found
+                reduced.append([copies[0] for copies in means])
+        return reduced
 
 
 def _after(end: tf.Operation, gradient, home: str):
-    """The gradient, or None, on a device once something has ended."""
+    """The gradient, or None, on a device after an operation has run."""
     if gradient is None:
         return None
     with tf.device(home), tf.control_dependencies([end]):

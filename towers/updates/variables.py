@@ -1,4 +1,4 @@
-"""One copy of the model's variables: made by name, read once a step, updated."""
+"""One copy of the model's variables: created by name, read once a step, updated."""
 
 import dataclasses
 import itertools
@@ -17,8 +17,8 @@ from towers.updates.optimizer import Update
 v1 = tf.compat.v1
 
 
-# --variable_placement -> what a variable of so many bytes adds to its device's load:
-# each goes to the device that is loaded least, or the first of these.
+# --variable_placement -> what a variable of so many bytes adds to its device's load.
+# A variable is placed on the device with the least load, the first of several.
 VARIABLE_PLACEMENTS: dict[str, Callable[[int], int]] = {
     "least_loaded": lambda size: size,
     "round_robin": lambda size: 1,
@@ -27,21 +27,21 @@ VARIABLE_PLACEMENTS: dict[str, Callable[[int], int]] = {
 
 
 class Copy:
-    """Float32 variables by name, and the optimizer that moves them.
+    """Float32 variables by name, and the optimizer that updates them.
 
     Args:
-      devices: for each stage of a tower, where its variables may go.
-      seed: of initial values.
-      prefix: of the variables' names.
-      shards: for each part of a variable in parts, where that may go; by default they
-        go to the stage's devices in turn.
-      variable_placement: which of these each goes to, when it is made.
-      partition_bytes: trained variables larger than this are cut into parts of at most
-        so many bytes, or one for each device if that is fewer; 0 cuts none.
+      devices: [stages], the devices that may hold a stage's variables.
+      seed: of the initial values.
+      prefix: of the variables' names in the graph.
+      shards: [shards], the devices that may hold a part of a sharded variable; empty:
+        parts are placed on the stage's devices in turn.
+      variable_placement: how a device is chosen, a row of `VARIABLE_PLACEMENTS`.
+      partition_bytes: larger trained variables are partitioned, into parts of at most
+        so many bytes or one part per device, whichever is fewer; 0 partitions none.
 
     Attributes:
-      variables: by the name the model gave them, each part by its own.
-      wholes: those in parts, by the name the model gave them.
+      variables: model's name -> variable, parts by their own names.
+      wholes: model's name -> parts of each partitioned variable.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Copy:
         stage: int = 0,
         split: Split | None = None,
     ) -> None:
-        """Makes a variable, whole or in parts, unless there is one of this name."""
+        """Creates a variable, whole or partitioned, unless one of this name exists."""
         if name in self.variables or name in self.wholes:
             return
         first = seeded(initializer, name, self._seed)
@@ -114,7 +114,7 @@ class Copy:
             self._least(own, part)
             for own, part in zip(places, split.shapes(shape), strict=True)
         ]
-        # The whole is there once, while it is cut: in a host's memory.
+        # The whole initial value exists once, in a host's memory, until it is split.
         with tf.device(host_of(devices[0])):
             initial = initializer
             if callable(initializer):
@@ -127,21 +127,21 @@ class Copy:
         return {parts.name_of(name, k): part for k, part in enumerate(made)}
 
     def _least(self, places: Sequence[str], shape: tf.TensorShape) -> str:
-        """The device that is loaded least, and now with this, too."""
-        where = min(places, key=self._load.__getitem__)
-        self._load[where] += self._weight(4 * shape.num_elements())
-        return where
+        """The device with the least load; adds a variable of this shape to it."""
+        device = min(places, key=self._load.__getitem__)
+        self._load[device] += self._weight(4 * shape.num_elements())
+        return device
 
     def held(self, name: str) -> tf.Variable | Parts:
         """The variable of this name, or its parts."""
         return self.wholes.get(name) or self.variables[name]
 
     def pieces(self, names: Sequence[str]) -> list[tf.Variable]:
-        """The variables, or instead of each its parts."""
+        """The variables, partitioned ones as their parts, in order."""
         return [piece for name in names for piece in parts.each(self.held(name))]
 
     def divide(self, gradients: Sequence, names: Sequence[str], host: str) -> list:
-        """A tower's gradients, one for each of `pieces`.
+        """A tower's gradients, split like the variables: one for each of `pieces`.
 
         Args:
           gradients: one per name.
@@ -155,14 +155,14 @@ class Copy:
         ]
 
     def read(self, name: str, after: Sequence[tf.Operation] = ()) -> Any:
-        """The variable's value before the step's update: one read for all readers.
+        """The variable's value before the step's update, read once for all readers.
 
         Args:
           name: of the variable.
-          after: what comes before the read, when it is the first of its name.
+          after: operations that the read waits for, if this call creates it.
 
         Returns:
-          a tensor, or those of the parts.
+          a tensor, or `Parts` of tensors.
         """
         if name not in self._reads:
             with v1.name_scope("read/"), tf.control_dependencies(after):
@@ -175,10 +175,9 @@ class Copy:
         """Applies weight decay, clipping and optimizer.
 
         Args:
-          gradients: one for each of `pieces`; None and `IndexedSlices` may be among
-            them.
+          gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
           names: of the variables.
-          update: what is done with the gradients.
+          update: optimizer, weight decay and clipping.
           rate: float32 scalar, the learning rate.
 
         Raises:
@@ -187,8 +186,8 @@ class Copy:
         update = self._by_model_names(update)
         variables = self.pieces(names)
         devices = {variable.device for variable in variables}
-        # Numbers for all of them are where they all are, or come with the rate; what
-        # is as large as a variable says its device itself.
+        # Scalars for all variables go to their common device, or beside the rate; what
+        # is as large as a variable has its device set where it is made.
         with tf.device(devices.pop() if len(devices) == 1 else rate.device):
             return self._apply(gradients, variables, update, rate)
 
@@ -196,7 +195,7 @@ class Copy:
         gradients = update.clip(update.decay(gradients, variables))
         self._rate = rate
         if self._optimizer is None:
-            # One for all updates of these variables, so that they share its slots.
+            # One optimizer for all updates of these variables: they share its slots.
             self._optimizer = update.make(lambda: self._rate)
         pairs = [
             (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
@@ -206,13 +205,13 @@ class Copy:
                 "no variable gets a gradient from the loss: nothing could be trained"
             )
         # A gradient need not depend on its variable's value, yet the variable must
-        # not change before every tower has read it.
+        # not be updated before every tower has read it.
         reads = [part for read in self._reads.values() for part in parts.each(read)]
         with tf.control_dependencies([tf.group(*reads)]):
             return self._optimizer.apply_gradients(pairs)
 
     def _by_model_names(self, update: Update) -> Update:
-        """The update, whose recipe chooses by the names that the model gave."""
+        """The update, with weight decay chosen by the model's names of variables."""
 
         def decayed(name: str) -> bool:
             return update.decayed(name.removeprefix(self._prefix))
@@ -221,9 +220,9 @@ class Copy:
 
 
 def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
-    """The initializer with a seed made from the run's seed and the variable's name.
+    """The initializer with a seed derived from the run's seed and the variable's name.
 
-    TensorFlow would take it from the number of operations made before, and so from
+    TensorFlow would derive it from the number of operations made before, and so from
     the number of towers and the mode.
 
     Args:
