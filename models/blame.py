@@ -1,4 +1,4 @@
-"""Whose error it is: that of a user's own code is told with its place there."""
+"""Errors of a user's code in one sentence, with the file and line they came from."""
 
 import contextlib
 import functools
@@ -11,12 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-_LENGTH = 200  # characters of what an error says
+_LENGTH = 200  # characters of an error's message
 
-# What TensorFlow's assignments and scatters ask of a variable.
+# Attributes of a variable that TensorFlow's assignments and scatters read.
 _OF_RESOURCES = {"handle", "_lazy_read"}
 
-# Packages whose errors are about what they were given.
+# Packages that raise errors about their arguments, and are never the user's own.
 _NOT_THE_USERS = {"keras", "models", "numpy", "tensorflow", "towers"}
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = (
@@ -26,10 +26,10 @@ _FOLDERS = (
 
 
 class SignatureError(ValueError):
-    """A user's function that cannot be called with what it is to be given.
+    """A user's function has a signature that it cannot be called with.
 
     Attributes:
-      place: `file:line` where it is defined, or "" if that is not the user's code.
+      place: `file:line` of its definition, or "" if that is not in the user's code.
     """
 
     def __init__(self, words: str, function: Any):
@@ -38,14 +38,14 @@ class SignatureError(ValueError):
 
 
 def _nearness(file: str) -> int:
-    """2 for a user's file, 1 for one in a package that may be, 0 for the others."""
+    """How likely a file is the user's: 2 surely, 1 another package, 0 not."""
     if package := re.search(r"[/\\](?:site|dist)-packages[/\\](\w+)", file):
         return 0 if package[1] in _NOT_THE_USERS else 1
     return 2 if os.path.isabs(file) and not file.startswith(_FOLDERS) else 0
 
 
 def place(error: BaseException) -> str:
-    """`file:line` where an error left the user's own code, or "" if it never did."""
+    """`file:line` of the innermost frame in the user's code, or "" without one."""
     near, found = 1, ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
@@ -55,13 +55,13 @@ def place(error: BaseException) -> str:
 
 
 def defined(function: Any) -> str:
-    """`file:line` where a function or class is defined, or "" if not in user's code."""
+    """`file:line` of a function or class, or "" if it is not in the user's code."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
         function = function.__init__
     function = getattr(function, "__func__", function)
-    if not hasattr(function, "__code__"):  # an object that can be called
+    if not hasattr(function, "__code__"):  # a callable object
         function = vars(type(function)).get("__call__")
     code = getattr(function, "__code__", None)
     if code is None or not _nearness(code.co_filename):
@@ -70,14 +70,14 @@ def defined(function: Any) -> str:
 
 
 def sentence(error: BaseException, whose: Any = None) -> str:
-    """What an error says, on one line, with its place in the user's code.
+    """An error's message on one line, with its place in the user's code.
 
     Args:
-      error: that code inside or below the user's raised.
-      whose: a function of the user's, for its place when the error never was in any.
+      error: raised by the user's code, or by code that it called.
+      whose: the user's function whose place is given if no frame is in user code.
     """
     first, _, more = str(error).strip().partition("\n")
-    # What ends so says nothing yet.
+    # A first line that ends in a colon only introduces the next.
     words = " ".join(f"{first} {more}".split()) if first.endswith(":") else first
     words = words.strip()[:_LENGTH]
     if variable := _of_a_variable(error):
@@ -89,7 +89,7 @@ def sentence(error: BaseException, whose: Any = None) -> str:
 
 
 def _of_a_variable(error: BaseException) -> str:
-    """What to do where a tensor is taken for the variable that it was read from."""
+    """What to say if a tensor was used as the variable it was read from, or ""."""
     if not isinstance(error, AttributeError) or not isinstance(error.obj, tf.Tensor):
         return ""
     if not hasattr(tf.Variable, error.name) and error.name not in _OF_RESOURCES:
@@ -103,16 +103,16 @@ def _of_a_variable(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def blamed(what: Callable[[], str], whose: Any = None) -> Iterator[None]:
-    """Makes one sentence of whatever a user's code inside fails with.
+    """Turns any error of the user's code in the `with` block into one sentence.
 
     Args:
-      what: says what it is that fails; the sentence begins with it.
-      whose: the function, as `sentence` has it.
+      what: returns the beginning of the sentence: what has failed.
+      whose: the user's function, as for `sentence`.
 
     Raises:
-      ValueError: it failed.
+      ValueError: the block raised an error.
     """
     try:
         yield
-    except Exception as error:  # whatever a user's code may raise
+    except Exception as error:  # a user's code may raise anything
         raise ValueError(f"{what()}: {sentence(error, whose)}") from error

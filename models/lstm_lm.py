@@ -3,11 +3,11 @@
 Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 2014,
 arXiv:1409.2329.
 
-The paper carries the LSTM's state from one window of the text to the next; here each
-window begins with a state of zeros, because an example may depend on no other: windows
-are shuffled, and any tower may get any of them.  The perplexity of a window's first
-words suffers, so expect somewhat more than is published, the less the longer windows
-are.
+The paper carries the LSTM's state from one window of the text to the next.  Here the
+state is zero at the start of every window, because examples must be independent:
+windows are shuffled, and any tower may get any of them.  The first words of a window
+have less context, so perplexities are somewhat higher than the published ones; the
+longer the window, the smaller the difference.
 """
 
 import functools
@@ -24,19 +24,20 @@ v1 = tf.compat.v1
 
 
 class Size(NamedTuple):
-    """A size of the paper, with its recipe.
+    """One of the paper's three sizes, with its recipe.
 
     Attributes:
-      units: of the embedding and of both LSTM layers.
+      units: size of the embedding and of both LSTM layers.
       length: words in a window.
       scale: initial weights are uniform in [-scale, scale].
-      dropout: of what enters and leaves a layer, not of what a cell hands to itself.
-      constant_epochs: epochs at a learning rate of 1.
-      decay: what each later epoch multiplies it by.
-      num_epochs: in all.
-      clip_norm: bound on the norm of the gradient of the loss per window, a sum.
-      num_parameters: for 10,000 words.
-      published: perplexities of PTB: validation, test.
+      dropout: rate, on the non-recurrent connections only.
+      constant_epochs: epochs at the initial learning rate of 1.
+      decay: factor on the learning rate in each later epoch.
+      num_epochs: in total.
+      clip_norm: bound on the gradient's global norm; the loss is a sum over a window's
+        words.
+      num_parameters: with a vocabulary of 10,000 words.
+      published: perplexity on Penn Treebank (validation, test).
     """
 
     units: int
@@ -65,24 +66,24 @@ def _uniform(size: Size):
 
 
 def embedding(x, nn, *, size: Size):
-    """Each word's row of a table."""
+    """Word ids [batch, length] -> embeddings [batch, length, units]."""
     table = nn.variable("words", [nn.num_classes, size.units], _uniform(size))
     return nn.dropout(nn.embedding(x, table), size.dropout)
 
 
 def lstm(x, nn, *, size: Size):
-    """A layer of LSTM cells."""
+    """An LSTM over the window, [batch, length, units] -> the same shape."""
     y = nn.lstm(x, size.units, initializer=_uniform(size))
     return nn.dropout(y, size.dropout)
 
 
 def logits(x, nn, *, size: Size):
-    """One number per word that may follow."""
+    """Logits of the next word, [batch, length, num_classes]."""
     return nn.dense(x, nn.num_classes, initializer=_uniform(size))
 
 
 def chain(size: Size) -> tuple:
-    """The blocks of a model of that size."""
+    """The (name, block) pairs of a model of a size."""
     return tuple(
         (name, functools.partial(block, size=size))
         for name, block in (
@@ -95,11 +96,11 @@ def chain(size: Size) -> tuple:
 
 
 def lstm_lm(name: str) -> Model:
-    """An embedding, two layers of LSTM cells, and a classifier of their own.
+    """An embedding, two LSTM layers, and a classifier whose weights are not tied.
 
-    On the words of Penn Treebank (10,000 of them, in a folder with `ptb.train.txt`,
-    `ptb.valid.txt` and `ptb.test.txt`) as `--data_name`; by default on those of the
-    Shakespeare that ships with the project.
+    `--data_name` can be a folder with Penn Treebank (a vocabulary of 10,000 words, in
+    `ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt`); the default is the Shakespeare
+    that ships with the project, split into words.
 
     Args:
       name: a row of `SIZES`.
