@@ -1,9 +1,9 @@
-"""Bare connections to the ports of tasks: whether one listens, and when it ends.
+"""Bare TCP connections to tasks: whether a task listens, and when its process ends.
 
-Of a task that none of a session's calls reaches, nobody hears that it is gone: a
-follower sends its part of a step to ps tasks, and there the chief waits for it.  So the
-chief keeps a connection to each follower's server, which says nothing, and which the
-kernel closes when the process ends, however it ends.
+TensorFlow reports a lost task only to a session whose calls reach it.  Those of the
+chief do not reach followers: a follower sends its part of a step to the ps tasks, and
+the chief waits for it there.  So the chief keeps an idle connection to each follower's
+server, which the kernel closes when the process ends, however it ends.
 """
 
 import errno
@@ -13,16 +13,16 @@ import threading
 from collections.abc import Sequence
 
 _CONNECT_SECONDS = 2.0
-_LOOK_SECONDS = 2.0  # between two looks whether a connection is still wanted
-_AGAIN_SECONDS = 0.5  # from one connection to the next
+_LOOK_SECONDS = 2.0  # between checks whether the connection is still needed
+_AGAIN_SECONDS = 0.5  # before reconnecting
 
 
 def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
-    """None if a task may be there, else why not.
+    """Why no task listens at an address; None if one may.
 
     Args:
       address: host:port.
-      seconds: to wait for the connection and for the first word, each half of it.
+      seconds: half of them to wait for the connection, half for the first byte.
     """
     try:
         connection = _connect(address, min(_CONNECT_SECONDS, seconds / 2))
@@ -30,10 +30,10 @@ def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
         return error.strerror or str(error)
     with connection:
         try:
-            # TensorFlow's server speaks first.  A tunnel accepts whoever comes, and
-            # closes the connection when there is no task behind it.
+            # TensorFlow's server sends first.  A tunnel accepts every connection, and
+            # closes it if no task listens behind it.
             spoken = connection.recv(1)
-        except TimeoutError:  # a frozen task, or something else
+        except TimeoutError:  # a frozen task, or another kind of server
             return None
         except OSError:
             spoken = b""
@@ -41,9 +41,9 @@ def refusal(address: str, seconds: float = 2 * _CONNECT_SECONDS) -> str | None:
 
 
 def obstacle(address: str) -> str | None:
-    """None if this process may listen on the port of an address, else why not."""
+    """Why this process cannot listen on the port of an address; None if it can."""
     with socket.socket() as probe:
-        # As a server does, so that what has ended is in nobody's way.
+        # As servers do: closed connections in TIME_WAIT are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", int(address.rpartition(":")[2])))
@@ -53,10 +53,10 @@ def obstacle(address: str) -> str | None:
 
 
 class Lifelines:
-    """A connection to each of some tasks, as long as the `with` statement lasts.
+    """Idle connections to tasks, kept for the duration of a `with` statement.
 
     Args:
-      addresses: of the tasks, which listened just now.
+      addresses: host:port of each task; all of them listen.
     """
 
     def __init__(self, addresses: Sequence[str]):
@@ -73,7 +73,7 @@ class Lifelines:
         self._over.set()
 
     def broken(self) -> bool:
-        """Whether a task was found gone since the last time this was asked."""
+        """Whether a task was found to be gone since the last call."""
         found = self._broken.is_set()
         if found:
             self._broken.clear()
@@ -82,13 +82,13 @@ class Lifelines:
     def _hold(self, address: str) -> None:
         while not self._over.is_set():
             self._wait_for_end(address)
-            # TensorFlow's server closes a connection that says nothing for a minute.
+            # TensorFlow's server also closes a connection that is idle for a minute.
             if not self._over.is_set() and refusal(address):
                 self._broken.set()
             self._over.wait(_AGAIN_SECONDS)
 
     def _wait_for_end(self, address: str) -> None:
-        """Returns when the connection ends, or is not wanted any more."""
+        """Returns when the connection ends or is no longer needed."""
         try:
             with _connect(address) as connection:
                 connection.settimeout(_LOOK_SECONDS)
@@ -106,8 +106,8 @@ def _connect(address: str, seconds: float = _CONNECT_SECONDS) -> socket.socket:
     host, _, port = address.rpartition(":")
     connection = socket.create_connection((host.strip("[]"), int(port)), seconds)
     if connection.getsockname() == connection.getpeername():
-        # Nobody listens, and of the ports that it gives to clients the kernel chose
-        # this one for our end.  Given back at once, the task can have it.
+        # A TCP self-connect: nobody listens, and the kernel chose this very port as the
+        # ephemeral port of our end.  It is released at once, so that the task can bind.
         linger = struct.pack("ii", 1, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         connection.close()
