@@ -1,14 +1,14 @@
-"""Batch norm over several batches: what towers, or micro-batches, make together.
+"""Synchronized batch norm: statistics over the batches of towers or micro-batches.
 
-While a tower is traced it is alone.  What it shall make with others is a pair in the
-graph: the tensor that it sends, and a placeholder for what it receives, which is the
-same for all of them.  Who stamps the towers puts a join of all that is sent in place of
-the placeholders.
+A tower is traced alone.  Where it is to compute something with others, the traced graph
+has a pair: the tensor that it sends, and a placeholder for what it receives, which is
+the same for all.  `stamping`, or `pipeline`, replaces the placeholders by a join of all
+the tensors sent.
 
-Batch norm sends its batch's mean and variance at once, and gets those of all batches
-as one (Chan et al. 1979): each variance is about the mean of its own batch, so no
-digits are lost that large means have in common.  What goes back is a mean, so a batch
-norm waits for the others once on the way forward, and once on the way back.
+Batch norm sends its batch's mean and variance in one tensor, and receives those of all
+batches together (Chan et al. 1979).  Each variance is about its own batch's mean, so
+large means cost no precision.  The gradient of a join is again a join, a mean; so each
+batch norm synchronizes once in the forward and once in the backward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +20,18 @@ v1 = tf.compat.v1
 
 
 class Reach(NamedTuple):
-    """Which batches batch norm takes as one; a row of `BATCH_NORM`.
+    """Which batches share batch statistics; a row of `BATCH_NORM`.
 
     Attributes:
-      towers: whether those of all towers.
-      pieces: whether those of all pieces, micro-batches, that a tower's batch is in.
+      towers: whether those of all towers do.
+      pieces: whether all micro-batches of a tower's batch do.
     """
 
     towers: bool
     pieces: bool
 
 
-# --batch_norm -> how far it reaches.
+# --batch_norm -> which batches share statistics.
 BATCH_NORM: dict[str, Reach] = {
     "micro_batch": Reach(towers=False, pieces=False),
     "tower": Reach(towers=False, pieces=True),
@@ -41,11 +41,11 @@ BATCH_NORM: dict[str, Reach] = {
 
 
 class Joint(NamedTuple):
-    """How many batches batch norm takes as one.
+    """How many batches share batch statistics.
 
     Attributes:
-      towers: whose batches it joins; 1 for each by itself.
-      micro_batches: of a tower; 1 for each by itself.
+      towers: that share them; 1: each tower has its own.
+      micro_batches: of a tower that share them; 1: each has its own.
     """
 
     towers: int = 1
@@ -53,21 +53,21 @@ class Joint(NamedTuple):
 
     @property
     def count(self) -> int:
-        """Batches that are one."""
+        """Number of batches that share statistics."""
         return self.towers * self.micro_batches
 
 
 def joint(batch_norm: str, *, towers: int, micro_batches: int, rounds: int) -> Joint:
-    """Which batches batch norm takes as one.
+    """How many batches share batch statistics in a run.
 
     Args:
       batch_norm: a row of `BATCH_NORM`.
-      towers: that can meet; 0 if they cannot.
-      micro_batches: of each.
-      rounds: that each takes its batch in.
+      towers: how many can exchange statistics in a step; 0 if they cannot.
+      micro_batches: of each tower.
+      rounds: of gradient accumulation.
 
     Raises:
-      ValueError: they cannot meet; the sentence says what to write.
+      ValueError: the batches cannot share them; the message says what to write.
     """
     reach = BATCH_NORM[batch_norm]
     if reach.towers and not towers:
@@ -100,7 +100,7 @@ def moments(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.stack([whole, tf.reduce_mean(variances + (means - whole) ** 2, 0)])
 
 
-# Name -> from what all send to what each receives.
+# Name -> function from the tensors that all send to the one that each receives.
 JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
     "mean": mean,
     "moments": moments,
@@ -108,7 +108,13 @@ JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
 
 
 class Joined(NamedTuple):
-    """What batch norm needs of the other batches, as `models.layers` has it."""
+    """The exchange with other batches, for the batch norm of `models.layers`.
+
+    Attributes:
+      count: batches that share statistics.
+      mean: a batch's tensor -> the mean over all batches.
+      moments: a batch's [2, channels] mean and variance -> those of all batches.
+    """
 
     count: int
     mean: Callable[[tf.Tensor], tf.Tensor]
@@ -116,24 +122,29 @@ class Joined(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a tower sends while it is traced."""
+    """What a tower sends.
+
+    Attributes:
+      tensor: float32, of the traced graph.
+      join: a row of `JOINS`.
+    """
 
     tensor: tf.Tensor
-    join: str  # a row of `JOINS`
+    join: str
 
 
 class Exchanges:
-    """Placeholders for what several batches make together.
+    """The exchanges with other batches in a tower that is being traced.
 
     Attributes:
-      sent: placeholder's name -> what is sent for it.
+      sent: name of the placeholder of what is received -> what is sent for it.
     """
 
     def __init__(self):
         self.sent: dict[str, Sent] = {}
 
     def joined(self, joint: Joint) -> Joined | None:
-        """What batch norm needs; None if there is nothing to join."""
+        """The exchange for batch norm; None if each batch has its own statistics."""
         if joint.count == 1:
             return None
         return Joined(joint.count, self._mean, self._moments)
@@ -145,8 +156,11 @@ class Exchanges:
         return received
 
     def _mean(self, tensor: tf.Tensor) -> tf.Tensor:
-        """The batches' shares of the loss add up, and each has its tensor in the mean
-        that every one gets: so its gradient is the mean of what they send back."""
+        """The mean over all batches.
+
+        Every batch receives the mean, and the loss is the sum of the batches' shares;
+        so the gradient by a batch's tensor is the mean of all upstream gradients.
+        """
 
         @tf.custom_gradient
         def exchanged(tensor):
@@ -155,7 +169,10 @@ class Exchanges:
         return exchanged(tensor)
 
     def _moments(self, own: tf.Tensor) -> tf.Tensor:
-        """As of a mean; the mean is also what the variance is about."""
+        """The joint mean and variance, [2, channels].
+
+        A batch's mean enters the joint variance, too: its gradient has a second term.
+        """
 
         @tf.custom_gradient
         def exchanged(own):
