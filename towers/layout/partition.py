@@ -1,6 +1,6 @@
-"""Cutting a chain of blocks into contiguous pieces.
+"""Cuts of a model's chain of blocks into contiguous pieces, one per pipeline chunk.
 
-A cut is a tuple of ends: `(3, 5, 9)` are the blocks 0-2, 3-4 and 5-8.
+A cut is a tuple of ends: `(3, 5, 9)` means the blocks 0-2, 3-4 and 5-8.
 """
 
 import itertools
@@ -10,10 +10,10 @@ Cut = tuple[int, ...]
 
 
 def balanced(costs: Sequence[float], pieces: int) -> Cut:
-    """The cut whose largest piece is the smallest possible, exactly.
+    """The cut that minimizes the largest piece's cost, exactly.
 
-    By dynamic programming over (pieces, blocks).  Of several such cuts it takes one in
-    which the pieces before any piece are balanced among themselves, too.
+    By dynamic programming over (pieces, blocks), with ties broken by the sum of squared
+    costs, so that the pieces before any piece are balanced among themselves, too.
 
     Args:
       costs: of each block, in one unit, at least 0.
@@ -52,8 +52,8 @@ def after(names: Sequence[str], blocks: Sequence[str], pieces: int) -> Cut:
       pieces: how many there must be.
 
     Raises:
-      ValueError: a name is none that can be cut after, they are not in the model's
-        order, or their number is wrong; the sentence has the legal names.
+      ValueError: a name is not of a block that can be cut after, the names are not in
+        the model's order, or their number is wrong; the message lists the legal names.
     """
     legal = list(blocks[:-1])
     for name in names:

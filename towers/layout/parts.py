@@ -1,13 +1,14 @@
-"""Variables in parts: one tensor of the model that lies on several devices.
+"""Partitioned variables: one variable of the model, in parts on several devices.
 
-Each part is a variable of its own, `<name>/part_<k>` as TensorFlow's partitioners name
-them, with a read, a gradient, a mean and optimizer slots of its own.  What is in parts
-is a `Parts`, be it variables or their values; what is in one is itself:
+Each part is a separate variable, `<name>/part_<k>` as TensorFlow's partitioners name
+it, with its own read, gradient, mean and slot variables.  `Parts` holds the parts of
+one whole, be they variables or values; the functions here take a `Parts`, or a variable
+or value that is not partitioned.
 
-  * they begin as the pieces of what the whole would begin as;
-  * a checkpoint holds the whole, under its own name, and its slots likewise: it can be
-    loaded with any number of parts, or none;
-  * what is chosen by a variable's name, as weight decay is, goes by that of the whole.
+  * The initial values of the parts are slices of the whole's initial value.
+  * A checkpoint holds the whole, and its slots, under the whole's name: it can be
+    restored with any number of parts, or unpartitioned.
+  * Rules by variable name, such as which variables are decayed, use the whole's name.
 """
 
 import re
@@ -22,14 +23,15 @@ _PART = re.compile(r"/part_\d+(?=/|$)")
 
 
 class Split(NamedTuple):
-    """How a variable is cut: into `count` parts along an axis, the first ones longer
-    by one where it does not divide.
+    """How a variable is partitioned: into nearly equal parts along an axis.
+
+    Where the axis does not divide evenly, the first parts are longer by one.
 
     Attributes:
-      count: parts.
-      axis: along which.
-      fetched: whether a tower takes each part to a device of its own, the one of the
-        part's number; else it has what it wants of a part done where that lies.
+      count: number of parts.
+      axis: along which the variable is split.
+      fetched: whether part k is read on device k of each tower; if not, the tower's
+        operations on a part run where that part is.
     """
 
     count: int
@@ -44,12 +46,13 @@ class Split(NamedTuple):
 
     @classmethod
     def over(cls, shape: tf.TensorShape, limit: int, most: int) -> "Split | None":
-        """Parts of a float32 variable along its longest axis; None for one.
+        """The split of a float32 variable along its longest axis; None for no split.
 
         Args:
           shape: of the variable.
-          limit: bytes of a part, if `most` parts are enough; 0 for variables in one.
-          most: parts.
+          limit: bytes of a part, which it may exceed if `most` parts are too few; 0
+            splits no variable.
+          most: the largest number of parts.
         """
         sizes, num_bytes = shape.as_list(), 4 * shape.num_elements()
         if not limit or not sizes or num_bytes <= limit:
@@ -59,7 +62,7 @@ class Split(NamedTuple):
         return cls(count, axis) if count > 1 else None
 
     def shapes(self, whole: Sequence[int]) -> list[tf.TensorShape]:
-        """Of each part."""
+        """The shape of each part of a whole's shape."""
         whole = list(whole)
         return [
             tf.TensorShape([*whole[: self.axis], size, *whole[self.axis + 1 :]])
@@ -68,12 +71,12 @@ class Split(NamedTuple):
 
 
 class Parts(list):
-    """The parts of a whole in order, as `tf.compat.v1.train.Saver` takes them.
+    """The parts of a whole in order, in the form that `tf.compat.v1.train.Saver` takes.
 
-    They are variables, or what was made of each of them.
+    They are variables, or values derived from each of them.
 
     Attributes:
-      axis: along which the whole is cut.
+      axis: along which the whole is split.
     """
 
     def __init__(self, parts: Sequence[Any], axis: int):
@@ -82,29 +85,29 @@ class Parts(list):
 
     @property
     def sizes(self) -> list[int]:
-        """Of the parts, along the axis."""
+        """Sizes of the parts along the axis."""
         return [part.shape[self.axis] for part in self]
 
     @property
     def starts(self) -> list[int]:
-        """Where each part begins in the whole, along the axis."""
+        """Offsets of the parts in the whole, along the axis."""
         return [sum(self.sizes[:k]) for k in range(len(self))]
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Of the whole."""
+        """Shape of the whole."""
         whole = self[0].shape.as_list()
         whole[self.axis] = sum(self.sizes)
         return tf.TensorShape(whole)
 
 
 def each(variable: Any) -> list[Any]:
-    """The parts of a whole; of any other variable, it alone."""
+    """The parts of a partitioned variable; any other variable alone, in a list."""
     return variable if isinstance(variable, Parts) else [variable]
 
 
 def apply(function: Callable[[Any], Any], whole: Any) -> Any:
-    """The function's results for all parts, as parts; or for what is in one."""
+    """Applies a function to each part, to `Parts`; or to what is not partitioned."""
     if isinstance(whole, Parts):
         return Parts([function(part) for part in whole], whole.axis)
     return function(whole)
@@ -116,24 +119,24 @@ def name_of(whole: str, part: int) -> str:
 
 
 def is_part(name: str) -> bool:
-    """Whether a name is that of a part."""
+    """Whether a name is that of a part, or of a part's slot."""
     return whole_name(name) != name
 
 
 def whole_name(name: str) -> str:
-    """The name of the whole of a part, or of its slot; any other name as it is."""
+    """A part's name, or its slot's, turned into the whole's; other names unchanged."""
     return _PART.sub("", name)
 
 
 def make(
     name: str, initial: tf.Tensor, split: Split, devices: Sequence[str], **options: Any
 ) -> Parts:
-    """Makes the parts of a variable.
+    """Creates the parts of a variable.
 
     Args:
       name: of the whole.
-      initial: what the whole begins as, of static shape.
-      split: how it is cut.
+      initial: initial value of the whole, of static shape.
+      split: how it is partitioned.
       devices: of each part.
       **options: of `tf.compat.v1.get_variable`.
     """
@@ -159,7 +162,7 @@ def joined(
 
     Args:
       variables: by name, the parts of one whole in order.
-      wholes: by name, what is in parts.
+      wholes: by name, the partitioned variables.
     """
     found: dict[str, tf.Variable | Parts] = {}
     for name, variable in variables.items():
@@ -179,34 +182,34 @@ def by_tower(
 
     Args:
       replicas: of each variable, part and slot, in tower order.
-      wholes: by name, what is in parts.
+      wholes: by name, the partitioned variables.
     """
     return [joined(dict(zip(replicas, own)), wholes) for own in zip(*replicas.values())]
 
 
 def read(variable: Any) -> Any:
-    """The present values, each where its variable lies."""
+    """The current value, or `Parts` of values, each read on its variable's device."""
 
-    def one(part):
+    def read_part(part):
         with tf.device(part.device):
             return part.read_value()
 
-    return apply(one, variable)
+    return apply(read_part, variable)
 
 
 def join(values: Any) -> tf.Tensor:
-    """The whole value."""
+    """The value of the whole: `Parts` of values concatenated, or a value as it is."""
     return tf.concat(values, values.axis) if isinstance(values, Parts) else values
 
 
 def divide(gradient: Any, variable: Any, host: str) -> list:
-    """A tower's gradient, for each part of the variable.
+    """Splits a tower's gradient like its variable: one gradient per part.
 
     Args:
-      gradient: tensor, None or `IndexedSlices`; a row of these goes to the part that
-        has it.
-      variable: in parts or not.
-      host: CPU device beside the tower.
+      gradient: tensor, None, or `IndexedSlices`, whose rows go to the parts that own
+        them.
+      variable: partitioned or not.
+      host: CPU device beside the tower, where `IndexedSlices` are split.
     """
     if not isinstance(variable, Parts):
         return [gradient]
@@ -237,6 +240,6 @@ def _divide_rows(gradient: tf.IndexedSlices, variable: Parts):
 
 
 def owners(rows: tf.Tensor, variable: Parts) -> tf.Tensor:
-    """Which part has each row: int32 [n], for integers [n]."""
+    """The index of the part that has each row: int32 [n], for integer rows [n]."""
     starts = tf.constant(variable.starts, rows.dtype)
     return tf.searchsorted(starts, rows, side="right") - 1

@@ -1,8 +1,8 @@
-"""Which device holds what: the only place that makes device strings.
+"""Placement of towers and variables on devices: the only place that makes their names.
 
-A placement is plain data: a device for every tower, the host that feeds each tower,
-and the devices that variables live on.  The same graph runs on one host's GPUs, on
-logical CPU devices, or on the tasks of a cluster; only these strings differ.
+A placement is plain data: a device for every tower, the host that feeds each tower, and
+the devices of the variables.  The same graph runs on one host's GPUs, on logical CPU
+devices, or on the tasks of a cluster; only these strings differ.
 """
 
 import collections
@@ -17,20 +17,20 @@ from towers.layout.cluster import Cluster, Task
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where a train graph lies.
+    """The devices of a train graph.
 
     Attributes:
       kind: `cpu` or `gpu`, what the towers run on.
-      towers: the device of each tower; of one in stages, the first stage's.
-      hosts: the CPU device, beside each tower, that feeds it; towers of one host are
+      towers: the device of each tower; with stages, of its first stage.
+      hosts: the CPU device beside each tower, which feeds it; towers of one host are
         neighbours in the list.
-      parameters: the devices that hold variables and where gradients are averaged.
+      parameters: the devices that hold variables and average gradients.
       master: the CPU device of the client's own process: counters and files.
       notice: one line for the user about what was chosen, or "".
-      stages: the devices of each tower's stages; one each unless said otherwise.
-      client, clients: which of the clients that train together this is, each with a
-        graph and towers of its own, and how many there are.
-      counters: the device of what all clients count on; the master's if empty.
+      stages: [towers][stages] devices; by default each tower has one stage.
+      client: index of this client, in between-graph replication.
+      clients: number of clients that train together, each with its own graph.
+      counters: the device of the counters that clients share; the master's if empty.
       at_a_time: how many towers compute at a time; 0 for all of them.
     """
 
@@ -54,7 +54,7 @@ class Placement:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Of all stages of all towers."""
+        """Devices of all stages of all towers, in tower order."""
         return tuple(device for stages in self.stages for device in stages)
 
     @property
@@ -64,19 +64,20 @@ class Placement:
 
     @property
     def per_task(self) -> int:
-        """Devices of the task that has most."""
+        """Number of devices of the task that has most."""
         return max(collections.Counter(map(task_of, self.devices)).values())
 
     @property
     def num_towers(self) -> int:
-        """Of all clients."""
+        """Number of towers, of all clients together."""
         return len(self.towers) * self.clients
 
     @property
     def homes(self) -> list[tuple[str, ...]]:
-        """For each stage the devices that may hold its variables.
+        """[stages], the devices that may hold a stage's variables.
 
-        Those of the stage itself, in any tower, or else any that holds variables.
+        Those of the parameter devices that are the stage's own in some tower; all
+        parameter devices if none is.
         """
         own = [set(devices) for devices in zip(*self.stages)]
         return [
@@ -86,9 +87,9 @@ class Placement:
 
     @property
     def shard_homes(self) -> list[tuple[str, ...]]:
-        """For each shard the devices that may hold its parts: its own, in any tower.
+        """[shards], the devices that may hold a shard's parts: its own in each tower.
 
-        None where towers have one device each, or the variables are on tasks.
+        Empty if towers have one device each, or the variables are on ps tasks.
         """
         if len(self.devices) == len(self.towers) or self.is_cluster:
             return []
@@ -96,7 +97,7 @@ class Placement:
 
     @property
     def replica_homes(self) -> list[list[tuple[str]]]:
-        """For each tower, where each stage's or shard's part of its replica may go."""
+        """[towers][stages or shards], the device of that part of a tower's replica."""
         return [[(device,) for device in devices] for devices in self.stages]
 
     @property
@@ -126,7 +127,7 @@ def task_of(name: str) -> str:
 
 
 def is_called(device: str, full: str) -> bool:
-    """Whether a session calls a device of a placement so.
+    """Whether a device of a placement has this full name in a session.
 
     Args:
       device: `/device:GPU:1`, or `/job:worker/task:0/device:GPU:1`.
@@ -141,12 +142,12 @@ def host_of(name: str) -> str:
 
 
 def shard(index: int) -> str:
-    """In a tower's template: one of the tower's devices."""
+    """Placeholder, in a tower's template, for one of the tower's devices."""
     return f"/job:shard/task:{index}"
 
 
 def owner(index: int) -> str:
-    """In a tower's template: the device of one of the variables that it reads."""
+    """Placeholder, in a tower's template, for the device of a variable it reads."""
     return f"/job:owner/task:{index}"
 
 
@@ -154,8 +155,8 @@ def of_node(own: str, devices: Sequence[str], owners: Sequence[str]) -> str:
     """The device of a template's node in a tower.
 
     Args:
-      own: what the node says: nothing, a `shard` or an `owner`, and on what kind of
-        device there.
+      own: the node's device in the template: empty, a `shard` or an `owner`, perhaps
+        with a device type.
       devices: of the tower.
       owners: devices of the variables that it reads.
     """
@@ -273,7 +274,7 @@ def on_cluster(
 
 
 def in_stages(where: Placement, num_stages: int) -> Placement:
-    """The same devices, so many neighbours of which are the stages of one tower.
+    """Makes towers of several stages: neighbouring devices become one tower's stages.
 
     Args:
       where: with one device per tower.
@@ -319,7 +320,7 @@ def _logical_cpus(num_towers: int, parameters: str) -> Placement:
 def server_config(
     placement: Placement, of: Task, config: tf.compat.v1.ConfigProto
 ) -> tf.compat.v1.ConfigProto:
-    """A task's own devices: only workers have more than one, or GPUs.
+    """The configuration of a task's server: only workers get GPUs or several CPUs.
 
     Args:
       placement: on the cluster.
@@ -342,10 +343,10 @@ def cores() -> int:
 def threads_in_operation(placement: Placement) -> int:
     """Threads for one operation on a CPU, 0 for one per core.
 
-    Where a process has a logical CPU device for every core, each core works on a tower
-    of its own: on 2 cores resnet20's step with 4 towers x 32 images became 1.11 times
-    as fast, resnet50's with 4 x 4 images 1.05 times.  With fewer devices the cores have
-    to share operations.
+    Where a process has a logical CPU device for every core, each core runs another
+    tower: on 2 cores resnet20's step with 4 towers x 32 images became 1.11 times as
+    fast, resnet50's with 4 x 4 images 1.05 times.  With fewer devices, several cores
+    must work on one operation.
     """
     if placement.kind != "cpu":
         return 0
@@ -362,9 +363,7 @@ def session_config(
     gpu_memory_fraction: float = 0.0,
     auto_jit: bool = False,
 ) -> tf.compat.v1.ConfigProto:
-    """The session's options: hard placement, and the logical devices there must be.
-
-    Each task has as many as its towers' stages need.
+    """The session's options: hard placement, and the logical devices of each task.
 
     TensorFlow's graph optimizers stay off: on these graphs they cost seconds of the
     first step (with 32 towers 14 s against 3 s) and were measured to gain nothing.
@@ -373,10 +372,11 @@ def session_config(
       placement: of the graph to run.
       intra_threads: threads inside an operation, 0 for `threads_in_operation`.
       inter_threads: threads over operations, 0 for one per core.
-      allow_growth: whether GPU memory is taken as needed; TensorFlow's way when None.
-      gpu_memory_fraction: share of each GPU's memory to take, 0 for all of it.
-      auto_jit: whether XLA compiles what it can of the graph; on a CPU it does if
-        `xla.allow_on_cpu` has said so.
+      allow_growth: whether GPU memory is allocated as needed; None: TensorFlow's
+        default.
+      gpu_memory_fraction: share of each GPU's memory to allocate; 0 for all of it.
+      auto_jit: whether XLA compiles clusters of the graph's operations; on CPUs only
+        after `xla.allow_on_cpu`.
     """
     config = tf.compat.v1.ConfigProto(
         allow_soft_placement=False,
@@ -389,7 +389,7 @@ def session_config(
     if allow_growth is not None:
         config.gpu_options.allow_growth = allow_growth
     config.gpu_options.per_process_gpu_memory_fraction = gpu_memory_fraction
-    if placement.clients > 1:  # that another is lost is no reason to fail
+    if placement.clients > 1:  # a session must survive the loss of another client
         tasks = map(task_of, (placement.master, *placement.parameters))
         config.device_filters.extend(dict.fromkeys(tasks))
     config.graph_options.rewrite_options.disable_meta_optimizer = True

@@ -1,11 +1,11 @@
-"""Which variables of a model are spread over a tower's devices; plain data.
+"""Which variables of a model are sharded over a tower's devices; plain data.
 
-`--shard_classifier` spreads the classes of the layer that the model ends with,
-`--shard_embeddings` the rows of the tables that its blocks look up.  A table that is
-the weights of that layer, too, is spread for both uses by either: its rows are the
-classes, and each device looks up its own rows and has the logits of its own classes.
-The model says nothing of this: its layers note what they were asked for, and this finds
-it there.
+`--shard_classifier` shards the last layer by its classes, `--shard_embeddings` the
+embedding tables by their rows.  If the last layer's weights are an embedding table
+(tied), either flag shards it for both uses: its rows are the classes, and each device
+looks up its own rows and computes the logits of its own classes.  A model does not
+declare any of this: its layers record the products and tables that they make while the
+model is traced, and `splits` finds the variables among these.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from towers.layout.parts import Split
 
 
 class Shards(NamedTuple):
-    """What is spread, and over how many devices.
+    """Over how many devices the last layer and the embedding tables are sharded.
 
     Attributes:
-      classifier: devices that share the classes of the last layer; 1: it is whole.
-      embeddings: devices that share the rows of each table; 1: they are whole.
-      elsewhere: whether tables are not on the towers' own devices, but on ps tasks.
+      classifier: devices that share the classes of the last layer; 1: not sharded.
+      embeddings: devices that share the rows of each table; 1: not sharded.
+      elsewhere: whether the tables are on ps tasks, not on the towers' own devices.
     """
 
     classifier: int = 1
@@ -31,25 +31,25 @@ class Shards(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """How many each tower has."""
+        """Devices of each tower."""
         return max(self.classifier, 1 if self.elsewhere else self.embeddings)
 
 
 def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split]:
-    """How variables are cut.
+    """How the variables of a model are sharded.
 
     Args:
-      shards: what is to be spread.
-      nn: the layers, after the model was run.
-      outputs: of its last block.
+      shards: what is to be sharded.
+      nn: the layers, after the model was traced with them.
+      outputs: of the model's last block.
       model: its name.
 
     Returns:
       name of a variable -> its split.
 
     Raises:
-      ValueError: the model has nothing that could be spread, or fewer classes or rows
-        than devices; the sentence says which.
+      ValueError: the model has no such layer or table, or fewer classes or rows than
+        devices; the message says which.
     """
     found = {}
     if shards.embeddings > 1:
@@ -65,10 +65,10 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
 
 
 def classifiers(products: Sequence[Any], outputs: Any) -> list[Any]:
-    """The layers whose logits a model's last block returns, alone or beside others.
+    """The dense layers whose outputs a model's last block returns.
 
     Args:
-      products: that the layers noted.
+      products: that the layers recorded.
       outputs: of the block.
     """
     returned = {id(y) for y in tf.nest.flatten(outputs)}
@@ -90,7 +90,7 @@ def _check_one(flag: str, count: int, model: str) -> None:
 
 
 def _is_tied(last: Any, tables: Sequence[tf.Tensor]) -> bool:
-    """Whether the classes of the last layer are the rows of a table."""
+    """Whether the last layer's weights are an embedding table, transposed."""
     tied = last is not None and any(table is last.kernel for table in tables)
     return tied and last.transposed
 
@@ -128,7 +128,7 @@ def _check_count(flag: str, count: int, length: int, what: str) -> None:
 
 
 def _name(flag: str, tensor: tf.Tensor) -> str:
-    """Of the variable that a tensor is."""
+    """Name of the variable whose value a tensor is."""
     name = tensor.op.name
     if tensor.op.type != "Placeholder" or not name.startswith("read/"):
         raise ValueError(

@@ -1,4 +1,7 @@
-"""How a tower is cut into stages and micro-batches; plain data."""
+"""The pipeline configuration of a tower: stages, micro-batches, recomputation.
+
+Plain data; `towers.pipelines` builds the graph.
+"""
 
 import dataclasses
 import math
@@ -16,7 +19,7 @@ from towers.layout.schedule import (
     forward_only,
 )
 
-# --recompute -> what it recomputes.
+# --recompute -> the activations that it recomputes.
 RECOMPUTE: dict[str, str] = {
     "none": "nothing: all activations that gradients need are kept",
     "stage": "each stage, from what entered it",
@@ -26,13 +29,13 @@ RECOMPUTE: dict[str, str] = {
 
 
 class Chosen(NamedTuple):
-    """Which blocks are recomputed, where that was to be chosen.
+    """The blocks that `--recompute=auto` has chosen.
 
     Attributes:
-      blocks: their numbers.
-      bytes: that each stage needs, by estimate.
-      limit: in bytes.
-      flops: computed again, relative to those of a step.
+      blocks: indices of the recomputed blocks.
+      bytes: memory that each stage needs, by estimate.
+      limit: on a stage's memory, in bytes.
+      flops: of the recomputation, relative to those of a step.
     """
 
     blocks: tuple[int, ...]
@@ -43,18 +46,18 @@ class Chosen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
-    """How a tower is cut.
+    """How a tower's blocks and batch are divided, and in which order they run.
 
     Attributes:
-      stages: devices of a tower.
-      micro_batches: pieces of its batch.
+      stages: per tower, one device each.
+      micro_batches: per batch of a tower.
       schedule: a row of `schedule.SCHEDULES`.
-      chunks: of each stage; 1 unless the schedule interleaves.
-      cut: of the model's blocks into stages x chunks pieces; empty while it is open.
-      balance: what an open cut shall balance, a row of `costs.COSTS`.
-      memory_limit: of each device, in bytes, for `auto`; 0 for what it has.
-      chosen: by `auto`; None while it is open.
+      chunks: per stage; 1 unless the schedule interleaves.
+      cut: of the model's blocks into stages x chunks chunks; empty until it is chosen.
       recompute: a row of `RECOMPUTE`.
+      balance: the costs that the cut balances, a row of `costs.COSTS`.
+      memory_limit: of each device in bytes, for `auto`; 0: the device's own memory.
+      chosen: blocks that `auto` recomputes; None until they are chosen.
     """
 
     stages: int = 1
@@ -68,10 +71,11 @@ class Pipeline:
     chosen: Chosen | None = None
 
     def order(self, *, training: bool = True) -> Order:
-        """What each stage does.
+        """The passes of each stage, in order.
 
         Raises:
-          ScheduleError: the schedule leaves a pass out, or is not about its stages.
+          ScheduleError: the schedule omits a pass, or has one that does not belong
+            there.
         """
         make = SCHEDULES[self.schedule].order if training else forward_only
         order = make(self.stages, self.micro_batches, self.chunks)
@@ -94,22 +98,22 @@ class Pipeline:
         return order
 
     def recomputed(self, count: int) -> Collection[int]:
-        """Numbers of the segments, `count` in all, that are recomputed."""
+        """Indices of the recomputed segments, out of `count`."""
         if self.recompute == "auto":
             return self.chosen.blocks if self.chosen else ()
         return range(count) if self.recompute != "none" else ()
 
     def micro_batch(self, spec: tf.TensorSpec) -> tf.TensorSpec:
-        """A piece of a tensor [batch, ...]."""
+        """The spec of a micro-batch of a tensor [batch, ...]."""
         batch, *shape = spec.shape
         size, rest = divmod(batch, self.micro_batches)
         assert not rest, (spec, self)
         return tf.TensorSpec([size, *shape], spec.dtype)
 
     def for_batch(self, batch_size: int) -> "Pipeline":
-        """The same with micro-batches that divide a batch, as many as can be.
+        """The same for another batch size, as evaluation may have.
 
-        Evaluation has a batch size of its own.
+        Its micro-batches are as many as divide both the batch and their number here.
         """
         micro_batches = math.gcd(batch_size, self.micro_batches)
         return dataclasses.replace(self, micro_batches=micro_batches)
