@@ -24,19 +24,19 @@ class Reach(NamedTuple):
 
     Attributes:
       towers: whether those of all towers do.
-      pieces: whether all micro-batches of a tower's batch do.
+      micro_batches: whether all micro-batches of a tower's batch do.
     """
 
     towers: bool
-    pieces: bool
+    micro_batches: bool
 
 
 # --batch_norm -> which batches share statistics.
 BATCH_NORM: dict[str, Reach] = {
-    "micro_batch": Reach(towers=False, pieces=False),
-    "tower": Reach(towers=False, pieces=True),
-    "sync_micro_batch": Reach(towers=True, pieces=False),
-    "sync": Reach(towers=True, pieces=True),
+    "micro_batch": Reach(towers=False, micro_batches=False),
+    "tower": Reach(towers=False, micro_batches=True),
+    "sync_micro_batch": Reach(towers=True, micro_batches=False),
+    "sync": Reach(towers=True, micro_batches=True),
 }
 
 
@@ -75,13 +75,15 @@ def joint(batch_norm: str, *, towers: int, micro_batches: int, rounds: int) -> J
             f"batch_norm={batch_norm}: the towers must step together on one model, and "
             "not be compiled; write batch_norm=micro_batch or tower"
         )
-    if reach.pieces and rounds > 1:
+    if reach.micro_batches and rounds > 1:
         raise ValueError(
             f"batch_norm={batch_norm}: of the {rounds} rounds of accumulate_steps one "
             "ends before the next begins; write micro-batches, which can wait for one "
             "another, or batch_norm=micro_batch or sync_micro_batch"
         )
-    return Joint(towers if reach.towers else 1, micro_batches if reach.pieces else 1)
+    return Joint(
+        towers if reach.towers else 1, micro_batches if reach.micro_batches else 1
+    )
 
 
 def mean(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -146,14 +146,14 @@ def _batch_norm(options) -> str:
         piece, pieces = "micro-batch", "micro-batches"
     elif options.accumulate_steps > 1:
         piece, pieces = "round", "rounds"
-    if reach.towers and (reach.pieces or not piece):
+    if reach.towers and (reach.micro_batches or not piece):
         return "statistics of all towers' batches as one; these are saved"
     if reach.towers:
         return (
             f"statistics per {piece}, of all towers as one; saved: the mean over the "
             f"{pieces}"
         )
-    if piece and not reach.pieces:
+    if piece and not reach.micro_batches:
         return f"statistics per {piece}; saved: the mean over the {pieces} and towers"
     of = f", of all its {pieces} as one" if piece else ""
     return f"statistics per tower{of}; saved: the mean over the towers"

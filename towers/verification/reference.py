@@ -165,7 +165,7 @@ def _alone(subject: Subject, case: Case, train: graph.TrainGraph) -> Alone:
         return Alone()
     count, pieces = case.num_towers, case.pieces
     reach = BATCH_NORM[subject.options.batch_norm]
-    pieces = 1 if reach.pieces else pieces
+    pieces = 1 if reach.micro_batches else pieces
     if reach.towers and count > 1 and pieces > 1:
         # Each round has rows of every tower, as no tower alone can have them.
         return Alone(count, pieces, subject.options.batch_norm)

@@ -146,7 +146,7 @@ class Selection:
             schedules=verify.schedule or default.schedules,
             recompute=verify.recompute or default.recompute,
             num_devices=self._gpus or None,
-            gathered=BATCH_NORM[verify.batch_norm].pieces,
+            gathered=BATCH_NORM[verify.batch_norm].micro_batches,
         )
 
     def _is_chain(self) -> bool:
@@ -208,7 +208,7 @@ class Selection:
 
 def _rounds(verify: Any) -> Sequence[int]:
     """That towers take their batches in; none waits for the next, to be one with it."""
-    pieces = BATCH_NORM[verify.batch_norm].pieces
+    pieces = BATCH_NORM[verify.batch_norm].micro_batches
     return (1,) if pieces else verify.accumulate_steps
 
 
