@@ -1,11 +1,11 @@
-"""Schedules of a pipeline: in which order each stage runs its passes.
+"""Pipeline schedules: the order in which each stage runs its passes.
 
 A stage is a device; a chunk is a contiguous piece of the model's blocks on a stage: one
-per stage, or several with `interleaved`, where chunk c lies on stage c modulo the
-number of stages.  A pass takes one micro-batch through one chunk, forward or backward.
-An order is plain data: for each stage the list of its passes.  `sequence` finds one
-order of all passes in which each comes after what it waits for, or says why there is
-none, so that a graph whose stages would wait for each other for ever is never run.
+per stage, or several with `interleaved`, where chunk c is on stage c modulo the number
+of stages.  A pass takes one micro-batch through one chunk, forward or backward.  An
+order is plain data: the list of passes of each stage.  `sequence` merges these into one
+topological order of all passes, or says why there is none, so that a graph whose stages
+would deadlock is never run.
 
 With equal chunks and K stages, M micro-batches and V chunks per stage, all schedules
 keep the stages busy M V / (M V + K - 1) of the time, with V > 1 when M is a multiple of
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Pass(NamedTuple):
-    """One micro-batch through one chunk, or a leg of that."""
+    """One micro-batch through one chunk, forward or backward; or one leg of that."""
 
     chunk: int
     micro_batch: int
@@ -33,16 +33,16 @@ class Pass(NamedTuple):
         )
 
 
-Order = Sequence[Sequence[Pass]]  # for each stage, what it does
+Order = Sequence[Sequence[Pass]]  # [stages][passes]
 
 
 class Legs(NamedTuple):
-    """How passes are divided, where batches meet.
+    """How passes are divided into legs, where batch norm synchronizes batches.
 
     Attributes:
-      counts: (chunk, backward) -> legs of that pass, where there are more than one.
-      meeting: number of micro-batches of all of which a leg waits for the one before;
-        0: it waits for its own micro-batch.
+      counts: (chunk, backward) -> number of legs of that pass, if more than one.
+      meeting: number of micro-batches for all of whose previous legs a leg waits; 0: it
+        waits for that of its own micro-batch only.
     """
 
     counts: Mapping[tuple[int, bool], int] = {}
@@ -53,10 +53,10 @@ class Legs(NamedTuple):
         return one._replace(leg=self.counts.get((one.chunk, one.backward), 1) - 1)
 
     def divide(self, order: Order) -> Order:
-        """An order of passes as one of legs.
+        """Replaces the passes of an order by their legs.
 
-        Where micro-batches meet, passes of one chunk that follow each other go leg by
-        leg, all of them, before they go on.
+        Where micro-batches synchronize, consecutive passes of one chunk run leg by leg:
+        the first leg of all of them, then the second, and so on.
         """
         return [
             [
@@ -79,16 +79,16 @@ _WHOLE = Legs()
 
 
 class ScheduleError(ValueError):
-    """An order that cannot be kept."""
+    """An order in which stages would wait for each other for ever."""
 
 
 class Schedule(NamedTuple):
-    """A row of `SCHEDULES`."""
+    """A pipeline schedule; a row of `SCHEDULES`."""
 
     order: Callable[[int, int, int], Order]  # of (stages, micro-batches, chunks each)
     interleaves: bool = False  # whether a stage has several chunks
-    gathers: bool = False  # whether all micro-batches are forward before one goes back
-    description: str = ""
+    gathers: bool = False  # whether a chunk's forward passes all precede its backward
+    description: str = ""  # one line for the user
 
 
 def gpipe(stages: int, micro_batches: int, chunks: int = 1) -> Order:
@@ -112,9 +112,9 @@ def gpipe(stages: int, micro_batches: int, chunks: int = 1) -> Order:
 
 
 def one_forward_one_backward(stages: int, micro_batches: int, chunks: int = 1) -> Order:
-    """One backward as soon as it can, and after each one forward (PipeDream's 1F1B).
+    """PipeDream's 1F1B: after the warm-up, one forward and one backward in turn.
 
-    Stage s of K holds the activations of K - s micro-batches at most.
+    Stage s of K holds the activations of at most K - s micro-batches.
 
     Args:
       stages: how many.
@@ -135,9 +135,9 @@ def one_forward_one_backward(stages: int, micro_batches: int, chunks: int = 1) -
 def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Order:
     """1F1B over several chunks per stage (Narayanan et al. 2021, section 2.2.2).
 
-    Micro-batches go in groups of as many as there are stages: a group passes a stage's
-    first chunk, then its second, and so on, then comes the next group.  A last group
-    that is short is that of a full one without the micro-batches that there are not.
+    Micro-batches run in groups of as many as there are stages: a group passes a stage's
+    first chunk, then its second, and so on, before the next group.  A short last group
+    runs in the order of a full one, with the missing micro-batches left out.
 
     Args:
       stages: how many.
@@ -151,10 +151,10 @@ def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Order:
             [
                 Pass(c * stages + stage, m, backward)
                 for first in groups
-                for c in ways
+                for c in chunk_order
                 for m in range(first, first + stages)
             ]
-            for ways, backward in (
+            for chunk_order, backward in (
                 (range(chunks), False),
                 (range(chunks)[::-1], True),
             )
@@ -166,7 +166,7 @@ def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Order:
 
 
 def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list[Pass]:
-    """So many forward passes ahead, then one forward and one backward by turns."""
+    """`ahead` forward passes as warm-up, then one forward and one backward in turn."""
     ahead = min(ahead, len(forward))
     passes = forward[:ahead]
     for one, other in zip(forward[ahead:], backward):
@@ -174,7 +174,7 @@ def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list
     return passes + backward[len(forward) - ahead :]
 
 
-# --schedule -> row.  A new schedule is one function and one row.
+# --schedule -> row.  To add one, write a function and a row.
 SCHEDULES: dict[str, Schedule] = {
     "gpipe": Schedule(
         gpipe,

@@ -1,15 +1,15 @@
-"""Chunks: what one stage does with one micro-batch, as two functions of the graph.
+"""Chunks: the forward and backward pass of one stage, as functions of the graph.
 
-A chunk is some segments of the model, one after another.  Its forward pass and its
-backward pass are each one `tf.function` that is kept as a call (`_noinline`): all
-towers and micro-batches call the same two, so the graph has one node per pass, however
-large the model, and a control dependency between two calls orders all they do.  Where
-batch norm takes several batches as one, these meet between calls: a pass then has
+A chunk is a sequence of consecutive segments.  Its forward pass and its backward pass
+are each one `tf.function` that is not inlined (`_noinline`): all towers and
+micro-batches call the same two.  So the graph has one node per pass, however large the
+model, and a control dependency between two calls orders all operations of both.  Where
+batch norm is synchronized, batches exchange statistics between calls: a pass then has
 several legs, each of them a function.
 
-The backward function also adds the micro-batch's gradients to those of the ones before,
-in float32, under the value `sum<chunk>/<variable>`; gradients of a gather stay sparse,
-under `sparse<chunk>/<variable>/<i>`, and are joined at the end of the step.
+The backward function also accumulates gradients over the micro-batches, in float32, as
+the value `sum<chunk>/<variable>`; gradients of a gather stay sparse, as the values
+`sparse<chunk>/<variable>/<i>`, and are concatenated at the end of the step.
 """
 
 import dataclasses
@@ -33,17 +33,19 @@ Pieces = Function | Functions
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """The passes of some segments.
+    """The passes of a chunk.
+
+    A pass is one function per leg, from named values of a micro-batch to more of them;
+    several functions where variables of the chunk are sharded over devices.
 
     Attributes:
-      number: of it in the model.
-      segments: in order; where something of them is spread over devices, a pass is
-        several calls.
-      forward: values of a micro-batch -> more of them; leg by leg.
+      number: index in the model.
+      segments: in order.
+      forward: the forward pass, leg by leg.
       first: the backward pass of the first micro-batch; empty without gradients.
-      later: of those after it, which adds to the sums; empty when there are none.
-      dense: the variables whose gradients are summed.
-      sparse: those whose gradients are `IndexedSlices`.
+      later: that of later micro-batches, which adds to the sums; empty without any.
+      dense: variables with dense gradients, which are summed.
+      sparse: variables whose gradients are `IndexedSlices`.
     """
 
     number: int
@@ -56,17 +58,17 @@ class Chunk:
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """Names of its blocks."""
+        """Names of the chunk's blocks."""
         return tuple(name for segment in self.segments for name in segment.blocks)
 
     @property
     def reads(self) -> dict[str, tf.DType]:
-        """The variables that it reads."""
+        """Name of each variable that the chunk reads -> dtype."""
         return {k: v for segment in self.segments for k, v in segment.reads.items()}
 
     @functools.cached_property
     def meetings(self) -> dict[str, Meeting]:
-        """The values that come from several batches -> how."""
+        """Value that is joined from several batches -> how it is joined."""
         found = {}
         for segment in self.segments:
             for piece in (segment.forward, segment.backward):
@@ -75,12 +77,12 @@ class Chunk:
 
     @property
     def legs(self) -> dict[tuple[int, bool], int]:
-        """How many its passes have, as `schedule.Legs` counts them."""
+        """Numbers of legs of its passes, as in `schedule.Legs.counts`."""
         counts = {False: len(self.forward), True: max(1, len(self.first))}
         return {(self.number, backward): count for backward, count in counts.items()}
 
     def function(self, one: Pass) -> Pieces | None:
-        """What a pass runs, or a leg of it; None for nothing."""
+        """The function of a pass or leg; None if it has nothing to compute."""
         back = self.later if one.micro_batch else self.first
         legs = back if one.backward else self.forward
         return legs[one.leg] if legs else None
@@ -90,9 +92,9 @@ def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
     """Makes the functions of a chunk.
 
     Args:
-      number: of it in the model.
-      segments: of it.
-      micro_batches: how many there will be; the gradients of one need no sum.
+      number: index of the chunk in the model.
+      segments: of the chunk.
+      micro_batches: per batch; with one, gradients are not accumulated.
     """
     dense, sparse = _variables(segments)
     forward = _forward(number, segments)
@@ -107,8 +109,10 @@ def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
 
 
 def _legs(pieces: Sequence[tuple[Segment, Piece]]) -> list[list[tuple[Segment, Leg]]]:
-    """The legs of pieces that run one after the other: the last of one piece and the
-    first of the next are one leg."""
+    """The legs of consecutive pieces.
+
+    The last leg of one piece and the first of the next become one leg.
+    """
     legs: list[list[tuple[Segment, Leg]]] = [[]]
     for segment, piece in pieces:
         first, *others = piece.legs
@@ -118,7 +122,7 @@ def _legs(pieces: Sequence[tuple[Segment, Piece]]) -> list[list[tuple[Segment, L
 
 
 def _inputs(leg: Sequence[tuple[Segment, Leg]]) -> dict[str, Any]:
-    """What a leg reads that it does not make."""
+    """The values that a leg reads from outside."""
     made = {value for _, own in leg for value in own.outputs}
     return {
         value: t
@@ -129,7 +133,7 @@ def _inputs(leg: Sequence[tuple[Segment, Leg]]) -> dict[str, Any]:
 
 
 def _variables(segments: Sequence[Segment]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The variables with gradients: the dense ones, the sparse ones."""
+    """Names of the variables with gradients: (dense, sparse)."""
     parts: dict[str, list[int]] = {}
     for segment in segments:
         for name in segment.trainable:
@@ -140,7 +144,7 @@ def _variables(segments: Sequence[Segment]) -> tuple[tuple[str, ...], tuple[str,
 
 
 def _parts(segment: Segment, variable: str) -> list[str]:
-    """Names of the parts of a segment's gradient; none, one or two."""
+    """Names of the tensors of a segment's gradient: none, one, or two if sparse."""
     names = (f"grad{segment.number}/{variable}/{i}" for i in range(2))
     outputs = segment.backward.outputs if segment.backward else ()
     return [name for name in names if name in outputs]
@@ -212,7 +216,7 @@ class _Backward:
         """The backward pass, leg by leg.
 
         Args:
-          wide: whether the gradients leave in float32.
+          wide: whether gradients are cast to float32.
           add: whether they are added to the sums so far.
         """
         name = f"backward_{self._number}" + ("_and_sum" if add else "")
@@ -240,13 +244,13 @@ class _Backward:
         return tuple(functions[::-1])
 
     def _names(self, variable: str) -> list[str]:
-        """The values that a gradient leaves as."""
+        """Names of the values that hold a variable's gradient."""
         if variable in self._dense:
             return [f"sum{self._number}/{variable}"]
         return [f"sparse{self._number}/{variable}/{i}" for i in (0, 1)]
 
     def _specs(self, leg, complete, made, *, add: bool) -> dict[str, Any]:
-        """What a leg reads."""
+        """Specs of the values that a leg reads."""
         specs = _inputs(leg)
         earlier = {
             value: t
@@ -286,14 +290,14 @@ class _Backward:
         return body
 
     def _where(self, variable: str, values: Values) -> str:
-        """Of the gradients by a part, where the first that is dense was made."""
+        """The device for the gradient by a part: that of its first dense tensor."""
         for found in self._parts[variable]:
             if len(found) == 1 and parts_lib.is_part(variable):
                 return values[found[0]].device
         return ""
 
     def _gradient(self, variable: str, values: Values) -> tf.Tensor:
-        """Of all uses of a variable in the chunk, dense."""
+        """The dense gradient by a variable, summed over its uses in the chunk."""
         return addition.in_order(
             [
                 dense_gradient([values[part] for part in use], self._shapes[variable])
@@ -305,12 +309,12 @@ class _Backward:
 def dense_gradient(
     parts: Sequence[tf.Tensor], shape: tf.TensorShape, dtype: tf.DType | None = None
 ) -> tf.Tensor:
-    """A gradient as one tensor.
+    """A gradient as one dense tensor.
 
     Args:
-      parts: it, or the values and indices of an `IndexedSlices`.
+      parts: the tensor, or the values and indices of an `IndexedSlices`.
       shape: of the variable.
-      dtype: to add up in and return; None for that of the parts.
+      dtype: in which rows are summed and returned; None for that of the parts.
     """
     values, *indices = parts
     values = tf.cast(values, dtype or values.dtype)
@@ -322,12 +326,12 @@ def dense_gradient(
 def _when_needed(
     segment: Segment, leg: Leg, values: Values, before_it: Sequence[tf.Tensor]
 ) -> Values:
-    """The values of a backward leg, so that it recomputes no earlier than it must.
+    """The values of a backward leg, arranged so that recomputation starts late.
 
-    What it recomputes from seems to come into being with the gradient that the piece
-    begins with, and with all gradients of the segment behind it; otherwise the
-    recomputation would run early, or the gradients by variables late, and activations
-    of several segments would be in memory, as if they had been kept.
+    The inputs of the recomputation wait for the upstream gradients of the segment, and
+    for all gradients of the segment after it.  Otherwise the recomputation could run
+    early, or gradients by variables late, and the activations of several segments would
+    be in memory at a time, as if they had been kept.
     """
     if not segment.recomputed:
         return values
@@ -343,7 +347,7 @@ def _when_needed(
 
 
 def _is_spread(segments: Sequence[Segment]) -> bool:
-    """Whether something may be on other devices than that of the stage."""
+    """Whether variables are sharded, so that operations may be on other devices."""
     return any(parts_lib.is_part(name) for s in segments for name in s.reads)
 
 
@@ -355,13 +359,13 @@ def _make(
     *,
     spread: bool,
 ) -> Function | Functions:
-    """A pass: one function, or one after another if it is on several devices.
+    """The function of a pass, or a sequence of functions if it is on several devices.
 
     Args:
       name: of the pass.
-      body: what it does.
+      body: from the values that it reads to these and those that it computes.
       specs: of the values that it reads.
-      wanted: the values that it makes.
+      wanted: names of the values to return.
       spread: whether it may be on several devices.
     """
     if not spread:
@@ -372,7 +376,7 @@ def _make(
             for value, t in specs.items()
         }
         values = body(dict(given))
-        # Each in an operation of its own: it may be given, or stand for another.
+        # An identity for each: a value may be an input, or the same tensor as another.
         made = {}
         for value in wanted:
             with tf.device(values[value].device):

@@ -1,9 +1,9 @@
-"""Pieces: parts of a traced graph, with names for what goes in and comes out.
+"""Pieces: subgraphs of a traced graph with named inputs and outputs.
 
-A piece is a function from named values to named values.  Where its operations receive
-what several batches make together (`joining`), they cannot run in one go: the piece
-then has several legs, one after the other, and between two legs all of those batches
-meet.  A leg delivers what is sent, and what later legs read of it.
+A piece is a function from named values to named values.  If it has an exchange with
+other batches (`joining`), it cannot run in one call: it is cut into legs, and between
+two legs all batches that take part exchange values.  A leg returns what is sent, and
+what later legs read of it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +44,7 @@ class Leg(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """Where batches meet: what each sends, and how that is joined."""
+    """An exchange between batches: what each sends, and how this is joined."""
 
     sent: str  # a value
     spec: tf.TensorSpec  # of it

@@ -1,17 +1,17 @@
-"""Pipelines: one tower on several devices, its batch in micro-batches.
+"""Pipeline parallelism: one tower on several devices, its batch in micro-batches.
 
 The chain of blocks is cut into chunks (`chunk`), each on the device of its stage; the
-tower's batch is cut into micro-batches, which pass the stages in the order of a
+tower's batch is split into micro-batches, which pass the stages in the order of a
 `schedule`.  Each pass is one call of a function of the graph.  A control dependency
-from each call to the next one of its stage holds the order; activations and their
-gradients travel between devices as the calls' inputs.
+from each call to the next one of its stage enforces the order; activations and their
+gradients are sent between devices as the calls' inputs.
 
-What comes out is a `Tower` like any other.  Its loss and gradients are the sums over
-the micro-batches, each of which has its share of the joined batch's mean, so a short or
-empty micro-batch is exact.  Batch norm normalises by the micro-batch, and the tower's
-statistics are the means over its micro-batches; or it takes several micro-batches as
-one, of one tower or of all, which then meet at each batch norm, on the way forward and
-on the way back.
+The result is a `Tower` like any other.  Its loss and gradients are the sums over the
+micro-batches, each of which computes its share of the joined batch's mean, so short or
+empty micro-batches are exact.  Batch norm normalises each micro-batch by itself, and
+the tower's statistics are the means over its micro-batches; or it is synchronized over
+the micro-batches of one tower or of all, once in the forward and once in the backward
+pass of each batch norm (`joining`).
 """
 
 import dataclasses
@@ -46,14 +46,14 @@ class PipelineTemplate:
     Attributes:
       pipeline: how it is cut.
       chunks: in the order of the model.
-      passes: (stage, pass or leg) in an order in which none waits for a later one.
-      joined: which batches batch norm takes as one.
+      passes: (stage, pass or leg) in a topological order.
+      joined: how many batches share batch norm's statistics.
       trainable: names of the trainable variables, in order of creation.
-      shapes: of them.
-      reads: the variables that it reads, each with the dtype in which it does.
+      shapes: of the trainable variables.
+      reads: name of each variable that is read -> the dtype in which it is read.
       statistics: (rule, name of the value) of the batch statistics.
       metrics: metric -> name of the value.
-      owners: what `placement.owner` numbers: parts that are used where they lie.
+      owners: parts that are used on their own devices, `placement.owner` by number.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """
@@ -73,12 +73,12 @@ class PipelineTemplate:
 
     @property
     def legs(self) -> Legs:
-        """How passes are divided, where batches meet."""
+        """How passes are divided where batch norm synchronizes batches."""
         return _legs(self.joined, self.chunks)
 
     @property
     def differentiated(self) -> tuple[str, ...]:
-        """The variables that a tower has a gradient for, or None in its place."""
+        """The variables of `Tower.gradients`; none without training."""
         training = any(chunk.first for chunk in self.chunks)
         return self.trainable if training else ()
 
@@ -90,7 +90,7 @@ def trace(
     *,
     create: Callable[..., Any],
 ) -> PipelineTemplate:
-    """Runs the model's Python once, stage by stage.
+    """Traces the model once, segment by segment.
 
     Args:
       task: what a tower computes, and how it is cut.
@@ -146,7 +146,7 @@ def trace(
 
 
 def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
-    """The order of all passes, in legs where batches meet."""
+    """(stage, pass) in a topological order, passes divided into legs where needed."""
     pipeline, legs = task.pipeline, _legs(task.joined, chunks)
     order = pipeline.order(training=task.training)
     try:
@@ -195,7 +195,7 @@ def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
         stamps = [_Stamp(template, site, calls) for site in sites]
         meetings = _Meetings(template, stamps, calls)
         for stage, one in template.passes:
-            # What all towers join, all have sent before the first receives it.
+            # All towers have sent the inputs of a join before the first one receives.
             for index, stamp in enumerate(stamps):
                 meetings.attend(index, stage, one)
                 stamp.call(stage, one)
@@ -204,7 +204,7 @@ def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
 
 
 class _Meetings:
-    """Joins what batches send, once for all that receive it."""
+    """The joins of synchronized batch norm, each added once for all its receivers."""
 
     def __init__(self, template: PipelineTemplate, stamps, calls: Calls):
         self._template = template
@@ -214,7 +214,7 @@ class _Meetings:
         self._functions: dict[tuple, Function] = {}
 
     def attend(self, index: int, stage: int, one: Pass) -> None:
-        """Gives a tower's micro-batch what a pass of it receives."""
+        """Adds the joins that a pass receives to its micro-batch's values."""
         chunk = self._template.chunks[one.chunk]
         function = chunk.function(one)
         values = self._stamps[index].values[one.micro_batch]
@@ -242,7 +242,7 @@ class _Meetings:
         return self._joined[key]
 
     def _function(self, meeting: Meeting) -> Function:
-        """A join, which is a call like the passes."""
+        """The function of a join, which is called like the passes."""
         key = meeting.join, tuple(meeting.spec.shape)
         if key not in self._functions:
             join = joining.JOINS[meeting.join]
@@ -256,12 +256,12 @@ class _Meetings:
 
 
 class _Stamp:
-    """One tower while it is added to the graph.
+    """A tower that is being added to the graph.
 
     Attributes:
-      scope: prefix of the names of its operations.
-      devices: of its stages.
-      values: of each micro-batch.
+      scope: prefix of its operations' names.
+      devices: [stages].
+      values: [micro-batches], name -> value so far.
     """
 
     def __init__(self, template: PipelineTemplate, site: Site, calls: Calls):
@@ -278,7 +278,7 @@ class _Stamp:
         with tf.name_scope(site.scope) as self.scope:
             micro_batches = _split(site, pipeline.micro_batches)
         self.values = [given | micro_batch for micro_batch in micro_batches]
-        # The last call of each stage, and the sums that each chunk has so far.
+        # [stages], the last call so far; [chunks], the sums of gradients so far.
         self._last: list[str | None] = [None] * pipeline.stages
         self._sums: list[dict[str, Output]] = [{} for _ in template.chunks]
 
@@ -295,8 +295,8 @@ class _Stamp:
         name += f"_leg_{one.leg}" if one.leg else ""
         found: dict[str, Output] = {}
         for k, (said, part) in enumerate(function.steps):
-            # What lies elsewhere is no part of that stage's order: it only waits for
-            # what it reads.
+            # A step on another device is not part of the stage's order: it waits only
+            # for its inputs.
             where, number = self.devices[stage], stage
             if said:
                 where = placement.of_node(said, self._all, self._owners)
@@ -317,7 +317,7 @@ class _Stamp:
         self.values[one.micro_batch] |= found
 
     def tower(self, index: int) -> Tower:
-        """What the passes come to, once they are in the graph."""
+        """The tower's results, once its passes are in the graph."""
         template = self._template
         with tf.name_scope(self.scope):
             with tf.device(self.devices[-1]):
@@ -333,20 +333,20 @@ class _Stamp:
             )
 
     def _each(self, value: str) -> list[tf.Tensor]:
-        """Of every micro-batch."""
+        """A value of every micro-batch."""
         return [values[value].tensor() for values in self.values]
 
     def _sum(self, value: str) -> tf.Tensor:
-        """Over the micro-batches."""
+        """The sum of a value over the micro-batches."""
         return addition.in_order(self._each(value))
 
     def _mean(self, value: str) -> tf.Tensor:
-        """Over the micro-batches, where they are."""
+        """The mean of a value over the micro-batches, on the value's device."""
         with tf.device(self._each(value)[0].device):
             return self._sum(value) / len(self.values)
 
     def _gradient(self, variable: str) -> Gradient:
-        """Of all uses of a variable, in all stages."""
+        """The gradient by a variable, summed over all stages that use it."""
         found: list[tuple[int, list[tf.Tensor]]] = []
         shape = self._template.shapes[variable]
         for chunk in self._template.chunks:
@@ -366,7 +366,7 @@ class _Stamp:
             with tf.device(self.devices[stage]):
                 return tf.IndexedSlices(*parts, tf.constant(shape.as_list(), tf.int64))
         where = [self.devices[stage] for stage, _ in found]
-        if parts_lib.is_part(variable):  # what is whole already stays where it is
+        if parts_lib.is_part(variable):  # dense gradients stay on their devices
             wholes = [parts[0].device for _, parts in found if len(parts) == 1]
             where = (wholes or where)[:1] * len(found)
         dense, dtype = [], tf.float32 if len(self.values) > 1 else None  # of sums
@@ -384,10 +384,10 @@ class _Stamp:
 
 
 def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:
-    """A tower's batch in micro-batches, where the stages read it."""
+    """Splits a tower's batch into micro-batches, on the stages that read them."""
     inputs = site.inputs
     size = inputs["weights"].shape[0] // count
-    sizes = [size] * count  # said, as GPUs have no kernel that cuts int32 evenly
+    sizes = [size] * count  # explicit: GPUs lack the kernel of an even int32 split
     with tf.device(site.devices[0]):
         features = tf.split(inputs["features"], sizes)
     with tf.device(site.devices[-1]):

@@ -1,12 +1,11 @@
-"""Segments: contiguous pieces of a model's chain, traced forward and backward apart.
+"""Segments: consecutive blocks of a model, traced to a forward and a backward piece.
 
-Tracing runs the Python of a segment's blocks once, on placeholders, in a graph of its
-own.  Out of that graph come two pieces: the forward operations, and the backward ones,
-which read what the forward ones computed.  What they read is where the graph is cut:
-either the activations that the gradients need (`saved`), or, with recomputation, only
-what entered the segment; the backward piece then has the forward operations too.
+Tracing runs the Python of a segment's blocks once, on placeholders, in a separate
+graph.  That graph is cut into two pieces, the forward and the backward operations.  The
+backward piece reads the activations that the gradients need (`saved`), or, with
+recomputation, only the segment's inputs; it then has the forward operations, too.
 
-Pieces meet at named values of one micro-batch:
+Pieces are connected by the named values of a micro-batch:
 
 | name                     | is                                                      |
 |--------------------------|---------------------------------------------------------|
@@ -53,18 +52,18 @@ class Segment:
     """A traced segment.
 
     Attributes:
-      number: of it in the model.
+      number: index in the model.
       blocks: names of its blocks.
-      recomputed: whether its backward piece computes its activations again.
+      recomputed: whether its backward piece recomputes its activations.
       forward: its forward operations.
-      backward: its backward ones; None where there is nothing to differentiate.
+      backward: its backward operations; None if there is nothing to differentiate.
       reads: the variables that it reads, each with the dtype in which it does.
       trainable: names of its trainable variables.
-      shapes: of them.
+      shapes: of the trainable variables.
       statistics: rules of the `statistic<n>/<i>`, in order.
       flops: floating point operations of one run, without recomputation.
-      owners: what `placement.owner` numbers, in all segments: parts that are used
-        where they lie.
+      owners: parts, of all segments, that are used on their own devices, by the numbers
+        of `placement.owner`.
     """
 
     number: int
@@ -92,11 +91,11 @@ def trace(
 
     Args:
       task: what to compute.
-      groups: the blocks of each segment; all together the model's.
+      groups: [segments][blocks], the model's blocks in order.
       batch: of one micro-batch.
-      create: makes a variable, as `tower.trace` has it, and gets `segment`, the number
-        of the first that asks.
-      recomputed: of which segments the backward pieces compute the activations again.
+      create: creates a variable, as in `tower.trace`; also gets `segment`, the index of
+        the first segment that reads it.
+      recomputed: indices of the segments whose activations are recomputed.
 
     Raises:
       ValueError: as `tower.trace` has it.
@@ -143,7 +142,7 @@ def _for_segment(create: Callable[..., Any], number: int) -> Callable[..., Any]:
 
 
 class _Open:
-    """A segment while it is traced."""
+    """A segment that is being traced."""
 
     def __init__(
         self, task: Task, number: int, blocks, *, batch: Batch, before, variables
@@ -176,7 +175,7 @@ class _Open:
             repeatable.check(self.graph)
 
     def _x(self, task: Task, before: "_Open | None") -> Any:
-        """What the first block reads."""
+        """The input of the segment's first block."""
         if before is None:
             self.xs = []
             return task.model.inputs.prepare(self.given["features"], self._nn)
@@ -187,7 +186,7 @@ class _Open:
         return tf.nest.pack_sequence_as(before.outputs, self.xs)
 
     def end(self, task: Task) -> None:
-        """Adds the loss and the metrics, behind the model's last block."""
+        """Adds the loss and the metrics after the model's last block."""
         with self.graph.as_default():
             parts = self.variables.parts
             outputs = classifier.spread(self.outputs, self._nn, parts, task.shards)
@@ -201,7 +200,7 @@ class _Open:
         """Adds the gradients.
 
         Args:
-          wanted: which of the outputs the next segment has gradients by.
+          wanted: for each output, whether the next segment has a gradient by it.
         """
         with self.graph.as_default():
             if self.shares:
@@ -231,7 +230,7 @@ class _Open:
             return gradients.named(dict(zip(by, found)), by)
 
     def close(self, gradients: dict[str, tf.Tensor], *, recomputed: bool) -> Segment:
-        """The segment, cut into its pieces."""
+        """Cuts the graph into the segment's pieces."""
         number = self.number
         outputs = self._outputs()
         reads = {f"read/{n}": read for n, read in self.variables.reads.items()}
@@ -274,7 +273,7 @@ class _Open:
         )
 
     def _outputs(self) -> dict[str, tf.Tensor]:
-        """What leaves the segment on the way forward."""
+        """The outputs of the forward piece, by the names of their values."""
         outputs = {f"x{self.number + 1}/{i}": y for i, y in enumerate(self.ys)}
         if self.shares:
             outputs = dict(self.shares)
@@ -284,7 +283,7 @@ class _Open:
         }
 
     def _exchanges(self) -> list[Exchange]:
-        """What batches make together."""
+        """The exchanges of synchronized batch norm."""
         return [
             Exchange(
                 f"joined{self.number}/{name}",
