@@ -1,8 +1,8 @@
-"""Gradient accumulation: a tower that takes its batch in pieces, one after the other.
+"""Gradient accumulation: a tower that computes its batch in rounds, a piece in each.
 
-What a piece delivers are shares of the mean over all pieces of all towers, so pieces
-add up as towers do: to the step of one tower on the whole batch, in the memory of one
-piece.  The pieces' sums are float32, each on the device that makes what it adds; batch
+The loss and gradients of a piece are shares of the mean over all pieces of all towers,
+so pieces add up as towers do: to the step of one tower on the whole batch, in the
+memory of one piece.  Sums are float32, each on the device of its summands; batch
 statistics are averaged over the pieces, each of which is normalised by itself.
 """
 
@@ -21,7 +21,7 @@ _BATCH = ("features", "labels", "weights")
 
 
 def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
-    """Towers that go through their rounds together, as one loop in the graph.
+    """Adds towers whose rounds are one `tf.while_loop`, common to all of them.
 
     Args:
       template: of one piece.
@@ -95,7 +95,7 @@ def _round_of(site: Site, cut: dict[str, tf.Tensor], index: tf.Tensor) -> Site:
 
 
 def _parts(template: Template, tower: Tower) -> list[tf.Tensor]:
-    """What a tower delivers, in the order of `Template.outputs`."""
+    """A tower's tensors, in the order of `Template.outputs`."""
     gradients: list[Any] = []
     for gradient in tower.gradients:
         if isinstance(gradient, tf.IndexedSlices):
@@ -107,7 +107,7 @@ def _parts(template: Template, tower: Tower) -> list[tf.Tensor]:
 
 
 class _Sum:
-    """How one output of the rounds becomes one output of the tower: their sum."""
+    """Accumulates one output of the template over the rounds: their sum."""
 
     def __init__(self, spec: tf.TensorSpec, device: str):
         self._device = device
@@ -116,7 +116,7 @@ class _Sum:
 
     @staticmethod
     def zero(template: Template, name: str, device: str, rounds: int) -> "_Sum":
-        """The right kind for an output of the template."""
+        """The accumulator for an output of the template."""
         spec = template.specs[name]
         for names in template.gradients:
             if len(names) > 1 and name in names[:2]:
@@ -132,12 +132,12 @@ class _Sum:
             return total + tf.cast(part, tf.float32)
 
     def end(self, total) -> tf.Tensor:
-        """What the tower delivers."""
+        """The tower's output."""
         return total
 
 
 class _Rows(_Sum):
-    """The rows of a sparse gradient: those of all rounds, side by side."""
+    """Accumulates values or indices of a sparse gradient: concatenates all rounds'."""
 
     def __init__(self, spec: tf.TensorSpec, device: str, rounds: int):
         self._device = device
@@ -147,7 +147,7 @@ class _Rows(_Sum):
             )
 
     def add(self, total, part, index):
-        """Puts the rows of a round into their place."""
+        """Writes the rows of a round into the array."""
         with tf.device(self._device):
             return total.write(index, part)
 
@@ -158,9 +158,9 @@ class _Rows(_Sum):
 
 
 class _Same(_Sum):
-    """The shape that the rows of a sparse gradient belong to, the same in all rounds.
+    """The dense shape of a sparse gradient, the same in all rounds.
 
-    The loop would hide that it is known before a step, which reductions ask for.
+    It becomes a constant again after the loop, since reductions need its static value.
     """
 
     def __init__(self, spec: tf.TensorSpec, device: str):
@@ -176,6 +176,6 @@ class _Same(_Sum):
         return part
 
     def end(self, total):
-        """It, as a constant if it is one."""
+        """The shape, as a constant if its value is static."""
         with tf.device(self._device):
             return total if self._shape is None else tf.constant(self._shape)

@@ -1,4 +1,4 @@
-"""What a model asks for while it is traced: a placeholder for every variable."""
+"""The variable getter of a model that is traced: a placeholder for every variable."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,19 +17,19 @@ class LookUp(NamedTuple):
 
     variable: str
     dtype: tf.DType  # of the rows as the tower reads them
-    ids: str  # name of the tensor that says which
-    rows: str  # name of the operation that gathered them
+    ids: str  # name of the tensor of row indices
+    rows: str  # name of the gather
 
 
 class Known(NamedTuple):
-    """What was said of a variable where it was asked for first."""
+    """A variable, as the model's first `get_variable` of its name describes it."""
 
     shape: tf.TensorShape
-    dtype: tf.DType  # that it is read in
+    dtype: tf.DType  # in which it is read
     trainable: bool
 
 
-# What is not taken from `get_variable`, and what does it here.
+# Arguments of `get_variable` that are refused -> what to use instead.
 _NOT_TAKEN = {
     "regularizer": "weight decay belongs to the model's recipe",
     "constraint": "apply it to what get_variable returns",
@@ -38,24 +38,26 @@ _NOT_TAKEN = {
 
 
 class Variables:
-    """Hands the model a placeholder for every variable that it asks for.
+    """Replaces the variables of a traced model by placeholders for their values.
 
-    A variable in parts has a placeholder for each part.  The model gets them joined;
-    what can do with the parts finds them in `parts`, and then nothing joins them.
+    A partitioned variable has a placeholder for each part.  The model gets their
+    concatenation; operations that can work on the parts find them in `parts`, and the
+    unused concatenation is dropped from the template.
 
     Args:
-      create: makes a variable, as `tower.trace` has it; of one in parts, it also gets
-        `split`.
-      splits: variable -> how it is cut.
-      owners: what `placement.owner` numbers, to be continued: parts that are used
-        where they lie.
-      known: what earlier pieces of the model asked for, to be continued.
-      first: whether nothing was made before; else reuse=True means what was.
+      create: creates a variable, as in `tower.trace`; gets `split`, too, for a
+        partitioned one.
+      splits: name of each partitioned variable -> its split.
+      owners: parts that are used on their own devices, by the numbers of
+        `placement.owner`; appended to.
+      known: variables of the model's earlier segments; added to.
+      first: whether this trace creates the variables; if not, reuse=True may refer to
+        those of an earlier trace.
 
     Attributes:
       reads: name of a variable or part -> its placeholder.
-      trainable: those of them that are trained.
-      parts: name of the tensor that the model got -> its parts.
+      trainable: the placeholders of trainable ones.
+      parts: name of the tensor that the model got -> placeholders of its parts.
     """
 
     def __init__(
@@ -81,8 +83,7 @@ class Variables:
         """A custom getter for `tf.compat.v1.variable_scope`.
 
         Raises:
-          ValueError: the model asks for what towers cannot have; the sentence names
-            the variable.
+          ValueError: towers cannot have such a variable; the message names it.
         """
         del getter
         for option, instead in _NOT_TAKEN.items():
@@ -111,7 +112,7 @@ class Variables:
         return self._given[name]
 
     def _new(self, name: str, shape, dtype, options: Mapping[str, Any]) -> Known:
-        """Makes a variable."""
+        """Creates a variable at its first `get_variable`."""
         self._check_name(name)
         if options.get("reuse") is True and self._first:
             raise ValueError(
@@ -132,7 +133,7 @@ class Variables:
         return Known(shape, tf.as_dtype(dtype), trainable)
 
     def _check_name(self, name: str) -> None:
-        """Looks whether TensorFlow makes operations of this very name."""
+        """Refuses names that TensorFlow would change, or not tell from another's."""
         if not name or name.endswith("/"):
             raise ValueError(f"variable {name!r}: a name cannot be empty or end in /")
         for other in self._known:
@@ -143,7 +144,7 @@ class Variables:
                 )
 
     def _check_shared(self, name: str, shape, dtype, reuse) -> None:
-        """Looks whether the model says that it shares what it asked for before."""
+        """Refuses a second `get_variable` of a name unless it shares the variable."""
         known = self._known[name]
         if not reuse:
             raise ValueError(
@@ -163,7 +164,7 @@ class Variables:
             )
 
     def lookup(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor | None:
-        """Rows of a table in parts, each looked up where its part lies.
+        """Rows of a partitioned table, each gathered on its part's device.
 
         Args:
           ids: int32 [...].
@@ -190,7 +191,8 @@ class Variables:
         return tf.reshape(joined, [*ids.shape, *table.shape[1:]])
 
     def _read(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
-        # A branch or a loop has a graph of its own, and the gradient is not there.
+        # Inside tf.cond or a loop the placeholder would be in that function's graph,
+        # where gradients are not taken.
         with tf.init_scope():
             read = v1.placeholder(dtype, shape, f"read/{name}")
         self.reads[name] = read
@@ -199,7 +201,7 @@ class Variables:
         return read
 
     def _joined(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
-        """The whole, of parts each of which is on the device where it is used."""
+        """The concatenation of a partitioned variable's placeholders."""
         split, found = self._splits[name], []
         for k, part in enumerate(split.shapes(shape)):
             own = parts.name_of(name, k)
@@ -215,10 +217,10 @@ class Variables:
 
 
 def _constant(name: str, value: Any) -> tuple[tf.TensorShape, Callable[..., Any]]:
-    """The shape of an initial value, and an initializer that is this value.
+    """The shape of a constant initial value, and an initializer for it.
 
-    A tensor belongs to the graph that the model is traced in, where no variable is
-    made; its value is taken from there, if it is one.
+    An initial value may be a tensor of the graph that the model is traced in; variables
+    are created in another graph, so its static value is used.
     """
     known = tf.get_static_value(tf.convert_to_tensor(value))
     if known is None:

@@ -25,7 +25,7 @@ class Part(NamedTuple):
       device: as its nodes said it, of which now none says anything; "" if they did not.
       graph_def: the nodes.
       inputs: names of tensors, of placeholders or of earlier parts.
-      outputs: names of tensors, for later parts or for whoever asked.
+      outputs: names of tensors that later parts or the caller read.
     """
 
     device: str

@@ -1,10 +1,9 @@
-"""Look-ups go to the table: not the table to the tower, but the rows that it asks for.
+"""Embedding look-ups on the table's device: only the rows of a batch are transferred.
 
-Where all that a tower does with a variable is to gather rows of it, the gathers are cut
-out of the template.  The rows are then taken on the device that holds the variable, or
-each part of it, so that of a table on a ps task the rows of a batch cross the network
-and no others; each once, however often the batch has it.  A row is the same number
-wherever it is taken, so nothing else changes.
+If a tower does nothing with a variable but gather rows of it, the gathers are cut out
+of the template and run on the device that holds the variable, or each part of it.  So
+only the rows of a batch that are on a ps task cross the network, each once however
+often it occurs in the batch.  Results do not change.
 """
 
 import dataclasses
@@ -23,9 +22,9 @@ v1 = tf.compat.v1
 
 
 def cut_out(template: Template) -> Template:
-    """The template that does not read the variables of which it only gathers rows.
+    """Removes the reads of variables from which a template only gathers rows.
 
-    In place of these reads it has `look_ups`: rows to be given where gathers were.
+    In place of these reads it has `look_ups`: rows that replace the gathers.
     """
     nodes = {node.name: node for node in template.graph_def.node}
     users: dict[str, list[v1.NodeDef]] = {f"read/{name}": [] for name in template.reads}
@@ -52,7 +51,7 @@ def cut_out(template: Template) -> Template:
 
 
 def _takes_rows(node: v1.NodeDef, read: str, nodes: Mapping[str, v1.NodeDef]) -> bool:
-    """Whether it gathers along the first axis of the variable, and no more."""
+    """Whether a node is a plain gather of rows, along the variable's first axis."""
     if node.op != "GatherV2" or list(map(operation_of, node.input)).count(read) != 1:
         return False
     axis = nodes[operation_of(node.input[2])]
@@ -73,13 +72,13 @@ def rows(
     device: str,
     host: str,
 ) -> dict[str, tf.Tensor]:
-    """What is to be given to a tower where the template had gathers.
+    """The rows that replace a tower's gathers, by the gathers' names.
 
     Args:
       template: from `cut_out`.
       inputs: of the tower.
       read: name of a variable -> its value where it lies, or `parts.Parts` of values.
-      scope: prefix of the names of the operations that say which rows.
+      scope: prefix of the names of the operations that compute the row indices.
       device: of the tower.
       host: CPU device beside it.
     """
@@ -103,7 +102,7 @@ def rows(
 
 
 def _fetch(table: Any, ids: tf.Tensor, dtype: tf.DType, host: str) -> tf.Tensor:
-    """[ids, units] rows of a table, in a dtype in which they travel."""
+    """Rows [*ids.shape, units] of a table, cast to a dtype before the transfer."""
     pieces = parts.each(table)
     if len(pieces) == 1 and task_of(table.device) == task_of(host):
         return _take(table, ids, dtype)
@@ -123,7 +122,7 @@ def _fetch(table: Any, ids: tf.Tensor, dtype: tf.DType, host: str) -> tf.Tensor:
 
 
 def _take_by_owner(table: parts.Parts, ids: tf.Tensor, dtype: tf.DType, host: str):
-    """The rows, each from the part that has it."""
+    """Rows [ids, units], each from the part that has it."""
     count = len(table)
     with tf.device(host):
         owner = parts.owners(ids, table)

@@ -53,7 +53,7 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
 
 
 def devices(template: Template, site: Site) -> dict[str, str]:
-    """Output of the template -> the tower's device that makes it."""
+    """Output of the template -> the tower's device that computes it."""
     said = {node.name: node.device for node in template.graph_def.node}
     owners = _owners(template, site)
     return {
@@ -67,12 +67,12 @@ def _owners(template: Template, site: Site) -> list[str]:
 
 
 def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
-    """Placeholder -> what takes its place."""
+    """Placeholder of the template -> the tensor that replaces it."""
     return site.inputs | {f"read/{name}": site.reads[name] for name in template.reads}
 
 
 def _call(template: Template, index: int, site: Site) -> Tower:
-    """A tower that is one operation on each device, or a few, compiled by XLA."""
+    """A tower compiled by XLA: one or a few calls on each of its devices."""
     values = {f"{name}:0": tensor for name, tensor in _given(template, site).items()}
     owners = _owners(template, site)
     for part, call in template.functions:
@@ -88,7 +88,7 @@ def _copy_nodes(
 ) -> set[str]:
     """Adds a tower's nodes; returns which of the given placeholders they use.
 
-    What the towers exchange has its name under the scope of the first.
+    The joins of what towers exchange are under the first tower's scope.
     """
     used: set[str] = set()
     owners = _owners(template, site)
@@ -117,7 +117,7 @@ def _copy_nodes(
 def _add_exchanges(
     graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
 ) -> None:
-    """Adds the joins of what the towers send, on the first one's device."""
+    """Adds the joins of what the towers send, on the first tower's device."""
     if not template.exchanges:
         return
     scope = sites[0].scope
@@ -146,7 +146,7 @@ def _add_exchanges(
 def tower(
     template: Template, index: int, device: str, of: Mapping[str, tf.Tensor]
 ) -> Tower:
-    """A tower from its tensors, `of` the template's outputs by name."""
+    """A `Tower` from its tensors: `of` has them by the template's output names."""
     return Tower(
         index=index,
         device=device,
@@ -166,12 +166,12 @@ def _gradient(parts: list[tf.Tensor]) -> Gradient:
 def join_shares(
     towers: Sequence[Tower], *, joined: bool = True
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Loss and metrics of a step.
+    """Loss and metrics of a step, float32 scalars.
 
     Args:
       towers: of the step.
-      joined: whether the towers' shares add up to a mean; otherwise each tower has a
-        mean of its own, and the mean of these is taken.
+      joined: whether the towers have shares of the mean, which are added; if not, each
+        has the mean over its own batch, and these are averaged.
     """
     part = 1.0 if joined else 1.0 / len(towers)
 

@@ -1,16 +1,15 @@
 """Towers: the model's operations, traced once, to be stamped on every tower's device.
 
-Tracing runs the model's Python on placeholders in a graph of its own; that template
-holds the blocks, the loss and the gradients of one tower.  `stamping` copies its nodes
-into the train graph.  Thirty-two towers thus cost one run of the model's Python, and
-cannot differ.
+Tracing runs the model's Python on placeholders in a separate graph; that template has
+the blocks, the loss and the gradients of one tower.  `stamping` copies its nodes into
+the train graph.  So 32 towers cost one run of the model's Python, and cannot differ.
 
-What a tower differentiates is its share of the mean loss,
+A tower differentiates its share of the mean loss,
 
     share_k = sum_b weight_kb x loss_kb / total weight of all towers,
 
-so the shares add up to the loss of the joined batch, exactly, for towers that saw
-fewer examples or none; and no gradient is ever divided.
+so the shares, and their gradients, sum exactly to those of the joined batch, also if
+towers have fewer examples or none; and no gradient is ever divided.
 """
 
 import contextlib
@@ -45,7 +44,7 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 class Tower(NamedTuple):
-    """What one tower hands to the reduction; pipelined or not."""
+    """The results of one tower, pipelined or not, that are to be reduced."""
 
     index: int
     device: str
@@ -56,7 +55,7 @@ class Tower(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a tower goes and what it gets."""
+    """The devices and inputs of a tower."""
 
     scope: str  # prefix of its operations' names, `tower_0` or the like
     devices: Sequence[str]  # of its stages; one, if it is not cut into stages
@@ -91,9 +90,9 @@ class Task:
       kind: `cpu` or `gpu`, what towers run on.
       compiled: whether XLA compiles the tower as a whole.
       pipeline: how the tower is cut into stages and micro-batches; None: it is not.
-      joined: which batches batch norm takes as one.
-      loss_scaled: whether gradients are those of the loss times a given scale.
-      shards: what of the model is spread over the tower's devices; None: nothing is.
+      joined: how many batches share batch norm's statistics.
+      loss_scaled: whether the loss is multiplied by a given scale before gradients.
+      shards: what of the model is sharded over the tower's devices; None: nothing is.
     """
 
     model: Any
@@ -117,19 +116,19 @@ class Template:
     Attributes:
       graph_def: its nodes, without the unused ones.
       trainable: names of the trainable variables, in order of creation.
-      reads: the variables that it reads, each with the dtype in which it does.
+      reads: name of each variable that is read -> the dtype in which it is read.
       loss: name of the loss tensor.
-      gradients: per trainable variable the names of one tensor, of the three of an
+      gradients: per trainable variable the name of its gradient, the three names of an
         `IndexedSlices`, or none.
       statistics: (rule, name of the tensor) of the batch statistics.
       metrics: metric -> name of the tensor.
       parameters: number of trainable parameters.
       compiled: whether XLA compiles it as a whole.
-      exchanges: (placeholder, the tensor that each tower sends for it, the join of
-        these that it stands for).
+      exchanges: (placeholder, tensor that each tower sends, row of `joining.JOINS`):
+        the join of what all towers send replaces the placeholder.
       specs: shape and dtype of each of `outputs`, and of what is exchanged.
-      owners: what `placement.owner` numbers: parts that are used where they lie.
-      look_ups: gathers whose rows are to be given, see `look_up`.
+      owners: parts that are used on their own devices, `placement.owner` by number.
+      look_ups: gathers whose rows are inputs of the tower, see `look_up`.
     """
 
     graph_def: v1.GraphDef
@@ -153,14 +152,14 @@ class Template:
 
     @property
     def outputs(self) -> list[str]:
-        """The tensors that a tower is to deliver."""
+        """Names of the tensors that make up a `Tower`."""
         outputs = [self.loss, *self.metrics.values()]
         outputs += [name for names in self.gradients for name in names]
         return outputs + [name for _, name in self.statistics]
 
     @functools.cached_property
     def functions(self) -> list[tuple[division.Part, xla.Call]]:
-        """The tower compiled, each part of it for its device, which all towers call."""
+        """The compiled functions that all towers call, one per device or more."""
         parts = division.divide(self.graph_def, self.outputs)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(self.graph_def, name="")
@@ -181,18 +180,18 @@ def trace(
     *,
     create: Callable[..., Any],
 ) -> Template:
-    """Runs the model's Python once.
+    """Traces the model to a template.
 
     Args:
       task: what to compute.
       features: shape [batch, ...] and dtype of a tower's batch.
       labels: shape [batch, ...] and dtype.
-      create: called with (name, shape, initializer, trainable=[, split=]) when the
-        model first asks for a variable; makes it where it is to live.
+      create: called with (name, shape, initializer, trainable=[, split=]) at the
+        model's first `get_variable` of a name; creates the variable.
 
     Raises:
-      ValueError: the model does what towers cannot repeat, as `repeatable` has it, or
-        asks for a regularizer.
+      ValueError: copies of the model would not be equal, see `repeatable`, or it makes
+        variables in a way that towers cannot share, see `Variables`.
     """
     graph, exchanges = tf.Graph(), Exchanges()
     variables = Variables(create, splits(task, features), first=task.training)
@@ -245,8 +244,8 @@ def _run(
 
 @contextlib.contextmanager
 def running(task: Task, variables: Variables) -> Iterator[None]:
-    """Where blocks run: what they ask for, and how it is differentiated."""
-    kind = "" if task.compiled else task.kind  # XLA has kernels of its own
+    """The context in which blocks are traced: variable getter and gradient kernels."""
+    kind = "" if task.compiled else task.kind  # XLA has its own kernels
     with (
         v1.variable_scope("", custom_getter=variables.get, use_resource=True),
         kernels.gradients(kind=kind, dtype=task.dtype, apart=bool(task.pipeline)),
@@ -255,19 +254,19 @@ def running(task: Task, variables: Variables) -> Iterator[None]:
 
 
 def splits(task: Task, features: tf.TensorSpec) -> dict[str, Split]:
-    """Variable -> how it is cut: what the layers say when the model is run to see."""
+    """Sharded variable -> its split, found by a trial run of the model."""
     if not task.shards:
         return {}
     return shards.splits(task.shards, *_try(task, features), task.model.name)
 
 
 def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
-    """Looks whether there is something that joins batches: the model is run to see.
+    """Refuses synchronized batch norm for a model without any, by a trial run of it.
 
     Args:
       batch_norm: a row of `joining.BATCH_NORM`.
       model: a `models.Model`.
-      source: of its batches.
+      source: the data set.
 
     Raises:
       ValueError: the model has no batch norm.
@@ -284,7 +283,7 @@ def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
 
 
 def _try(task: Task, features: tf.TensorSpec) -> tuple[Any, Any]:
-    """As `_run`, of which nothing stays."""
+    """A trial run of the model, in a graph that is thrown away; results as `_run`."""
     with tf.Graph().as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape),
@@ -297,10 +296,10 @@ def _try(task: Task, features: tf.TensorSpec) -> tuple[Any, Any]:
 def shares_of(
     task: Task, outputs: Any, batch: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """`loss` and the metrics of a batch, as float32 scalars: shares of the means.
+    """A batch's shares of the mean `loss` and metrics, float32 scalars by name.
 
     Args:
-      task: whose loss and metrics.
+      task: with the model that has the loss and metrics.
       outputs: of the last block.
       batch: `labels`, `weights`, `total_weight`.
     """
@@ -313,7 +312,7 @@ def shares_of(
 
 
 class _Ends(NamedTuple):
-    """What a traced tower delivers."""
+    """The tensors of a traced tower that become outputs of the template."""
 
     loss: tf.Tensor
     gradients: Sequence[Gradient]
@@ -379,7 +378,7 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
 
 
 def _beside_parts(graph_def, gradients) -> v1.GraphDef:
-    """Adds up the gradients of a part's uses where it lies."""
+    """Puts the sum of a part's gradients, over its uses, on the part's device."""
     where = {
         operation_of(name): part.device for part, names in gradients for name in names
     }
@@ -390,7 +389,7 @@ def _beside_parts(graph_def, gradients) -> v1.GraphDef:
 
 
 def ancestors(ops: list[tf.Operation]) -> set[str]:
-    """Names of the operations that these need, and their own."""
+    """Names of the operations, and of all that they depend on."""
     found: set[str] = set()
     while ops:
         op = ops.pop()
