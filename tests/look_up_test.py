@@ -8,7 +8,7 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import tables, trainer
-from towers.compute import asked, look_up, tower
+from towers.compute import look_up, tower, variable_getter
 from towers.layout import parts
 
 v1 = tf.compat.v1
@@ -45,7 +45,7 @@ class RowsTest(parameterized.TestCase, tf.test.TestCase):
         """Wherever the table is: on this task, on another, or in parts on others."""
         values = np.arange(35, dtype=np.float32).reshape(7, 5)
         ids = np.array([[6, 0], [3, 6], [6, 1]], np.int32)
-        one = asked.LookUp("w", tf.bfloat16, "ids:0", "taken")
+        one = variable_getter.LookUp("w", tf.bfloat16, "ids:0", "taken")
         with tf.Graph().as_default() as ids_of:
             v1.placeholder(tf.int32, ids.shape, "ids")
         nothing = dict(trainable=(), reads={}, loss="", gradients=(), statistics=())

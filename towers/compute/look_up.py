@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute.asked import LookUp
 from towers.compute.nodes import needed_by, operation_of, tensor_of
 from towers.compute.tower import Template
+from towers.compute.variable_getter import LookUp
 from towers.layout import parts
 from towers.layout.placement import task_of
 

@@ -30,9 +30,9 @@ from towers.compute import (
     repeatable,
     xla,
 )
-from towers.compute.asked import LookUp, Variables
 from towers.compute.joining import BATCH_NORM, Exchanges, Joint
 from towers.compute.nodes import operation_of
+from towers.compute.variable_getter import LookUp, Variables
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards

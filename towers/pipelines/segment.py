@@ -31,9 +31,9 @@ import tensorflow as tf
 
 from towers.compute import addition, classifier, flops, repeatable
 from towers.compute import tower as tower_lib
-from towers.compute.asked import Known, Variables
 from towers.compute.joining import Exchanges
 from towers.compute.tower import StatisticRule, Task, shares_of
+from towers.compute.variable_getter import Known, Variables
 from towers.pipelines import chain, gradients
 from towers.pipelines.piece import Cutter, Exchange, Meeting, Piece
 

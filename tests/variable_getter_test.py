@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers.compute import asked
+from towers.compute import variable_getter
 from towers.layout import placement
 from towers.layout.parts import Split
 
@@ -22,7 +22,7 @@ class VariablesTest(absltest.TestCase):
             self.initializer = initializer
             self.created.append((name, shape.as_list(), options))
 
-        return asked.Variables(create, splits)
+        return variable_getter.Variables(create, splits)
 
     def _get(self, variables, name, shape=None, *, reuse=None, **options):
         with v1.variable_scope(
@@ -140,7 +140,7 @@ class VariablesTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "'a' is to be shared, and there is"):
             self._get(self._variables({}), "a", [2], reuse=True)
         # Evaluation shares what training made.
-        evaluated = asked.Variables(lambda *_, **__: None, {}, first=False)
+        evaluated = variable_getter.Variables(lambda *_, **__: None, {}, first=False)
         self._get(evaluated, "a", [2], reuse=True)
 
     def test_a_branch_reads_from_outside(self):
