@@ -1,4 +1,4 @@
-"""What goes from the input to the towers: requests, batches, feeds."""
+"""The interface between data sources and towers: `Request`, `Batch` and `Feed`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Groups = Sequence[tuple[str, Sequence[str]]]
 
 
 class Batch(NamedTuple):
-    """One tower's share of a step: neighbours in the stream."""
+    """One tower's batch: consecutive examples of the stream."""
 
     features: tf.Tensor  # float32 [batch, height, width, channels], or int32 of others
     labels: tf.Tensor  # int32 [batch], or [batch, length]
@@ -22,41 +22,41 @@ class Batch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What the towers of a graph read of the stream."""
+    """The part of the stream that the towers of one client's graph read."""
 
-    index: int = 0  # of the equal parts of each step, one for each client
-    count: int = 1  # of these parts
-    apart: bool = False  # whether each tower has steps of its own
+    index: int = 0  # of this client's part among the equal parts of each step
+    count: int = 1  # of parts: one for each client
+    apart: bool = False  # whether towers take steps, and so batches, asynchronously
 
 
 class Feed(NamedTuple):
-    """What feeds the towers of one graph."""
+    """The input of the towers of one graph."""
 
     batches: list[Batch]  # one per tower
-    initializer: tf.Operation  # goes to the position; may be run again
-    refills: list[tf.Operation]  # of each tower, to be run in every step of it
+    initializer: tf.Operation  # seeks to the position; may be run again
+    refills: list[tf.Operation]  # one per tower, to be run in each of its steps
     # float32 scalar, the weight of the step's examples; None: that of the batches.
     weight: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """How a network wants its examples.
+    """The examples that a network needs.
 
     Attributes:
       shape: (height, width, channels) of the features, (length,) of windows of tokens,
-        or (2,) of pairs; with `preprocessing="scale"` a data set's own size takes its
-        place.
-      num_classes: of synthetic data, and the most words that a text may have; of pairs
-        (users, items).  Real data brings its own number.
+        or (2,) of pairs; with `preprocessing="scale"` the data set's own size is used
+        instead.
+      num_classes: of synthetic data, and the largest vocabulary of a text; of pairs
+        (users, items).  Other real data has its own number.
       num_examples: in an epoch of synthetic data.
       kind: of data, a row of `inputs.KINDS`.
       preprocessing: a row of `preprocessing.PREPROCESSING`.
-      augment: whether training images are distorted as the preprocessing says, or
-        treated like those of evaluation.
+      augment: whether training images are distorted as the preprocessing defines; if
+        not, they are prepared like those of evaluation.
       seed: of order, distortions and synthetic data.
       data_dir: where TFDS keeps its data sets; its own default when empty.
-      prefetch: batches that are kept ready for each tower.
+      prefetch: batches to prefetch for each tower.
       threads: the input pipeline's own; 0 or None to share the session's.
     """
 
@@ -75,7 +75,7 @@ class Request:
 def weighted(
     features: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, limit: int | None
 ) -> Batch:
-    """A batch in which the examples before `limit` count.
+    """A batch with weight 1 for examples before `limit`, and 0 from there on.
 
     Args:
       features: [batch, ...].
@@ -93,7 +93,7 @@ def weighted(
 def weight_of_all(
     first: tf.Tensor, part: Part, rows: int, limit: int | None
 ) -> tf.Tensor | None:
-    """What the examples of a step weigh, those of other clients too.
+    """The total weight of a step's examples, those of other clients included.
 
     Args:
       first: int64 scalar, index in the stream of this client's first example.

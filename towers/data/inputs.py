@@ -93,20 +93,20 @@ class DatasetSource:
         stage: bool | None = None,
         part: Part = Part(),  # noqa: B008 - a tuple
     ) -> Feed:
-        """Adds to the current graph what brings each tower its batches.
+        """Adds the towers' input pipelines to the current graph.
 
-        Each host has one pipeline, and takes one batch of it per step for all of its
+        Each host has one pipeline, with one batch per step that is split to all of its
         towers.  The towers' batches together are the next rows of the stream.  Of
-        towers that step apart, each takes the next batch of its host's pipeline when
-        it steps, so no batch is seen twice, and none is left out.
+        asynchronous towers, each takes the next batch of its host's pipeline when it
+        steps, so no batch is used twice, and none is left out.
 
         Args:
           groups: the hosts and their towers.
           batch_size: per tower.
-          position: int64 scalar, where in the stream the initializer goes to.
-          limit: examples from this index on weigh 0; None for no end.
-          stage: whether a step gets the batch that the step before brought onto the
-            tower's device; None to do so on GPUs.
+          position: int64 scalar, index in the stream to which the initializer seeks.
+          limit: examples from this index on have weight 0; None for no end.
+          stage: whether batches are copied to the tower's device one step ahead; None
+            to do so on GPUs.
           part: of the stream that this graph's towers read.
         """
         batches, starts, refills = [], [], []
@@ -135,7 +135,7 @@ class DatasetSource:
             return Feed(batches, tf.group(starts), refills, weight)
 
     def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
-        """An iterator over a host's batches; its initializer goes to the position."""
+        """An iterator over a host's batches; its initializer seeks to the position."""
         options = tf.data.Options()
         options.deterministic = True
         if self._request.threads:
@@ -175,15 +175,15 @@ def get(
 
 
 def check_default(name: str, flags: Any, model: str) -> None:
-    """Refuses flags that are about another data set than a model's own.
+    """Refuses flags of a data set that is not named where the model's default is used.
 
     Args:
-      name: of the model's own.
-      flags: a `flags.sections.Data` that names none.
+      name: of the model's default data set.
+      flags: a `flags.sections.Data` that names no data set.
       model: its name.
 
     Raises:
-      ValueError: there are such flags.
+      ValueError: a flag has no effect on the default data set.
     """
     about = {}
     if name in DATASETS and flags.data_dir:
@@ -296,8 +296,11 @@ DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
 def _take(
     iterator: v1.data.Iterator, num_towers: int, apart: bool
 ) -> list[tuple[tf.Tensor, ...]]:
-    """A (features, labels, indices) for each tower: a batch of the iterator split to
-    the towers, or one taken by each."""
+    """(features, labels, indices) for each tower.
+
+    One batch of the iterator is split to the towers; or, if they step `apart`, each
+    takes one.
+    """
     if apart:
         return [iterator.get_next() for _ in range(num_towers)]
     return list(zip(*(tf.split(part, num_towers) for part in iterator.get_next())))

@@ -1,8 +1,8 @@
-"""The stream of examples as a tf.data pipeline that begins anywhere.
+"""The stream of examples: a tf.data pipeline that can start at any position.
 
 Example i of the stream belongs to epoch i // n, whose order is a function of (seed,
-epoch); its distortions are a function of (seed, i).  Shuffling and skipping move
-records that are not decoded yet, and a host decodes only its own rows.
+epoch); its distortions are a function of (seed, i).  Records are shuffled and skipped
+before they are decoded, and a host decodes only its own rows.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ _plain = tf.autograph.experimental.do_not_convert
 
 
 def unsaved(value: tf.Tensor) -> tf.Variable:
-    """A variable that is in no collection: saved and initialized by nobody else."""
+    """A variable in no collection: neither saved nor initialized with the others."""
     return v1.Variable(value, trainable=False, collections=[], use_resource=True)
 
 
 class Share(NamedTuple):
-    """The rows that one host reads of each step: `count` of `step`, from `first` on."""
+    """The rows of each step that one host reads: `count` of `step`, from `first` on."""
 
     step: int
     first: int
@@ -44,12 +44,12 @@ class Stream:
     Attributes:
       records: the examples of an epoch.
       shape: of the features.
-      preprocessing: makes them.
+      preprocessing: from images to features.
       seed: of order and distortions.
-      shuffle: whether every epoch has an order of its own, or the records' own.
+      shuffle: whether every epoch is shuffled anew; if not, records keep their order.
       augment: whether examples are distorted as for training.
-      in_memory: whether the decoded images are kept in memory, or decoded as they
-        come.
+      in_memory: whether decoded images are kept in memory; if not, records are decoded
+        in every epoch.
     """
 
     records: Records
@@ -76,7 +76,7 @@ class Stream:
         return self._decoded(share, position)
 
     def _gathered(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
-        """Picks rows of decoded images that lie in a variable."""
+        """Gathers rows of decoded images, which are kept in a variable."""
         n = self.records.num_examples
 
         @_plain
@@ -104,7 +104,7 @@ class Stream:
         return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _decoded(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
-        """Decodes records as they come from their files."""
+        """Decodes records as they are read from their files."""
         indexed = self._epochs(position, self._records_of_epoch)
         indexed = indexed.enumerate(start=position)
         if share.count < share.step:
