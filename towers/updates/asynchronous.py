@@ -1,9 +1,9 @@
-"""Asynchronous steps: one client thread per tower, on the one session.
+"""Asynchronous steps: one client thread per tower, all on one session.
 
-Each thread runs its own tower's step over and over; no step waits for another, unless
-a bound on staleness is set.  Other clients may do the same beside (see `turns`).  The
-staleness of an update is the number of updates that others applied between this tower's
-reading of the variables and its writing.
+Each thread runs its tower's step over and over; no step waits for another, unless a
+bound on staleness is set.  Other clients may do the same at the same time (see
+`turns`).  The staleness of an update is the number of updates that others applied
+between this tower's read of the variables and its own update.
 """
 
 import collections
@@ -32,11 +32,11 @@ class Step(NamedTuple):
 class Gate:
     """Lets a tower begin a step only if no update can become staler than the bound.
 
-    An update of a tower in flight can be made staler by each tower that is in flight
-    beside it, once, and by no more: who begins later is counted when it asks.  So a
-    tower may begin if, for itself and for every tower in flight, the updates that
-    ended since it began and those in flight beside it stay within the bound.  Towers
-    in flight never wait, so somebody always comes through.
+    Each tower in flight can add one to the staleness of every other tower in flight;
+    one that begins later is checked when it does.  So a tower may begin if, for itself
+    and for every tower in flight, the number of updates since that one began plus the
+    number of other towers in flight is within the bound.  Towers in flight never wait,
+    so there is no deadlock.
 
     Args:
       bound: the largest staleness; None for no bound.
@@ -57,7 +57,7 @@ class Gate:
             return not self._closed
 
     def end(self, tower: int) -> None:
-        """The tower has written."""
+        """The tower's update has been applied."""
         with self._changed:
             del self._passed[tower]
             for other in self._passed:
@@ -65,7 +65,7 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody begins any more."""
+        """No tower begins a step from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -78,7 +78,7 @@ class Gate:
 
 
 class Turns:
-    """So many steps, whichever tower takes them."""
+    """A number of steps to take, by whichever towers are ready."""
 
     def __init__(self, count: int):
         self._left = count
@@ -92,20 +92,20 @@ class Turns:
             return self._left >= 0
 
     def reported(self, *, wait: bool) -> list[tuple[float, int]]:
-        """Nobody else takes any."""
+        """No steps: there are no other clients."""
         del wait
         return []
 
     def stop(self) -> None:
-        """Nobody waits for one."""
+        """Nothing to do: no tower waits for a turn."""
 
 
 class Loop:
-    """Steps of all towers, side by side; `loop.run` calls it between watched steps.
+    """Concurrent steps of all towers; `loop.run` calls it between steps with hooks.
 
     Attributes:
-      free: step lines do not stop the towers.
-      staleness: how many updates had which staleness.
+      free: whether towers go on while a step line is printed.
+      staleness: staleness -> number of updates.
     """
 
     free = True
@@ -124,11 +124,11 @@ class Loop:
     def runner(
         self, session: v1.Session
     ) -> Callable[[int, int], Iterator[tuple[int, np.ndarray, float]]]:
-        """What runs steps in a session.
+        """A function that runs steps in a session.
 
         Returns:
           (global step, count) -> iterator of (global step, losses float32 [steps],
-          seconds) in the order in which updates end, several at a time.
+          seconds), in the order in which updates end, several of them at a time.
         """
         if self._board is not None:
             return self._shared_runner(session)
@@ -136,7 +136,7 @@ class Loop:
         return lambda step, count: self._run(runs[:count], step, Turns(count))
 
     def _shared_runner(self, session: v1.Session):
-        """A runner of which others take steps, too."""
+        """A runner whose steps are shared with other clients."""
         turns = SharedTurns(self._board, session)
         runs = [turns.make_callable(*pair) for pair in enumerate(self._steps)]
 
@@ -177,7 +177,7 @@ class Loop:
 
 
 class _Crew:
-    """Threads that take steps while they get turns."""
+    """One thread per tower, which take steps as long as there are turns."""
 
     def __init__(self, runs: Sequence[Callable], turns, gate: Gate):
         self._turns = turns
@@ -211,7 +211,7 @@ class _Crew:
             yield found
 
     def stop(self) -> None:
-        """Lets every thread end its step, and waits for them."""
+        """Waits until every thread has finished its step."""
         self._gate.close()
         self._turns.stop()
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""Optimizers and learning rates by name, and what lies between gradient and update."""
+"""Optimizers by name, learning rate schedules, weight decay and gradient clipping."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The numbers an optimizer may need; each has a flag of the same name.
+    """The optimizers' hyperparameters; each has a flag of the same name.
 
     Attributes:
       decay: the weight decay, for the optimizers that apply it themselves; `Update`
@@ -104,13 +104,13 @@ def lamb(rate: Rate, settings: Settings) -> v1.train.Optimizer:
 
 
 class Row(NamedTuple):
-    """An optimizer and what it reads.
+    """An optimizer.
 
     Attributes:
       make: (rate, settings) -> optimizer.  The rate is a float32 scalar, or a callable
-        of no arguments that makes one at each `apply_gradients`.
-      reads: the settings that it reads; others would have no effect.
-      decay: where the weight decay goes.
+        without arguments that returns one and is called by each `apply_gradients`.
+      reads: the settings that it reads; others have no effect.
+      decay: where weight decay is applied.
     """
 
     make: Callable[[Rate, Settings], v1.train.Optimizer]
@@ -136,17 +136,17 @@ OPTIMIZERS: dict[str, Row] = {
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """Everything between a mean gradient and the variable that it changes.
+    """How a mean gradient updates a variable: decay, clipping, optimizer, averages.
 
     Attributes:
       optimizer: a row of `OPTIMIZERS`.
-      settings: its numbers.
+      settings: its hyperparameters.
       learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
-      weight_decay: its factor; `weight_decay` says what it is a factor of.
-      decayed: which variables, by the model's names, the weight decay touches.
-      ema_decay: 0, or the decay of moving averages of the trainable variables.
-      clip_value: None, or the size that no element of a gradient exceeds.
-      clip_norm: None, or the size that the norm of all gradients does not exceed.
+      weight_decay: the factor of weight decay; the module `weight_decay` says of what.
+      decayed: model's name of a variable -> whether it is decayed.
+      ema_decay: decay of the trainable variables' moving averages; 0 keeps none.
+      clip_value: bound on the size of each element of a gradient; None for no bound.
+      clip_norm: bound on the global norm of all gradients; None for no bound.
     """
 
     optimizer: str
@@ -167,11 +167,11 @@ class Update:
 
     @property
     def place(self) -> Place:
-        """Where the weight decay goes."""
+        """Where weight decay is applied."""
         return OPTIMIZERS[self.optimizer].decay
 
     def make(self, rate: Rate) -> v1.train.Optimizer:
-        """The optimizer, at a rate or at one made anew at each `apply_gradients`."""
+        """The optimizer; the rate is as in `Row.make`."""
         decay = Decay(self.weight_decay, self.decayed)
         settings = dataclasses.replace(self.settings, decay=decay)
         return OPTIMIZERS[self.optimizer].make(rate, settings)
@@ -179,7 +179,10 @@ class Update:
     def decay(
         self, gradients: Sequence, variables: Sequence[tf.Variable]
     ) -> list[tf.Tensor]:
-        """Adds the weight decay where it goes into the gradient, on each's device."""
+        """Adds weight decay to the gradients, on their variables' devices.
+
+        They are returned unchanged if the optimizer applies it itself.
+        """
         if not self.place.in_gradient:
             return list(gradients)
         with tf.name_scope("weight_decay"):
@@ -194,20 +197,19 @@ class Update:
             return gradient
         with tf.device(variable.device):
             gradient = tf.convert_to_tensor(gradient)
-            # Or the product would be there, as large as the variable, all step long.
+            # Otherwise the product could be computed early, and be in memory all step.
             with tf.control_dependencies([gradient]):
                 return gradient + self.weight_decay * variable
 
     def clip(self, gradients: Sequence) -> list:
-        """Clips the mean gradients, the weight decay in them included: by value, then
-        by norm.
+        """Clips the mean gradients, weight decay included: by value, then by norm.
 
         Args:
-          gradients: one per variable; None and `IndexedSlices` may be among them.
+          gradients: one per variable: tensor, `IndexedSlices` or None.
 
         Returns:
-          gradients like them.  With `clip_norm` all are scaled by the one factor that
-          brings their joint norm (Pascanu et al. 2013) down to it.
+          the clipped gradients.  By norm, all are scaled by one factor, so that their
+          global norm (Pascanu et al. 2013) is at most `clip_norm`.
         """
         if self.clip_value is not None:
             low, high = -self.clip_value, self.clip_value
@@ -222,12 +224,12 @@ class Update:
         return [_map_values(g, lambda values: values * scale) for g in gradients]
 
     def penalty(self, values: Mapping[str, Any]) -> tf.Tensor:
-        """What the weight decay adds to the loss: factor / 2 x sum of squares.
+        """Weight decay's term of the loss: factor / 2 x sum of squares, float32 scalar.
 
-        Nothing where it is no gradient: decoupled decay minimises no penalty.
+        0 if the decay is decoupled: it is then not the gradient of a penalty.
 
         Args:
-          values: float32, of the trained variables or their parts, by name.
+          values: name -> float32 value of each trained variable, or `Parts` of values.
         """
         decayed = [
             piece
@@ -246,7 +248,7 @@ class Update:
 
 
 def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
-    """The gradient with its values changed, where they lie."""
+    """The gradient with a function applied to its values, on their device."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):

@@ -1,8 +1,8 @@
-"""Momentum and RMSProp for tables on GPUs.
+"""Momentum and RMSProp whose sparse updates also run on GPUs.
 
-TensorFlow's kernels for their sparse gradients are on CPUs only.  On any other device
-the touched rows are gathered, moved as the kernels move them, and put back; the other
-rows stay as they are, slots included.
+TensorFlow has kernels for their sparse gradients on CPUs only.  On any other device the
+rows with gradients are gathered, updated as these kernels do, and scattered back; other
+rows, and their slots, stay unchanged.
 """
 
 import tensorflow as tf
@@ -13,14 +13,14 @@ v1 = tf.compat.v1
 
 
 class Momentum(v1.train.MomentumOptimizer):
-    """TensorFlow's, also where its sparse kernel is not."""
+    """TensorFlow's Momentum, with sparse updates on any device."""
 
     def __init__(self, rate: Rate, momentum: float, *, nesterov: bool):
         super().__init__(rate, momentum, use_nesterov=nesterov)
         self._own = (rate, momentum, nesterov)
 
     def _resource_apply_sparse(self, grad, handle, indices):
-        """Moves the rows; `indices` are int32 or int64 and each is there once."""
+        """Updates rows; `indices` are int32 or int64 and unique."""
         if _has_kernel(handle):
             return super()._resource_apply_sparse(grad, handle, indices)
         rate, momentum, nesterov = self._own
@@ -32,14 +32,14 @@ class Momentum(v1.train.MomentumOptimizer):
 
 
 class RmsProp(v1.train.RMSPropOptimizer):
-    """TensorFlow's, also where its sparse kernel is not."""
+    """TensorFlow's RMSProp, with sparse updates on any device."""
 
     def __init__(self, rate: Rate, decay: float, *, momentum: float, epsilon: float):
         super().__init__(rate, decay, momentum=momentum, epsilon=epsilon)
         self._own = (rate, decay, momentum, epsilon)
 
     def _resource_apply_sparse(self, grad, handle, indices):
-        """Moves the rows; `indices` are int32 or int64 and each is there once."""
+        """Updates rows; `indices` are int32 or int64 and unique."""
         if _has_kernel(handle):
             return super()._resource_apply_sparse(grad, handle, indices)
         rate, decay, momentum, epsilon = self._own

@@ -1,8 +1,8 @@
-"""Optimizers that meet the weight decay themselves: AdamW, LARS and LAMB.
+"""Optimizers that apply weight decay themselves: AdamW, LARS and LAMB.
 
-One rule says where the decay goes, and which variables it touches:
+Where weight decay is applied, and to which variables:
 
-| optimizer                 | the decay                               | touches      |
+| optimizer                 | weight decay                            | variables    |
 |---------------------------|-----------------------------------------|--------------|
 | sgd momentum rmsprop adam | gradient += factor x value, by `Update` | the recipe's |
 | adamw                     | value -= rate x factor x value          | the recipe's |
@@ -10,11 +10,11 @@ One rule says where the decay goes, and which variables it touches:
 |                           |                                         | but vectors  |
 
 In LARS and LAMB vectors have no trust ratio either: that of a bias, which starts at 0,
-or of a batch norm's scale is noise, and their users leave both out.
+or of a batch norm's scale is noise; excluding both is common practice.
 
-A sparse gradient is made dense first: moments and decay move every row, and a norm
-needs all of them.  The norm of a variable in parts is that of the whole: each part's
-device adds up its own squares, and one number of each is all that travels.
+Sparse gradients are made dense first: moments and decay change every row, and norms
+need all of them.  The norm of a partitioned variable is that of the whole: each part's
+device sums its own squares, and only one scalar per part is transferred.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,19 +27,19 @@ from towers.layout import parts
 
 v1 = tf.compat.v1
 
-# A learning rate of this step, or what makes it: called once in `apply_gradients`.
+# The learning rate of a step, or a callable for it: called once in `apply_gradients`.
 Rate = tf.Tensor | float | Callable[[], tf.Tensor]
 
 
 class Place(NamedTuple):
-    """Where an optimizer has its weight decay.
+    """Where weight decay is applied.
 
     Attributes:
       words: for the header of a run.
-      in_gradient: whether `optimizer.Update` adds it to the gradient; or else the
+      in_gradient: whether `optimizer.Update` adds it to the gradient; if not, the
         optimizer applies it.
       in_loss: whether it is the gradient of a penalty, which the total loss includes.
-      vectors: whether it touches variables of fewer than two dimensions.
+      vectors: whether variables of fewer than two dimensions are decayed.
     """
 
     words: str
@@ -59,22 +59,22 @@ IN_LAMB = Place(
 
 
 class Decay(NamedTuple):
-    """The weight decay: its factor, and the names of the variables it touches."""
+    """Weight decay: its factor, and which variables are decayed, by name."""
 
     factor: float = 0.0
     touches: Callable[[str], bool] = lambda name: True
 
     def of(self, variable: tf.Variable) -> float:
-        """The factor for a variable: 0 for one that is left out."""
+        """The factor for a variable: 0 if it is not decayed."""
         name = parts.whole_name(variable.op.name)
         return self.factor if self.touches(name) else 0.0
 
 
-_Pair = tuple[tf.Tensor, tf.Variable]  # a dense gradient, and what it moves
+_Pair = tuple[tf.Tensor, tf.Variable]  # (dense gradient, variable)
 
 
 class _Optimizer(v1.train.Optimizer):
-    """The learning rate, sparse gradients made dense, and the parts of each whole."""
+    """Base class: makes sparse gradients dense, and groups the parts of each whole."""
 
     def __init__(self, rate: Rate, decay: Decay, name: str):
         super().__init__(use_locking=False, name=name)
@@ -96,7 +96,7 @@ class _Optimizer(v1.train.Optimizer):
         self._rate_tensor = tf.convert_to_tensor(rate, tf.float32)
 
     def _adapting(self) -> Iterator[list[_Pair]]:
-        """What has a trust ratio: each variable, or all parts of one."""
+        """The pairs that share a trust ratio: one variable, or all parts of one."""
         wholes: dict[str, list[_Pair]] = {}
         for gradient, variable in self._pairs:
             if _adapts(variable):
@@ -106,7 +106,7 @@ class _Optimizer(v1.train.Optimizer):
 
 
 def _dense(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
-    """The gradient of every row, where the variable lies."""
+    """The gradient as a dense tensor, on the variable's device."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     with tf.device(variable.device):
@@ -261,7 +261,7 @@ class Lamb(_Adam):
 
 
 class _Moved(NamedTuple):
-    """What a gradient makes of a variable's moments, and the step that they ask for."""
+    """A variable's updated moments, and the step in their direction."""
 
     m: tf.Tensor
     v: tf.Tensor
@@ -269,7 +269,7 @@ class _Moved(NamedTuple):
 
 
 class Lars(_Optimizer):
-    """LARS (You et al. 2017, algorithm 1): momentum at a rate of each layer's own.
+    """LARS (You et al. 2017, algorithm 1): momentum with a learning rate per layer.
 
         local = eeta x |value| / (|g| + factor x |value| + epsilon)
         slot = momentum x slot - rate x local x (g + factor x value)
@@ -332,7 +332,7 @@ def _adapts(variable: tf.Variable) -> bool:
 
 
 def _values(pairs: Sequence[_Pair]) -> list[tf.Tensor]:
-    """The variables' values, each where it lies."""
+    """The variables' values, each read on its device."""
     found = []
     for _, variable in pairs:
         with tf.device(variable.device):
@@ -341,7 +341,7 @@ def _values(pairs: Sequence[_Pair]) -> list[tf.Tensor]:
 
 
 def _norm(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The 2-norm of the whole that some tensors are pieces of."""
+    """The 2-norm of a whole, from the tensors of its parts."""
     squares = []
     for piece in pieces:
         with tf.device(piece.device):
