@@ -1,8 +1,8 @@
-"""Calls: the passes of pipelines, added to the graph all at once.
+"""Calls of functions that are not inlined: the passes of pipelines.
 
-A pass is one call of a function that stays a call, `PartitionedCall`.  Towers, stages
-and micro-batches make thousands of them, each with some dozens of inputs; TensorFlow's
-Python takes milliseconds for one, most of which a `GraphDef` with all of them saves.
+A pass is one `PartitionedCall`.  Towers, stages and micro-batches need thousands of
+them, each with dozens of inputs.  TensorFlow's Python takes milliseconds to add one;
+adding all of them in one `GraphDef` saves most of that.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,16 +23,16 @@ class Function(NamedTuple):
 
     @property
     def steps(self) -> tuple[tuple[str, "Function"], ...]:
-        """Itself, where the stage is."""
+        """The function alone, on the stage's device."""
         return (("", self),)
 
 
 class Functions(NamedTuple):
-    """One function after another, on several devices, from named values to more.
+    """A sequence of functions on several devices, from named values to more of them.
 
     Attributes:
-      steps: (device as a template says it, or "" for the stage's own; the function).
-      inputs: what they read that none of them makes.
+      steps: (device in the template, or "" for the stage's own; function), in order.
+      inputs: values that they read from outside.
     """
 
     steps: tuple[tuple[str, Function], ...]
@@ -57,7 +57,7 @@ def trace(
     specs: Mapping[str, Any],
     outputs: Iterable[str],
 ) -> Function:
-    """A function that stays a call in the graph.
+    """Traces a function that is not inlined in the graph.
 
     Args:
       name: of it.

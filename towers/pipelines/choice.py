@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class Block(NamedTuple):
-    """What a block costs with and without being computed again.
+    """The cost of a block with and without recomputation; indices are 1 with it.
 
     Attributes:
-      kept: bytes that it adds to what is kept, [again][the block before it again].
-      passing: bytes that its passes take beside what is kept, [again].
-      gradients: bytes of its gradients, which are there when those before it go back.
-      flops: of computing it again.
-      together: whether all micro-batches are through it before one goes back; what
-        later blocks keep is then gone.
+      kept: [this block][the block before it], bytes kept for the backward pass.
+      passing: [this block], bytes that its passes take beside what is kept.
+      gradients: bytes of its gradients, live while earlier blocks run backward.
+      flops: of its recomputation.
+      together: whether all micro-batches pass it forward before one runs backward;
+        what later blocks keep is then freed.
     """
 
     kept: tuple[tuple[int, int], tuple[int, int]]
@@ -25,7 +25,7 @@ class Block(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which of some blocks are computed again; smaller is better."""
+    """Which of a stage's first blocks are recomputed; the smaller is the better."""
 
     flops: int = 0
     blocks: int = 0  # how many are

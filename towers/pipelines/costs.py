@@ -1,12 +1,12 @@
-"""What each block of a model costs, and the cut into stages that balances it.
+"""The cost of each block of a model, and the cut into stages that balances it.
 
-Stages that are equal in floating point operations or in parameters need not be equal in
-time: that is measured, on the device that the first stage will run on, and kept in a
-file, so that a later run of the same model on the same machine cuts it at once.
+Stages with equal floating point operations or parameters need not take equal time.  So
+time is measured, on the device of the first stage, and cached in a file for later runs
+of the same model on the same machine.
 
-What is spread over the devices of all stages, as the classes of the last layer may be,
-costs each of them as much wherever the cut is.  It is no block's, and left out: with
-the same on top, the largest stage is the smallest possible where it is without.
+What is sharded over the devices of all stages, as the last layer may be, costs every
+stage the same wherever the cut is.  It is not counted for any block: a constant that is
+added to every stage does not change which cut is best.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _SEED = 1
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be cut.
+    """A tower to be cut into stages.
 
     Attributes:
       task: what a tower computes.
@@ -69,7 +69,7 @@ def flops(work: Work) -> list[float]:
 
 
 def _own_flops(one: Segment) -> int:
-    """Of what runs on the device of the block's stage."""
+    """Floating point operations of a block that run on its stage's own device."""
     ops = {
         op for piece in (one.forward, one.backward) if piece for op in piece.operations
     }
@@ -77,7 +77,7 @@ def _own_flops(one: Segment) -> int:
 
 
 def params(work: Work) -> list[float]:
-    """Trainable parameters of each block; those that blocks share count for each."""
+    """Trainable parameters of each block; shared ones count for each of its users."""
     return [
         float(sum(v.num_elements() for k, v in one.shapes.items() if not is_part(k)))
         for one in work.segments()
@@ -85,10 +85,10 @@ def params(work: Work) -> list[float]:
 
 
 def time(work: Work) -> list[float]:
-    """Seconds of each block, forward and backward, as measured once and kept.
+    """Seconds of each block, forward and backward; measured once, then cached.
 
-    Of a block that ends with what is spread, the share that its other operations have
-    in its floating point operations.
+    If a part of a block is sharded, its time is scaled by the other operations' share
+    of the block's floating point operations.
     """
     if work.task.shards is None:
         return _time(work)
@@ -100,7 +100,7 @@ def time(work: Work) -> list[float]:
 
 
 def _time(work: Work) -> list[float]:
-    """Of whole blocks."""
+    """Seconds of each unsharded block, from the cache or measured."""
     path = os.path.join(_folder(), f"{_key(work)}.json")
     names = [name for name, _ in work.task.model.blocks]
     if (kept := _kept(path, names)) is not None:
@@ -117,7 +117,7 @@ def _time(work: Work) -> list[float]:
 
 
 def _kept(path: str, names: Sequence[str]) -> list[float] | None:
-    """The times of these blocks in a file; None: there is none, or it is damaged."""
+    """The blocks' times from a cache file; None if it is missing or damaged."""
     try:
         with open(path) as file:
             found = json.load(file)
@@ -129,7 +129,7 @@ def _kept(path: str, names: Sequence[str]) -> list[float] | None:
     return seconds if right and positive else None
 
 
-# --partition -> costs of a model's blocks.  A new one is one function and one row.
+# --partition -> costs of a model's blocks.  To add one, write a function and a row.
 COSTS: dict[str, Callable[[Work], list[float]]] = {
     "flops": flops,
     "params": params,
@@ -141,7 +141,7 @@ AUTO = "time"  # what --partition=auto stands for
 def with_cut(
     task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, placement: Placement
 ) -> Task:
-    """The task with its pipeline's cut, if that is still open.
+    """Chooses the cut of a task's pipeline, unless it has one or no pipeline.
 
     Args:
       task: what a tower computes.
@@ -189,7 +189,7 @@ def measure(work: Work) -> list[float]:
 
 
 def _fastest(session: v1.Session, ends: Sequence[tf.Tensor], count: int) -> list[float]:
-    """For each block the sum of its passes' fastest runs."""
+    """Seconds of each block: the sum of its passes' fastest runs."""
     best: dict[schedule.Pass, float] = {}
     for _ in range(_REPEATS + 1):
         metadata = v1.RunMetadata()
@@ -204,7 +204,7 @@ def _fastest(session: v1.Session, ends: Sequence[tf.Tensor], count: int) -> list
 
 
 def _inputs(work: Work, device: str) -> dict[str, tf.Tensor]:
-    """A batch of zeros: what is in it does not change how long it takes."""
+    """A batch of zeros: its values do not change the time."""
     size = work.labels.shape[0]
     with tf.device(device):
         return {
@@ -222,7 +222,7 @@ def _folder() -> str:
 
 
 def _key(work: Work) -> str:
-    """What the times depend on."""
+    """The cache key: a hash of all that the times depend on."""
     task = work.task
     gpus = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
     blocks = [

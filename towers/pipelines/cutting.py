@@ -1,4 +1,4 @@
-"""From the flags of stages to a `Pipeline`, with what cannot be cut refused."""
+"""Pipeline configuration from flags; refuses what the model or batch does not allow."""
 
 import math
 from typing import Any

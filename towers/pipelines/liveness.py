@@ -1,10 +1,10 @@
-"""How much memory a piece of a graph takes while it runs, by its tensors' shapes.
+"""Peak memory of a piece of a graph, estimated by liveness analysis of its tensors.
 
-The operations are taken one by one, each when all that it reads is there, first come
-first served, as TensorFlow's executor does with one thread.  A tensor takes memory from
-the operation that makes it to the last that reads it.  As in TensorFlow's kernels, what
-only gives a tensor another shape takes none, and an element-wise operation writes over
-an input of its size that nobody else will read.
+Operations run one by one, each when its inputs are ready, first come first served, as
+in TensorFlow's executor with one thread.  A tensor is live from the operation that
+computes it to the last that reads it.  As in TensorFlow's kernels, reshapes take no
+memory, and an element-wise operation runs in place on an input of its size that is not
+read again.
 """
 
 import collections
@@ -42,13 +42,13 @@ def peak(
     outputs: Iterable[tf.Tensor],
     apart: Iterable[tf.Tensor] = (),
 ) -> int:
-    """Most bytes that operations have allocated at a time.
+    """Peak of the bytes that operations have allocated.
 
-    What they read of other operations is somebody else's.
+    Tensors that they read of other operations are not counted.
 
     Args:
-      operations: of one graph; constants among them take nothing.
-      outputs: tensors that are still read when the last operation is done.
+      operations: of one graph; constants among them are not counted.
+      outputs: tensors that are still live after the last operation.
       apart: those of them that are counted elsewhere.
     """
     return _Run(operations, outputs, apart).peak()
