@@ -96,6 +96,12 @@ class ExplainTest(tf.test.TestCase):
         self.assertRegex(explain.reason(text), "^FIFOQueue .* is closed and has")
         several = "2 root error(s) found.\n  (0) ABORTED: gone\n  (1) ABORTED: gone"
         self.assertEqual(explain.reason(several), "gone")
+        # As tasks tell of each other.
+        for task in ("From /job:ps/replica:0/task:0:", "=====\nFrom /job:ps/task:0:"):
+            text = f"{task}\nSocket closed\n====="
+            self.assertEqual(explain.reason(text), "Socket closed")
+            several = f"1 root error(s) found.\n  (0) UNAVAILABLE: {text}"
+            self.assertEqual(explain.reason(several), "Socket closed")
         self.assertEqual(explain.reason("Socket closed\nAdditional"), "Socket closed")
         self.assertEqual(explain.reason(""), "no reason given")
 

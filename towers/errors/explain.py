@@ -6,8 +6,10 @@ import tensorflow as tf
 
 _LENGTH = 160  # characters of TensorFlow's own words
 
-# So end the lines before those that say something.
-_NOTHING_YET = ("root error(s) found.", "Graph execution error:")
+# Lines before the one that says why: how many reasons there are, who tells of them.
+_NOTHING_YET = re.compile(
+    r".*(root error\(s\) found\.|Graph execution error:)|From /job:\S+:|=+"
+)
 
 # What an operation finds wrong with its inputs, or with what it needs beside them.
 _OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
@@ -101,7 +103,8 @@ def reason(text: str) -> str:
     Before it stands where the node was made, and that there are several reasons.
     """
     told = re.split(r"(?m)^Node: .*\n", text)[-1]
-    lines = [line.strip() for line in told.splitlines()]
-    found = [one for one in lines if one and not one.endswith(_NOTHING_YET)]
-    first = (found or ["no reason given"])[0]
-    return re.sub(r"^\(\d+\) [A-Z_]+: ", "", first)[:_LENGTH]
+    lines = [
+        re.sub(r"^\(\d+\) [A-Z_]+: ", "", line.strip()) for line in told.splitlines()
+    ]
+    found = [one for one in lines if one and not _NOTHING_YET.fullmatch(one)]
+    return (found or ["no reason given"])[0][:_LENGTH]
