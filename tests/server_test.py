@@ -6,13 +6,18 @@ network, by a program of their own.
 
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
+from unittest import mock
 
 from absl.testing import absltest
 
 import towers
 from benchmarks import launched
+from towers.layout import cluster
+from towers.tasks import server
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
@@ -97,7 +102,7 @@ for index in range(4):
     server.dismiss(spec("chief"), task, status=3, seconds=2)
 thread.join(60)
 class Interrupted:
-    def get(self, timeout):
+    def get(self):
         raise KeyboardInterrupt
 said = []
 facts["interrupted"] = server.leave_when_told(
@@ -150,6 +155,26 @@ class ServerTest(absltest.TestCase):
         self.assertEqual(facts["interrupted"], [130, ["error: chief 0: interrupted"]])
         self.assertRegex(facts["lines"][0], r"^worker 0 serves at 127.0.0.1:\d+\.$")
         self.assertLen(facts["lines"], 1)  # in a private network nothing is exposed
+
+    def test_a_status_that_comes_during_a_look_is_obeyed_at_once(self):
+        told, left, ends = queue.SimpleQueue(), threading.Event(), []
+
+        def look(*_):
+            told.put(5)
+            ends.append(left.wait(20))
+            return "gone"
+
+        spec = cluster.from_hosts(
+            "ps", 0, ps=["p:1"], workers=["w:1"], controller="c:1"
+        )
+        lines = []
+        with mock.patch.object(server, "_look", look):
+            status = server.leave_when_told(
+                told, spec, stall_secs=0.1, wait_secs=0.1, console=lines.append
+            )
+        self.assertEqual((status, ends), (5, []))
+        left.set()
+        self.assertEmpty(lines)
 
 
 if __name__ == "__main__":

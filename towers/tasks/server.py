@@ -118,11 +118,7 @@ def serve(
     if line := exposure.of(spec):
         console(line)
     return leave_when_told(
-        told,
-        spec,
-        stall_secs=stall_secs,
-        wait_secs=wait_secs,
-        console=console,
+        told, spec, stall_secs=stall_secs, wait_secs=wait_secs, console=console
     )
 
 
@@ -179,23 +175,33 @@ def leave_when_told(
       wait_secs: as `serve` has it.
       console: takes lines for the user.
     """
-    # A look takes as long again where the controller is frozen.
+    # A look takes as long again where the controller is frozen, or just leaves.
     seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
-    look = functools.partial(_look, spec, seconds)
-    absence = Absence(spec, wait_secs=wait_secs, look=look, console=console)
-    while True:
-        try:
-            status = int(told.get(timeout=seconds))
-            time.sleep(_FAREWELL_SECONDS)
-            return status
-        except queue.Empty:
-            pass
-        except KeyboardInterrupt:  # it may have served for long
-            console(f"error: {spec.me}: interrupted")
-            return 130
-        if reason := absence():
-            console(f"error: {spec.me}: {reason}; giving up")
-            return 1
+    over = threading.Event()
+    absence = Absence(
+        spec,
+        wait_secs=wait_secs,
+        look=functools.partial(_look, spec, seconds),
+        console=lambda line: over.is_set() or console(line),
+    )
+
+    def look_out() -> None:
+        while not over.wait(seconds):
+            if (reason := absence()) and not over.is_set():
+                console(f"error: {spec.me}: {reason}; giving up")
+                return told.put(1)
+
+    # Apart: a status that comes during a look is not to wait for its end.
+    threading.Thread(target=look_out, daemon=True).start()
+    try:
+        status = int(told.get())
+    except KeyboardInterrupt:  # it may have served for long
+        console(f"error: {spec.me}: interrupted")
+        return 130
+    finally:
+        over.set()
+    time.sleep(_FAREWELL_SECONDS)
+    return status
 
 
 class Absence:
