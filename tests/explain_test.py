@@ -105,6 +105,26 @@ class ExplainTest(tf.test.TestCase):
         self.assertEqual(explain.reason("Socket closed\nAdditional"), "Socket closed")
         self.assertEqual(explain.reason(""), "no reason given")
 
+    def test_an_error_of_a_session_begins_with_its_reason(self):
+        graph = tf.Graph()
+        with graph.as_default(), tf.compat.v1.Session() as session:
+            loaded = tf.raw_ops.RestoreV2(
+                prefix="/none",
+                tensor_names=["a"],
+                shape_and_slices=[""],
+                dtypes=["int8"],
+            )
+            with self.assertRaises(tf.errors.OpError) as caught:
+                session.run(loaded)
+        self.assertStartsWith(
+            explain.cause(caught.exception), "Unsuccessful TensorSliceReader"
+        )
+        # A controller's session tells of itself as of any other task.
+        text = "From /job:chief/replica:0/task:0:\n/x/model; No space left on device"
+        full = tf.errors.ResourceExhaustedError(None, None, text)
+        self.assertEqual(explain.cause(full), "/x/model; No space left on device")
+        self.assertEqual(explain.cause(TimeoutError()), "TimeoutError")
+
     def test_an_operation_of_the_model_that_fails(self):
         def look_up(scope):
             def make(where):

@@ -5,13 +5,10 @@ import os
 import stat
 from unittest import mock
 
-import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from flags import config
 from towers.errors import folders
-
-v1 = tf.compat.v1
 
 
 class FoldersTest(absltest.TestCase):
@@ -58,21 +55,6 @@ class FoldersTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "^--d=x: cannot be written to"):
             with folders.held("--d=x", os.path.join(deep, "mine")):
                 pass
-
-    def test_an_error_of_a_session_begins_with_its_reason(self):
-        graph = tf.Graph()
-        with graph.as_default(), v1.Session() as session:
-            loaded = tf.raw_ops.RestoreV2(
-                prefix="/none",
-                tensor_names=["a"],
-                shape_and_slices=[""],
-                dtypes=["int8"],
-            )
-            with self.assertRaises(tf.errors.OpError) as caught:
-                session.run(loaded)
-        self.assertStartsWith(
-            folders.first_line(caught.exception), "Unsuccessful TensorSliceReader"
-        )
 
     def test_places_that_cannot_be_written(self):
         file = os.path.join(self.root, "file")

@@ -4,7 +4,7 @@ import re
 
 import tensorflow as tf
 
-_LENGTH = 160  # characters of TensorFlow's own words
+_LENGTH = 200  # characters of TensorFlow's own words
 
 # Lines before the one that says why: how many reasons there are, who tells of them.
 _NOTHING_YET = re.compile(
@@ -63,6 +63,11 @@ def operation_error(error: tf.errors.OpError) -> str | None:
             "--num_micro_batches to see which"
         )
     return None
+
+
+def cause(error: Exception) -> str:
+    """The line that says why, of any error."""
+    return reason(str(error) or type(error).__name__)
 
 
 def _model_failed(text: str) -> str | None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.errors import explain
+
 
 class OutputError(RuntimeError):
     """Something could not be written; what was written before is whole."""
@@ -33,16 +35,8 @@ def writing(what: str, path: str) -> Iterator[None]:
     # TensorFlow's event writer raises an IndexError when a file becomes too large.
     except (OSError, IndexError, tf.errors.OpError) as error:
         raise OutputError(
-            f"{what} could not be written to {path} ({first_line(error)})"
+            f"{what} could not be written to {path} ({explain.cause(error)})"
         ) from error
-
-
-def first_line(error: Exception) -> str:
-    """The beginning of what an error says, less what a session says of its graph."""
-    text = re.sub(r"^Graph execution error:\s+", "", str(error).strip())
-    if text.startswith("Detected at node"):
-        text = re.split(r"^Node: .*\n", text, maxsplit=1, flags=re.MULTILINE)[-1]
-    return (text or type(error).__name__).splitlines()[0][:200]
 
 
 def caches(environment: Mapping[str, str] = os.environ) -> str:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from towers import graph
 from towers.compute.tower import Tower
-from towers.errors.folders import first_line
+from towers.errors.explain import cause
 from towers.plan import Plan
 from towers.session import loop
 from towers.session.progress import Console
@@ -73,7 +73,7 @@ def explain(
                 search = _Search(train, session, fine, console)
                 return search(last_step, time.monotonic() + seconds, stop)
         except tf.errors.OpError as error:
-            return f"taking the steps again failed ({first_line(error)})"
+            return f"taking the steps again failed ({cause(error)})"
 
 
 def _finite(tower: Tower) -> tf.Tensor:

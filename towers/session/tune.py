@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.errors import folders
-from towers.errors.folders import first_line
+from towers.errors import explain, folders
 from towers.gradients import reduction
 from towers.plan import Plan
 from towers.session import loop
@@ -275,7 +274,7 @@ def _time_all(
         try:
             timings[way] = measured(parts, way)
         except (ValueError, tf.errors.ResourceExhaustedError) as error:
-            reason = first_line(error)
+            reason = explain.cause(error)
             console(_COLUMNS.format(*cells, "-", reason))
             continue
         median, least, most = _rates(parts, timings[way])

@@ -13,7 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.errors.folders import OutputError, first_line
+from towers.errors import explain
+from towers.errors.folders import OutputError
 from towers.layout import parts
 
 v1 = tf.compat.v1
@@ -136,7 +137,7 @@ class Checkpoints:
         except (tf.errors.OpError, OSError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to "
-                f"{self._directory} ({first_line(error)}); {self._last_whole()}"
+                f"{self._directory} ({explain.cause(error)}); {self._last_whole()}"
             ) from error
         self._saved_step = step
         return path
@@ -162,7 +163,7 @@ class Checkpoints:
             except tf.errors.OpError as error:
                 # Names and shapes were compared before: the file itself is broken.
                 self._log(
-                    f"Checkpoint {path} cannot be read ({first_line(error)}); "
+                    f"Checkpoint {path} cannot be read ({explain.cause(error)}); "
                     "falling back to the one before."
                 )
                 continue
