@@ -208,6 +208,21 @@ class ControllerTest(parameterized.TestCase):
                 session.run(get)
         self.assertEqual(self.lines[-1], "No step for 0 s: ps 0 at p:1: frozen.")
 
+    @parameterized.parameters((60, 55), (8, 4))
+    def test_frozen_tasks_are_asked_so_early_that_they_are_named_in_time(
+        self, stall_secs, patience
+    ):
+        self.sessions = self._controller(_SPEC, stall_secs=stall_secs)
+        with mock.patch.object(controller, "WatchedSession") as watched:
+            with self.sessions.open(tf.Graph(), v1.ConfigProto()):
+                pass
+        self.assertEqual(watched.call_args.kwargs["stall_secs"], patience)
+        watched.call_args.kwargs["silent"]()
+        self.assertEqual(self.tasks.looked, [5.0] * 3)
+        self.assertEqual(
+            self.lines[-1], f"No step for {patience} s, though every task answers."
+        )
+
     def test_a_session_that_lost_a_task_is_not_waited_for(self):
         """Closing it would wait for the task."""
         with tf.Graph().as_default() as graph:

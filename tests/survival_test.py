@@ -77,7 +77,7 @@ def start(*names):
 def freeze(name):
     cluster.past()
     cluster.send(name, signal.SIGSTOP)
-    cluster.line(f"^No step for 2 s: {name[0]} {name[1]} at .*: it is frozen")
+    cluster.line(rf"^No step for \\d s: {name[0]} {name[1]} at .*: it is frozen")
 
 def wake(name):
     freeze(name)
@@ -104,7 +104,7 @@ try:
         wake(ps)
     cluster.send(cluster.leader, signal.SIGSTOP)
     if between:
-        said = "^No step for 2 s: worker 0 at .*it is frozen"
+        said = r"^No step for \\d s: worker 0 at .*it is frozen"
     else:
         said = "^worker 1: no answer from the controller at 127.0.0.1:.*frozen"
     cluster.line(said, of=worker)

@@ -41,7 +41,7 @@ class Controller:
       spec: with this task, the controller, as `me`.
       config: of the server.
       needs: (kind, number) of devices that every worker must have.
-      stall_secs: how long a call may take until the tasks are asked for life signs.
+      stall_secs: how long a call may take until the tasks that do not answer are named.
       wait_secs: how long to wait for a task that does not answer.
       console: takes lines for the user.
 
@@ -64,6 +64,9 @@ class Controller:
     ):
         self._spec = spec
         self._stall_secs = stall_secs
+        # Of a call, until the tasks are asked: the frozen ones take that long not to
+        # answer.
+        self._patience = stall_secs - min(ANSWER_SECONDS, stall_secs / 2)
         self._wait_secs = wait_secs
         self._console = console
         self._roll_call = RollCall(spec, needs)
@@ -90,7 +93,7 @@ class Controller:
             self.target,
             graph,
             config,
-            stall_secs=self._stall_secs,
+            stall_secs=self._patience,
             silent=self._silent,
             lost=self._lost,
         )
@@ -210,9 +213,10 @@ class Controller:
 
     def _silent(self) -> list[str]:
         """Who is not what it was while a call takes long; said at once."""
+        asked = time.monotonic() - self._patience
         reasons = self._roll_call.absent()
         found = f": {'; '.join(reasons)}" if reasons else ", though every task answers"
-        self._console(f"No step for {self._stall_secs:.0f} s{found}.")
+        self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
         return reasons
 
     def _what_was_lost(self, error: Exception) -> str:
