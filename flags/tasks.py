@@ -74,7 +74,7 @@ class Cluster:
 
 
 def parse_tasks(text: str) -> dict[str, int]:
-    """`ps:1,worker:2` as job -> number of tasks.
+    """`ps:1,worker:2` as job -> number of tasks, without jobs that have none.
 
     Raises:
       ValueError: it is not written so, in words that follow the flag and its value.
@@ -89,4 +89,4 @@ def parse_tasks(text: str) -> dict[str, int]:
         tasks[found[1]] = int(found[2])
     if not tasks.get("worker"):
         raise ValueError("needs a worker, as in ps:1,worker:1")
-    return tasks
+    return {job: count for job, count in tasks.items() if count}

@@ -13,6 +13,7 @@ class ParseTasksTest(parameterized.TestCase):
     def test_counts_of_each_job(self):
         self.assertEqual(tasks.parse_tasks("ps:1,worker:2"), {"ps": 1, "worker": 2})
         self.assertEqual(tasks.parse_tasks("worker:12"), {"worker": 12})
+        self.assertEqual(tasks.parse_tasks("ps:0,worker:2"), {"worker": 2})
 
     @parameterized.parameters(
         "", "ps:1", "worker:0", "worker", "worker:x", "worker:1,worker:2", "chief:1"
