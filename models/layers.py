@@ -247,11 +247,13 @@ class Layers:
     ) -> tf.Tensor:
         """Batch normalisation over all axes but the channels (Ioffe & Szegedy 2015).
 
+        The channels of what is no image are its last axis, as behind `dense`.
         Statistics and parameters are float32 whatever `dtype` is; x keeps its dtype.
-        In training the batch's mean and variance are used and recorded in
-        `statistics`; otherwise the moving averages are read.  The batch is x, or with
-        `joined` all batches, of which x is one, gradients included.
+        In training, the mean and variance of the batch, x or with `joined` all batches
+        of which x is one, are used and recorded in `statistics`, gradients included;
+        otherwise the moving averages are read.
         """
+        whole, x = x.shape, self._as_image(x)
         shape = [self.channels(x)]
         with v1.variable_scope(None, default_name="batch_norm"):
             beta = self.variable("beta", shape, v1.zeros_initializer(), tf.float32)
@@ -284,7 +286,16 @@ class Layers:
             if self.training:
                 for average, value in zip(averages, (mean, variance)):
                     self.statistics.append(Statistic(average, value, momentum))
+            x = x if x.shape == whole else tf.reshape(x, whole)
             return activation(x) if activation else x
+
+    def _as_image(self, x: tf.Tensor) -> tf.Tensor:
+        """[batch, ..., channels] as an image of one pixel for each row of channels."""
+        if x.shape.rank < 2:
+            raise ValueError("x has no channels; it is [batch, ..., channels]")
+        first, last = [-1, x.shape[-1], 1, 1], [-1, 1, 1, x.shape[-1]]
+        shape = first if self.data_format == "NCHW" else last
+        return x if x.shape.rank == 4 else tf.reshape(x, shape)
 
     def _normalise_joined(self, x, gamma, beta, epsilon: float):
         """As `fused_batch_norm`, over all batches."""

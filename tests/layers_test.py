@@ -1,5 +1,7 @@
 """The layers against numpy, and what they must not depend on."""
 
+import types
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
@@ -182,6 +184,27 @@ class BatchNormTest(LayersTestCase):
         y = nn.batch_norm(v1.placeholder(tf.float32, [2, 3, 5, 5]))
         self.assertEqual(y.shape, [2, 3, 5, 5])
         self.assertEqual({s.value.shape.as_list()[0] for s in nn.statistics}, {3})
+
+    @parameterized.product(
+        shape=([12, 3], [4, 5, 3]), data_format=("NHWC", "NCHW"), joined=(False, True)
+    )
+    def test_on_the_last_axis_of_what_is_no_image(self, shape, data_format, joined):
+        x = 3.0 + 2.0 * _random(*shape)
+        nn = _layers(data_format=data_format)
+        if joined:  # one batch, alone
+            nn.joined = types.SimpleNamespace(count=1, moments=lambda own: own)
+        y = nn.batch_norm(tf.constant(x))
+        self.assertEqual(y.shape, shape)
+        got, *moments = self.evaluate([y, *(s.value for s in nn.statistics)])
+        rows = x.reshape(-1, 3)
+        want = (x - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        want_moments = [rows.mean(0), rows.var(0, ddof=1)]
+        np.testing.assert_allclose(moments, want_moments, rtol=1e-4)
+
+    def test_without_channels(self):
+        with self.assertRaisesRegex(ValueError, r"no channels"):
+            _layers().batch_norm(tf.zeros([4]))
 
 
 class ShapeTest(LayersTestCase):
