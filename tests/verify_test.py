@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from unittest import mock
@@ -279,6 +280,18 @@ class VerifyTest(parameterized.TestCase):
         self.assertEqual((status, lines), (2, []))
         (error,) = errors
         self.assertStartsWith(error, f"error: {beginning}")
+
+    def test_nobody_reads_the_help(self):
+        """As in `python -m towers.verify --help | head -1`."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        with (
+            open(writer, "w", buffering=1) as nobody,
+            mock.patch.object(sys, "stdout", nobody),
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+        ):
+            self.assertEqual(verify.main(["verify", "--help"]), 1)
+        self.assertEqual(errors.getvalue(), "")
 
 
 if __name__ == "__main__":

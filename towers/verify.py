@@ -8,7 +8,7 @@ fault.
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 if __name__ == "__main__":
     from towers import start
@@ -51,24 +51,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
         )
         subject, selected = _read(settings)
+        return _explained(subject, lambda: _compare(subject, selected, console))
     except (parse.UsageError, plan.PlanError) as error:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
+    except OSError as error:
+        return not_printed(error)
+    except KeyboardInterrupt:
+        return refuse(["interrupted"], status=130)
+
+
+def _explained(subject: agreement.Subject, act: Callable[[], int]) -> int:
+    """The exit status of an act, or of the sentence that says why it fails."""
     try:
-        return _compare(subject, selected, console)
-    except ValueError as error:
-        return refuse([str(error)], status=2)
+        return act()
     except tf.errors.OpError as error:
         if damage := inputs.explain(error, subject.source):
             return refuse([damage], status=2)
         if sentence := explain.operation_error(error):
             return refuse([sentence], status=1)
         raise
-    except OSError as error:
-        return not_printed(error)
-    except KeyboardInterrupt:
-        return refuse(["interrupted"], status=130)
 
 
 def _read(
