@@ -115,6 +115,23 @@ class CheckpointTest(tf.test.TestCase):
         os.remove(os.path.join(self.directory, "model.ckpt-2.data-00000-of-00001"))
         self.assertEqual(self._restore()[1], 1)
 
+    def test_counts_that_no_run_comes_to_are_not_gone_on_from(self):
+        with tf.Graph().as_default() as graph:
+            steps = v1.get_variable("s", [], tf.int64, use_resource=True)
+            made = checkpoint.Checkpoints(
+                self.directory, {"global_step": steps}, log=self.lines.append
+            )
+            given = v1.placeholder(tf.int64, [])
+            put = steps.assign(given, read_value=False)
+        with v1.Session(graph=graph) as session:
+            for step, count in (1, 7), (2, -7), (3, 2**62):
+                session.run(put, {given: count})
+                made.save(session, step)
+            self.assertEndsWith(made.restore(session), "-1")
+            self.assertEqual(session.run(steps), 7)
+        self.assertRegex(self.lines[0], rf"\(its global_step is {2**62}\); falling")
+        self.assertRegex(self.lines[1], r"\(its global_step is -7\); falling")
+
     def test_no_readable_checkpoint_is_an_error_not_a_new_start(self):
         self._save([1])
         path = os.path.join(self.directory, "model.ckpt-1.data-00000-of-00001")

@@ -8,9 +8,10 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from towers.errors import explain
@@ -20,6 +21,9 @@ from towers.layout import parts
 v1 = tf.compat.v1
 
 _NAME = "model.ckpt"  # of the files, up to the step
+
+# Variables that count, and what none of them comes to.
+_COUNTS, _MOST = ("global_step", "position"), 2**62
 
 # Variables of this prefix carry something from one step into the next.  They are in a
 # checkpoint, which can be loaded without them, and where nothing is carried.
@@ -188,6 +192,8 @@ class Checkpoints:
         for names, loader in self._loaders:
             if names <= contents:
                 loader.restore(session, path)
+        # Of what was loaded, which therefore can be read.
+        _check_counts(path, contents & self._variables.keys() & set(_COUNTS))
 
     def _last_whole(self) -> str:
         last = latest(self._directory)
@@ -249,6 +255,14 @@ def check_same(
 
 def _contents(path: str) -> dict[str, list[int]]:
     return tf.train.load_checkpoint(path).get_variable_to_shape_map()
+
+
+def _check_counts(path: str, names: Iterable[str]) -> None:
+    """Raises an OpError where a checkpoint counts what no run came to."""
+    for name in sorted(names):
+        count = np.asarray(tf.train.load_checkpoint(path).get_tensor(name))
+        if count.dtype != np.int64 or np.any((count < 0) | (count >= _MOST)):
+            raise tf.errors.DataLossError(None, None, f"its {name} is {count}")
 
 
 def _carried(name: str) -> bool:
