@@ -89,6 +89,9 @@ class TfConfigTest(parameterized.TestCase):
         ('{"task": {"type": "worker", "index": 1}}', "worker 1, but there is no 'cl"),
         ('{"task": {"type": "worker"}, "sparseCluster": {}}', "enableDynamicWorker: f"),
         (tf_config("gpu"), "task type 'gpu' is none of"),
+        (tf_config("g" * 999), "task type 'g+' is none of"),
+        (tf_config("worker", 0, {"g" * 999: ["a:1"]}), "job 'g+' is none of"),
+        (tf_config("worker", "g" * 999), "index 'g+ is no whole number"),
         (tf_config("worker", "one"), "index 'one' is no whole number"),
         (tf_config("worker", "\uff11"), "is no whole number"),
         (tf_config("worker", True), "index True is no whole number"),
@@ -124,6 +127,7 @@ class TfConfigTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, words) as caught:
             cluster.from_tf_config(text)
         self.assertRegex(str(caught.exception), "^TF_CONFIG: .*; correct or unset it$")
+        self.assertLess(len(str(caught.exception)), 300)
 
 
 class FindTest(absltest.TestCase):

@@ -273,7 +273,7 @@ def _from_tf_config(text: str) -> Cluster | None:
     jobs: dict[str, list[str]] = {}
     for name in hosts:
         if name not in _JOBS:
-            raise ValueError(f"job {name!r} is none of {', '.join(_JOBS)}")
+            raise ValueError(f"job {name[:80]!r} is none of {', '.join(_JOBS)}")
         addresses = _part(hosts, name, list)
         if not all(isinstance(address, str) for address in addresses):
             raise ValueError(f"job {name!r} must be a list of host:port")
@@ -316,13 +316,13 @@ def _task(config: Mapping[str, Any]) -> Task:
     task = _part(config, "task", dict)
     kind = _part(task, "type", str)
     if kind not in _JOBS:
-        raise ValueError(f"task type {kind!r} is none of {', '.join(_JOBS)}")
+        raise ValueError(f"task type {kind[:80]!r} is none of {', '.join(_JOBS)}")
     index = task.get("index", 0)
     # Some writers put the index into quotes.
     if isinstance(index, str) and re.fullmatch(r"[0-9]{1,6}", index):
         index = int(index)
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        raise ValueError(f"task index {index!r} is no whole number")
+        raise ValueError(f"task index {repr(index)[:80]} is no whole number")
     return Task(_JOBS[kind], index)
 
 
