@@ -84,7 +84,8 @@ def parse_tasks(text: str) -> dict[str, int]:
         found = re.fullmatch(r"(ps|worker):([0-9]{1,3})", part)
         if not found or found[1] in tasks:
             raise ValueError(
-                "must say how many tasks of each job, ps:1,worker:2 or worker:2"
+                "must say how many tasks of each job, 999 at most, as in ps:1,worker:2 "
+                "or worker:2"
             )
         tasks[found[1]] = int(found[2])
     if not tasks.get("worker"):

@@ -21,6 +21,8 @@ class ParseTasksTest(parameterized.TestCase):
     def test_refuses(self, text):
         with self.assertRaisesRegex(ValueError, "^(must say|needs a worker)"):
             tasks.parse_tasks(text)
+        with self.assertRaisesRegex(ValueError, "999 at most"):
+            tasks.parse_tasks("ps:1,worker:1000")
         self.assertStartsWith(errors(local_cluster=text)[0], "--local_cluster")
 
 

@@ -224,6 +224,10 @@ class FindTest(TextTestCase):
             text.find(path, _request(4), splits=("test",))
         with self.assertRaisesRegex(ValueError, "no split test, only a.txt"):
             text.find(os.fspath(self.folder), _request(4), splits=("test",))
+        empty = self.folder / "empty"
+        empty.mkdir()
+        with self.assertRaisesRegex(ValueError, "no split train, only an empty folder"):
+            text.find(os.fspath(empty), _request(4), splits=("train",))
         (self.folder / "train").mkdir()
         with self.assertRaisesRegex(ValueError, "no split train, only a.txt$"):
             text.find(os.fspath(self.folder), _request(4), splits=("train",))

@@ -81,7 +81,8 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """
     path = pathlib.Path(name).expanduser()
     if path.is_dir() and name[0] in "/.~":
-        known = sorted(file.name for file in _files(path)) or ["folders"]
+        inside = "folders" if any(path.iterdir()) else "an empty folder"
+        known = sorted(file.name for file in _files(path)) or [inside]
         label, find_split = name, _folder(path)
     elif path.is_file() or name[0] in "/.~" or name.endswith(".txt"):
         label, find_split = name, _file(path, name)
