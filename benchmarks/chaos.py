@@ -257,7 +257,7 @@ _TITLE = ("seconds after a kill", "kills", "noticed", "all there", "a step", "to
 
 
 def _rows(found: Sequence[Recovery]) -> list[list[str]]:
-    """Of each kind of task, the median, least and most of each part."""
+    """For each kind of task: median, least and most of each part."""
     rows = []
     for what in sorted({each.what for each in found}):
         here = [each for each in found if each.what == what]

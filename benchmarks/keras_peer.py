@@ -194,7 +194,7 @@ def train(options: argparse.Namespace) -> float:
 
 
 def _mirrored(options: argparse.Namespace) -> tf.distribute.Strategy:
-    """Of as many logical CPU devices; TensorFlow's default for one."""
+    """Replicas on as many logical CPU devices; the default strategy for one."""
     if options.num_devices == 1:
         return tf.distribute.get_strategy()
     device = tf.config.list_physical_devices("CPU")[0]
@@ -212,7 +212,7 @@ def _multi_worker(options: argparse.Namespace) -> tf.distribute.Strategy:
 
 
 def _parameter_server(options: argparse.Namespace) -> tf.distribute.Strategy:
-    """In the chief; any other task serves it, and does not return."""
+    """The strategy in the chief; any other task serves, and does not return."""
     del options
     tasks = _tasks()
     if tasks.task_type != "chief":
@@ -223,7 +223,7 @@ def _parameter_server(options: argparse.Namespace) -> tf.distribute.Strategy:
 
 
 def _tasks() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Those of TF_CONFIG."""
+    """The tasks that TF_CONFIG lists."""
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 

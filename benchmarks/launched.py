@@ -119,7 +119,7 @@ class Launched(Program):
         self._tasks: set[int] = set()
 
     def pid(self, job: str, index: int = 0) -> int:
-        """Of a task, once it has been started."""
+        """The process id of a task; waits until it has been started."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             for pid in self._children():

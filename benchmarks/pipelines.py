@@ -116,7 +116,7 @@ class Running:
         self._step = self.session.make_callable(train.train_op)
 
     def seconds(self) -> float:
-        """Of one step."""
+        """How long one step takes."""
         begun = time.perf_counter()
         self._step()
         return time.perf_counter() - begun

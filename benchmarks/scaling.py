@@ -83,7 +83,7 @@ def command(options: argparse.Namespace, mode: str, towers: int) -> process.Comm
 
 
 def median(rounds: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """Of a number over the rounds."""
+    """The median of a number over the rounds."""
     return statistics.median(r[name] for r in rounds) if rounds else None
 
 

@@ -48,7 +48,7 @@ Way = tuple[str, int, Callable[[], object]]
 def from_ps(
     target: str, config: v1.ConfigProto, sizes: Sequence[int], counts: Sequence[int]
 ) -> Iterator[Way]:
-    """Of tensors on so many ps tasks, in equal parts."""
+    """Ways to fetch tensors that lie in equal parts on so many ps tasks."""
     with tf.Graph().as_default() as graph:
         fetches, initializers = [], []
         for size in sizes:
@@ -134,7 +134,7 @@ def serve_grpc() -> None:
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
-            """Of the one method."""
+            """The handler of the only method."""
             known = details.method == _METHOD
             return grpc.unary_stream_rpc_method_handler(get) if known else None
 

@@ -83,7 +83,7 @@ class Tokens:
 
     @property
     def shape(self) -> tuple[int]:
-        """Of one example: (length,)."""
+        """The shape of one example: (length,)."""
         return (self.length,)
 
     @property

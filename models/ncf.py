@@ -59,7 +59,7 @@ def score(x, nn):
 
 
 def cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Of each example, the mean over its candidates if it has several.
+    """The cross-entropy of each example, averaged over its candidates.
 
     Args:
       outputs: logits, float [batch] or [batch, candidates].

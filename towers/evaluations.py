@@ -146,7 +146,7 @@ class Evaluator:
 
 
 def _directory(parts: Plan) -> str | None:
-    """Of the summaries."""
+    """Where summaries of evaluations are written, if anywhere."""
     given, train_dir = parts.config.evaluation.eval_dir, parts.config.output.train_dir
     if given is None and train_dir:
         return os.path.join(train_dir, "eval")

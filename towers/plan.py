@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def examples_per_step(self) -> int:
-        """Of the towers that step together."""
+        """Examples that the towers that step together consume."""
         return self.options.tower_batch * _towers_per_step(
             self.options.variable_update, self.placement.num_towers
         )
@@ -303,7 +303,7 @@ def sources_of(config: Any, model: Any) -> tuple[Any, Any]:
 
 
 def _num_parameters(model, sources) -> int:
-    """Those that the model says it has, if it has them with images of this size."""
+    """The model's stated number of parameters; 0 if images have another size."""
     same = sources and tuple(sources[0].shape) == tuple(model.inputs.shape)
     return model.num_parameters if same else 0
 

@@ -151,7 +151,7 @@ def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
 
 
 def _sessions(order: Order, console: Console) -> Controller:
-    """Of a client, whose server it starts."""
+    """The sessions of a client; starts its server."""
     where, flags = order.parts.placement, order.config.cluster
     return Controller(
         order.spec,

@@ -25,10 +25,10 @@ from towers.layout.shards import Shards, classifiers
 
 
 class Weights(NamedTuple):
-    """Of one device's classes.
+    """The weights of one device's classes.
 
     Attributes:
-      begin: the first of them.
+      begin: index of the first class.
       kernel: [features, classes]; [classes, features] if `transposed`.
       bias: [classes], or None.
     """
@@ -139,7 +139,7 @@ class Spread:
         return tf.reshape(found, labels.shape)
 
     def _logits(self) -> list[tf.Tensor]:
-        """Of each device's classes, float32."""
+        """The logits of each device's classes, float32."""
         if not self._pieces:
             for index, piece in enumerate(self._weights):
                 with tf.device(shard(index)):

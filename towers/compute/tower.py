@@ -64,7 +64,7 @@ class Site(NamedTuple):
 
     @property
     def device(self) -> str:
-        """Of the first stage: the tower's, as others see it."""
+        """The device of the first stage, which others take for the tower's."""
         return self.devices[0]
 
 

@@ -293,7 +293,7 @@ def _windows(text: Shape, network: Shape) -> Shape:
 
 
 def _pairs(pairs: Shape, network: Shape) -> Shape:
-    """Of each pair, what says whether its item is to be drawn is left out."""
+    """The shape of pairs without the column that marks items to be sampled."""
     if pairs[-1] != 3 or network != (2,):
         raise _misfit(pairs, network)
     return (*pairs[:-1], 2)

@@ -1,7 +1,7 @@
-"""That a run failed, and why: left beside its checkpoints for who waits for them.
+"""A note beside the checkpoints that says that a run failed and why, or ended early.
 
-An evaluator sees nothing of a run but the checkpoints that it writes, and would wait
-for ever for those of one that failed, or of one that had done enough before its time.
+An evaluator sees nothing of a run but its checkpoints.  Without the note it would wait
+forever for those of a run that failed, or that reached its goal before its last step.
 """
 
 import math
@@ -20,17 +20,17 @@ def clear(directory: str | None) -> None:
 
 
 def leave(directory: str | None, reason: str) -> None:
-    """Leaves the reason, whole or not at all; in vain where nothing can be written."""
+    """Writes the reason atomically; does nothing where the folder is not writable."""
     _write(directory, _NAME, reason)
 
 
 def leave_end(directory: str | None, step: int) -> None:
-    """Leaves the step at which a run ends that does not go to its last one."""
+    """Writes the global step at which a run stopped before its planned last step."""
     _write(directory, _END, str(step))
 
 
 def end(directory: str) -> float:
-    """The step that `leave_end` left; infinite if it did not."""
+    """The step that `leave_end` wrote, or infinity."""
     try:
         with open(os.path.join(directory, _END), encoding="utf-8") as file:
             return float(file.read(100))
@@ -52,7 +52,7 @@ def _write(directory: str | None, name: str, text: str) -> None:
 
 
 class Lookout:
-    """Finds failures that are left from now on; one before was of an earlier run.
+    """Finds failures written after its creation; earlier ones are of earlier runs.
 
     Args:
       directory: of the run.
@@ -63,7 +63,7 @@ class Lookout:
         self._before = self._which()
 
     def _which(self) -> tuple[int, int] | None:
-        """Which file there is: hosts' clocks may differ, so they are not compared."""
+        """The identity of the file; clocks of hosts may differ, so none is compared."""
         try:
             found = os.stat(self._path)
         except OSError:

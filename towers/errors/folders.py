@@ -163,7 +163,7 @@ def _missing(directory: str) -> list[str]:
 
 
 def _remove(folders: list[str]) -> None:
-    """Those that are empty."""
+    """Removes those folders that are empty."""
     for path in folders:
         with contextlib.suppress(OSError):
             os.rmdir(path)

@@ -34,7 +34,7 @@ class Choice(NamedTuple):
     again: tuple[bool, ...] = ()
 
     def then(self, block: Block, again: bool) -> "Choice":
-        """With one more block."""
+        """This choice extended by one block."""
         before = self.again[-1] if self.again else False
         kept = block.kept[again][before]
         passing = self.passing + block.gradients - (kept if block.together else 0)
@@ -48,12 +48,12 @@ class Choice(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """That the choice needs."""
+        """Peak memory of the choice."""
         return self.kept + self.passing
 
 
 def cheapest(blocks: Sequence[Block], room: int) -> Choice | None:
-    """The best choice that needs no more bytes than there are; None: there is none.
+    """The cheapest choice that fits in memory, or None if none does.
 
     Exact: by dynamic programming over the blocks, in which a choice is dropped only for
     one that is no worse in any respect.
@@ -67,7 +67,7 @@ def cheapest(blocks: Sequence[Block], room: int) -> Choice | None:
 
 
 def least(blocks: Sequence[Block]) -> int:
-    """Fewest bytes that any choice needs."""
+    """The peak memory of the choice that needs least."""
     return min(choice.bytes for choice in _undominated(blocks, None))
 
 
@@ -85,14 +85,17 @@ def _undominated(blocks: Sequence[Block], room: int | None) -> list[Choice]:
 
 
 class _Front:
-    """The choices so far of which none keeps and passes as little as another."""
+    """The Pareto front of the choices so far: bytes kept against bytes passing."""
 
     def __init__(self):
         self._kept: list[int] = []  # bytes, rising
         self._passing: list[int] = []  # bytes of the same choices, falling
 
     def add(self, one: Choice) -> bool:
-        """Adds a choice, which costs no less than those before, if none is as good."""
+        """Adds a choice unless one on the front dominates it; returns whether it did.
+
+        Choices must be added in order of rising FLOPs.
+        """
         end = bisect.bisect_right(self._kept, one.kept)
         if end and self._passing[end - 1] <= one.passing:
             return False

@@ -25,7 +25,7 @@ class Leg(NamedTuple):
 
     @property
     def operations(self) -> list[tf.Operation]:
-        """Of the traced graph, in its order."""
+        """The operations of the traced graph, in its order."""
         return Piece((self,), {}).operations
 
     def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -64,7 +64,7 @@ class Piece(NamedTuple):
 
     @property
     def outputs(self) -> dict[str, tf.Tensor]:
-        """Of all legs."""
+        """The outputs of all legs."""
         return {name: t for leg in self.legs for name, t in leg.outputs.items()}
 
     @property
@@ -80,7 +80,7 @@ class Piece(NamedTuple):
 
     @property
     def operations(self) -> list[tf.Operation]:
-        """Of the traced graph, in its order."""
+        """The operations of the traced graph, in its order."""
         graph = next(iter(self.legs[-1].outputs.values())).graph
         names = {node.name for leg in self.legs for node in leg.graph_def.node}
         return [op for op in graph.get_operations() if op.name in names]

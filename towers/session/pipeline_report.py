@@ -60,8 +60,11 @@ class Report(NamedTuple):
 
     @property
     def ideal_bubble(self) -> float:
-        """That of equal stages: (K - 1) / (M V + K - 1), or more where they meet, or
-        where several chunks have a last group that is short."""
+        """The bubble of equal stages: (K - 1) / (M V + K - 1).
+
+        It is larger where stages meet in whole-batch norms, or where the last group of
+        micro-batches of an interleaved schedule is short.
+        """
         if self.meeting is not None:
             return 1.0 - self.meeting
         return 1.0 - schedule.busy_share(
@@ -281,7 +284,7 @@ _COLOURS = {False: ("#3b75af", "#123456"), True: ("#519e3e", "#1d4a12")}
 
 
 def _colour(one: Pass, num_stages: int, rounds: int) -> str:
-    """Of a pass, by its way and by which chunk of its stage it goes through."""
+    """The colour of a pass: by direction, shaded by the chunk of its stage."""
     ends = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in _COLOURS[one.backward]]
     share = (one.chunk // num_stages) / max(1, rounds - 1)
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(*ends))

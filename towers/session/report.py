@@ -52,7 +52,7 @@ class Unit(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Of the column of speeds."""
+        """The heading of the column of speeds."""
         return "Img/sec" if self.name == "images" else f"{self.name.capitalize()}/sec"
 
 

@@ -258,7 +258,7 @@ def _contents(path: str) -> dict[str, list[int]]:
 
 
 def _check_counts(path: str, names: Iterable[str]) -> None:
-    """Raises an OpError where a checkpoint counts what no run came to."""
+    """Raises an OpError if a counter has a value that no run reaches."""
     for name in sorted(names):
         count = np.asarray(tf.train.load_checkpoint(path).get_tensor(name))
         if count.dtype != np.int64 or np.any((count < 0) | (count >= _MOST)):
@@ -307,7 +307,7 @@ def _state(directory: str):
 
 
 def _listed(directory: str) -> list[str]:
-    """Those that the file `checkpoint` lists: older ones of them may be deleted.
+    """Checkpoints that the file `checkpoint` lists; older ones may be deleted.
 
     It may come from elsewhere; so what it lists outside the directory is left alone.
     """

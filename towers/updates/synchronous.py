@@ -130,7 +130,7 @@ class Replicated(Mode):
         return changes
 
     def replicas(self):
-        """Of the trained variables and of their slots."""
+        """The replicas of the trained variables and of their slots."""
         found = {}
         for name, first in self.variables.items():
             replicas = [copy.variables.get(name) for copy in self._copies]
@@ -145,7 +145,7 @@ class Replicated(Mode):
         return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
 
     def saved(self, variables):
-        """Of the replicas, the first tower's."""
+        """The given variables, with only the first tower's replica of each."""
         later = {v.ref() for copies in self.replicas().values() for v in copies[1:]}
         return {v.op.name: v for v in variables if v.ref() not in later}
 
@@ -208,7 +208,7 @@ class DistributedReplicated(ParameterServer):
         return copies
 
     def replicas(self):
-        """Of the trained variables."""
+        """The replicas of the trained variables."""
         return {
             name: [copy.variables[name] for copy in self._replicas]
             for name in self._replicas[0].variables

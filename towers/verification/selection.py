@@ -121,7 +121,7 @@ class Selection:
         )
 
     def _spread(self, count: int) -> list[Shards]:
-        """What of the model can lie on so many devices: one, the other, both."""
+        """What can be sharded over so many devices: classifier, tables, or both."""
         found, errors = [], []
         for one in (Shards(classifier=count), Shards(embeddings=count)):
             try:
@@ -207,13 +207,13 @@ class Selection:
 
 
 def _rounds(verify: Any) -> Sequence[int]:
-    """That towers take their batches in; none waits for the next, to be one with it."""
+    """Rounds of gradient accumulation; one where batch norm would span them."""
     pieces = BATCH_NORM[verify.batch_norm].micro_batches
     return (1,) if pieces else verify.accumulate_steps
 
 
 def _modes(verify: Any) -> Sequence[str]:
-    """Those to compare; all when empty."""
+    """The modes to compare; all of them when empty."""
     names = verify.variable_update
     if BATCH_NORM[verify.batch_norm].towers:
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
@@ -231,5 +231,5 @@ def _num_gpus(device: str) -> int:
 
 
 def _cause(error: ValueError) -> str:
-    """What an error says without the advice: all lines and sentences but the first."""
+    """The first clause of an error, without its advice."""
     return str(error).partition(";")[0]

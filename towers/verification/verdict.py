@@ -34,7 +34,7 @@ class Case:
       variable_update: a mode.
       num_towers: that share the batch.
       exchange: of the mode; None where there is nothing to choose.
-      rounds: that each tower takes its batch in.
+      rounds: of gradient accumulation in each tower.
       pipeline: how each tower is cut; None: it is whole.
       transfer: dtype that gradients travel in; None: as they are.
       shards: what of each tower is spread over devices; None: nothing is.
@@ -50,13 +50,13 @@ class Case:
 
     @property
     def devices(self) -> int:
-        """Of each tower."""
+        """How many devices each tower occupies."""
         stages = self.pipeline.stages if self.pipeline else 1
         return max(stages, self.shards.devices if self.shards else 1)
 
     @property
     def pieces(self) -> int:
-        """That each tower takes its batch in."""
+        """Into how many pieces each tower splits its batch."""
         return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
 
     def bound(self, exact: float, compute: tf.DType = tf.float32) -> float:

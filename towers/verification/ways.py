@@ -60,7 +60,7 @@ def cases(
     Args:
       num_towers: numbers of towers.
       choices: for the modes whose replicas exchange gradients.
-      rounds: that each tower takes its batch in.
+      rounds: of gradient accumulation.
       names: of modes; all when empty.
       modes: the table of modes.
     """
@@ -79,7 +79,7 @@ def cases(
 
 
 def _plain(choices: Sequence[Exchange]) -> Sequence[Exchange]:
-    """Those without a packing, if there are any."""
+    """The choices that pack no gradients, or all if every one does."""
     plain = [e for e in choices if not e.gradient_repacking and not e.small_bytes]
     return plain or choices
 
