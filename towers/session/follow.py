@@ -1,7 +1,7 @@
-"""A client that follows: its towers' part of every step, until it is told to leave.
+"""A follower: a client that runs its towers' part of every step until dismissed.
 
-It knows no step to end at and keeps no files.  A token of the chief's says which graph
-to run, the run's or the probe's, and where the input is; see `clients`.
+It has no last step and writes no files.  A token from the chief says which graph to
+run, the run's or the probe's, and at which step; see `clients`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 class Obey(loop.Hook):
-    """Looks whether each token is the one after the last.
+    """Checks that each token follows the one before.
 
     Args:
       train: the graph of a follower.
@@ -51,13 +51,13 @@ class Obey(loop.Hook):
 
 
 def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoReturn:
-    """Trains as the chief says; does not return before a task is lost for good.
+    """Trains as the chief says; ends only when a task is lost for good.
 
     Args:
       parts: of the run.
       sessions: where sessions come from.
-      tell: lets the chief know that this task dropped out, and why, so that the
-        chief, who may wait for it meanwhile, begins anew as well.
+      tell: tells the chief that this task dropped out, and why, so that the chief,
+        which may be waiting for it, starts over as well.
 
     Raises:
       ValueError: model and data do not fit.
@@ -78,14 +78,14 @@ def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoRe
     with tf.Graph().as_default() as waiting, tf.device(where.counters):
         token = clients.token_queue(where.client).dequeue()
 
-    tokens: list[int] = []  # that are not followed yet: at most one
+    tokens: list[int] = []  # received and not yet followed: at most one
 
     @contextlib.contextmanager
     def telling() -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            # Before the chief may have begun anew, which it would do again.
+            # At once: told after the chief has started over, it would do so again.
             tell(explain.reason(str(getattr(error, "message", error))))
             raise
 
@@ -99,7 +99,7 @@ def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoRe
             try:
                 tokens.extend(_train(train, session, stamp))
             except tf.errors.FailedPreconditionError:
-                pass  # it was a token of before a ps task was lost
+                pass  # the token is from before a ps task was lost
         return 0
 
     no_signal = types.SimpleNamespace(received=None)
@@ -108,7 +108,7 @@ def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoRe
 
 
 def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int]:
-    """Steps from a token on, until the chief begins anew; the token if it is here."""
+    """Steps from a token on until the chief starts over; its new token, if known."""
     try:
         train.clients.begin(session, stamp)
         session.run(train.sync)

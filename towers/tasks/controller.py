@@ -1,4 +1,4 @@
-"""A client's end of a cluster: sessions that outlive the tasks they run on.
+"""A client's side of a cluster: sessions that outlive the tasks they run on.
 
     with Controller(spec, config, ...) as sessions:
         status = run.train(parts, console, sessions)
@@ -24,10 +24,10 @@ from towers.tasks.stall import LEAVE_SECONDS, StallError, WatchedSession
 
 v1 = tf.compat.v1
 
-_FAREWELL_SECONDS = 0.5  # for a task that was given up
+_FAREWELL_SECONDS = 0.5  # to dismiss a task that was given up
 _QUIET_SECONDS = 5.0  # of waiting before it is worth a line
 _LEAVE_LOST_SECONDS = 0.5
-_BEAT_SECONDS = 30.0  # at most between two looks at tasks that no call reaches
+_BEAT_SECONDS = 30.0  # at most between two polls of tasks that no call reaches
 # Failures in a row with every task there; one after `--stall_secs` begins a new row.
 _LIMIT_UNEXPLAINED = 3
 
@@ -64,15 +64,15 @@ class Controller:
     ):
         self._spec = spec
         self._stall_secs = stall_secs
-        # Of a call, until the tasks are asked: the frozen ones take that long not to
-        # answer.
+        # How long a call may take before tasks are asked for signs of life, such that
+        # frozen ones, which are waited for, are named within `stall_secs`.
         self._patience = stall_secs - min(ANSWER_SECONDS, stall_secs / 2)
         self._wait_secs = wait_secs
         self._console = console
         self._roll_call = RollCall(spec, needs)
         self._unexplained = 0
         self._given_up: set[Task] = set()
-        # Whom no call of the session reaches.
+        # Tasks that take no part in session calls, whose loss no call would notice.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
         self._lost: Callable[[], list[str]] = list
         self.target = server.start(spec, config).target
@@ -152,9 +152,9 @@ class Controller:
 
     @contextlib.contextmanager
     def _listening(self, stop: Stop) -> Iterator[None]:
-        """Lets sessions hear of the end of tasks that their calls do not reach.
+        """Lets sessions notice the loss of tasks that take no part in their calls.
 
-        After a signal these may well end before the controller, who is to save.
+        After a signal, these may end before the controller has saved: no loss then.
         """
         over, anew = threading.Event(), threading.Event()
         if self._apart:
@@ -177,9 +177,9 @@ class Controller:
                 over.set()
 
     def _look_after(self, over: threading.Event, anew: threading.Event) -> None:
-        """Looks for tasks that ended and are back, or dropped out of their session.
+        """Polls for tasks that were restarted, or dropped out of their session.
 
-        One that does not answer may be busy; it is asked again.
+        A task that does not answer may be busy; it is polled again.
         """
         while not over.wait(min(_BEAT_SECONDS, self._stall_secs / 2)):
             hellos, _ = self._roll_call.ask(self._apart)
@@ -191,7 +191,7 @@ class Controller:
         """Waits until every task answers as it should, or a signal comes."""
         begun = time.monotonic()
         due = begun + _QUIET_SECONDS
-        # Of a look: enough that who is there can answer, however little time is left.
+        # Long enough for a live task to answer, however little time is left.
         least = min(ANSWER_SECONDS, self._wait_secs) / 2
         while stop.received is None:
             left = self._wait_secs - (time.monotonic() - begun)
@@ -212,7 +212,7 @@ class Controller:
             time.sleep(0.2)
 
     def _silent(self) -> list[str]:
-        """Who is not what it was while a call takes long; said at once."""
+        """Says that a call takes long; returns who is absent or was restarted."""
         asked = time.monotonic() - self._patience
         reasons = self._roll_call.absent()
         found = f": {'; '.join(reasons)}" if reasons else ", though every task answers"
@@ -220,7 +220,7 @@ class Controller:
         return reasons
 
     def _what_was_lost(self, error: Exception) -> str:
-        """The tasks that explain a failure, in words; empty if it is another one."""
+        """Describes the lost tasks behind a failure; empty if it has another cause."""
         if isinstance(error, StallError):
             return str(error)
         cause = _operation_error(error)

@@ -1,4 +1,4 @@
-"""What a task's server lays open, and to whom.
+"""What a task's server exposes, and to whom.
 
 TensorFlow's server listens on every interface, unencrypted and without authentication.
 """
@@ -12,7 +12,7 @@ from towers.tasks import private_network
 
 
 def of(spec: Cluster) -> str:
-    """What the server lays open and to whom, for the user; empty if nothing."""
+    """A warning of what the server exposes and to whom; empty if nothing."""
     found = private_network.interfaces().items()
     interfaces = {name: addresses for name, addresses in found if addresses}
     if interfaces.keys() <= {"lo"}:

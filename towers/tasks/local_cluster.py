@@ -1,13 +1,13 @@
-"""All tasks of a cluster on this machine: starts them, reads them, ends them.
+"""A cluster on this machine: starts all tasks, prefixes their output, stops them.
 
-`python -m towers.train --local_cluster=ps:1,worker:2` turns into this program, which
-starts itself anew for every task.  It needs the standard library only, so it is small,
-has one thread, and can step into a private network.
+`python -m towers.train --local_cluster=ps:1,worker:2` turns into this program.  It
+needs the standard library only, so it is small, has a single thread, and can enter a
+private network.
 
-A task that is killed is started again, up to a number of times; the controller then
-goes on from the last checkpoint.  One that is stopped (SIGSTOP) is named, and killed if
-it stays so.  No task outlives this program, however it ends: the
-kernel kills them with it.
+A task that is killed is restarted, up to a number of times; the controller then goes on
+from the last checkpoint.  One that is stopped (SIGSTOP) is named, and killed if it
+stays stopped.  No task outlives this program, however it ends: the kernel kills them
+with it.
 """
 
 import ctypes
@@ -27,10 +27,10 @@ from typing import Any, NoReturn
 from towers.errors.terminal import Terminal, hangups
 from towers.tasks import private_network
 
-# Seconds that tasks have to leave by themselves; after a failure, or a signal at the
-# start, there may be none who tells them to.
+# Seconds that tasks have to exit by themselves.  After a failure, or a signal during
+# the start, there may be no controller to tell them to.
 _GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
-_LEADER_SECONDS = 5.0  # that the leader may take to end after those it sent away
+_LEADER_SECONDS = 5.0  # that the leader may take to exit after the tasks it dismissed
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 

@@ -1,8 +1,8 @@
-"""A network of this process and its children alone, which nothing outside can reach.
+"""A private network namespace for this process and its children (Linux).
 
-TensorFlow's server listens on every interface and asks nobody who they are, so a
-cluster on one machine belongs into a network namespace of its own (Linux).  Only the
-standard library is used: the step into a namespace needs a process with one thread.
+TensorFlow's server listens on every interface without authentication, so a cluster on
+one machine belongs in a network that nothing outside can reach.  Only the standard
+library is used: a process must have a single thread to enter a namespace.
 """
 
 import ctypes
@@ -17,10 +17,9 @@ _SIOCGIFADDR = 0x8915  # of <linux/sockios.h>
 
 
 def enter() -> None:
-    """Moves this process into a network of its own, with the loopback address up.
+    """Moves this process into a new network namespace, with the loopback device up.
 
-    Root needs nothing else; another user gets a user namespace too, in which they stay
-    who they are.
+    Other users than root also get a user namespace, in which their ids stay the same.
 
     Raises:
       OSError: the system does not allow it.

@@ -1,4 +1,4 @@
-"""Who of a cluster's tasks answers, and whether they are what they were."""
+"""Which tasks of a cluster answer, and whether they are still the same processes."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ Hellos = dict[Task, server.Hello]
 
 
 class RollCall:
-    """Asks the tasks on which one depends for signs of life.
+    """Polls the tasks that this task depends on.
 
     Args:
       spec: with the task that asks as `me`.
@@ -32,13 +32,14 @@ class RollCall:
     def ask(
         self, tasks: Sequence[Task] | None = None, seconds: float = ANSWER_SECONDS
     ) -> tuple[Hellos, dict[Task, str]]:
-        """Asks some tasks or all, side by side.
+        """Polls some tasks, or all, in parallel.
+
+        Args:
+          tasks: to be polled; all when None.
+          seconds: to wait for each answer, at most `ANSWER_SECONDS`.
 
         Returns:
-          what each that answers says of itself, and for the others why they do not.
-
-        Raises:
-          ClusterError: a task that answers is not of this cluster.
+          (task -> what it says of itself, task -> why it does not answer).
         """
         seconds = min(ANSWER_SECONDS, seconds)
         hellos: Hellos = {}
@@ -65,16 +66,16 @@ class RollCall:
             raise server.ClusterError("; ".join(wrong))
 
     def remember(self, hellos: Hellos) -> None:
-        """Takes these processes for those that train from now on."""
+        """Records the processes that training begins with."""
         self._known = hellos
 
     def absent(self) -> list[str]:
-        """Who does not answer, or is not the process that it was, and why."""
+        """The tasks that do not answer or are not the recorded processes, in words."""
         hellos, silent = self.ask()
         return [*silent.values(), *self.changed(hellos)]
 
     def changed(self, hellos: Hellos) -> list[str]:
-        """Who of these has lost what it was doing, and how."""
+        """The tasks that were restarted or dropped out of their session, in words."""
         found = []
         for task, hello in sorted(hellos.items()):
             known = self._known.get(task, hello)
@@ -97,13 +98,13 @@ class RollCall:
 
 
 def in_parallel(act: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Acts on all tasks at a time; raises what one of them fails with."""
+    """Calls `act` for all tasks in parallel; raises the first error."""
     failed: list[Exception] = []
 
     def run(task: Task) -> None:
         try:
             act(task)
-        except Exception as error:  # or the task would seem to be as it should
+        except Exception as error:  # else a failed call would pass for an answer
             failed.append(error)
 
     threads = [

@@ -29,10 +29,10 @@ v1 = tf.compat.v1
 
 _HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
 _NOBODY = filter_of(Task("nobody", 0))  # all but a session's own master
-# Seconds: to close a session, at most between two looks for the controller.
+# Seconds: to close a session; at most between two polls of the controller.
 _CLOSE_SECONDS = 2.0
 _LOOK_SECONDS = 30.0
-# From the dismissal to the end: who told it closes a session that reaches this task.
+# From the dismissal to the exit: the controller still closes its session to this task.
 _FAREWELL_SECONDS = 0.3
 
 
@@ -296,7 +296,7 @@ def ask(spec: Cluster, task: Task, *, seconds: float) -> Hello:
 
 
 def dismiss(spec: Cluster, task: Task, *, status: int, seconds: float) -> None:
-    """Tells a task to leave with a status; in vain if it is gone."""
+    """Tells a task to exit with a status; does nothing if it is gone."""
     with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
         enqueue = _dismissals().enqueue(status)
     try:
@@ -306,7 +306,7 @@ def dismiss(spec: Cluster, task: Task, *, status: int, seconds: float) -> None:
 
 
 def differences(spec: Cluster, task: Task, hello: Hello) -> list[str]:
-    """What keeps a task that answers from being the one of this cluster."""
+    """Why a task that answers is not a task of this cluster, in words."""
     name, found = f"{task} at {spec.address(task)}", []
     if hello.tensorflow != tf.__version__:
         found.append(

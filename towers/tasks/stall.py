@@ -1,8 +1,8 @@
 """A session whose calls cannot hang unnoticed.
 
-A task that is frozen, or whose network is, makes `Session.run` wait for ever, and
-closing the session as well.  Here a thread makes the calls, one for each thread that
-asks for them, and who waits for it looks up from time to time.
+With a task that is frozen or unreachable, `Session.run` and `Session.close` block
+forever.  Here each thread that uses the session has a second thread that makes its
+calls, and waits for the results with a timeout.
 """
 
 import functools
@@ -17,22 +17,23 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 LEAVE_SECONDS = 5.0
-_LOOK_SECONDS = 0.25  # between two looks of who waits
+_LOOK_SECONDS = 0.25  # between two looks for lost tasks while a call runs
 
 
 class StallError(RuntimeError):
-    """A call was given up; its session is lost with it."""
+    """A call was abandoned, and its session with it."""
 
 
 class WatchedSession(v1.Session):
-    """A session that raises StallError when tasks do not answer any more.
+    """A session that raises StallError when tasks no longer answer.
 
     Args:
       target, graph, config: as `tf.compat.v1.Session` has them.
-      stall_secs: how long a call may take until `silent` is asked.
-      silent: names the tasks that do not answer; none of them: the call is slow.
-      lost: names the tasks that are gone, asked before and during each call, so it is
-        to know that without asking them.
+      stall_secs: how long a call may take before `silent` is called.
+      silent: returns the tasks that do not answer; if there are none, the call is
+        merely slow.
+      lost: returns the tasks that are gone.  It is called before and during each call,
+        so it must not poll them.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class WatchedSession(v1.Session):
         self._stall_secs = stall_secs
         self._silent = silent
         self._lost = lost
-        # Of each thread that asks, the thread that makes its calls.
+        # Thread identifier -> the thread that makes its calls.
         self._callers: dict[int, _Caller] = {}
 
     def run(self, *args, **options):
@@ -62,7 +63,7 @@ class WatchedSession(v1.Session):
         return lambda *feeds: self._wait(functools.partial(call, *feeds))
 
     def leave(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Closes the session, or leaves that to a thread if it takes longer."""
+        """Closes the session, in the background if that takes longer than `seconds`."""
         for caller in list(self._callers.values()):
             caller.calls.put(None)
         closing = threading.Thread(target=self.close, daemon=True)
@@ -100,7 +101,7 @@ class WatchedSession(v1.Session):
 
 
 class _Caller(threading.Thread):
-    """Makes one call after the other; left behind when one hangs."""
+    """Makes one call after another; abandoned when one hangs."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -108,7 +109,7 @@ class _Caller(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Answers with (result, error), until there is None to call."""
+        """Puts (result, error) of each call, until the call is None."""
         while (order := self.calls.get()) is not None:
             call, answer = order
             try:

@@ -1,25 +1,25 @@
 """Clients that train one model together: between-graph replication.
 
-Each worker builds the same graph with towers of its own, and runs it in a session of
-its own; what they share lies on the ps tasks.  One of them, the chief, updates:
+Each worker builds the same graph with its own towers and runs it in its own session;
+what they share lies on the ps tasks.  One of them, the chief, updates:
 
     follower k                                  chief
     gradients, statistics, loss of its towers   those of its own towers
       -> accumulators of follower k  ------->   + one of each follower, in order
     waits for its token              <-------   update, global step; a token for each
 
-So a step is that of one graph with the towers of all clients, and the sum does not
-depend on who came first.
+So a step equals that of one graph with the towers of all clients, and the sum does not
+depend on the order of arrival.
 
-A token is a stamp, run and step in one number that only grows.  Follower k's gradients
-carry the stamp that they were computed at, and accumulators (TensorFlow's conditional
-ones) drop what is older than their own: gradients of a run that was given up, or of a
-follower that was frozen meanwhile.  Two of one stamp, from a follower that was killed
-and came back, are equal, and their mean is each of them.  A follower whose token is not
-the next one begins anew with it.
+A token is a stamp: run and step in one number that only grows.  Follower k's gradients
+carry the stamp of the step they belong to, and TensorFlow's conditional accumulators
+drop those with an older stamp than their own: gradients of an abandoned attempt, or of
+a follower that was frozen meanwhile.  Two of the same stamp, from a follower that was
+killed and came back, are equal, so their mean is either of them.  A follower whose
+token is not the next one starts over from it.
 
-Clients whose towers do not wait for one another get a token at the start only, when
-the chief has heard that all are there, and then take turns (see `turns`).
+Asynchronous clients get a token only at the start, once the chief has heard from all of
+them, and then take turns (see `turns`).
 """
 
 import time
@@ -42,11 +42,11 @@ _PURPOSE_BITS = 1
 
 # A stamp: tenths of a second since 2026, 34 bits; purpose; step, `STEP_BITS`.
 _BEGIN = 1767225600
-_WAITING = 1024  # tokens that a queue holds: those of runs that were given up, too
+_WAITING = 1024  # capacity of token queues, which also hold those of old attempts
 
 
 class Sums(NamedTuple):
-    """What the towers of a step add up to."""
+    """The sums over the towers of a step."""
 
     gradients: list[list[Any]]  # [copies][variables]
     statistics: list[tf.Tensor]  # the mean of each batch statistic
@@ -90,7 +90,7 @@ class Alone:
         return finish(sums)
 
     def release(self, session: v1.Session) -> None:
-        """Lets the others begin; called when everything has its value."""
+        """Lets the other clients begin; called once every variable has its value."""
 
 
 class Chief(Alone):

@@ -1,11 +1,12 @@
-"""Who may take the next step, among clients that do not wait for one another.
+"""Turns: how many steps asynchronous clients take in all, whichever of them is fast.
 
-Every step takes a turn, a number that TensorFlow counts up on a ps task, and a tower
-draws its next one with each step.  So all clients together take exactly as many
-steps as the chief allows, whoever is fast; and when that many steps were taken, nobody
-is in the middle of one.  What the followers' steps came to is reported to the chief.
+A turn is a number from a counter on a ps task; each step of a tower draws the turn of
+its next one.  So all clients together take exactly as many steps as the chief allows,
+and once these are taken, no client is in the middle of one.  Followers report the
+losses of their steps to the chief.
 
-Turns carry the run of a stamp (see `clients`): who finds another one begins anew.
+Turns carry the run of a stamp (see `clients`): a client that finds another run starts
+over.
 """
 
 import threading
@@ -19,13 +20,13 @@ from towers.layout.placement import Placement
 v1 = tf.compat.v1
 
 STEP_BITS = 28  # of a stamp: the lowest
-_LOOK_SECONDS = 0.02  # between two looks of who waits for the chief
-_WAITING = 4096  # reports that may wait for the chief
+_LOOK_SECONDS = 0.02  # between two looks while waiting for the chief
+_WAITING = 4096  # capacity of the queue of reports to the chief
 _MOST = 2**62
 
 
 class BegunAnewError(Exception):
-    """The chief began anew, or this client missed something.
+    """The chief started over, or this client missed a token.
 
     Attributes:
       stamp: the token that it got instead of the next; None if it is to wait for one.
