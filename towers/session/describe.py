@@ -73,7 +73,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
 
 
 def _clients(placement) -> list[tuple[str, str]]:
-    """How many there are, if there are several."""
+    """The number of clients, if there are several."""
     if placement.clients == 1:
         return []
     each = _plural(len(placement.towers), "tower")
@@ -93,7 +93,7 @@ def in_short(parts: Plan, built: TrainGraph) -> str:
 
 
 def _turns(built) -> list[tuple[str, str]]:
-    """How many towers compute at a time, if they take turns."""
+    """How many towers compute at the same time, if not all do."""
     most = turns(built.template, built.placement)
     return [("At a time", f"{_plural(most, 'tower')}, one per core")] if most else []
 
@@ -125,7 +125,7 @@ def _pipeline(how, template) -> list[tuple[str, str]]:
 
 
 def _shards(wholes) -> list[tuple[str, str]]:
-    """Which variables are in parts, and where these are."""
+    """Which variables are sharded, and over which devices."""
     lines = []
     for name, whole in wholes.items():
         sizes = ", ".join(str(part.shape[whole.axis]) for part in whole)

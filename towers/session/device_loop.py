@@ -1,9 +1,9 @@
 """Many steps in one session call: the train step as the body of a loop in the graph.
 
-The step is built once, as any other; the loop's body is a copy of its nodes in which
-variables and iterators are the ones outside.  The same operations run in the same
-order, so the results are the same, bit for bit; what is saved is the client's own
-time, which matters to small models.
+The step is built once, as any other; the loop body is a copy of its nodes that uses the
+same variables and iterators.  The same operations run in the same order, so results are
+equal bit for bit.  What is saved is the client's overhead per step, which matters for
+small models.
 """
 
 import time
@@ -44,7 +44,7 @@ class Loop(NamedTuple):
         return run
 
     def report(self) -> list[str]:
-        """There is nothing to say of its steps."""
+        """No lines: the loop has nothing to report."""
         return []
 
 

@@ -1,10 +1,9 @@
-"""Which gradient was the first that was not finite: the steps of a failed run, again.
+"""Finds the first gradient that was not finite, by replaying a failed run.
 
-A run looks at the loss of each step and at nothing else, so that looking costs nothing.
-When a loss is not finite, the same graph is built once more with a flag for every
-tower's loss and gradients, and takes the same steps from the last checkpoint, or from
-the start.  Runs repeat bit for bit, so what fails here is what failed there; a gradient
-may have done so steps before the loss.
+A run checks only the loss of each step, which costs nothing.  When a loss is not
+finite, the graph is built again with a flag for every tower's loss and gradients, and
+replays the steps from the last checkpoint, or from the start.  Runs repeat bit for bit,
+so the same step fails again; a gradient may have failed steps before the loss.
 """
 
 import time
@@ -38,18 +37,18 @@ def explain(
     seconds: float,
     stop: Stop,
 ) -> str:
-    """Takes the steps again until a tower's gradient or loss is not finite.
+    """Replays the steps until a tower's gradient or loss is not finite.
 
     Args:
       parts: of the run.
       sessions: where sessions come from.
       console: takes lines for the user.
       last_step: at which the run failed.
-      seconds: that the run took, which is how long this may take, within limits.
-      stop: what signals set; then it gives up, too.
+      seconds: how long the run took; within limits, the replay may take as long.
+      stop: set by signals, which end the replay, too.
 
     Returns:
-      what was found, or why nothing was; the beginning of a sentence.
+      the finding, or why there is none, as the beginning of a sentence.
     """
     train = parts.build()
     if not train.mode.together:
@@ -91,7 +90,7 @@ def _finite(tower: Tower) -> tf.Tensor:
 
 
 def _restorer(parts: Plan, train: graph.TrainGraph, console: Console):
-    """What loads the last checkpoint, if there are any."""
+    """A function that restores the last checkpoint, if there is one."""
     directory = parts.config.output.train_dir
     if not directory:
         return lambda session: None
@@ -136,7 +135,7 @@ class _Search:
 def _sentence(
     step: int, losses: np.ndarray, gradients: np.ndarray, names: Sequence[str]
 ) -> str:
-    """What is not finite in a step.
+    """Describes what was not finite in a step.
 
     Args:
       step: its number.

@@ -49,10 +49,10 @@ class Averaged:
         self._averages = averages
 
     def create(self, name: str, *_: Any, **options: Any) -> None:
-        """Makes nothing: evaluation reads what was trained.
+        """Creates no variable: evaluation only reads what was trained.
 
         Raises:
-          ValueError: the variable was not.
+          ValueError: training has no such variable.
         """
         del options
         if name not in self._mode.variables and name not in self._mode.wholes:

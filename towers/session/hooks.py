@@ -19,14 +19,14 @@ _ROUNDING = 1e-6  # of a step, more than floats are off
 
 
 class TrainingError(RuntimeError):
-    """Training found something that no step can follow."""
+    """Training cannot go on."""
 
 
 class NanLossError(TrainingError):
     """The loss of a step, or a variable after it, was not a number.
 
     Attributes:
-      step: which.
+      step: the global step.
     """
 
     def __init__(self, text: str, step: int):
@@ -37,8 +37,8 @@ class NanLossError(TrainingError):
 class StopOnNan(Hook):
     """Stops the run at the first step whose loss is not finite.
 
-    The loss of a step is that of the variables before it.  After the last step the
-    variables themselves are looked at.
+    The loss of a step is computed from the variables before its update.  After the last
+    step the variables themselves are checked.
 
     Args:
       train: the graph.
@@ -69,7 +69,7 @@ class StopOnNan(Hook):
         self._check(loss, step)
 
     def after_steps(self, step, losses, seconds):
-        """Raises NanLossError, with the step in the middle that was at fault."""
+        """Raises NanLossError for the first step inside that failed."""
         for index, loss in enumerate(losses):
             self._check(loss, step - len(losses) + 1 + index)
 
@@ -135,7 +135,7 @@ class ReportSkips(Hook):
 
 
 def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
-    """The first step after `step` of every so many and of single ones."""
+    """The first due step after `step`: a multiple of `steps`, or one of `at`."""
     due = [s for s in at if s > step]
     if steps:
         times = math.floor((step + _ROUNDING) / steps) + 1
@@ -144,18 +144,18 @@ def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
 
 
 def is_due(step: int, *, steps: float, at: Sequence[int]) -> bool:
-    """Whether a step that was taken is one of these; arguments as `next_time`'s."""
+    """Whether a step that was taken was due; arguments as for `next_time`."""
     return step > 0 and next_time(step - 1, steps=steps, at=at) == step
 
 
 class Every(Hook):
-    """Something to do after some global steps; the base of the hooks below.
+    """Base class of hooks that act every so many steps or seconds.
 
     Args:
       train: the graph.
-      steps: between two times, or 0 for never; of a part of a step comes the next.
-      at: single steps, besides.
-      seconds: between two times, or 0; looked at after each step.
+      steps: between two acts, or 0 for never; fractions are rounded up to whole steps.
+      at: further single steps.
+      seconds: between two acts, or 0 for never; checked after each step.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Every(Hook):
             self.act(run_context, step)
 
     def act(self, run_context, step: int) -> None:
-        """What there is to do."""
+        """Called after each due step."""
         raise NotImplementedError
 
 

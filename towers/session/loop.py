@@ -1,8 +1,8 @@
 """The session loop: steps, with TensorFlow's `SessionRunHook`s around them.
 
-`MonitoredTrainingSession` restores before it initialises the input, and asks the
-session for its fetches anew in each step.  This loop does the first in the right order
-(`start`), and the second once per distinct set of fetches, as a callable.
+`MonitoredTrainingSession` restores before it initialises the input, which loses the
+input position, and prepares its fetches again in each step.  `start` has the right
+order, and `run` makes one callable per distinct set of fetches.
 """
 
 import time
@@ -82,8 +82,8 @@ def run(
       session: on it.
       hooks: called around each step, in order.
       last_step: global step at which training ends.
-      steps_per_loop: most steps between two calls of hooks that do not ask for more;
-        of no effect on a loop that runs free.
+      steps_per_loop: at most so many steps run inside the graph between two calls of
+        hooks; has no effect on asynchronous towers.
 
     Returns:
       the global step reached.

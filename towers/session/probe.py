@@ -1,14 +1,14 @@
-"""Proof, before the first step of a run, that its mode takes the mean of gradients.
+"""A start-up probe that proves, before the first step, that a mode takes the mean.
 
     probe.check(options, placement, config, Local())
 
-A graph of its own, built with the run's placement, mode, reduction, stages and
-compiler, has variables whose gradient is 1 in every example, whatever they hold.  So by
-the mean every copy of them moves by -1 with each update at rate 1: by -N it would be a
-sum, and by anything else a tower, or a micro-batch, would be missing.  Where batch norm
-takes all towers' batches as one, a mean over the towers is a factor of the loss, too.
-Where a classifier is spread over devices, the loss is its cross entropy: before the
-first step all classes are as likely, so what it sends back is known to the last bit.
+A second graph, built with the run's placement, mode, reduction, stages and compiler,
+has variables whose gradient is 1 in every example, whatever their values.  With the
+mean, an update at rate 1 moves every copy by exactly -1.  A move by -N would reveal a
+sum, any other move a missing tower or micro-batch.  With synchronized batch norm, a
+mean over the towers is a factor of the loss as well.  With a sharded classifier, the
+loss is its cross-entropy: all classes are equally likely before the first step, so its
+gradients are known to the last bit.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ _GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not ad
 
 
 class NotTheMeanError(ValueError):
-    """The mode does something else with gradients than to take their mean."""
+    """The mode does not take the mean of gradients."""
 
 
 def check(
@@ -57,7 +57,7 @@ def check(
     *,
     modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
 ) -> None:
-    """Takes the steps of the probe.
+    """Runs the probe.
 
     Args:
       options: of the run.
@@ -67,7 +67,7 @@ def check(
       modes: the table that `options.variable_update` is a row of.
 
     Raises:
-      NotTheMeanError: a variable moved by something else than the mean gradient.
+      NotTheMeanError: a variable did not move by the mean gradient.
     """
     built = build(options, placement, modes=modes)
     with built.graph.as_default(), sessions.open(built.graph, config) as session:
@@ -140,7 +140,7 @@ def _compare(
 
 
 def _wanted(name: str, values: np.ndarray, due: int, shards: Shards) -> np.ndarray:
-    """What a variable is to hold after so many updates."""
+    """The value that a variable must have after so many updates."""
     start, gradient = np.zeros_like(values), np.ones_like(values)
     if name.endswith(_ROWS):
         gradient[1::2] = 0.0  # nothing reads them
@@ -166,8 +166,8 @@ def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
 
 
 def _sizes(exchange: Exchange) -> list[int]:
-    """Elements of the variables: one for each range of sizes in the spec, and one that
-    is cut into parts if any are."""
+    """Elements of the variables: one for each range of the reduction spec, and one that
+    is partitioned if any is."""
     limits = [r.limit for r in reduction.parse(exchange.all_reduce_spec)]
     limits.append(exchange.partition_bytes)
     sizes = [_ELEMENTS, *(n // 4 + 1 for n in limits if n and n <= _LARGEST)]
@@ -175,7 +175,7 @@ def _sizes(exchange: Exchange) -> list[int]:
 
 
 def _small(pipeline: Pipeline | None) -> Pipeline | None:
-    """The same stages, each of the one block, and few micro-batches."""
+    """The same stages, of one block each, with few micro-batches."""
     if pipeline is None:
         return None
     return dataclasses.replace(
@@ -186,16 +186,16 @@ def _small(pipeline: Pipeline | None) -> Pipeline | None:
 
 
 def _first(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
-    """The outputs are the losses, or logits in pieces."""
+    """The loss of a model whose outputs are its losses, or sharded logits."""
     return outputs if tf.is_tensor(outputs) else outputs.cross_entropy(labels)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Ones:
-    """A model, as `tower.Task` has it, with gradients of 1 at every value.
+    """A model for `tower.Task` whose gradients are 1 everywhere.
 
-    The loss of an example is the sum of the variables; of one of them, of the first row
-    of each part, looked up.  A classifier behind it is as `_classifies` says.
+    The loss of an example is the sum of the variables; of the embedding table, only the
+    rows that are looked up count.  For the classifier, see `_classifies`.
 
     Attributes:
       blocks: named functions (x, nn) -> x: the first looks up, and each adds variables.
@@ -212,13 +212,13 @@ class _Ones:
         return self
 
     def new_layers(self, *, dtype: tf.DType, **others: Any) -> Any:
-        """The dtype, and what layers note; no statistics."""
+        """Layers with no batch statistics."""
         del others
         noted = dict(statistics=[], joined=None, products=[], tables=[], lookup=None)
         return types.SimpleNamespace(dtype=dtype, **noted)
 
     def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
-        """The rows to look up, as they are."""
+        """Returns the row indices unchanged."""
         del nn
         return features
 
@@ -235,7 +235,7 @@ class _Ones:
 
 
 def _ones(sizes: Sequence[int], count: int, shards: Shards) -> _Ones:
-    """The model in so many blocks; the first has variables of these sizes."""
+    """The model in so many blocks, the first of which has variables of these sizes."""
     blocks = [_looks_up(_adds("vector", sizes), shards.embeddings)]
     blocks += [_adds(f"block_{k}", [_ELEMENTS]) for k in range(1, count)]
     if shards.classifier > 1:
@@ -244,7 +244,7 @@ def _ones(sizes: Sequence[int], count: int, shards: Shards) -> _Ones:
 
 
 def _looks_up(adds: Any, count: int) -> Any:
-    """A block: rows to look up -> the loss of each example, with what is added."""
+    """A block: row indices -> the loss of each example."""
 
     def block(rows, nn):
         added = adds(0.0, nn)
@@ -262,7 +262,7 @@ def _looks_up(adds: Any, count: int) -> Any:
 
 
 def _adds(name: str, sizes: Sequence[int]) -> Any:
-    """A block: the loss of each example -> what it is with a variable of each size."""
+    """A block that adds a variable of each size to the loss of each example."""
 
     def block(loss, nn):
         held = [_variable(f"probe/{name}_{size}", [size], nn) for size in sizes]
@@ -272,11 +272,11 @@ def _adds(name: str, sizes: Sequence[int]) -> Any:
 
 
 def _weights(count: int) -> np.ndarray:
-    """For each class what its logit has of the loss, float32 [classes].
+    """The weight of the loss in the logit of each class, float32 [classes].
 
-    Each of so many devices has a class that has some of it, and class 0 has none.  They
-    add up to the number of classes, a power of two: so if all classes are as likely, a
-    step of the loss is a step of the cross entropy.
+    Every device has a class with a non-zero weight; that of class 0 is zero.  The
+    weights add up to the number of classes, a power of two: while all classes are
+    equally likely, the cross-entropy has the gradient of the loss.
     """
     found = np.zeros([2 ** (2 * count - 1).bit_length()], np.float32)
     lasts = [begin + size - 1 for begin, size in Split(count).ranges(len(found))]
@@ -286,7 +286,7 @@ def _weights(count: int) -> np.ndarray:
 
 
 def _classifies(block: Any, count: int) -> Any:
-    """A block, with a dense layer behind it: the loss and 1 -> logits."""
+    """A block and a dense layer that turn the loss of each example into logits."""
     weights = _weights(count)
 
     def classified(x, nn):
@@ -311,9 +311,8 @@ def _variable(name: str, shape: Sequence[int], nn: Any, start: Any = None):
 class _Source:
     """Examples that all look up row 0.
 
-    The weights of those that one mean is of add up to a power of two, so that the
-    towers' shares and all their partial sums are exact, in 16 bits too for as many as
-    `_EXAMPLES`.
+    The weights of the examples of a mean add up to a power of two, so that the towers'
+    shares and all partial sums are exact, in 16 bits too, up to `_EXAMPLES` examples.
     """
 
     num_classes = 1

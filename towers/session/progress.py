@@ -74,8 +74,8 @@ class Display(NamedTuple):
 class Progress(Hook):
     """Step lines in a log, a bar on a terminal, and the speed of the timed steps.
 
-    Steps are numbered from the end of the warm-up.  Neither the warm-up is timed nor
-    the first step of a process, which makes the kernels.
+    Steps are numbered from the end of the warm-up.  Neither the warm-up is timed, nor
+    the first step of a process, in which kernels are created.
 
     Args:
       train: the graph.
@@ -137,7 +137,7 @@ class Progress(Hook):
 
     @contextlib.contextmanager
     def paused(self):
-        """Time inside is not training time."""
+        """Time inside does not count as training time."""
         begun = time.perf_counter()
         yield
         self._paused += time.perf_counter() - begun
@@ -160,8 +160,8 @@ class Progress(Hook):
     def before_run(self, run_context):
         """Asks for the loss and the rest when this step gets a line.
 
-        The last step that is not timed is asked as well: TensorFlow prepares a new set
-        of fetches once, and that is not to be timed.
+        So does the last step that is not timed: TensorFlow prepares each new set of
+        fetches once, which must not be timed.
         """
         step = self._step + 1
         due = self._line_due(step) or step == self._first_timed

@@ -1,9 +1,8 @@
 """`--check_replicas_every`: whether the replicas of every variable are still equal.
 
-They start equal and apply the same mean to the same values, so their bits never differ,
-and neither do those of their optimizer slots.  A memory fault, a reduction that gives
-the towers different sums or an update that leaves one out shows here, long before it
-shows in the loss.
+Replicas start equal and apply the same mean to the same values, so they and their
+optimizer slots stay equal to the bit.  A memory fault, a reduction that gives towers
+different sums, or an update that skips one shows here long before it shows in the loss.
 """
 
 from collections.abc import Mapping
@@ -21,11 +20,11 @@ Same = Mapping[tuple[int, str], tf.Tensor]
 
 
 class ReplicaError(hooks.TrainingError):
-    """A replica is not what the others are."""
+    """A replica differs from the others."""
 
 
 def same(mode: Mode) -> Same:
-    """Adds the comparisons of a mode's replicas to the graph, each beside its replica.
+    """Adds comparisons of a mode's replicas to the graph, each on its replica's device.
 
     Bits are compared, not numbers: a NaN equals itself, and 0.0 is not -0.0.
     """

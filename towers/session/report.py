@@ -44,7 +44,7 @@ class Unit(NamedTuple):
 
     Attributes:
       name: in the plural.
-      per_example: how many of them an example is.
+      per_example: how many units an example has.
     """
 
     name: str = "images"
@@ -64,8 +64,8 @@ class Speed:
 
     Args:
       units: per step.
-      least: seconds, over which speeds are taken.  Towers that do not wait for one
-        another may end steps in the same instant; the time between says nothing.
+      least: seconds over which a speed is taken at least.  Asynchronous towers may end
+        steps in the same instant; the time between two such steps means nothing.
     """
 
     def __init__(self, units: int, least: float = 0.0):
@@ -144,8 +144,8 @@ def utilization_line(
 ) -> str:
     """`MFU: 74.4 % (69.8 of 94 GFLOP/s measured; 5.9 MFLOP per image)`.
 
-    No device does more than its peak: where the run did more than the peak measured,
-    the measurement was disturbed, and the line says so instead of a share.
+    No device exceeds its peak: if the run was faster than the measured peak, the
+    measurement was disturbed, and the line says so instead of a share.
 
     Args:
       rate: examples per second.
@@ -165,7 +165,7 @@ def utilization_line(
 def evaluation_line(means: Mapping[str, float], num_examples: int) -> str:
     """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`.
 
-    Without a metric of that name, what there is: `perplexity = 4.5 [360 examples]`.
+    Without accuracies, the metrics there are: `perplexity = 4.5 [360 examples]`.
     """
     titles = {f"top_{k}_accuracy": f"Accuracy @ {k}" for k in (1, 5)}
     if not titles.keys() <= means.keys():

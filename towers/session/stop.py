@@ -49,14 +49,14 @@ class StopOnSignal(Hook):
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Signals end what is done inside, where there is no step to finish yet.
+        """Signals interrupt what is done inside, where there is no step to finish yet.
 
-        It ends when next a function of this project is called: TensorFlow's scopes do
-        not bear an exception from just anywhere.  What calls from TensorFlow lose of
-        them comes when all is done, or fails otherwise on its account.
+        The interrupt is raised at the next call of one of this project's functions,
+        since TensorFlow's scopes do not survive an exception at an arbitrary point.
+        One that TensorFlow swallows is raised at the end, or shows as another failure.
 
         Raises:
-          KeyboardInterrupt: there was a SIGINT; after others `received` says so.
+          KeyboardInterrupt: after SIGINT; other signals are in `received`.
         """
         self._at_once = True
         try:
@@ -72,7 +72,7 @@ class StopOnSignal(Hook):
             raise KeyboardInterrupt
 
     def next_due(self, step: int) -> int:
-        """At once when there was a signal."""
+        """The next step if there was a signal."""
         return step + 1 if self.received else NEVER
 
     def after_run(self, run_context, run_values):

@@ -60,8 +60,8 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
     """A histogram of the finite values.
 
-    The operation fails at any other, and what to do about those, skip the step or stop
-    the run, is not for a summary to decide.
+    The operation fails on others, and whether these skip the step or stop the run is
+    not for a summary to decide.
     """
     values = tf.reshape(values, [-1])  # a mask cannot be a scalar
     finite = tf.boolean_mask(values, tf.math.is_finite(values))
@@ -70,10 +70,10 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
 
 
 class EventFile:
-    """A file that TensorBoard reads; what is added is on disk at once.
+    """An event file for TensorBoard, flushed after each event.
 
-    TensorFlow's `FileWriter` names files by the second, so that a later one may replace
-    an earlier, and fails on a thread of its own.
+    TensorFlow's `FileWriter` names files by the second, so that a later file may
+    replace an earlier one, and it fails in a background thread.
 
     Args:
       directory: made if there is none.
@@ -101,7 +101,7 @@ class EventFile:
         self._add(summary=summary, step=step)
 
     def close(self) -> None:
-        """Nothing is added after this."""
+        """Closes the file."""
         self._writer.close()
 
     def _add(self, **event) -> None:
@@ -112,7 +112,7 @@ class EventFile:
 
 
 def write_scalars(directory: str, values: dict[str, float], step: int) -> None:
-    """Writes scalars at a step into a file of their own."""
+    """Writes scalars of a step to a new event file."""
     file = EventFile(directory, step)
     parts = [v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
     file.add(v1.Summary(value=parts), step)

@@ -39,12 +39,12 @@ class Traffic(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """All that crosses."""
+        """The bytes that cross between devices."""
         return sum(sent.bytes for sent in self.sent.values())
 
 
 def of(train: TrainGraph) -> Traffic:
-    """The traffic of one step, or of one step of each tower if they step apart."""
+    """The traffic of one step; where towers are asynchronous, of one step of each."""
     master = train.placement.master
     held, sent = defaultdict(dict), {}
     for step in train.steps:
@@ -65,12 +65,12 @@ def of(train: TrainGraph) -> Traffic:
 def crossing(step: tf.Operation, master: str) -> dict[tuple[str, str], list[tf.Tensor]]:
     """(from, to) -> the tensors that a step sends from one device to another.
 
-    One that several operations there read is sent once.  What a loop does again and
-    again is counted once.
+    A tensor that several operations of a device read is sent to it once.  The body of a
+    loop is counted once.
 
     Args:
       step: what a session runs.
-      master: the device of what has none.
+      master: the device of operations without one.
     """
     found = defaultdict(dict)
     for op in reached(step):
@@ -95,13 +95,13 @@ def reached(step: tf.Operation) -> list[tf.Operation]:
 
 
 def _device(op: tf.Operation, master: str) -> str:
-    """An operation without a device is where the variable is that it changes."""
+    """The device of an operation; without one, that of the variable that it changes."""
     handles = [t.op.device for t in op.inputs if t.dtype == tf.resource]
     return op.device or next(filter(None, handles), master)
 
 
 def _holds(operations: Sequence[tf.Operation]) -> list[str]:
-    """`variables 1.1 MB`, and the scopes with most operations, and how many."""
+    """`variables 1.1 MB` and the scopes with most operations, with their numbers."""
     handles = [op for op in operations if op.type == "VarHandleOp"]
     shapes = [(tf.TensorShape(op.get_attr("shape")), op) for op in handles]
     size = sum(
@@ -120,7 +120,7 @@ def _holds(operations: Sequence[tf.Operation]) -> list[str]:
 
 
 def _sent(tensors: Sequence[tf.Tensor], before: Sent) -> Sent:
-    """These, and what was sent before."""
+    """Adds tensors to what one device sends to another."""
     sizes = [
         tensor.shape.num_elements() * tensor.dtype.size
         for tensor in tensors
@@ -179,7 +179,7 @@ def picture(traffic: Traffic, title: str) -> str:
 
 
 def _all(sent: Sent) -> str:
-    """Its bytes; a + says that there are tensors of unknown size."""
+    """The bytes in all; a `+` stands for tensors of unknown size."""
     return _size(sent.bytes) + " +" * bool(sent.unknown)
 
 

@@ -1,9 +1,9 @@
 """`--variable_update=auto`: times the ways to train here, and takes the fastest.
 
 Only modes that take the steps of one tower compete, each with every reduction that it
-can use, for a few steps on the run's own model, batch, data and devices.  What was
-found is remembered in a JSON file, by machine, model, batch and devices; the run then
-is the one of `--variable_update` and `--all_reduce_spec` written out.
+can use, for a few steps on the run's own model, batch, data and devices.  The choice is
+remembered in a JSON file by machine, model, batch and devices.  The run is then the
+same as with that `--variable_update` and `--all_reduce_spec`.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ def candidates(
 
 
 def settled(config: Any, choice: Choice = DEFAULT) -> Any:
-    """The settings of a run with a way to train in the place of `auto`."""
+    """The settings of a run with a choice in place of `auto`."""
     if config.variables.variable_update != AUTO:
         return config
     return dataclasses.replace(
@@ -87,7 +87,7 @@ def settled(config: Any, choice: Choice = DEFAULT) -> Any:
 
 
 def measure(parts: Plan, choice: Choice) -> list[float]:
-    """Trains a few steps in a graph and session of its own.
+    """Times a few steps in a new graph and session.
 
     Raises:
       ValueError: the mode or the reduction does not work here.
@@ -117,7 +117,7 @@ def measure(parts: Plan, choice: Choice) -> list[float]:
 
 
 class Memory:
-    """What was found before, in a JSON file; one that cannot be used is ignored.
+    """Choices remembered in a JSON file; an unusable file is ignored.
 
     Args:
       path: of the file.
@@ -129,14 +129,14 @@ class Memory:
         self._console = console
 
     def recall(self, key: str) -> dict[str, Any] | None:
-        """What was remembered, or None."""
+        """The remembered choice, or None."""
         found = self._read().get(key)
         if not isinstance(found, dict) or not isinstance(found.get("choice"), dict):
             return None
         return found
 
     def remember(self, key: str, found: Mapping[str, Any]) -> bool:
-        """Writes the file anew, whole or not at all; returns whether it could."""
+        """Replaces the file atomically; returns whether that was possible."""
         everything = {**self._read(), key: dict(found)}
         part = f"{self.path}.{os.getpid()}.part"
         try:
@@ -165,12 +165,12 @@ class Memory:
 
 
 def default_path() -> str:
-    """The file among the user's caches."""
+    """The file in the user's cache folder."""
     return os.path.join(folders.caches(), "variable_update.json")
 
 
 def key(parts: Plan) -> str:
-    """What a finding holds for, as text: another machine or run has another key."""
+    """The key of a choice: machine, model, batch and devices, as text."""
     details = [tf.config.experimental.get_device_details(d) for d in _gpus(parts)]
     facts = {
         "machine": [platform.node(), platform.machine(), _processor(), os.cpu_count()],
@@ -257,14 +257,14 @@ def choose(
 
 
 def _is_one(found: Mapping[str, Any], ways: list[Choice]) -> bool:
-    """Whether what a file says is one of the ways to train."""
+    """Whether an entry of the file is a valid choice."""
     return any(way._asdict() == found for way in ways)
 
 
 def _time_all(
     parts: Plan, ways: list[Choice], console: Console, measured: Measure
 ) -> dict[Choice, list[float]]:
-    """Prints a row for each as soon as it is known."""
+    """Times every candidate; prints a row for each as soon as it is known."""
     console(f"Timing {len(ways)} ways to train {parts.model.name}, {STEPS} steps each")
     columns = "variable_update", "all_reduce_spec", "examples/s", "[least, most]"
     console(_COLUMNS.format(*columns))
