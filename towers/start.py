@@ -1,7 +1,7 @@
-"""How a main begins: `import tensorflow` as a command wants it.
+"""The start of a main: imports TensorFlow, quietly and without Keras.
 
-What TensorFlow reads from the environment as it is imported is set by mains alone:
-a library leaves its process as it is.
+Only mains set the environment variables that TensorFlow reads when it is imported: a
+library must not change its process.
 """
 
 import importlib
@@ -15,10 +15,10 @@ _LEGACY = "TF_USE_LEGACY_KERAS"
 def import_tensorflow() -> None:
     """Imports TensorFlow without its notes on each trace, and without Keras.
 
-    TensorFlow loads Keras with itself, which takes a quarter of the time and 40 MB, and
-    nothing here needs it.  Where the Keras of before is asked for, it loads that, if it
-    is installed.  A model that uses `tf.keras` still gets the one of today: which it is
-    to be, TensorFlow looks up when it is first used.
+    Importing TensorFlow also imports Keras, which takes a quarter of the time and 40
+    MB, and nothing here needs it.  If legacy Keras is requested, TensorFlow imports
+    that instead, if it is installed.  A model that uses `tf.keras` still gets Keras 3:
+    TensorFlow looks up which one on first use.
 
     Until `take_interrupts` is called, Ctrl-C ends the process without a traceback.
     """
@@ -34,10 +34,10 @@ def import_tensorflow() -> None:
 
 
 def _open_streams() -> None:
-    """Opens what the process was started without, as `>&-` does, to nowhere.
+    """Opens standard streams that are closed, as by `>&-`, on the null device.
 
-    The next file to be opened would take its place, a checkpoint perhaps, and what is
-    printed would be written into that.
+    Otherwise the next file to be opened, a checkpoint perhaps, would get their file
+    descriptor, and output would be written into it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -50,7 +50,7 @@ def _open_streams() -> None:
 
 
 def take_interrupts() -> None:
-    """Ctrl-C is a KeyboardInterrupt again, now that somebody catches it."""
+    """Makes Ctrl-C raise KeyboardInterrupt again, now that it is caught."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

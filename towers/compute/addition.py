@@ -1,4 +1,4 @@
-"""Sums that are the same in every run, bit for bit."""
+"""Deterministic sums: equal in every run, bit for bit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +13,15 @@ _SMALL = 2**20
 def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """The sum of tensors of one shape and dtype, added from first to last.
 
-    One `AddN`: it runs at memory speed, and chains, trees and stacks of the same few
-    tensors were measured slower.  More than eight large ones are added eight at a time,
-    so that the memory of those that are there first is free for others; of small ones
-    that memory is not worth the operations.
+    One `AddN`: it runs at memory speed, and chains, trees and stacks of the same
+    tensors were measured slower.  More than eight large tensors are added eight at a
+    time, which frees the memory of the first ones early; for small ones that is not
+    worth the operations.
 
-    Alone it adds into the first input whose memory nobody else holds, and begins with
-    that one: with three inputs or more, the order would then depend on who was faster,
-    the sum or another reader of an input.  So the third and all after it are held until
-    the sum is done; which of the first two it begins with does not matter, as a + b is
-    b + a.
+    `AddN` adds into the first input whose buffer nobody else holds, and begins with
+    that one, so with three inputs or more its order would depend on timing.  Therefore
+    the third input and all later ones are held until the sum is done; which of the
+    first two it begins with does not matter, as a + b = b + a.
     """
     if len(tensors) == 1:
         return tf.identity(tensors[0])
@@ -39,17 +38,16 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _is_small(tensor: tf.Tensor) -> bool:
-    """Whether it is known to be."""
+    """Whether the tensor is known to be small."""
     elements = tensor.shape.num_elements()
     return elements is not None and elements * tensor.dtype.size <= _SMALL
 
 
 def differentiate(ys: Any, xs: Sequence[tf.Tensor], grad_ys: Any = None) -> list[Any]:
-    """`tf.gradients`, the same in every run, bit for bit.
+    """`tf.gradients`, made deterministic: equal in every run, bit for bit.
 
-    Where a tensor is read in three places or more, TensorFlow would add what comes back
-    from there by one `AddN`, in an order that depends on who is faster; in pairs the
-    order is fixed.
+    Where a tensor is read in three places or more, TensorFlow sums the gradients from
+    there by one `AddN`, whose order depends on timing; summed in pairs it is fixed.
     """
     pairs = tf.AggregationMethod.EXPERIMENTAL_TREE
     return tf.gradients(ys, xs, grad_ys, aggregation_method=pairs)

@@ -1,16 +1,15 @@
-"""A classifier whose classes are spread over a tower's devices.
+"""A classifier whose classes are sharded over a tower's devices.
 
-Each device has the weights of its own classes, and the logits of those; nobody has all.
-What a loss or a metric asks of them is put together from numbers per example, of each
-device:
+Each device holds the weights and the logits of its own classes; no device holds all.
+Loss and metrics are computed from a few numbers per example and device:
 
-  * its largest logit, and the sum of exp(logit - largest), for the softmax;
-  * the label's logit, which one device has and the others say 0 for;
-  * how many of its logits are larger than the label's, for the accuracy.
+  * the largest logit and the sum of exp(logit - largest), for the softmax;
+  * the label's logit, from the device that has it, and 0 from the others;
+  * how many logits are larger than the label's, for the accuracy.
 
-The cross entropy and its gradient are thus exact.  To a device go the rows that the
-layer reads, from it comes its part of their gradient; but for these, only the numbers
-above cross.
+So cross-entropy and its gradient are exact without gathering the logits.  The layer's
+input rows are sent to each device, and each returns its part of their gradient; apart
+from these, only the numbers above cross between devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +43,7 @@ def spread(
     parts: Mapping[str, Sequence[tf.Tensor]],
     shards: Shards | None,
 ) -> Any:
-    """The outputs of a model's last block, its logits spread where their weights are.
+    """Shards the logits of a model's last block as their weights are sharded.
 
     Args:
       outputs: of the block.
@@ -66,7 +65,7 @@ def spread(
 
 
 def _by_classes(last: Any, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
-    """Whether each part of a layer's weights is of some classes."""
+    """Whether a layer's weights are sharded by classes."""
     axis = 1 if last.transposed else 0
     kernels = parts.get(last.kernel.name, [last.kernel])
     whole = kernels[0].shape[axis] == last.kernel.shape[axis]
@@ -74,7 +73,7 @@ def _by_classes(last: Any, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
 
 
 class Spread:
-    """Logits in pieces, as `models.logits` has them.
+    """Sharded logits, as `models.logits` defines them.
 
     Args:
       rows: [rows, features], what the layer reads.
@@ -101,7 +100,7 @@ class Spread:
         self._pieces: list[tf.Tensor] = []
 
     def _refuse(self, *args, **options):
-        """Refuses to gather what was spread."""
+        """Raises, since the logits must not be gathered."""
         del args, options
         raise ValueError(
             "--shard_classifier: a loss or metric of the model reads its logits as "
@@ -162,16 +161,16 @@ class Spread:
         return tf.add_n(found)
 
     def _column(self, labels, index: int, logits) -> tuple[tf.Tensor, tf.Tensor]:
-        """Where the label's class is on a device, if it is: int32 and bool [rows]."""
+        """The column of the label's class on a device, and whether it is there."""
         column = tf.cast(labels, tf.int32) - self._weights[index].begin
         own = tf.logical_and(column >= 0, column < logits.shape[1])
         return tf.where(own, column, 0), own
 
     def _softmax(self, index: int, labels: tf.Tensor) -> "_Softmax":
-        """What a device knows of the softmax.
+        """A device's share of the softmax.
 
-        The cross entropy does not depend on the tops: they are no more than what keeps
-        sums in range, and are differentiated as constants.
+        The cross-entropy does not depend on the tops, which only keep sums in range, so
+        they are differentiated as constants.
         """
         logits, weights = self._logits()[index], self._weights[index]
         column, own = self._column(labels, index, logits)
@@ -214,7 +213,7 @@ class Spread:
 
 
 class _Softmax(NamedTuple):
-    """A device's share in the softmax of all rows, float32 [rows] each.
+    """A device's share of the softmax of all rows, float32 [rows] each.
 
     Attributes:
       top: the largest logit.

@@ -1,8 +1,8 @@
-"""Fewer nodes for the same numbers.
+"""Removes redundant nodes from a template without changing its results.
 
-TensorFlow's gradient functions make a constant for every use, and ask at run time for
-shapes that were known when the graph was built.  In a template these nodes count: each
-is built, partitioned and run once per tower.
+TensorFlow's gradient functions make a constant for every use, and compute shapes at run
+time that were known when the graph was built.  In a template these nodes are costly:
+each is built, partitioned and run once per tower.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,7 +20,7 @@ def compact(
     outputs: Iterable[str],
     whole: v1.GraphDef | None = None,
 ) -> v1.GraphDef:
-    """Some nodes of a graph, with known shapes and equal constants said once.
+    """Some nodes of a graph, with static shapes folded and equal constants merged.
 
     Colocation is left out, also inside functions: it would name nodes that are not
     copied, and where a function is called by several towers, nodes of all of them. The
@@ -52,7 +52,7 @@ def compact(
 
 
 def _named(nodes: Iterable[v1.NodeDef]) -> set[str]:
-    """Nodes that others wait for, or are colocated with."""
+    """Nodes that others have control dependencies on, or are colocated with."""
     found = {name[1:] for node in nodes for name in node.input if name[0] == "^"}
     for node in nodes:
         if "_class" in node.attr:

@@ -1,13 +1,13 @@
-"""Gradients by other kernels, where TensorFlow's own choice is slow or there is none.
+"""Replacement gradients where TensorFlow's kernel is slow or missing.
 
-The filter gradient of a 1 x 1 convolution is a matrix product of its input and what
-comes back.  On CPUs and in bfloat16, oneDNN multiplies matrices two to three times as
-fast as its kernels for filter gradients do the same work (TensorFlow 2.21, AVX-512 with
-AMX), and a ResNet-50 spends a sixth of its step there.  In float32, and with larger
-filters, the matrix products that there could be are no faster.
+The filter gradient of a 1 x 1 convolution is the matrix product of its input and the
+gradient of its output.  On CPUs in bfloat16, oneDNN multiplies matrices two to three
+times as fast as its filter gradient kernels do the same work (TensorFlow 2.21, AVX-512
+with AMX); a ResNet-50 spends a sixth of its step there.  In float32, and for larger
+filters, matrix products were not faster.
 
-On CPUs the gradient of max pooling in NCHW has one kernel, oneDNN's, which needs the
-pooling in the same function; a forward and a backward pass are two.
+On CPUs only oneDNN has a kernel for the gradient of max pooling in NCHW, and it needs
+the pooling in the same function, while forward and backward pass may be two functions.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations
 def gradients(
     *, kind: str, dtype: tf.DType, apart: bool = False
 ) -> contextlib.AbstractContextManager:
-    """Gives the operations made in this context their gradients.
+    """A context in which operations get these gradients.
 
     Args:
       kind: `cpu` or `gpu`, what they will run on.
@@ -40,7 +40,7 @@ def gradients(
 
 @tf.RegisterGradient(_CONV2D)
 def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
-    """By the input and by the filters."""
+    """The gradients by the input and by the filters."""
     x, filters = op.inputs
     options = {name: op.get_attr(name) for name in _OPTIONS}
     options |= {n: options[n].decode() for n in ("padding", "data_format")}
@@ -58,7 +58,7 @@ def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _is_product(op: tf.Operation) -> bool:
-    """Whether each of its outputs is made of the channels at one place."""
+    """Whether the convolution is a matrix product: 1 x 1 filters, stride 1."""
     x, filters = op.inputs
     (y,) = op.outputs
     return (
@@ -73,7 +73,7 @@ def _is_product(op: tf.Operation) -> bool:
 
 @tf.RegisterGradient(_MAX_POOL)
 def _max_pool(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """By the kernel for NHWC."""
+    """The gradient by the NHWC kernel."""
     tensors = [*op.inputs, *op.outputs, dy]
     sizes = {name: op.get_attr(name) for name in ("ksize", "strides")}
     turned = op.get_attr("data_format") == b"NCHW"

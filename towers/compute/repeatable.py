@@ -1,4 +1,4 @@
-"""What a model must not do, because towers are copies of what it was traced to."""
+"""Refuses models whose traced operations cannot be copied to several towers."""
 
 from collections.abc import Iterable, Iterator
 
@@ -44,7 +44,7 @@ def check(graph: tf.Graph) -> None:
 
 
 def check_losses(graph: tf.Graph, outputs: Iterable[tf.Tensor] = ()) -> None:
-    """Refuses a loss that is left in one of TensorFlow's collections, where none looks.
+    """Refuses a loss left in one of TensorFlow's collections, which nobody reads.
 
     Args:
       graph: that blocks were traced in, and the loss if it is in that graph.
@@ -67,7 +67,7 @@ def check_losses(graph: tf.Graph, outputs: Iterable[tf.Tensor] = ()) -> None:
 
 
 def _operations(graph: tf.Graph) -> Iterator[tuple[str, str]]:
-    """Name and type of every operation, those inside functions and loops too."""
+    """Name and type of every operation, including those in functions and loops."""
     calls = False
     for op in graph.get_operations():
         yield op.name, op.type

@@ -1,13 +1,14 @@
 """XLA, in its two ways.
 
-`--xla` lets XLA find clusters of operations in the whole graph and leave the rest to
-TensorFlow: an option of the session, which on a CPU a variable of the environment has
-to allow.  `--xla_compile` has each tower compiled as a whole, forward and backward; an
-operation that XLA does not have is then an error; of a tower on several devices, what
-is on each from one exchange to the next.  What is outside the towers, input,
-reduction and update, is TensorFlow's in both.
+`--xla` (auto-clustering) lets XLA find clusters of operations in the whole graph and
+leaves the rest to TensorFlow.  It is an option of the session; on CPUs an environment
+variable has to allow it.  `--xla_compile` compiles each tower as a whole, forward and
+backward, and an operation that XLA lacks is an error.  A tower on several devices is
+compiled in pieces, on each device from one exchange to the next.  In both, input,
+reduction and update stay outside.
 
-Either takes seconds at the first step (tens for a deep model), and rounds otherwise.
+Compilation takes seconds in the first step (tens for a deep model), and results differ
+in rounding.
 """
 
 import os
@@ -32,7 +33,7 @@ _NEEDED = (
 
 
 def allow_on_cpu(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Lets `--xla` compile for any CPU device; before this process's first session.
+    """Lets `--xla` compile for CPUs; call it before this process's first session.
 
     Args:
       environment: where TensorFlow looks once, when it first runs a graph.

@@ -1,1 +1,1 @@
-"""What goes wrong, and what it says to the user."""
+"""Errors, and the sentences that users see."""

@@ -1,4 +1,4 @@
-"""TensorFlow's errors in a sentence that says what to do."""
+"""Turns TensorFlow's errors into a sentence that says what to do."""
 
 import re
 
@@ -20,7 +20,7 @@ _IN_STAGE = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/stage_\d+/")
 
 
 def operation_error(error: tf.errors.OpError) -> str | None:
-    """What went wrong and what to do, or None when it is nobody's mistake.
+    """What went wrong and what to do; None if the user cannot mend it.
 
     Args:
       error: from a session call.
@@ -66,12 +66,12 @@ def operation_error(error: tf.errors.OpError) -> str | None:
 
 
 def cause(error: Exception) -> str:
-    """The line that says why, of any error."""
+    """The line of an error that gives the reason."""
     return reason(str(error) or type(error).__name__)
 
 
 def _model_failed(text: str) -> str | None:
-    """Names the block whose operation failed; None where that was not one's."""
+    """Names the block whose operation failed; None if no block's did."""
     if "assertion failed:" in text:
         return f"an assertion of the model does not hold: {reason(text)}"
     found = _IN_TOWER.search(text) or _IN_PASS.search(text)
@@ -89,7 +89,7 @@ def _model_failed(text: str) -> str | None:
 
 
 def _not_compilable(text: str) -> str:
-    """Names the operations that XLA does not have, each with the nodes that are it."""
+    """Names the operation types that XLA lacks, each with its nodes."""
     types: dict[str, set[str]] = {}
     # `Dilation2D (No registered ...){{node block/Dilation2D}}, Other (...)...`
     pattern = (
@@ -103,9 +103,10 @@ def _not_compilable(text: str) -> str:
 
 
 def reason(text: str) -> str:
-    """The line that says why, of the message of an error of a graph.
+    """The line that gives the reason in the message of an error of a graph.
 
-    Before it stands where the node was made, and that there are several reasons.
+    TensorFlow puts other lines before it: where the node was made, and how many
+    errors were found.
     """
     told = re.split(r"(?m)^Node: .*\n", text)[-1]
     lines = [

@@ -1,4 +1,4 @@
-"""What is wrong with settings on this machine and data, all of it at once."""
+"""Collects all that is wrong with settings, to report it at once."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ class PlanError(ValueError):
 
 
 class Found:
-    """Runs the parts one by one and keeps what each complains of.
+    """Calls functions one by one and collects the errors that they raise.
 
     Attributes:
       errors: one sentence each.
@@ -30,7 +30,7 @@ class Found:
         self.errors: list[str] = []
 
     def get(self, part: Callable[[], Any]) -> Any:
-        """What the part returns, or None when it complains."""
+        """What the function returns, or None if it raises a ValueError."""
         try:
             return part()
         except PlanError as error:
@@ -41,7 +41,7 @@ class Found:
 
 
 def refuse(errors: Sequence[str], *, status: int) -> int:
-    """Prints each error, on a line of its own whatever the user typed; the status."""
+    """Prints each error on one line, whatever the user typed; returns the status."""
     for error in errors:
         shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in error)
         print(f"error: {shown}", file=sys.stderr)
@@ -49,9 +49,9 @@ def refuse(errors: Sequence[str], *, status: int) -> int:
 
 
 def not_printed(error: OSError) -> int:
-    """The exit status of a main whose lines cannot be printed.
+    """The exit status of a main whose output cannot be written.
 
-    Nobody reads them any more, which ends it without a word; or the disk is full.
+    Either the reader has closed the pipe, which is not reported, or the disk is full.
 
     Raises:
       OSError: the error, if it is another.

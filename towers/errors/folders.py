@@ -1,4 +1,4 @@
-"""What a run writes: places looked at before it starts, failures in a sentence."""
+"""Folders and files that a run writes, checked before it starts."""
 
 import contextlib
 import fcntl
@@ -16,12 +16,12 @@ from towers.errors import explain
 
 
 class OutputError(RuntimeError):
-    """Something could not be written; what was written before is whole."""
+    """Something could not be written; earlier files are intact."""
 
 
 @contextlib.contextmanager
 def writing(what: str, path: str) -> Iterator[None]:
-    """Makes one sentence of whatever writing inside fails with.
+    """Turns errors of writing inside into one sentence.
 
     Args:
       what: is written, in the plural.
@@ -40,7 +40,7 @@ def writing(what: str, path: str) -> Iterator[None]:
 
 
 def caches(environment: Mapping[str, str] = os.environ) -> str:
-    """Where the user's caches are, by the XDG base directory specification."""
+    """The user's cache folder, by the XDG base directory specification."""
     home = environment.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(home):  # which the specification says to ignore
         home = os.path.join(os.path.expanduser("~"), ".cache")
@@ -48,14 +48,14 @@ def caches(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:
-    """What looks at each place that a run is to write to.
+    """Checks of all places that a run will write to.
 
     Args:
       config: a `flags.config.Config`.
       num_parameters: of the model; 0: not known.
 
     Returns:
-      functions that raise a ValueError where it cannot.
+      functions that raise a ValueError where that is not possible.
     """
     output, eval_dir = config.output, config.evaluation.eval_dir
     found, flag = [], f"--train_dir={output.train_dir}"
@@ -115,10 +115,10 @@ def check(flag: str, directory: str, num_bytes: int = 0) -> None:
 
 @contextlib.contextmanager
 def held(flag: str, directory: str | None) -> Iterator[None]:
-    """Makes a folder and keeps it to this process; what is empty at the end is removed.
+    """Makes a folder and locks it for this process; removes it at the end if empty.
 
-    The lock is the kernel's, so it ends with the process, however that ends.  Some
-    network file systems have none; there nothing is kept.
+    The kernel releases the lock when the process ends, however it ends.  On network
+    file systems without locks, nothing is locked.
 
     Args:
       flag: that names the folder, as the user typed it.
@@ -154,7 +154,7 @@ def held(flag: str, directory: str | None) -> Iterator[None]:
 
 
 def _missing(directory: str) -> list[str]:
-    """The folders that are to be made for this one, itself first."""
+    """The folders that have to be made for this one, itself first."""
     missing, path = [], os.path.abspath(directory)
     while not os.path.lexists(path):
         missing.append(path)
@@ -195,7 +195,7 @@ def check_file(flag: str, path: str) -> None:
 
 
 def _check_literal(flag: str, path: str) -> None:
-    """TensorFlow loads and deletes what matches a checkpoint's path, as a pattern."""
+    """Refuses glob characters: TensorFlow takes a checkpoint's path for a pattern."""
     if found := re.search(r"[*?\[\\]", path):
         raise ValueError(
             f"{flag}: TensorFlow would take the {found[0]} in it for part of a "

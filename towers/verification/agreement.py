@@ -4,10 +4,10 @@
     for outcome in compare(subject, ways.cases((1, 2, 4), ways.exchanges())):
         print(outcome.case, outcome.verdict)
 
-One tower on the joined batch is the reference; each case is trained from the same seed
+One tower on the joined batch is the reference.  Each case is trained from the same seed
 on the same examples, and after every step all its variables and optimizer slots, those
-of every replica too, are held against the reference's.  The modes that do not take the
-steps of one tower are held to properties of their own:
+of every replica too, are compared with the reference.  Modes that do not take the steps
+of one tower are held to the property that they state:
 
   * towers that exchange nothing: tower k trains as one tower alone does on its rows;
   * modes that are a step late: N towers are one tower that is as late;
@@ -19,11 +19,11 @@ step depend on these pieces, and on nothing else: the reference then takes its b
 the same pieces, as rounds or, where rounds are what is compared, as towers.  Where it
 takes several of these as one, the reference has them in one piece.
 
-Some models make rounding grow: a unit that was about to be cut off is not, a small
-gradient is divided by its own size.  A difference beyond the bound is therefore held
-against what the reference does to a rounding: it is trained again, from starts that
-differ from its own by one.  One that does not even take its own steps again, as it
-reads a clock or draws without a seed, explains nothing.
+Some models amplify rounding: a ReLU at its kink flips, a small gradient is divided by
+its own norm.  A difference beyond the bound is therefore compared with how the
+reference amplifies rounding: it is trained again from initial values that are off by a
+rounding.  A model that does not repeat its own steps, as it reads a clock or draws
+without a seed, cannot be excused so.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ _TIMES_GROWN = 16.0
 def compare(
     subject: Subject, wanted: Sequence[Case], *, modes: Modes = VARIABLE_UPDATES
 ) -> Iterator[Outcome]:
-    """Trains the reference, and then case by case.
+    """Trains the reference, then each case.
 
     Args:
       subject: what is trained.
@@ -78,7 +78,7 @@ def _built(
 ) -> Iterator[tuple[Case, graph.TrainGraph]]:
     """Each case and its train graph, built while the one before it trains.
 
-    Steps leave Python's lock to the building, which is Python and little else.
+    Steps release Python's lock, which the building of graphs needs.
     """
     ahead = None
     with futures.ThreadPoolExecutor(1) as builder:
@@ -92,7 +92,7 @@ def _built(
 def check(
     subject: Subject, *, shards: Shards | None = None, pipeline: Pipeline | None = None
 ) -> None:
-    """Tries to spread a part of the model over devices, or to cut it.
+    """Tries to shard the model, or to cut it into stages.
 
     Raises:
       ValueError: the model is not made for that; the sentence says what it lacks.
@@ -137,8 +137,8 @@ def _outcome(
 def _unexplained(
     beyond: Sequence[Difference], references: Sequence[Reference]
 ) -> tuple[Difference | None, float]:
-    """The first difference that is no rounding that grew, or None; and how far those
-    that are one may go, 0 if there are none."""
+    """The first difference that amplified rounding does not explain, or None; and the
+    bound of those that it explains, 0 if there are none."""
     first, grown = None, 0.0
     for difference in beyond:
         admitted = _TIMES_GROWN * max(one.grown[difference.step] for one in references)

@@ -1,4 +1,4 @@
-"""What became of the ways to train that were compared, in numbers and in a table."""
+"""Outcomes of the comparison, as numbers and as a table."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Case:
         return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
 
     def bound(self, exact: float, compute: tf.DType = tf.float32) -> float:
-        """The largest difference that is none, in 16 bits after the first step.
+        """The largest difference that counts as rounding, in 16 bits after one step.
 
         A gradient that travels in 16 bits is rounded on each of at most N - 1 hops and
         once more as a sum, to the precision of the towers' shares, which may be larger
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def reduction(self) -> str:
-        """All but mode and number of towers; "-" where there is no choice."""
+        """The settings besides mode and number of towers; "-" if there are none."""
         words = self._exchange()
         if self.transfer:
             words.append(self.transfer.name)
@@ -124,7 +124,7 @@ class Difference(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     Attributes:
       case: that was run.
@@ -153,7 +153,7 @@ class Outcome:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing is beyond the bound."""
+        """Whether all differences are within the bound."""
         return self.first is None
 
 

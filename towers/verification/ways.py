@@ -1,8 +1,9 @@
-"""The ways to train that `agreement` compares: which cases there are.
+"""Enumerates the cases that `agreement` compares.
 
-Every mode meets every number of towers, every reduction and every packing.  Pipelines
-have too many settings for that: of stages, micro-batches, schedules, recomputation,
-towers and modes every two values meet in some case, and not every six.
+Every mode is combined with every number of towers, every reduction and every packing.
+Pipelines have too many settings for that: of stages, micro-batches, schedules,
+recomputation, towers and modes, every pair of values occurs in some case (pairwise
+testing).
 """
 
 import itertools
@@ -37,7 +38,7 @@ def exchanges(
     packs: Sequence[int] = (0, 2),
     small_bytes: Sequence[int] = (0, 1024),
 ) -> list[Exchange]:
-    """Every spec in every packing; not two packings at a time."""
+    """Every spec with every packing, but not two packings at once."""
     packings = [{"gradient_repacking": number} for number in packs]
     packings += [{"small_bytes": size} for size in small_bytes]
     found = [
