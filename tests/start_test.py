@@ -23,6 +23,8 @@ print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
 _INTERRUPTED = """
 import os, signal, sys
 from towers import start
+# The tests may run in the background, where shells have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.modules["tensorflow"] = os  # what is imported does not matter
 start.import_tensorflow()
 if sys.argv[1:]:
