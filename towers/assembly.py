@@ -99,14 +99,14 @@ def turns(template: Template, placement: Placement) -> int:
 
 
 def _end(tower: Tower, scope: str) -> tf.Operation:
-    """Runs when the tower has its gradients."""
+    """An operation that runs once the tower has its loss and gradients."""
     gradients = [gradient for gradient in tower.gradients if gradient is not None]
     with v1.name_scope(None), tf.device(tower.device):
         return tf.group(tower.loss, *gradients, name=f"{scope}/end")
 
 
 def _begin_after(end: tf.Operation, site: Site) -> None:
-    """Withholds a tower's inputs until then."""
+    """Makes a tower's inputs wait for `end`."""
     names, inputs = zip(*site.inputs.items())
     with v1.name_scope(None), tf.device(site.device), tf.control_dependencies([end]):
         held = tf.raw_ops.IdentityN(input=inputs, name=f"{site.scope}/begin")

@@ -43,7 +43,7 @@ class Options:
       dtype: of activations and of the weights as layers read them.
       seed: of initial values and dropout.
       variable_update: a row of `variable_update.VARIABLE_UPDATES`.
-      exchange: what the mode leaves to choose.
+      exchange: how gradients are exchanged, where the mode offers a choice.
       limit: how many examples of the stream count; None for all.
       xla_compile: whether XLA compiles each tower as a whole.
       pipeline: how towers are cut into stages and micro-batches; None: they are not.
@@ -268,8 +268,8 @@ def _task(model, source, mode, options: Options) -> Task:
 
 
 def _beside(feed: Feed, mode, scale) -> list[dict[str, tf.Tensor]]:
-    """What each tower gets beside its batch: what its shares are shares of, all
-    examples of the step or its own, and the loss scale if there is one."""
+    """What each tower gets beside its batch: the total weight that its loss is divided
+    by, of all examples of the step or its own, and the loss scale if there is one."""
     weights = []
     for batch in feed.batches:
         with tf.device(batch.weights.device):

@@ -221,7 +221,7 @@ def _placement(config, cluster) -> placement.Placement:
         parameters=config.variables.local_parameter_device,
         gpu_indices=devices.gpu_indices,
         num_stages=flags.num_stages,
-        # What is not a multiple is an error of its own.
+        # A number that is not a multiple is reported separately.
         num_shards=1 if devices.num_gpus % shards else shards,
     )
 

@@ -1,4 +1,4 @@
-"""What the parts of a plan must not be together, beyond the flags' own rules."""
+"""Checks of combinations of a plan's parts that rules on flags alone cannot see."""
 
 import functools
 from typing import Any
@@ -34,7 +34,7 @@ def check_tables(config: Any, tasks: Cluster) -> None:
 
 
 def check_on_cluster(config: Any) -> None:
-    """Raises ValueError for what works in one process only."""
+    """Raises ValueError for flags that work in one process only."""
     if (value := config.variables.local_parameter_device) != "cpu":
         raise ValueError(
             f"--local_parameter_device={value}: does not work on a cluster, whose "
@@ -50,7 +50,7 @@ def check_data(
     where: Placement | None,
     tasks: Cluster | None,
 ) -> None:
-    """Looks at flags that some data give a meaning, and others do not.
+    """Checks flags that apply to some kinds of data only.
 
     Args:
       config: the settings.
@@ -93,7 +93,7 @@ def _images(config, model) -> None:
 
 
 def _room(config, model, num_towers: int, source) -> None:
-    """Looks at the batches of a step, all of which this process reads."""
+    """Checks that the batches of a step, all read by this process, fit in memory."""
     size, rounds = config.data.batch_size, config.variables.accumulate_steps
     factors = {"batch_size": size or model.recipe.batch_size, "num_gpus": num_towers}
     prefetch = config.data.datasets_prefetch_buffer_size

@@ -1,4 +1,4 @@
-"""A run before its session: the graph, finalized, with all that its flags put in it."""
+"""Prepares a run: builds its graph, with all that the flags ask for."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A run that only lacks a session.
+    """A run with everything but a session.
 
     Attributes:
       parts: of the run.

@@ -109,8 +109,8 @@ class _Training:
     def _was_over(self, session: v1.Session, begin: int, evaluate) -> bool:
         """Whether a run that goes on has no step to take.
 
-        What is due after a step comes behind its checkpoint, so the evaluation of the
-        one that was restored may be lost, and with it that it was accurate enough.
+        Evaluations follow the checkpoint of their step, so that of the restored step
+        may have been lost, and with it that the target accuracy was reached.
         """
         run = self._run
         every, at = evaluations.steps(run.parts)

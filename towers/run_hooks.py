@@ -1,4 +1,4 @@
-"""What the flags of a run ask for around its steps: one function and one row each."""
+"""The hooks that the flags of a run ask for: one function and one row each."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 class Attempt(NamedTuple):
-    """What hooks need to know of the attempt at a run.
+    """What hooks need to know of an attempt at a run.
 
     Attributes:
       run: its graph and what is in it.
@@ -41,7 +41,7 @@ class Attempt(NamedTuple):
 
 
 def around(attempt: Attempt) -> list[Hook]:
-    """The hooks that the flags ask for, in the order of their acts."""
+    """The hooks that the flags ask for, in the order in which they act after a step."""
     return [hook for make in _HOOKS if (hook := make(attempt)) is not None]
 
 
@@ -109,7 +109,7 @@ def _evaluate(attempt: Attempt) -> Hook | None:
     return hooks.Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
 
 
-# In the order of their acts: nothing is saved of a step that failed, and a step is
+# In the order in which they act: nothing is saved of a step that failed, and a step is
 # saved before its evaluation may end the run.
 _HOOKS: tuple[Callable[[Attempt], Hook | None], ...] = (
     _stop_on_nan,

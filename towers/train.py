@@ -99,7 +99,7 @@ def _alone(order: Order, console: Console) -> int:
 
 
 def _train(order: Order, act: Callable[[], int]) -> int:
-    """Trains; why it fails is left for those who wait for its checkpoints."""
+    """Trains; leaves the reason of a failure for those who wait for checkpoints."""
     directory = order.config.output.train_dir
 
     def kept() -> int:
@@ -230,7 +230,7 @@ def _evaluate(order: Order, console: Console) -> int:
 
 
 def _launch(order: Order, console: Console) -> int:
-    """Starts the cluster's tasks on this machine, in the place of this process."""
+    """Starts the cluster's tasks on this machine; this process becomes the launcher."""
     flags, where = order.config.cluster, order.parts.placement
     directory = order.config.output.train_dir
     if not order.config.evaluation.eval:
@@ -262,7 +262,7 @@ _ROLES: dict[str | None, Callable[[Order, Console], int]] = {
 
 
 def _explained(order: Order, act: Callable[[], int]) -> int:
-    """Acts; an error of TensorFlow that is the user's to solve becomes a sentence."""
+    """Calls `act`; turns TensorFlow errors that users can mend into a sentence."""
     try:
         return act()
     except tf.errors.OpError as error:
@@ -306,7 +306,7 @@ def _read(argv: Sequence[str]) -> Order:
         if known and role != cluster.SERVER:
             parts = _plan(config, spec)
     except plan.PlanError as error:
-        # What follows from the default that stands in for a fault is none.
+        # An error that only comes from the default in place of a bad value is none.
         errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
     if errors:
         raise parse.UsageError(errors)

@@ -48,7 +48,7 @@ def _write(directory: str | None, name: str, text: str) -> None:
             file.write(text + "\n")
         os.replace(f"{path}.new", path)
     except OSError:
-        pass  # the run fails with a reason of its own, which is to be seen
+        pass  # the run is failing already, and its own error must not be masked
 
 
 class Lookout:

@@ -48,8 +48,8 @@ class Subject:
       update: optimizer, learning rate, weight decay.
       global_batch: examples per step, of all towers together.
       num_steps: of every run.
-      bound: the largest difference that is none, relative to a variable's largest
-        element.
+      bound: the largest difference that counts as equal, relative to the largest
+        element of the variable.
       device: `cpu`, `gpu` or `auto`, as `placement.local` has it.
       options: of every train graph, but what the case decides.
     """
@@ -152,7 +152,7 @@ class References:
 
 
 class Alone(NamedTuple):
-    """How the reference takes its batch; the whole of it at once, if it can."""
+    """How the reference splits its batch; by default, not at all."""
 
     num_towers: int = 1
     rounds: int = 1

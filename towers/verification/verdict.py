@@ -32,10 +32,10 @@ class Case:
 
     Attributes:
       variable_update: a mode.
-      num_towers: that share the batch.
-      exchange: of the mode; None where there is nothing to choose.
-      rounds: of gradient accumulation in each tower.
-      pipeline: how each tower is cut; None: it is whole.
+      num_towers: that the global batch is split over.
+      exchange: how the mode exchanges gradients; None if it offers no choice.
+      rounds: of gradient accumulation in each tower; 1: no accumulation.
+      pipeline: stages, micro-batches and schedule of each tower; None: it is whole.
       transfer: dtype that gradients travel in; None: as they are.
       shards: what of each tower is spread over devices; None: nothing is.
     """
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces each tower splits its batch."""
+        """Pieces of each tower's batch: accumulation rounds x micro-batches."""
         return self.rounds * (self.pipeline.micro_batches if self.pipeline else 1)
 
     def bound(self, exact: float, compute: tf.DType = tf.float32) -> float:
@@ -66,7 +66,7 @@ class Case:
         once more as a sum, to the precision of the towers' shares, which may be larger
         than their sum: twice as large is admitted.  Where towers compute in 16 bits,
         every layer rounds, and every piece of the batch: a few roundings of each kind
-        are admitted.  A sum in the place of a mean is far beyond either.
+        are admitted.  A sum instead of a mean exceeds both by far.
 
         Args:
           exact: of what is in float32 everywhere.
