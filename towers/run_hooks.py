@@ -65,21 +65,20 @@ def _check_replicas(attempt: Attempt) -> Hook | None:
 
 
 def _trace_step(attempt: Attempt) -> Hook | None:
-    run = attempt.run
-    path = run.parts.config.output.trace_file
-    if not path:
-        return None
-    step = attempt.recorded_step
-    return hooks.TraceStep(run.built, path, step=step, say=run.console)
+    path = attempt.run.parts.config.output.trace_file
+    return _record_step(attempt, hooks.TraceStep, path)
 
 
 def _report_pipeline(attempt: Attempt) -> Hook | None:
-    run = attempt.run
-    folder = run.parts.config.stages.pipeline_report
-    if not folder:
-        return None
-    step = attempt.recorded_step
-    return ReportPipeline(run.built, folder, step=step, say=run.console)
+    folder = attempt.run.parts.config.stages.pipeline_report
+    return _record_step(attempt, ReportPipeline, folder)
+
+
+def _record_step(
+    attempt: Attempt, kind: type[hooks.TraceStep], path: str | None
+) -> Hook | None:
+    run, step = attempt.run, attempt.recorded_step
+    return kind(run.built, path, step=step, say=run.console) if path else None
 
 
 def _write_summaries(attempt: Attempt) -> Hook | None:
