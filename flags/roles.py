@@ -1,21 +1,20 @@
-"""One command line for all tasks of a cluster: how a task of each role reads it."""
+"""How tasks of different roles in a cluster read one command line."""
 
 import dataclasses
-from collections.abc import Collection
-from typing import Any
 
 from flags import config, parse
 
-# What the clients of a cluster need not agree in: each has its own disk, devices and
-# threads, and only the controller saves, evaluates and reports.
+# The clients of a cluster need not agree in these: each has its own disk, devices and
+# threads, and only the controller saves, evaluates and reports.  `_SHARED_FLAGS` are
+# the exceptions: they determine the graph.
 _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
 _OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
 _SHARED_FLAGS = ("replication", "num_gpus", "xla", "xla_compile")
 
-# Seconds between two looks of an evaluator for a checkpoint, unless it is told.
+# Seconds between an evaluator's looks for a new checkpoint, by default.
 _EVALUATOR_LOOKS = 5
 
-# What is said of the devices of all tasks, which need not hold for an evaluator's own.
+# Flags about the devices of a whole cluster; an evaluator has only its own.
 _TRAINING_LAYOUT = ("variable_placement", "partition_bytes", "all_reduce_spec")
 
 
@@ -72,8 +71,3 @@ def agreed(settings: config.Config) -> tuple[str, ...]:
         if flag.section in _OWN_SECTIONS or name in _OWN_FLAGS
     }
     return tuple(parse.arguments(settings, without=own.difference(_SHARED_FLAGS)))
-
-
-def _defaults(section: Any, names: Collection[str]) -> dict[str, Any]:
-    default = type(section)()
-    return {name: getattr(default, name) for name in names}
