@@ -1,6 +1,7 @@
-"""The flags of `towers.verify` alone; the others are sections of `flags.sections`.
+"""The flags of `towers.verify` alone; it shares its other sections with a run.
 
-Those that a run has too mean the same here, of all ways to train that are compared.
+A flag of the same name as one of `towers.train` means the same; here it may list
+several values, which are all compared.
 """
 
 import dataclasses

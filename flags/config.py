@@ -217,7 +217,7 @@ _EXCHANGE = (
 
 
 def _compact(given: _Given) -> Iterator[str]:
-    """Bits are saved where there are some to save."""
+    """`true` and `false` choose between the dtypes of 16-bit compute and float32."""
     name = "compact_gradient_transfer"
     narrow = "compute_dtype" in given or "use_fp16" in given
     if given.get(name) in ("true", "false") and not narrow:
@@ -238,7 +238,10 @@ def _verified_exchange(given: _Given) -> Iterator[str]:
 
 
 def _stages(given: _Given) -> Iterator[str]:
-    """Devices make whole towers of shards; of stages, `plan` sees to that."""
+    """Shards divide the devices; shards and stages of a tower are the same devices.
+
+    `plan` checks that stages divide the devices.
+    """
     gpus = given.get("num_gpus", sections.Devices.num_gpus)
     for name in _shards(given):
         each = given.get(name, 1)
@@ -268,7 +271,7 @@ def _stages(given: _Given) -> Iterator[str]:
 
 
 def _whole_batch_norm(given: _Given) -> Iterator[str]:
-    """A whole batch has statistics when all its micro-batches are there."""
+    """Statistics of a whole batch need all its micro-batches, at each batch norm."""
     norm, schedule = given.get("batch_norm"), given.get("schedule", "1f1b")
     several = given.get("num_micro_batches", 1) > 1
     if norm in _WHOLE_BATCH and several and schedule != "gpipe":
@@ -281,7 +284,7 @@ def _whole_batch_norm(given: _Given) -> Iterator[str]:
 
 
 def _verified_pipelines(given: _Given) -> Iterator[str]:
-    """What is about pipelines needs some."""
+    """Settings of pipelines have no effect where none is compared."""
     if given.get("pipelines") == "none":
         for name in ("num_stages", "num_micro_batches", "schedule", "recompute"):
             if name in given:
@@ -289,7 +292,7 @@ def _verified_pipelines(given: _Given) -> Iterator[str]:
 
 
 def _verified_batch_norm(given: _Given) -> Iterator[str]:
-    """Rounds have no statistics of a whole batch."""
+    """Rounds run one after the other: none has the statistics of a whole batch."""
     if given.get("batch_norm") in _WHOLE_BATCH:
         if max(given.get("accumulate_steps", (1,))) > 1:
             yield (
@@ -317,7 +320,7 @@ def _cluster(given: _Given) -> Iterator[str]:
 
 
 def _task(given: _Given) -> Iterator[str]:
-    """What a task needs to know to find its place."""
+    """The flags that a task of a job needs, and whether its index is one of the job."""
     job = given["job_name"]
     hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
     needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}

@@ -4,8 +4,8 @@
     class Devices:
         num_gpus: int = field(1, "towers, one per GPU", must=AT_LEAST_1)
 
-`flags.sections` declares all flags so; `flags.config` checks their values and
-`flags.parse` reads them from a command line, both through `Flag`.
+The sections of `flags.config.Config` declare all flags so; `flags.config` checks their
+values and `flags.parse` reads them from a command line, both through `Flag`.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ ABOVE_0 = Bound("above 0", lambda number: number > 0)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
 FROM_0_TO_1 = Bound("at least 0 and at most 1", lambda number: 0 <= number <= 1)
 ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)
-# More devices or threads are no machine's, and so many pieces no graph's; a slip would
-# take all memory, or minutes, to find out.
+# No machine has more devices or threads, and no graph so many pieces; without a limit,
+# a typing error would take minutes, or all memory, to show.
 FROM_0_TO_256 = Bound("at least 0 and at most 256", lambda n: 0 <= n <= 256)
 FROM_0_TO_4096 = Bound("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
 FROM_1_TO_1024 = Bound("at least 1 and at most 1024", lambda n: 1 <= n <= 1024)
@@ -108,7 +108,7 @@ class Flag:
 
     @property
     def switch(self) -> bool:
-        """Whether it may stand without a value: one that is true or false, or more."""
+        """Whether it may stand without a value: true and false are among its values."""
         return self.kind is bool or {"true", "false"} <= set(self.choices)
 
     @property

@@ -1,4 +1,4 @@
-"""The flags of variable updates and gradient exchange: a section of `sections`."""
+"""The flags of variable updates and gradient exchange: a section of `Config`."""
 
 import dataclasses
 

@@ -22,7 +22,14 @@ from flags import field
 
 
 class Term(NamedTuple):
-    """A flag and the values meant; `relation` is "", "=" or "~"."""
+    """A flag, or some of its values.
+
+    Attributes:
+      name: of the flag.
+      relation: "" for any value but the default, "=" for `value`, "~" for every value
+        that contains `value`.
+      value: as on the command line; "" with relation "".
+    """
 
     name: str
     relation: str
@@ -56,7 +63,14 @@ class Term(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A flag, what it has to do with others, and the end of the sentence."""
+    """One rule.
+
+    Attributes:
+      flag: what the rule is about.
+      relation: `NEVER`, `NEEDS` or `AT_MOST_ONE`.
+      others: what it excludes, or the alternatives of which it needs one.
+      why: the end of the sentence, from the comma or semicolon on; may be empty.
+    """
 
     flag: Term
     relation: str
@@ -66,7 +80,11 @@ class Row(NamedTuple):
     def sentence(
         self, settings: Mapping[str, Any], given: Collection[str]
     ) -> str | None:
-        """What is wrong with settings, for `Term.holds`; None if nothing is."""
+        """The sentence for settings that break the rule; None if they keep it.
+
+        Args:
+          settings, given: as `Term.holds` has them.
+        """
         terms = (self.flag, *self.others)
         found = [term for term in terms if term.holds(settings, given)]
         if self.relation == NEEDS:
@@ -85,7 +103,10 @@ class Row(NamedTuple):
         return f"{first}: {verb} {rest}{self.why}"
 
     def follows_from(self, other: "Row") -> bool:
-        """Whether who does what another row asks for keeps this one, too."""
+        """Whether settings that are mended for `other` keep this rule, too.
+
+        It then needs no sentence of its own.
+        """
         both_need = self.relation == other.relation == NEEDS
         same = self.flag.name == other.flag.name
         return both_need and same and set(other.others) < set(self.others)
@@ -298,7 +319,9 @@ def broken(
 
 
 def notes(name: str, about: Collection[str]) -> list[str]:
-    """What `--help` says of a flag beside its meaning; of one value, after the value.
+    """The rules of a flag as `--help` lists them.
+
+    A rule of one value only begins with that value, as in `interleaved needs ...`.
 
     Args:
       name: of the flag.
@@ -354,7 +377,7 @@ def page() -> str:
 
 
 def _in_short(words: Sequence[str]) -> str:
-    """One or another of them; of a flag that comes again, only its value."""
+    """The terms joined by "or"; a flag that is repeated keeps only its value."""
     short, before = [], None
     for word in words:
         flag, _, value = word.partition("=")
@@ -364,7 +387,7 @@ def _in_short(words: Sequence[str]) -> str:
 
 
 def _join(words: Iterable[str], last: str) -> str:
-    """a, b `last` c; the many ways to evaluate during training as one."""
+    """a, b `last` c; the flags --eval_during_training_... become one pattern."""
     short = [re.sub(r"(--eval_during_training)_\w+", r"\1_*", word) for word in words]
     *others, final = dict.fromkeys(short)
     return f"{', '.join(others)} {last} {final}" if others else final

@@ -238,7 +238,14 @@ def _read(
     flag_values: absl_flags.FlagValues,
     kind: type[config.Settings],
 ) -> str | None:
-    """Gives a flag its value; returns what is wrong, if anything is."""
+    """Sets the absl flag that a word names; returns what is wrong with the word.
+
+    Args:
+      word: of the command line.
+      before: the word before it; None at the start.
+      flag_values: where flags are set.
+      kind: of settings, as the program has them.
+    """
     if word.name is None:
         return _stray(word, before, flag_values)
     name, value = word.name, word.value
@@ -278,7 +285,7 @@ def _stray(
 
 
 def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
-    """Why a flag that is not ours is refused."""
+    """Why a flag that this program does not have is refused."""
     refused = tf_cnn_benchmarks.refused()
     for name in (word.name, word.name.removeprefix("no")):
         if name in refused:

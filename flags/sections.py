@@ -1,5 +1,7 @@
-"""Every flag, in sections.  A new one is one field here, or in `flags.update`.
+"""The flags of the model, data, devices, training, evaluation and output.
 
+A new flag is one field of a section, here or in `modes` (variables), `staged` (stages),
+`tasks` (cluster) or `update` (optimizer).
 Names and meanings are those of tf_cnn_benchmarks wherever it has the flag
 (`flags.tf_cnn_benchmarks` says what became of the others).  A default of None stands
 for a value that the model's recipe, the device or the length of the run decides; the

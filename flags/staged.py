@@ -1,4 +1,4 @@
-"""The flags of towers on several devices (stages, shards): a section of `sections`."""
+"""The flags of towers on several devices (stages, shards): a section of `Config`."""
 
 import dataclasses
 

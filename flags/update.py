@@ -1,4 +1,4 @@
-"""The flags of the optimizer: one of the sections that `flags.sections` gathers.
+"""The flags of the optimizer: a section of `Config`.
 
 Also the parser of `--piecewise_learning_rate_schedule`, which `flags.config` checks a
 command line with.
