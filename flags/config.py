@@ -86,7 +86,8 @@ def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
     flags = all_flags(kind)
     for name, value in settings.items():
         if name not in flags:
-            hint = field.did_you_mean(name, flags) or "flags.sections has them all"
+            everything = f"`python -m {kind.program} --help` lists them"
+            hint = field.did_you_mean(name, flags) or everything
             raise ValueError(f"{name}: no such flag; {hint}")
         by_section[flags[name].section][name] = value
     return kind(
@@ -169,10 +170,10 @@ def _spell(given: _Given, name: str) -> str:
     return field.spell(name, given[name])
 
 
-def _names(names: Collection[str], last: str) -> str:
+def _names(names: Collection[str]) -> str:
     """--a, --b and --c."""
     *others, final = [f"--{name}" for name in names]
-    return f"{', '.join(others)} {last} {final}" if others else final
+    return f"{', '.join(others)} and {final}" if others else final
 
 
 def _learning_rate(given: _Given) -> Iterator[str]:
@@ -183,7 +184,7 @@ def _learning_rate(given: _Given) -> Iterator[str]:
         missing = [name for name in base if name not in given]
         for name in (*decay, "minimum_learning_rate"):
             if name in given and missing:
-                yield f"{_spell(given, name)}: needs {_names(missing, 'and')}"
+                yield f"{_spell(given, name)}: needs {_names(missing)}"
         lowest = given.get("minimum_learning_rate", 0.0)
         if not missing and lowest > given["init_learning_rate"]:
             first = _spell(given, "init_learning_rate")

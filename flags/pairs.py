@@ -134,13 +134,13 @@ def at_most_one(flag: str, *others: str) -> Row:
     )
 
 
+# Terms that several rows share.
 _EVAL_DURING_TRAINING = (
     "eval_during_training_every_n_steps",
     "eval_during_training_every_n_epochs",
     "eval_during_training_at_specified_steps",
     "eval_during_training_at_specified_epochs",
 )
-# Modes whose replicas exchange their gradients; ways to say that towers do not wait.
 ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
 _SHADOWED = "variable_update=distributed_replicated"
 _ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
@@ -157,25 +157,10 @@ _LATE = (
     "variable_consistency=relaxed",
     "variable_update=relaxed",
 )
-_ADDS_UP = "; micro-batches add up the same way"
 _SYNC = ("batch_norm=sync", "batch_norm=sync_micro_batch")
 _WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
-_EACH_COMPILED = ", which compiles each tower by itself"
-_ONE_BY_ONE = (
-    ", of whose rounds one ends before the next begins; --num_micro_batches can wait "
-    "for one another"
-)
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
-_NOT_TOGETHER = ", whose towers do not step together"
-_NO_SKIP = ", which cannot leave out an update"
-_EVERY_RATE = ", which says every learning rate"
-_NO_FILES = ", which reads no files"
-_EVERY_TASK = ", which starts every task itself"
-_NO_STEPS = ", whose towers are not called step by step"
-_NOT_TIMED = ", whose modes are not timed; name one"
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
-_OWN_FUNCTIONS = ", whose passes are functions of their own"
-_OWN_GRAPHS = ", where each client has towers of its own"
 _ONE_GRAPH = (
     "variable_update=replicated",
     "variable_update=independent",
@@ -191,6 +176,23 @@ _ONE_GRAPH = (
     "num_stages",
     "num_micro_batches",
 )
+
+# Ends of sentences that several rows share: why two flags exclude each other.
+_ADDS_UP = "; micro-batches add up the same way"
+_EACH_COMPILED = ", which compiles each tower by itself"
+_ONE_BY_ONE = (
+    ", of whose rounds one ends before the next begins; --num_micro_batches can wait "
+    "for one another"
+)
+_NOT_TOGETHER = ", whose towers do not step together"
+_NO_SKIP = ", which cannot leave out an update"
+_EVERY_RATE = ", which says every learning rate"
+_NO_FILES = ", which reads no files"
+_EVERY_TASK = ", which starts every task itself"
+_NO_STEPS = ", whose towers are not called step by step"
+_NOT_TIMED = ", whose modes are not timed; name one"
+_OWN_FUNCTIONS = ", whose passes are functions of their own"
+_OWN_GRAPHS = ", where each client has towers of its own"
 _SCALED_BY_ONE = ", whose loss is scaled by one client"
 _IN_ONE_PLACE = ", which has one device for all"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
