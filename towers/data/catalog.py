@@ -2,8 +2,9 @@
 
     records = find("cifar10", splits=("train",), data_dir="/data")
 
-TFDS alone takes minutes of retries to find out that there is no network, so what can
-be known beforehand is looked at first, and refused in a sentence that says what to do.
+TFDS alone retries for minutes before it reports that there is no network.  So whatever
+can be known before a download is checked first, and refused in a sentence that says
+what to do.
 """
 
 import contextlib
@@ -29,22 +30,22 @@ from towers.data.records import Records, from_tfds
 # The data sets that ship with the project.
 _SHIPPED = (digits.Digits, shakespeare.Shakespeare)
 
-# A host that does not answer in this time is taken for unreachable; so many are asked.
+# A host that does not accept a connection in this time counts as unreachable.
 _PATIENCE_SECONDS = 2.0
-_HOSTS_ASKED = 4
+_HOSTS_ASKED = 4  # at most, of those that a data set's files come from
 
-# What TFDS says of a summary, `dataset_info.json` or `features.json`, that is broken.
+# In TFDS's errors about a summary, `dataset_info.json` or `features.json`, that is
+# broken.
 _UNREADABLE = re.compile(r"JSON|codec can't decode|dataset info|DatasetInfo|Errno")
 
-# What is taken unless a flag names a split -> what to write where it is missing.
+# Default splits -> the end of the error where a data set has none of them.
 _INSTEAD = {
     ("train",): "; name one with --train_split",
     ("validation", "test"): "; name one, or parts of one, as in "
     "--train_split=train[:90%] --eval_split=train[90%:]",
 }
 
-# Of the files that are missing, so many are named.
-_FILES_NAMED = 4
+_FILES_NAMED = 4  # at most, in the error about files that are missing
 
 
 def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
@@ -102,7 +103,7 @@ def prepared(
 
 
 def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
-    """A folder for what is made of a prepared data set: its own, if it is writable."""
+    """A folder for files derived from a prepared data set: its own, if writable."""
     folder = pathlib.Path(os.fspath(builder.data_path))
     if not os.access(folder, os.W_OK):
         folder = temporary_root() / builder.info.full_name
@@ -138,7 +139,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
 def _not_found(name: str, root: str | None) -> str:
     """What there is instead of a data set that TFDS does not find.
 
-    Of one that was prepared by somebody's own code it finds only what was.
+    Without the code that prepared a data set, TFDS finds only the configs and versions
+    that are on disk.
     """
     base = re.split("[:/]", name)[0]
     if base != name:
@@ -279,7 +281,13 @@ def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
 
 
 def _unreachable_host(urls: Sequence[str]) -> str | None:
-    """The first host that does not accept a connection, of the first few."""
+    """The first host, of the first few, that does not accept a connection.
+
+    Behind a proxy the host is the proxy.
+
+    Args:
+      urls: of the files to be downloaded.
+    """
     proxies = urllib.request.getproxies()
     parsed = [urllib.parse.urlsplit(url) for url in urls]
     ways = {
@@ -309,7 +317,10 @@ def _writable(root: pathlib.Path) -> bool:
 
 
 def temporary_root() -> pathlib.Path:
-    """A directory of this user's own, the same in every run."""
+    """A directory of this user's own.
+
+    It is the same in every run, unless another user owns a directory of that name.
+    """
     root = pathlib.Path(tempfile.gettempdir(), f"towers-{os.getuid()}")
     root.mkdir(mode=0o700, exist_ok=True)
     if root.lstat().st_uid != os.getuid():  # somebody else was there first
@@ -322,7 +333,7 @@ def _damaged(what: Any, reason: str = "no dataset_info.json") -> str:
 
 
 def _in_short(error: Exception) -> str:
-    """The first sentence of what TFDS says, less the call that it repeats before it."""
+    """The first sentence of an error of TFDS, without the call that it begins with."""
     text = re.sub(
         r"^(?:\w+: )?Failed to construct dataset .*?}\": ", "", str(error).strip()
     )

@@ -26,7 +26,7 @@ def wanted(flags: Any, in_epochs: bool) -> bool:
 
 
 def _asked(flags: Any) -> list[str]:
-    """The flags given that ask for evaluations."""
+    """Names of the flags that ask for evaluations and are set."""
     return [name for name in vars(flags) if _asks(name) and getattr(flags, name)]
 
 

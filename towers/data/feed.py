@@ -22,11 +22,17 @@ class Batch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of the stream that the towers of one client's graph read."""
+    """The part of the stream that the towers of one client's graph read.
 
-    index: int = 0  # of this client's part among the equal parts of each step
-    count: int = 1  # of parts: one for each client
-    apart: bool = False  # whether towers take steps, and so batches, asynchronously
+    Attributes:
+      index: of this client's part among the equal parts of each step.
+      count: of parts, one for each client.
+      apart: whether towers take steps, and so batches, asynchronously.
+    """
+
+    index: int = 0
+    count: int = 1
+    apart: bool = False
 
 
 class Feed(NamedTuple):
@@ -98,7 +104,7 @@ def weight_of_all(
     Args:
       first: int64 scalar, index in the stream of this client's first example.
       part: of the step that this client reads.
-      rows: in it.
+      rows: examples in that part.
       limit: as `weighted` has it.
 
     Returns:

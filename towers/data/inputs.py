@@ -108,6 +108,9 @@ class DatasetSource:
           stage: whether batches are copied to the tower's device one step ahead; None
             to do so on GPUs.
           part: of the stream that this graph's towers read.
+
+        Returns:
+          The towers' batches, in tower order, and the operations that feed them.
         """
         batches, starts, refills = [], [], []
         takes = [1 if part.apart else len(devices) for _, devices in groups]

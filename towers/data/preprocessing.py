@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# (height, width, channels), of which height and width are None where images differ in
-# size; or (length,) of tokens.
+# Of one example: (height, width, channels), of which height and width are None where
+# images differ in size; (length,) of tokens; (..., 3) of pairs as `ratings` reads them,
+# and (..., 2) as networks do.
 Shape = tuple[int | None, ...]
 
-# Uniform numbers per example that a row may use.
+# Uniform numbers per example that a row may use: as many as `imagenet_training` does.
 DRAWS = 11
 
 # Mean and standard deviation of the three channels over CIFAR-10's training images.
@@ -131,7 +132,7 @@ def given_items(pairs: tf.Tensor, shape: Shape) -> tf.Tensor:
 
 
 def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
-    """Pads with 4 black pixels, crops at random, mirrors half (He et al. 2016)."""
+    """Pads each side with 4 black pixels, then crops and mirrors (He et al. 2016)."""
     margin = [_CIFAR_PADDING, _CIFAR_PADDING]
     padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
     return cifar_evaluation(_crop_and_mirror(padded, shape, draws), shape)
@@ -140,8 +141,8 @@ def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tens
 def cifar_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
     """Each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
     del shape
-    # Times and not divided by: TensorFlow rewrites a division by constants into this
-    # or leaves it, as the graph happens to be, and the last bit differs.
+    # Not a division: whether TensorFlow rewrites one by constants into a product
+    # depends on the rest of the graph, and the last bit differs.
     factors = [1 / deviation for deviation in _CIFAR_DEVIATION]
     return (tf.cast(images, tf.float32) - _CIFAR_MEAN) * factors
 
@@ -149,8 +150,8 @@ def cifar_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
 def tutorial_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
     """The distortions of TensorFlow's CIFAR-10 tutorial.
 
-    A random crop, half of them mirrored, a random brightness, a random contrast about
-    each channel's mean; then each image to mean 0 and deviation 1.
+    A random crop, mirrored with probability 1/2, a random brightness, a random contrast
+    about each channel's mean; then each image to mean 0 and deviation 1.
     """
     x = tf.cast(_crop_and_mirror(images, shape, draws), tf.float32)
     brightness, contrast = (
@@ -170,10 +171,10 @@ def tutorial_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
 
 
 def imagenet_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
-    """A window of random area, proportions and place, resized; half are mirrored.
+    """A window of random area, proportions and place, resized and mirrored at random.
 
     The first of four random windows that fits into the image is taken (Szegedy et al.
-    2015), or else the first, cut to the image.
+    2015), or else the first, cut to the image.  The probability of mirroring is 1/2.
     """
     height, width = _size(images)
     areas, ratios, places = tf.split(draws, [_IMAGENET_TRIES, _IMAGENET_TRIES, 3], 1)
@@ -228,10 +229,10 @@ def _size(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _crop_and_mirror(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
-    """A random window of each image, every other one mirrored; draws 0, 1 and 2.
+    """A random window of each image, mirrored with probability 1/2; draws 0, 1 and 2.
 
-    Picks whole rows and then columns by their numbers: two gathers for the batch, and
-    a mirrored window is one whose columns are counted backwards.
+    Gathers rows and then columns by their indices, for the whole batch; a mirrored
+    window has its column indices reversed.
     """
     numbers = []
     for axis, (have, want) in enumerate(zip(images.shape[1:3], shape[:2])):
@@ -300,12 +301,14 @@ def _pairs(pairs: Shape, network: Shape) -> Shape:
 
 
 def _same_size(images: Shape, network: Shape) -> Shape:
+    """The network's shape; images must have it, and three channels."""
     if images != network or images[2] != len(_CIFAR_MEAN):
         raise _misfit(images, network)
     return network
 
 
 def _crop(images: Shape, network: Shape) -> Shape:
+    """The network's shape; images must all have one size, which contains it."""
     fits = None not in images and images[2] == network[2]
     if not fits or images[0] < network[0] or images[1] < network[1]:
         raise _misfit(images, network)
@@ -313,6 +316,7 @@ def _crop(images: Shape, network: Shape) -> Shape:
 
 
 def _any_size(images: Shape, network: Shape) -> Shape:
+    """The network's shape; only the number of channels must be the same."""
     if images[2] != network[2]:
         raise _misfit(images, network)
     return network

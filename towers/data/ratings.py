@@ -1,14 +1,14 @@
-"""Who liked what, of a TFDS data set of ratings: pairs of a user and an item.
+"""Implicit feedback from a TFDS data set of ratings: pairs of a user and an item.
 
     records = find("movielens/1m-ratings", request, splits=("train",))
 
-Every rating counts as a liking, as He et al. (2017) have it.  The item that a user
-rated last is held out: in `validation` it stands before 99 others, drawn once from
-those that the user never rated.  All else is `train`, where each pair that was liked is
-followed by four of the same user and an item drawn anew in every epoch, from all items:
-now and then it is one that the user liked.
+As in He et al. (2017), every rated pair is a positive, whatever the rating, and the
+item that each user rated last is held out: `validation` ranks it among 99 negatives,
+drawn once from the items that the user never rated.  All other pairs are `train`, where
+each positive is followed by four negatives of the same user.  Their items are drawn
+anew in every epoch, from all items, so that now and then one is a positive.
 
-The pairs are written as plain files when the data set is first used.
+The pairs are written to plain files when the data set is first used.
 """
 
 import os
@@ -26,17 +26,18 @@ from towers.data.records import Records
 # User, item and time of every rating, [ratings] each.
 Ratings = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_DRAWN = 4  # pairs per liked one in training
-_OTHERS = 99  # items that the one held out is ranked among
-_HEADER = 2  # numbers before the rows: of users, of items
+_DRAWN = 4  # negatives per positive in training
+_OTHERS = 99  # negatives that a held-out item is ranked among
+_HEADER = 2  # int32s before the rows of a file: numbers of users and of items
 
 
 def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """The pairs of a data set.
 
-    An example is (user, item, 0) for what stands in the data, and (user, 0, number of
-    items) where the item is to be drawn; its label is 1 if it was liked.  In evaluation
-    it is a hundred of them.
+    An example of `train` is int32 [3]: (user, item, 0) of a positive, with label 1, or
+    (user, 0, number of items) of a negative whose item is still to be drawn, with label
+    0.  An example of `validation` is the [100, 3] candidates of a user, with labels
+    [100]; the positive is the first.
 
     Args:
       name: of a TFDS data set with `user_id`, `timestamp` and one more `..._id`.
@@ -74,7 +75,7 @@ def _item_key(name: str, info: tfds.core.DatasetInfo) -> str:
 
 
 def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
-    """Every rating."""
+    """Reads every rating; `item` is the key of the item's id."""
     keys = ("user_id", item, "timestamp")
     features = tfds.features.FeaturesDict({k: builder.info.features[k] for k in keys})
     (split,) = builder.info.splits.values()
@@ -83,7 +84,14 @@ def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
 
 
 def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
-    """Writes the files of both splits."""
+    """Writes the files of both splits: a header, then rows of int32.
+
+    A row of `train` is (user, item), one of `validation` (user, item held out, 99
+    negatives).
+
+    Raises:
+      ValueError: a user rated so many items that too few are left.
+    """
     user, item, time = ratings
     users, user = np.unique(user, return_inverse=True)
     items, item = np.unique(item, return_inverse=True)
@@ -97,7 +105,7 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
             f"--data_name={name}: too few items to rank one among {_OTHERS} that its "
             "user never rated"
         )
-    rng = np.random.default_rng(0)  # the same others for all runs
+    rng = np.random.default_rng(0)  # the same negatives for all runs
     held_out = [
         (number, item[end - 1], *_never_rated(item[begin:end], len(items), rng))
         for number, (begin, end) in enumerate(zip(begins, ends))
@@ -110,7 +118,7 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
 
 
 def _never_rated(rated: np.ndarray, items: int, rng: np.random.Generator) -> np.ndarray:
-    """Items, each once, in random order, that are not among those rated."""
+    """Draws `_OTHERS` distinct items below `items` that are not among those rated."""
     drawn = rng.integers(0, items, 4 * (_OTHERS + len(rated)))
     _, first = np.unique(drawn, return_index=True)
     drawn = drawn[np.sort(first)]
@@ -121,22 +129,24 @@ def _never_rated(rated: np.ndarray, items: int, rng: np.random.Generator) -> np.
 
 
 def _rows(path: pathlib.Path, width: int) -> tf.data.Dataset:
-    """The file's rows of so many numbers, as strings."""
+    """The file's rows of `width` int32s, each as a string of bytes."""
     return tf.data.FixedLengthRecordDataset(
         os.fspath(path), 4 * width, header_bytes=4 * _HEADER
     )
 
 
 def _count(path: pathlib.Path, width: int) -> int:
+    """Number of rows in a file."""
     return (path.stat().st_size // 4 - _HEADER) // width
 
 
 def _numbers(row: tf.Tensor, width: int) -> tf.Tensor:
+    """A row's bytes as int32 [width]."""
     return tf.ensure_shape(tf.io.decode_raw(row, tf.int32), [width])
 
 
 def _training(path: pathlib.Path, items: int) -> Records:
-    """Liked pairs, each with the places of those that are drawn."""
+    """Positives, each followed by its negatives, whose items are drawn later."""
 
     @tf.autograph.experimental.do_not_convert
     def with_drawn(row: tf.Tensor) -> tf.data.Dataset:
@@ -163,7 +173,7 @@ def _training(path: pathlib.Path, items: int) -> Records:
 
 
 def _validation(path: pathlib.Path, items: int) -> Records:
-    """Each user's last item, before others."""
+    """Each user's held-out item, before its negatives."""
     del items
     width = 2 + _OTHERS
 

@@ -1,10 +1,10 @@
-"""Examples that are not decoded yet, in an order that can be had again.
+"""Examples before decoding, in a reproducible order.
 
     records = from_arrays(images, labels, num_classes=10)
     dataset = records.open(None)  # a tf.data.Dataset of what `records.decode` takes
 
-TFDS's files are read here and not by `tfds.load` because shuffling and skipping are to
-happen before decoding, and the files are to come in another order in every epoch.
+TFDS's files are read here and not by `tfds.load`, so that examples are shuffled and
+skipped before they are decoded, and each epoch reads the files in another order.
 """
 
 import math
@@ -21,7 +21,7 @@ from towers.data.preprocessing import Shape
 
 v1 = tf.compat.v1
 
-# Files that are read side by side, and records in a row from each: TFDS's own values.
+# Files that are interleaved, and consecutive records from each: TFDS's own values.
 _FILES_AT_ONCE = 16
 _RECORDS_IN_A_ROW = 16
 
@@ -38,7 +38,9 @@ _READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
 
 
 class Records(NamedTuple):
-    """The examples of one split, not decoded.  A window of a text counts as an image.
+    """The examples of one split, before decoding.
+
+    "Image" also stands for the window of a text and for pairs of a user and an item.
 
     Attributes:
       name: of the data set.
@@ -48,8 +50,8 @@ class Records(NamedTuple):
       dtype: of the images.
       open: (seed) -> a dataset of all records, made in the current graph.  The order
         is always the same with seed None, else a function of `seed`, int64 [2].
-      decode: record -> (image of `shape` and `dtype`, label int32; that of a window is
-        a window too).
+      decode: record -> (image of `shape` and `dtype`, label int32: a scalar, or one for
+        each token of a window or each candidate of a user).
       path: where the files are, or "".
     """
 
@@ -166,7 +168,7 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
 
 
 def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """The label as int32; reading one out of range fails, which no GPU's loss would."""
+    """The label as int32.  Reading one out of range fails; a loss on a GPU does not."""
     label = tf.cast(label, tf.int64)
     fits = (label >= 0) & (label < num_classes)
     complaint = tf.strings.format(f"label {{}} is not in [0, {num_classes})", label)
@@ -196,7 +198,7 @@ def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
 
 
 def read_tfds(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Serialized examples of TFDS `FileInstruction`s, several files side by side.
+    """Serialized examples of TFDS `FileInstruction`s, several files interleaved.
 
     Args:
       files: of a split.

@@ -1,8 +1,8 @@
-"""Batches that are on the towers' devices before the step that uses them begins.
+"""Copies batches to the towers' devices one step ahead, while the device computes.
 
-A GPU that waits for its batch to cross the bus waits in every step.  With a staging
-area on each device, a step takes what the step before brought there, and brings the
-next batch while it computes.
+Without it a GPU would wait in every step for its batch to cross the bus.  A staging
+area on each device holds one batch: a step takes the one that the step before put
+there, and puts the next one there as it computes.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Piece = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 def staged(
     devices: Sequence[str], primers: Sequence[Piece], pieces: Sequence[Piece]
 ) -> tuple[list[Piece], tf.Operation, list[tf.Operation]]:
-    """Hands over what the step before brought onto the towers' devices.
+    """Passes the towers' batches through a staging area on each device.
 
     Indices stay on the host, where the weights made of them are summed.
 
@@ -28,8 +28,8 @@ def staged(
       pieces: those of the step after the one that is run.
 
     Returns:
-      The pieces for the step that is run, what runs before the first step, and what
-      runs in every step of each tower.
+      The pieces for the step that is run; the operation to run before the first step;
+      and for each tower the one to run in every step.
     """
     handed, primes, refills = [], [], []
     for device, primer, piece in zip(devices, primers, pieces):

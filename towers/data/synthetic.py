@@ -13,10 +13,10 @@ from towers.data.stream import unsaved
 # (features, labels) of some examples.
 Rows = tuple[tf.Tensor, tf.Tensor]
 
-# Synthetic pixels are normal, with mean and deviation of tf_cnn_benchmarks, cut off at
-# two deviations, and whole numbers: equally frequent ones, drawn by their index.  To
-# compute each from its draw would give other last bits to the same pixel, according to
-# which elements a kernel takes together.
+# Synthetic pixels are truncated normal, with mean, deviation and bounds (two
+# deviations) of tf_cnn_benchmarks, rounded to whole numbers.  They are drawn from a
+# table of quantiles: computed from its draw, the same pixel could differ in the last
+# bits, by which elements a kernel vectorises together.
 _NORMAL = statistics.NormalDist(mu=127, sigma=60)
 _TAIL = statistics.NormalDist().cdf(-2)
 _LEVELS = 4096
@@ -118,7 +118,7 @@ def _tokens(request: Request, first: tf.Tensor, count: int) -> Rows:
 
 
 def _pairs(request: Request, first: tf.Tensor, count: int) -> Rows:
-    """Users and items [count, 2], of which some items are popular; 1 of 5 is liked."""
+    """Users and items [count, 2], few of them popular; 1 of 5 pairs is a positive."""
     users, items = request.num_classes
     draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
     user, item = draw[:, 0] * users, draw[:, 1] * draw[:, 1] * draw[:, 1] * items

@@ -3,8 +3,8 @@
     records = find("shakespeare", request, splits=("train",))
 
 Window i of L tokens begins at token i x L, and its label is the L tokens that begin
-one later: every token but the text's first is predicted once.  A rest that is shorter
-than a window is left out.
+one later: every token but the text's first is predicted once.  A last window that is
+not full is left out.
 
 Texts are read as plain files.  A TFDS data set becomes one when it is first used: its
 texts, one to a line.
@@ -26,8 +26,8 @@ from towers.data import catalog, records
 from towers.data.feed import Request
 from towers.data.records import Records
 
-# Into so many pieces a file is cut that is read in another order in every epoch, and
-# from so many windows come in turns.
+# To shuffle, a file is cut into pieces, which come in another order in every epoch and
+# are interleaved.
 _PIECES = 64
 _PIECES_AT_ONCE = 16
 
@@ -215,7 +215,7 @@ def _bytes(part: Part, splits: Splits, request: Request) -> Records:
     count = max(0, part.stop - part.start - 1) // length
 
     def piece(first: tf.Tensor | int, number: tf.Tensor | int) -> tf.data.Dataset:
-        """(window, its label) from a window on."""
+        """The (window, label) pairs of `number` windows, from window `first` on."""
         begin = part.start + first * length
         end = os.path.getsize(part.path) - begin - number * length
         return tf.data.Dataset.zip(
@@ -291,11 +291,11 @@ def _cut(part: Part) -> list[bytes]:
 
 
 def vocabulary(words: Sequence[bytes], most: int) -> dict[bytes, int]:
-    """The most frequent words, each with its number: 0 is the most frequent.
+    """Ids of the most frequent words, by rank from 0; ties are in order of bytes.
 
     Args:
       words: of the text to train on.
-      most: how many words there may be, `<unk>`, which stands for all others, included.
+      most: number of words, including `<unk>`, which stands for all others.
     """
     counts = collections.Counter(words)
     counts.setdefault(_UNKNOWN, 0)
