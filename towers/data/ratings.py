@@ -26,8 +26,8 @@ from towers.data.records import Records
 # User, item and time of every rating, [ratings] each.
 Ratings = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_DRAWN = 4  # negatives per positive in training
-_OTHERS = 99  # negatives that a held-out item is ranked among
+_TRAIN_NEGATIVES = 4  # negatives per positive in training
+_EVAL_NEGATIVES = 99  # negatives that a held-out item is ranked among
 _HEADER = 2  # int32s before the rows of a file: numbers of users and of items
 
 
@@ -100,10 +100,10 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     user, item = user[order], item[order]
     begins = np.flatnonzero(np.diff(user, prepend=-1))
     ends = np.append(begins[1:], len(user))
-    if len(items) - np.max(ends - begins) < _OTHERS:
+    if len(items) - np.max(ends - begins) < _EVAL_NEGATIVES:
         raise ValueError(
-            f"--data_name={name}: too few items to rank one among {_OTHERS} that its "
-            "user never rated"
+            f"--data_name={name}: too few items to rank one among {_EVAL_NEGATIVES} "
+            "that its user never rated"
         )
     rng = np.random.default_rng(0)  # the same negatives for all runs
     held_out = [
@@ -118,14 +118,14 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
 
 
 def _never_rated(rated: np.ndarray, items: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws `_OTHERS` distinct items below `items` that are not among those rated."""
-    drawn = rng.integers(0, items, 4 * (_OTHERS + len(rated)))
+    """Draws `_EVAL_NEGATIVES` distinct items below `items`, none of them in `rated`."""
+    drawn = rng.integers(0, items, 4 * (_EVAL_NEGATIVES + len(rated)))
     _, first = np.unique(drawn, return_index=True)
     drawn = drawn[np.sort(first)]
     drawn = drawn[~np.isin(drawn, rated)]
-    if len(drawn) < _OTHERS:  # of few items most were rated
+    if len(drawn) < _EVAL_NEGATIVES:  # of few items most were rated
         drawn = rng.permutation(np.setdiff1d(np.arange(items), rated))
-    return drawn[:_OTHERS]
+    return drawn[:_EVAL_NEGATIVES]
 
 
 def _rows(path: pathlib.Path, width: int) -> tf.data.Dataset:
@@ -149,24 +149,24 @@ def _training(path: pathlib.Path, items: int) -> Records:
     """Positives, each followed by its negatives, whose items are drawn later."""
 
     @tf.autograph.experimental.do_not_convert
-    def with_drawn(row: tf.Tensor) -> tf.data.Dataset:
+    def with_negatives(row: tf.Tensor) -> tf.data.Dataset:
         rows = tf.data.Dataset.from_tensors(row).repeat()
-        return tf.data.Dataset.zip((rows, tf.data.Dataset.range(1 + _DRAWN)))
+        return tf.data.Dataset.zip((rows, tf.data.Dataset.range(1 + _TRAIN_NEGATIVES)))
 
     def decode(record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         row, place = record
         user, item = tf.unstack(_numbers(row, 2))
-        liked = tf.equal(place, 0)
-        pair = [user, tf.where(liked, item, 0), tf.where(liked, 0, items)]
-        return tf.stack(pair), tf.cast(liked, tf.int32)
+        positive = tf.equal(place, 0)
+        pair = [user, tf.where(positive, item, 0), tf.where(positive, 0, items)]
+        return tf.stack(pair), tf.cast(positive, tf.int32)
 
     return Records(
         name="",
         num_classes=0,
-        num_examples=_count(path, 2) * (1 + _DRAWN),
+        num_examples=_count(path, 2) * (1 + _TRAIN_NEGATIVES),
         shape=(3,),
         dtype=tf.int32,
-        open=lambda seed: _rows(path, 2).flat_map(with_drawn),
+        open=lambda seed: _rows(path, 2).flat_map(with_negatives),
         decode=decode,
         path=os.fspath(path),
     )
@@ -175,20 +175,20 @@ def _training(path: pathlib.Path, items: int) -> Records:
 def _validation(path: pathlib.Path, items: int) -> Records:
     """Each user's held-out item, before its negatives."""
     del items
-    width = 2 + _OTHERS
+    width = 2 + _EVAL_NEGATIVES
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         row = _numbers(record, width)
         candidates = row[1:]
         none = tf.zeros_like(candidates)
-        labels = tf.one_hot(0, 1 + _OTHERS, dtype=tf.int32)
+        labels = tf.one_hot(0, 1 + _EVAL_NEGATIVES, dtype=tf.int32)
         return tf.stack([none + row[0], candidates, none], axis=1), labels
 
     return Records(
         name="",
         num_classes=0,
         num_examples=_count(path, width),
-        shape=(1 + _OTHERS, 3),
+        shape=(1 + _EVAL_NEGATIVES, 3),
         dtype=tf.int32,
         open=lambda seed: _rows(path, width),
         decode=decode,

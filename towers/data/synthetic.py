@@ -122,9 +122,9 @@ def _pairs(request: Request, first: tf.Tensor, count: int) -> Rows:
     users, items = request.num_classes
     draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
     user, item = draw[:, 0] * users, draw[:, 1] * draw[:, 1] * draw[:, 1] * items
-    liked = draw[:, 2] < 0.2
+    positive = draw[:, 2] < 0.2
     pairs = tf.stack([user, item], axis=1)
-    return tf.cast(pairs, tf.int64), tf.cast(liked, tf.int64)
+    return tf.cast(pairs, tf.int64), tf.cast(positive, tf.int64)
 
 
 # kind of data -> (request, first row of the global batch, number of rows) -> features
