@@ -1,4 +1,4 @@
-"""Two machines, here network namespaces, and a tunnel between the tasks on them.
+"""Runs tasks on two machines, here network namespaces, joined by a TLS tunnel.
 
     python -m benchmarks.two_machines --tasks=ps:1,worker:1 -- \\
         python task.py --job={job} --index={index} --ps={ps} --worker={worker}
@@ -55,7 +55,15 @@ class Machines:
                 self.run(address, "ip", "link", "set", interface, "up")
 
     def _namespace(self, command: list[str], before: str) -> int:
-        """A process that stays in a new one."""
+        """Starts a process that stays in a new namespace; returns its id.
+
+        Args:
+          command: makes the namespace, and runs in it the words that follow.
+          before: the namespace that the command itself is started in.
+
+        Raises:
+          OSError: there is none after ten seconds.
+        """
         process = subprocess.Popen(
             [*command, "sleep", "infinity"], stderr=subprocess.PIPE, text=True
         )
@@ -71,6 +79,7 @@ class Machines:
         raise OSError(process.stderr.read() if process.poll() else "no namespace")
 
     def _enter(self, address: str) -> list[str]:
+        """The words before a command that runs on a machine."""
         pid = str(self._pids[address])
         return [
             "nsenter",
@@ -81,7 +90,12 @@ class Machines:
         ]
 
     def run(self, address: str, *command: str, **options) -> str:
-        """Runs a command on a machine to its end; returns what it printed."""
+        """Runs a command on a machine to its end; returns what it printed.
+
+        Raises:
+          subprocess.CalledProcessError: its status is not 0.
+          subprocess.TimeoutExpired: it takes more than a minute.
+        """
         found = subprocess.run(
             [*self._enter(address), *command],
             check=True,
@@ -106,7 +120,7 @@ class Machines:
         self._started.append(process)
         return process
 
-    def dig(self, keys: str, tasks: Mapping[int, str]) -> None:
+    def start_tunnel(self, keys: str, tasks: Mapping[int, str]) -> None:
         """Starts the tunnel on both machines.
 
         Args:
@@ -131,7 +145,7 @@ class Machines:
             time.sleep(0.05)
 
     def _listening(self, address: str) -> set[int]:
-        """Ports; asked of the kernel, since a tunnel answers for what is not there."""
+        """The listening ports, by the kernel; a tunnel answers for absent tasks."""
         found = set()
         for kind in ("tcp", "tcp6"):
             table = pathlib.Path(f"/proc/{self._pids[address]}/net/{kind}").read_text()
@@ -150,7 +164,7 @@ class Machines:
 
 
 def lacking() -> str:
-    """What this needs and is not there; "" if nothing is."""
+    """Which of the programs that this needs are missing, in words; "" if none is."""
     programs = ("unshare", "nsenter", "ip", "nft", "stunnel", "openssl")
     missing = [name for name in programs if shutil.which(name) is None]
     return f"no {', '.join(missing)} here" if missing else ""
@@ -180,7 +194,7 @@ def run(
     on = {number: where[job] for (job, _), number in numbers.items()}
     on |= dict.fromkeys(ports, FIRST)
     with tempfile.TemporaryDirectory() as folder:
-        machines.dig(os.path.join(folder, "keys"), on)
+        machines.start_tunnel(os.path.join(folder, "keys"), on)
         quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for job, index in names:
             leads = (job, index) == ("worker", 0)

@@ -114,7 +114,7 @@ class TunnelTest(runs.Runs):
         self.run_flags(**alone, train_dir=self.directory)
         wanted = self.values()
         self.directory += "_through_the_tunnel"
-        self.machines.dig(self.keys, _TASKS)
+        self.machines.start_tunnel(self.keys, _TASKS)
         inside, between = self._listen("lo"), self._listen("wire")
         serving = [
             self._task("ps", 0, _PS),
