@@ -34,11 +34,17 @@ class Net:
         self._next = 0
 
     def begin(self) -> None:
-        """The next tower starts with the first variable."""
+        """Begins a tower: the next variable is again the first."""
         self._next = 0
 
     def _variable(self, shape, start: float | None = None, *, narrow=True):
-        """The next variable, read in the compute dtype or not."""
+        """The next variable's value, made for the first tower and shared by the others.
+
+        Args:
+          shape: of the variable.
+          start: its initial value; None for He's normal initializer.
+          narrow: whether it is read in `dtype`, and not in float32.
+        """
         if self._next == len(self.variables):
             with tf.device("/device:CPU:0"):
                 fan_in = int(np.prod(shape[:-1])) or 1
@@ -59,7 +65,7 @@ class Net:
         return self._casts
 
     def conv(self, x, filters: int, size: int, strides: int = 1, *, relu=True):
-        """Convolution without bias, batch norm, a rectifier perhaps."""
+        """Convolution without bias, batch norm, and ReLU if `relu`."""
         padding = "SAME"
         if strides > 1 and size > 1:
             before = (size - 1) // 2
@@ -73,14 +79,14 @@ class Net:
         return tf.nn.relu(x) if relu else x
 
     def conv_bias(self, x, filters: int, size: int):
-        """Convolution with a bias and a rectifier."""
+        """Convolution with bias, and ReLU."""
         x = tf.nn.conv2d(
             x, self._variable([size, size, x.shape[-1], filters]), 1, "SAME"
         )
         return tf.nn.relu(tf.nn.bias_add(x, self._variable([filters], 0.0)))
 
     def dense(self, x, units: int, *, relu=False):
-        """Fully connected layer."""
+        """Fully connected layer, and ReLU if `relu`."""
         x = tf.matmul(x, self._variable([x.shape[-1], units]))
         x = tf.nn.bias_add(x, self._variable([units], 0.0))
         return tf.nn.relu(x) if relu else x
@@ -124,7 +130,18 @@ MODELS = {
 def build(
     row: Row, num_devices: int, batch_size: int, *, dtype: tf.DType, rate: float
 ) -> tuple[tf.Operation, Net]:
-    """One step of towers on logical CPU devices, in the current graph."""
+    """Adds a step of towers on logical CPU devices to the current graph.
+
+    Args:
+      row: the model.
+      num_devices: with one tower on each.
+      batch_size: per tower.
+      dtype: of activations.
+      rate: the learning rate.
+
+    Returns:
+      The step, and the net with its variables.
+    """
     net = Net(dtype)
     towers = []
     for index in range(num_devices):

@@ -9,7 +9,7 @@ DEFAULT = (
     "resnet50:1x16,resnet50:4x4,alexnet:1x32,alexnet:4x8"
 )
 
-# Images/s on 2 cores, to guess how many steps fill the time; only the order of
+# Images/s on 2 cores, to estimate how many steps fill a given time; only the order of
 # magnitude matters.
 SPEEDS = {
     "alexnet": 70,
@@ -32,7 +32,7 @@ class Case:
       model: as `--model` takes it.
       towers: how many.
       batch_size: examples per tower and step.
-      dtype: that is computed in.
+      dtype: of the computation.
     """
 
     model: str
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def examples(self) -> int:
-        """Per step, over all towers."""
+        """Examples per step, over all towers."""
         return self.towers * self.batch_size
 
     @property
@@ -79,7 +79,7 @@ def parse_list(text: str) -> list[Case]:
     """The cases of `lenet:1x32,lenet:4x8`.
 
     Raises:
-      ValueError: one of them is none, or stands there twice.
+      ValueError: a case is malformed or named twice.
     """
     cases = [Case.parse(part) for part in text.split(",")]
     if len(set(cases)) < len(cases):

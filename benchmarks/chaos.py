@@ -36,7 +36,7 @@ from benchmarks import launched, machine, ratios, table
 from towers.updates import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
-# Of all kills, those that come while the cluster recovers from the one before.
+# Share of the kills that come while the cluster still recovers from the one before.
 _HASTY = 0.25
 
 
@@ -64,11 +64,11 @@ class Recovery(NamedTuple):
     """Seconds from a kill to the next step.
 
     Attributes:
-      what: was killed, in words.
-      whole: of the time.
-      parts: of it: until somebody noticed, from there until every task answered, and
-        from there until the step; None if the cluster still recovered from the kill
-        before.
+      what: kind of the task that was killed: ps, worker, or `who leads`.
+      whole: from the kill to the step.
+      parts: `whole` in three: until a task or launcher noticed, from there until every
+        task answered, and from there until the step; None if the cluster was still
+        recovering from an earlier kill.
     """
 
     what: str
@@ -81,9 +81,9 @@ class Kill:
     """One kill.
 
     Attributes:
-      task: `("worker", 1)` and the like.
-      after: seconds from the step or the kill before.
-      hasty: whether from the kill before.
+      task: (job, index), as in ("worker", 1).
+      after: seconds from the last step, or with `hasty` from the last kill.
+      hasty: whether the cluster is still to recover from the last kill.
     """
 
     task: tuple[str, int]
@@ -99,7 +99,7 @@ def schedule(
     Args:
       seed: of the draws.
       kills: how many.
-      pause: the longest time from what comes before to a kill, in seconds.
+      pause: the most that `Kill.after` may be, in seconds.
       jobs: to draw from, job -> number of tasks.
     """
     draw = random.Random(seed)
@@ -150,20 +150,20 @@ def disturbed(
 def recovery(
     cluster: launched.Program, kill: Kill, begun: float, *, leads: bool
 ) -> Recovery:
-    """How long a recovery took, by the lines that told of it; the last is of a step.
+    """How long a recovery took, by the times of the lines printed since the kill.
 
     Args:
-      cluster: what printed them.
+      cluster: its last line is the first step line since.
       kill: the kill.
-      begun: when it was.
-      leads: whether the task that leads was killed.
+      begun: its time, of `time.monotonic`.
+      leads: whether the task that was killed runs the session.
     """
     since = [pair for pair in zip(cluster.times, cluster.lines) if pair[0] >= begun]
     ready = [at for at, line in since if line.startswith("Initializing graph")][-1]
     whole = since[-1][0] - begun
     told = f"{kill.task[0]} {kill.task[1]} was killed" if leads else "Lost "
     noticed = next((at for at, line in since if line.startswith(told)), None)
-    # Without a line of its own it came while the tasks met anew for another reason.
+    # Tasks that were already reconnecting, for another reason, report no loss.
     if kill.hasty or noticed is None:
         return Recovery("while it recovers", whole, None)
     parts = (noticed - begun, ready - noticed, since[-1][0] - ready)
@@ -171,7 +171,7 @@ def recovery(
 
 
 def undisturbed(directory: str, flags: Sequence[str]) -> None:
-    """Trains in peace."""
+    """Trains to the end without a kill."""
     cluster = _launch(directory, flags)
     try:
         _end(cluster)
@@ -211,11 +211,11 @@ def _end(cluster: launched.Launched) -> None:
 
 
 class Record:
-    """What was found so far, in a file if there is to be one.
+    """Results so far, kept in a file if there is a path.
 
     Args:
-      path: of the file, or None.
-      settings: what must be as it was for the file to be gone on with.
+      path: of the file, which may hold earlier results; None for no file.
+      settings: must equal those in the file.
 
     Attributes:
       wanted: variable -> digest of the run that nobody disturbed; empty before it.
@@ -243,7 +243,7 @@ class Record:
             machine.write_json(self._path, {"settings": self._settings, **found})
 
     def total(self) -> list[str]:
-        """All seeds in a line, and a table of the recoveries."""
+        """A line about all seeds, and a table of the recoveries."""
         kills = sum(seed["kills"] for seed in self.seeds)
         differ = sorted({name for seed in self.seeds for name in seed["lost"]})
         found = [Recovery(*each) for seed in self.seeds for each in seed["recoveries"]]

@@ -1,4 +1,4 @@
-"""The ratios as a picture, for which there must be matplotlib."""
+"""Plots of ratios; without matplotlib there are none, and a line says why."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ def write(results: Results, path: str) -> str | None:
       path: of the PNG file.
 
     Returns:
-      why there is none, in a line; None if there is one.
+      None, or why nothing was drawn, in a line.
     """
     if Figure is None:
         return MISSING
@@ -73,7 +73,7 @@ def curves(
       labels: of the axes.
 
     Returns:
-      why there is none, in a line; None if there is one.
+      None, or why nothing was drawn, in a line.
     """
     if Figure is None:
         return MISSING

@@ -99,7 +99,7 @@ def _with(command: Command, *words: str) -> Command:
 def _gang(
     command: Command, tasks: str, places: Places, leader: str = "worker"
 ) -> Command:
-    """The same as every one of these tasks."""
+    """Runs the command as each of these tasks."""
     gang = [places.python, "-m", "benchmarks.gang", f"--tasks={tasks}"]
     gang.append(f"--leader={leader}")
     where = f"--cwd={command.cwd}"
@@ -122,7 +122,13 @@ def usable(places: Places) -> dict[str, str]:
 def measure(
     options: argparse.Namespace, names: Sequence[str], places: Places
 ) -> list[dict[str, Any]]:
-    """Every run: its round, system, images/s or failure, seconds, CPU seconds."""
+    """All rounds, saved after each run.
+
+    Returns:
+      for each run `round`, `system`, `images_per_second` (None if it failed),
+      `failure` (None if it did not), `seconds`, `cpu_seconds`, `others` (as
+      `process.Finished` has it) and `command`.
+    """
     runs = []
     length = cases.of_steps(options.num_batches)
     for number in range(1, options.rounds + 1):

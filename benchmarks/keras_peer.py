@@ -2,12 +2,12 @@
 
     python -m benchmarks.keras_peer --model=lenet --num_devices=4 --batch_size=8
 
-`--strategy` says what it does on the tasks of `TF_CONFIG`: `multi_worker` has a replica
-on each worker, which step together; with `parameter_server` the variables are on ps
-tasks, and a chief has the workers take steps that do not wait for one another.
+Other values of `--strategy` train on the tasks of `TF_CONFIG`: `multi_worker` has one
+replica on each worker, in synchronous steps; `parameter_server` has the variables on ps
+tasks, and a chief that dispatches asynchronous steps to the workers.
 
-The models have this project's layers one by one, which tests/keras_peer_test.py holds
-by running both on the same weights.
+The models have the same layers as this project's; tests/keras_peer_test.py compares
+their outputs with the same weights.
 """
 
 import argparse
@@ -136,7 +136,7 @@ class Stopwatch(tf.keras.callbacks.Callback):
         self.seconds = 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        """Starts after the last step of the warm-up; notes the time after others."""
+        """Starts after the last warm-up step; records the time after each later one."""
         if batch + 1 == self._warmup:
             self._begun = time.perf_counter()
         self.seconds = time.perf_counter() - self._begun
@@ -159,13 +159,13 @@ class EpochStopwatch(tf.keras.callbacks.Callback):
         self._begun = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
-        """Notes the time; all steps of the epoch have been taken."""
+        """Records the time; all steps of the epoch have been taken."""
         self.seconds = time.perf_counter() - self._begun
 
 
 def train(options: argparse.Namespace) -> float:
     """Trains on one batch over and over; returns the timed steps' seconds."""
-    # First: with anything else, TensorFlow makes its devices, and then for good.
+    # First: anything else initializes TensorFlow's devices, which cannot be undone.
     strategy = STRATEGIES[options.strategy](options)
     row = MODELS[options.model]
     apart = options.strategy == "parameter_server"
@@ -183,7 +183,7 @@ def train(options: argparse.Namespace) -> float:
             jit_compile="auto" if options.xla else False,
         )
     warmup, steps = options.num_warmup_batches, options.num_batches
-    if apart:  # it takes no callbacks between steps: an epoch warms up, another counts
+    if apart:  # it calls nothing between steps: one epoch warms up, another is timed
         stopwatch = EpochStopwatch()
         length = dict(steps_per_epoch=workers * steps, epochs=2)
     else:

@@ -1,4 +1,4 @@
-"""Programs and whole local clusters, started as users start them."""
+"""Programs and whole local clusters, started as users start them, and their output."""
 
 import os
 import pathlib
@@ -15,18 +15,18 @@ from typing import TextIO
 import towers
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
-PATIENCE = 240.0  # seconds, on a busy machine
+PATIENCE = 240.0  # seconds to wait for what a busy machine does in a fraction of it
 
 
 class Lines:
-    """What a process prints, read as it comes.
+    """What a process prints, read in a thread as it comes.
 
     Args:
-      stream: what it prints.
+      stream: the process's output.
 
     Attributes:
-      lines: of it, as far as they were asked for.
-      times: for each line, when it came, as `time.monotonic` has it.
+      lines: those that `line` and `rest` have passed.
+      times: when each of these lines came, by `time.monotonic`.
     """
 
     def __init__(self, stream: TextIO):
@@ -42,7 +42,7 @@ class Lines:
         self._coming.put(None)
 
     def _next(self, seconds: float) -> str | None:
-        """The next line; None at the end, or if none comes for so long."""
+        """The next line; None at the end, or when none comes in so many seconds."""
         try:
             coming = self._coming.get(timeout=max(0.0, seconds))
         except queue.Empty:
@@ -55,7 +55,11 @@ class Lines:
         return coming[1]
 
     def line(self, pattern: str, seconds: float = PATIENCE) -> str:
-        """Waits for a line that the pattern is found in; returns it."""
+        """Waits for a line in which a regular expression is found, and returns it.
+
+        Raises:
+          AssertionError: the output ends, or the time is up, without such a line.
+        """
         until = time.monotonic() + seconds
         while (line := self._next(until - time.monotonic())) is not None:
             if re.search(pattern, line):
@@ -64,20 +68,20 @@ class Lines:
         raise AssertionError(f"no line with {pattern!r} in\n{shown}")
 
     def rest(self, seconds: float = PATIENCE) -> None:
-        """Reads lines to the last, or until none comes for so long."""
+        """Reads lines to the last, or until none comes in so many seconds."""
         while self._next(seconds) is not None:
             pass
 
 
 class Program(Lines):
-    """A process whose lines are read, those of both streams.
+    """A process, and the lines of its stdout and stderr.
 
     Args:
       command: the program and its arguments.
       data_dir: where TFDS keeps its data sets; its own default when empty.
 
     Attributes:
-      process: it.
+      process: the process.
     """
 
     def __init__(self, command: Sequence[str], *, data_dir: str = ""):
@@ -119,7 +123,11 @@ class Launched(Program):
         self._tasks: set[int] = set()
 
     def pid(self, job: str, index: int = 0) -> int:
-        """The process id of a task; waits until it has been started."""
+        """The process id of a task; waits until it has been started.
+
+        Raises:
+          AssertionError: it is not started in `PATIENCE` seconds.
+        """
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             for pid in self._children():
@@ -130,7 +138,7 @@ class Launched(Program):
         raise AssertionError(f"there is no {job} {index}")
 
     def _children(self) -> set[int]:
-        """The tasks' processes, those that were too."""
+        """The launcher's children now; adds them to those seen so far."""
         path = pathlib.Path(
             f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         )
@@ -142,7 +150,7 @@ class Launched(Program):
         return found
 
     def left(self, seconds: float = 10.0) -> list[int]:
-        """The tasks that are still there after so long."""
+        """Process ids of the tasks that still run after so many seconds."""
         until = time.monotonic() + seconds
         while True:
             left = [pid for pid in self._tasks if "towers.train" in _command(pid)]
@@ -151,7 +159,7 @@ class Launched(Program):
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """Ends it and whatever it left."""
+        """Kills the launcher, and the tasks that outlive it."""
         self._children()
         self.process.kill()
         self.process.wait()

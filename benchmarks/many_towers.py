@@ -2,8 +2,8 @@
 
     python -m benchmarks.many_towers --num_towers=32
 
-Says `first step` when the first step is done, and then in one line of JSON how many
-seconds `build`, `start` (session and initial values) and `first_step` took, and
+Prints `first step` when the first step is done, and at the end one line of JSON: the
+seconds that `build`, `start` (session and initial values) and `first_step` took, and
 `images_per_second` of the steps after the warm-up.
 """
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory --cases=lenet:4x8 --tf_cnn_benchmarks=PATH
 
-Each measurement is a process of its own, and its number the most memory that it had in
-use at a time (maximum resident set size), with all that TensorFlow itself takes, which
-`import tensorflow` shows.  On CPUs TensorFlow's allocator keeps no peak of its own.
-Prints MiB of both and ours / theirs, the median of the rounds; 1 or less is the target.
+Each measurement is a process of its own, and its number the maximum resident set size
+of that process, since TensorFlow's CPU allocator records no peak.  It includes what
+TensorFlow itself takes; the row `import tensorflow` shows how much.  Prints MiB of both
+and ours / theirs, as median, least and most of the rounds; 1 or less is the target.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
 
 OURS, THEIRS = "towers", "tf_cnn_benchmarks"
 
-# Mode -> what each is told, beside the case.
+# Mode -> system -> its flags beside the case and --variable_update.
 MODES: dict[str, dict[str, list[str]]] = {
     "parameter_server": {OURS: [], THEIRS: []},
     "replicated": {OURS: [], THEIRS: ["--all_reduce_spec=pscpu"]},
@@ -34,7 +34,7 @@ MODES: dict[str, dict[str, list[str]]] = {
 }
 IMPORT = "import tensorflow"
 
-# Runs a command and says how much memory it took, and what ended with it.
+# Runs a command; prints its peak memory and exits with its status.
 _MEASURED = """
 import resource, subprocess, sys
 status = subprocess.call(sys.argv[1:])
@@ -48,7 +48,7 @@ Runs = dict[tuple[str, str, str], list[float]]  # (case, mode, system) -> MiB by
 
 
 def measured(command: process.Command) -> process.Command:
-    """The command, in a process that says at its end how much memory it took."""
+    """The command, run by a process that prints its peak memory at the end."""
     argv = [sys.executable, "-c", _MEASURED, *command.argv]
     return dataclasses.replace(command, argv=argv)
 
@@ -62,7 +62,7 @@ def peak(finished: process.Finished) -> float | None:
 def commands(
     wanted: Sequence[cases.Case], systems: Sequence[str], places: Places
 ) -> dict[tuple[str, str, str], process.Command]:
-    """What is run in a round."""
+    """The commands of a round, by (case, mode, system)."""
     alone = [places.python, "-c", IMPORT]
     found = {("-", IMPORT, OURS): process.Command(alone, ENVIRONMENT)}
     for case in wanted:

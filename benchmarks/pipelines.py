@@ -1,18 +1,20 @@
-"""What stages gain, and what they cost.
+"""Pipelines: their speed-up, balance, memory and graph.
 
     python -m benchmarks.pipelines compute   # two stages on two cores against one core
     python -m benchmarks.pipelines balance   # blocks timed, against equal numbers
     python -m benchmarks.pipelines memory    # the largest transformer that fits
-    python -m benchmarks.pipelines build     # graph and first step of many passes
+    python -m benchmarks.pipelines build     # graph and first step of many stages
 
-`compute` alternates between the two, so that what else the machine does slows both.
+`compute` alternates between the two, so that other load on the machine slows both.
+
 `memory` finds the largest model whose estimate (`pipelines.recompute`) stays within the
-limit, and then runs it: its peak is the variables on a stage's logical device, and the
-most that TensorFlow's allocators had handed out there at a time during a step.  Where
-not one layer in each stage fits, the plan is that of so many, and nothing is run.  How
-many times the layers of the first row that is stands beside what GPipe says of its own
-transformer (Huang et al. 2019, table 1): 3 layers on one device without GPipe, 13 with
-it, which recomputes and cuts the batch, and 103 on 8 devices.
+limit, and then runs it.  The peak of a run is the bytes of the variables on a stage's
+logical device, plus the most that TensorFlow had allocated there at a time during a
+step.  Where not even one layer per stage fits, the row has the estimate for one per
+stage, and nothing is run.  The column `ratio` is the number of layers over that of the
+first row; beside it stands the same ratio of GPipe's transformer (Huang et al. 2019,
+table 1): 3 layers on one device without GPipe, 13 with it, by recomputation and
+micro-batches, and 103 on 8 devices.
 """
 
 import argparse
@@ -97,11 +99,11 @@ def build(
 
 
 class Running:
-    """A train graph with a session of its own threads.
+    """A train graph and a started session with its own threads.
 
     Args:
       train: the graph.
-      threads: that operations run on, each in one.
+      threads: number that operations run on, each operation on one; 0 for the default.
     """
 
     def __init__(self, train: graph.TrainGraph, threads: int = 0):
@@ -116,13 +118,13 @@ class Running:
         self._step = self.session.make_callable(train.train_op)
 
     def seconds(self) -> float:
-        """How long one step takes."""
+        """Takes a step; returns how long it took."""
         begun = time.perf_counter()
         self._step()
         return time.perf_counter() - begun
 
     def peaks(self) -> dict[str, int]:
-        """Stage's device -> bytes of its variables, and the most that a step took."""
+        """Device -> bytes of its variables plus the peak that a step allocates."""
         metadata = v1.RunMetadata()
         self.session.run(
             self._train.train_op, options=spans.traced(), run_metadata=metadata
@@ -142,7 +144,7 @@ class Running:
 
 
 def equal(model: models.Model, how: Pipeline) -> Pipeline:
-    """The pipeline with as many blocks in each piece."""
+    """The pipeline, cut into pieces of equally many blocks."""
     pieces = how.stages * how.chunks
     cut = partition.balanced([1.0] * len(model.blocks), pieces)
     return dataclasses.replace(how, cut=cut)
@@ -217,7 +219,7 @@ class Way(NamedTuple):
     gpipe: int = 0
 
 
-# Words -> how a model is made to fit.  The first row is what the others are told by.
+# Name -> how a model is made to fit.  Ratios are to the first row.
 WAYS: dict[str, Way] = {
     "nothing": Way(Pipeline(1, 1), gpipe=3),
     "recompute": Way(Pipeline(1, 1, recompute="block")),
@@ -281,7 +283,7 @@ def memory(options: argparse.Namespace) -> list[str]:
 
 
 def _run(how: Pipeline, found: Largest, batch_size: int) -> list[str]:
-    """What a model takes by plan, and in a run if it fits."""
+    """A row's cells about memory: by estimate, and in a run if the model fits."""
     if not found.layers:
         return ["-", f"{found.estimate / 1e6:.1f} for {how.stages}", "-", "-"]
     model = transformer(found.layers)

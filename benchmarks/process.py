@@ -1,4 +1,4 @@
-"""Runs a command in a process group of its own and notes when it said what."""
+"""Runs a command in a process group of its own; records when it printed each line."""
 
 import contextlib
 import dataclasses
@@ -37,7 +37,7 @@ class Command:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """What became of it.
+    """A command that has ended.
 
     Attributes:
       status: exit status; the negative number of the signal that ended it.
@@ -46,7 +46,7 @@ class Finished:
       cpu_seconds: that it and its children took.
       others: CPUs that the rest of the machine kept busy meanwhile, on average; None
         where there is no /proc/stat.  Much of it spoils the number.
-      timed_out: whether it was ended for having taken too long.
+      timed_out: whether it was killed at the timeout.
     """
 
     status: int

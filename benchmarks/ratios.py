@@ -1,4 +1,4 @@
-"""The few statistics that the benchmarks need."""
+"""The statistics that the benchmarks report."""
 
 import math
 import statistics
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Spread(NamedTuple):
-    """Numbers of several rounds in three."""
+    """Median, least and most of the numbers of several rounds."""
 
     median: float
     least: float
@@ -18,7 +18,7 @@ class Spread(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Three digits, or all those before the point: `0.973`, `12.3`, `3413`."""
+    """Three significant digits, or the whole integer part: `0.973`, `12.3`, `3413`."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     decimals = 2 - math.floor(math.log10(abs(value)))

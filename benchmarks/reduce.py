@@ -2,15 +2,15 @@
 
     python -m benchmarks.reduce --models=alexnet,resnet50,vgg16 --out=/tmp/reduce
 
-For the variables of each model, K towers on logical CPU devices hold a gradient each,
-and every algorithm of `--all_reduce_spec` adds them, again and again, in turn with the
-copy: all threads copy, with numpy, from one block of memory to another.
+For the variables of each model, K towers on logical CPU devices hold a gradient each.
+Every algorithm of `--all_reduce_spec` adds them, in turn with a copy by numpy, in as
+many threads as there are cores, from one block of memory to another.
 
-A speed is (K + 1) x bytes of the model / time: K gradients must be read and one mean
+A speed is (K + 1) x bytes of the model / time: K gradients must be read and one sum
 written, whatever the algorithm, and the copy reads and writes as many bytes together.
 What an algorithm moves beyond that shows as a lower speed.  Logical CPU devices share
-their memory, so a hop between them costs nothing but what is computed there: this is
-the work of an algorithm, not that of a network.
+their memory, so that no bytes cross between them: this measures the arithmetic and
+memory traffic of an algorithm, and not the network.
 
 Prints GB/s (10^9 bytes) and the speed over the copy's: the median over the rounds, the
 least and the most, by the clock; on a busy machine the ratio of CPU seconds, which the
@@ -186,7 +186,7 @@ class Copy:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Run]:
-    """Every model, number of towers, round and algorithm; says what it is at."""
+    """Measures every model, number of towers, round and algorithm; prints progress."""
     for model in options.models:
         shapes = shapes_of(model)
         size = 4 * sum(shape.num_elements() for shape in shapes)
@@ -210,7 +210,7 @@ def measure(options: argparse.Namespace) -> Iterator[Run]:
 
 
 def _seconds(step: Callable[[], None], at_least: float) -> tuple[float, float]:
-    """Seconds of a call by the clock and of the CPUs, over calls that fill so many."""
+    """(seconds, CPU seconds) per call, over calls that take so long together."""
     times, begun, cpu = 0, time.perf_counter(), time.process_time()
     while not times or time.perf_counter() - begun < at_least:
         step()
@@ -222,7 +222,13 @@ def _seconds(step: Callable[[], None], at_least: float) -> tuple[float, float]:
 
 
 class Results:
-    """What was measured: speeds, and speeds over the copy's of the same round."""
+    """Speeds, and speeds over the copy's of the same round.
+
+    Attributes:
+      runs: all measurements.
+      cases: (model, number of towers), in order.
+      specs: the algorithms and the copy, in order.
+    """
 
     def __init__(self, runs: Sequence[Run]):
         self.runs = runs

@@ -19,8 +19,8 @@ class Run:
       images_per_second: over the timed steps; None if the run failed.
       failure: the last line of a run that failed, else None.
       seconds: that the whole run took.
-      cpu_seconds: that it took of all CPUs.
-      others: CPUs that the rest of the machine kept busy meanwhile.
+      cpu_seconds: that it took, over all CPUs.
+      others: as `process.Finished` has it.
       command: the command line.
     """
 
@@ -85,7 +85,7 @@ class Results:
 
     @property
     def failures(self) -> list[Run]:
-        """The runs that came to nothing."""
+        """The runs that failed."""
         return [run for run in self.runs if run.images_per_second is None]
 
     def speed_table(self) -> list[str]:

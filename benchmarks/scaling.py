@@ -7,13 +7,13 @@ run side by side on any machine; gradients, reduction and update are real.  The 
 step takes as long as the wait.  For every mode and number of towers, each in a process
 of its own, in rounds:
 
-    step / wait   1 is ideal; what is beyond it is the price of reduction and update,
-                  of all towers on this machine's cores
+    step / wait   1 is ideal; the excess is the cost of reduction and update, of all
+                  towers on this machine's cores
     client        CPU time of the client's thread per step
     build, first  CPU time until the graph is built; of the first step
 
-Under each table stands how the last three grow: the exponent p of cost ~ towers^p over
-the larger half of the numbers of towers; 1 is linear.
+The line under each table says how the last three grow: the exponent p of cost ~
+towers^p, fitted to the larger half of the numbers of towers; 1 is linear.
 
 With --out=PREFIX, PREFIX.json gets all numbers, PREFIX.png a picture.
 """
@@ -91,7 +91,7 @@ def growth(costs: Mapping[int, float]) -> float | None:
     """The exponent p of cost ~ towers^p, by least squares over the larger half.
 
     Args:
-      costs: number of towers -> cost; the smaller half is mostly what every run costs.
+      costs: number of towers -> cost; the smaller half is mostly a constant.
     """
     points = [(math.log(n), math.log(c)) for n, c in sorted(costs.items()) if c > 0]
     points = points[len(points) // 2 :]

@@ -1,14 +1,16 @@
-"""What a classifier of many classes takes when its classes are on K devices.
+"""Memory and time of a classifier of many classes that is spread over K devices.
 
     python -m benchmarks.sharding
 
-The model is the classifier alone: 256 features, 100,000 classes, trained with momentum
-on logical CPU devices; or a table that is looked up and is the classifier, too, as that
-of a language model, of as many rows, whose rows are spread.  For each K: the bytes of
-the fullest device, which are those of the variables and slots that lie on it and the
-most that a step had allocated there at a time; that over the one with K = 1; the CPU
-time of a step, of all devices together, over the one with K = 1, the fastest of a few
-steps of each taken in turns; and how many nodes the graph has.
+Two models of 256 features and 100,000 classes, trained with momentum on logical CPU
+devices: `classifier` is a dense layer alone, spread by classes; `tied` is a table that
+is both the embedding and the classifier, as in a language model, spread by rows.
+
+    MB held         variables and slots on the fullest device
+    MB at peak      those and the most that a step had allocated there at a time
+    peak ratio      the same over that with the first K, 1 by default
+    CPU time ratio  of a step on all devices, the fastest of a few steps, likewise
+    nodes           of the graph
 """
 
 import collections
@@ -41,17 +43,25 @@ _SIDE = 16  # of an image, whose pixels are the features
 
 
 class Found(NamedTuple):
-    """What was measured of a number of shards."""
+    """Measurements of one number of shards.
+
+    Attributes:
+      shards: how many.
+      held: bytes of variables and slots on the fullest device.
+      peak: bytes of those and the most that a step allocates, on the fullest device.
+      seconds: CPU time of a step.
+      nodes: of the graph.
+    """
 
     shards: int
-    held: int  # bytes of variables and slots, of the fullest device
-    peak: int  # those and what a step has allocated at a time, of the fullest device
-    seconds: float  # CPU time of a step
-    nodes: int  # of the graph
+    held: int
+    peak: int
+    seconds: float
+    nodes: int
 
 
 def head(classes: int) -> Model:
-    """A classifier and nothing else."""
+    """A dense classifier and nothing else."""
 
     def logits(x, nn):
         return nn.dense(nn.flatten(x), nn.num_classes)
@@ -65,7 +75,7 @@ def head(classes: int) -> Model:
 
 
 def tied(classes: int) -> Model:
-    """A table of which rows are looked up, and by which they are told apart."""
+    """A table that is both the embedding and the classifier."""
     shape = [classes, _SIDE * _SIDE]
 
     def embedding(x, nn):
@@ -86,7 +96,14 @@ def tied(classes: int) -> Model:
 
 
 class Kind(NamedTuple):
-    """A model, its examples, and what of it is spread."""
+    """A row of `KINDS`.
+
+    Attributes:
+      model: number of classes -> model.
+      shape: of one example's features.
+      kind: of the data, as `Request` has it.
+      shards: number of devices -> what is spread over them.
+    """
 
     model: Callable[[int], Model]
     shape: tuple[int, ...]
@@ -133,13 +150,13 @@ class Subject:
         self._step = self.session.make_callable(self.train.train_op)
 
     def step(self) -> None:
-        """Takes a step; remembers the least CPU time of any."""
+        """Takes a step; keeps the least CPU time of all steps in `seconds`."""
         begun = time.process_time()
         self._step()
         self.seconds = min(self.seconds, time.process_time() - begun)
 
     def found(self) -> Found:
-        """Traces one more step, and says what was measured."""
+        """The measurements, with one more step traced; closes the session."""
         held: dict[str, int] = collections.Counter()
         for variable in self.train.graph.get_collection("variables"):
             size = variable.shape.num_elements() * variable.dtype.size
@@ -161,7 +178,7 @@ class Subject:
 def measure(
     shards: Sequence[int], kind: str, *, classes: int, batch_size: int, steps: int
 ) -> list[Found]:
-    """Measures all of a kind, step by step in turns."""
+    """Measures a row of `KINDS` with each number of shards, their steps in turn."""
     sizes = dict(classes=classes, batch_size=batch_size)
     subjects = [Subject(k, kind, **sizes) for k in shards]
     for _ in range(steps):

@@ -1,8 +1,10 @@
-"""How long it takes to the first step, and whether what is saved there costs speed.
+"""Time to the first step; speed with and without TensorFlow's graph optimizers.
 
     python -m benchmarks.startup
 
-Two parts, in rounds; every measurement is a process of its own:
+The graph optimizers are off in this project, which shortens the start; whether that
+costs speed is the second of two parts.  Every measurement is a process of its own, in
+rounds:
 
     command  From the start of `python -m towers.train` (lenet, its own data, 4 towers)
              to the end of the first step, minus `import tensorflow` alone.
@@ -23,13 +25,13 @@ from benchmarks.systems import ENVIRONMENT
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
 IMPORTED = "imported"
 
-# `Done warm up` is said at the end of the one warm-up step.
+# Printed at the end of the one warm-up step.
 TRAIN = ["-m", "towers.train", "--num_gpus=4"]
 TRAIN += ["--num_warmup_batches=1", "--num_batches=1"]
 WARM = "Done warm up"
 
 MANY_TOWERS = ["-m", "benchmarks.many_towers"]
-FIRST_STEP = "first step"  # as it says
+FIRST_STEP = "first step"  # as in many_towers, whose import would import TensorFlow
 
 BATCH_SIZE = 2  # per tower
 LEAST_STEPS = 5
@@ -38,7 +40,7 @@ OFF, ON = "off", "on"  # the graph optimizers
 
 
 class FailedError(Exception):
-    """A measurement came to nothing."""
+    """A measurement failed."""
 
 
 def command_round(options: argparse.Namespace) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""This project and its peers: how each is told to train a case.
+"""This project and its peers: the command that trains a case on each.
 
 All of them: float32 (or bfloat16, where one has it), plain SGD at one small rate
 without weight decay, synthetic data, on the CPU, in NHWC where the user can choose; N
@@ -17,7 +17,7 @@ from benchmarks.process import Command
 # Small enough that nothing diverges, whatever the scale of the synthetic images.
 LEARNING_RATE = "1e-5"
 
-# Errors of TensorFlow show, its greeting does not.  GPUs are hidden from all.
+# GPUs are hidden from all; TensorFlow logs errors only.
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 # What keras_peer.py and torch_peer.py have; neither is imported here, for the sake of
@@ -67,8 +67,8 @@ class Row(NamedTuple):
     command: Callable[[Case, Length, Places], Command | None]
     python: str  # the field of `Places` that names its interpreter
     needs: tuple[str, ...]  # packages, without which it is left out
-    # Share of the steps that it runs; less for what is so slow at small models that
-    # all of them would take minutes.
+    # Share of the seconds that it runs for: below 1 for a system so slow on small
+    # models that its run would take minutes.
     share: float = 1.0
 
 
@@ -97,7 +97,7 @@ def towers(case: Case, length: Length, places: Places) -> Command:
 
 
 def bare(case: Case, length: Length, places: Places) -> Command | None:
-    """A bare graph of the same operations: what this project's own weight is."""
+    """A bare graph of the same operations, which shows this project's overhead."""
     if case.model not in BARE_MODELS:
         return None
     command = _peer("bare_peer", places.python, case, length)
@@ -218,5 +218,5 @@ def _peer(module: str, python: str, case: Case, length: Length) -> Command:
 
 
 def _display_every(length: Length) -> int:
-    """Ten step lines in all: the loss is looked at, and costs nothing."""
+    """Steps between step lines: ten lines in all, so that reading the loss is cheap."""
     return max(1, length.steps // 10)

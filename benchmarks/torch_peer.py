@@ -22,7 +22,7 @@ from benchmarks import peer
 def _conv(
     inputs: int, filters: int, kernel: int, strides: int = 1, *, relu: bool = True
 ) -> nn.Sequential:
-    """A convolution without bias, batch norm, a rectifier perhaps."""
+    """Convolution without bias, batch norm, and ReLU if `relu`."""
     modules = [
         nn.Conv2d(inputs, filters, kernel, strides, (kernel - 1) // 2, bias=False),
         nn.BatchNorm2d(filters, eps=1e-5, momentum=0.1),
@@ -31,7 +31,7 @@ def _conv(
 
 
 class Identity(nn.Module):
-    """Fewer pixels, zeros for the channels that x has not got."""
+    """A shortcut without parameters: strided, with zeros for the missing channels."""
 
     def __init__(self, missing: int, strides: int):
         super().__init__()
@@ -45,7 +45,7 @@ class Identity(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two paths, added."""
+    """A residual unit: ReLU of the sum of a path and a shortcut."""
 
     def __init__(self, path: nn.Module, shortcut: nn.Module):
         super().__init__()
@@ -53,7 +53,7 @@ class Residual(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x):
-        """Rectifies the sum."""
+        """[batch, channels, height, width] -> the unit's output."""
         return functional.relu(self.path(x) + self.shortcut(x), inplace=True)
 
 
@@ -160,7 +160,7 @@ def train(rank: int, options: argparse.Namespace, meeting: str) -> None:
     Args:
       rank: of this process.
       options: the flags.
-      meeting: a file through which the processes find each other.
+      meeting: path of the file for the processes' rendezvous.
     """
     count = options.num_devices
     # Each its share of the cores: PyTorch would give all of them to each.

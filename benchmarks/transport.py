@@ -1,4 +1,4 @@
-"""How fast tensors come from ps tasks: beside a raw socket and a raw gRPC stream.
+"""Rate of tensors from ps tasks, beside a raw socket and a raw gRPC stream.
 
     python -m benchmarks.transport --rounds=3 --out=/tmp/transport.json
 
@@ -8,8 +8,8 @@ by a plain TCP connection, and by grpcio's Python.  All of one size are measured
 seconds, and told as GB/s and as a share of the socket's: the median over the rounds,
 the least and the most.
 
---settings compares what TensorFlow lets one set, in clusters of their own; and `tunnel`
-what TLS takes, from the sockets beside them, too:
+--settings compares these, each in a cluster of its own; `tunnel` measures TLS, for the
+socket and gRPC too:
 
 | name     | sets                                                                   |
 |----------|------------------------------------------------------------------------|
@@ -20,9 +20,9 @@ what TLS takes, from the sockets beside them, too:
 | tunnel   | nothing; the worker is on another machine, here a network namespace,   |
 |          | and all that goes there passes `deploy/tunnel.sh`                      |
 
-On two cores none of the first three gains, of any size: with more channels small
-tensors come half as fast, and with the others all do about as before.  So the servers
-of `towers` set none of them.
+On two cores none of `channels`, `queues` and `threads` is faster at any size: with more
+channels small tensors come half as fast, and the other two make little difference.  So
+the servers of `towers` set none of them.
 """
 
 import argparse
@@ -41,7 +41,7 @@ PORTS = SOCKET_PORT, GRPC_PORT = 3000, 3001  # nobody else is in the private net
 
 
 class Setting(NamedTuple):
-    """What one can set.
+    """A row of `SETTINGS`.
 
     Attributes:
       flags: of the peer.
@@ -67,7 +67,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def command(setting: Setting, options: argparse.Namespace) -> process.Command:
-    """A cluster with this setting, in which everything is measured once."""
+    """Starts a cluster with this setting, whose worker measures everything once."""
     peer = [sys.executable, "-m", "benchmarks.transport_peer"]
     peer += ["--job={job}", "--index={index}", "--ps={ps}", "--worker={worker}"]
     peer += [f"--seconds={options.seconds}", *setting.flags]

@@ -32,7 +32,13 @@ _METHOD = "/transport/Get"
 
 
 def rate(fetch: Callable[[], object], size: int, seconds: float) -> float:
-    """GB/s of calls that fetch so many bytes, for about so long."""
+    """GB/s of a call, repeated for about so many seconds.
+
+    Args:
+      fetch: the call.
+      size: bytes that it fetches.
+      seconds: how long to repeat it.
+    """
     fetch()
     calls, begun = 0, time.perf_counter()
     while (passed := time.perf_counter() - begun) < seconds:
@@ -103,7 +109,7 @@ def from_grpc(sizes: Sequence[int]) -> Iterator[Way]:
 
 
 def _connect(port: int) -> socket.socket:
-    """To the ps 0, which may not listen yet."""
+    """A connection to ps 0; tried until it listens."""
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))

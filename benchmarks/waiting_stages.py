@@ -1,14 +1,15 @@
-"""What the schedules alone make of K stages: blocks that wait and compute nothing.
+"""The speed-up of each pipeline schedule, on blocks that wait instead of computing.
 
     python -m benchmarks.waiting_stages
 
-Eight equal blocks each wait so long for a micro-batch forward, and twice as long
-backward, without a core of the machine; so the stages run side by side however few
-cores there are, and what is lost is lost to the schedule.  Speed-up is the sum of all
-waits over the measured step, beside the K M V / (M V + K - 1) of equal stages; the best
-of a few steps counts, as other work on the machine only ever adds to a step.  A wait's
-end costs some 0.3 ms of Python and of a core: with waits much shorter than 10 ms, eight
-stages on two cores are measured by that, and not by their schedule.
+Eight equal blocks wait for a fixed time per micro-batch forward, and twice as long
+backward.  Waiting takes no core, so the stages run side by side however few cores there
+are, and all loss is the schedule's.  The speed-up is the sum of all waits over the time
+of a step.  It is printed beside the ideal of K equal stages, M micro-batches and V
+chunks per stage, K M V / (M V + K - 1).  The fastest of a few steps counts, as other
+load on the machine only ever adds to a step.  The end of a wait costs about 0.3 ms of a
+core, in Python: with waits much shorter than 10 ms, eight stages on two cores would
+measure that, and not the schedule.
 """
 
 import argparse
@@ -92,7 +93,8 @@ def speed_up(how: Pipeline, *, seconds: float, steps: int) -> float:
         placement=where,
         options=graph.Options(batch_size=how.micro_batches, pipeline=how),
     )
-    # A wait holds a thread, and the pool is the process's: its first session's.
+    # Each wait blocks a thread.  The process-wide pool has the size that its first
+    # session chose, so this session gets one of its own.
     config = placement.session_config(where, inter_threads=how.stages + 4)
     config.use_per_session_threads = True
     with v1.Session(graph=train.graph, config=config) as session:
@@ -108,7 +110,7 @@ def speed_up(how: Pipeline, *, seconds: float, steps: int) -> float:
 
 
 def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipeline]:
-    """All that can be made of the blocks.
+    """The pipelines of all schedules that the blocks can be cut into.
 
     Args:
       stages: numbers of them.

@@ -2,9 +2,9 @@
 
     python -m benchmarks.waiting_towers --mode=replicated:tree --num_towers=16
 
-Every tower waits as long as its computation would take, whatever the cores do, and
-then delivers gradients of real size, which meet the variables as in any run.  What a
-step takes beyond the wait is the price of the mode.  Says so in one line of JSON:
+Every tower waits as long as its computation would take, without using a core, and then
+delivers gradients of real size, which are reduced and applied as in any run.  What a
+step takes beyond the wait is the cost of the mode.  Prints one line of JSON:
 
     step            seconds of the median step
     client          CPU seconds of the client's thread per step
@@ -43,7 +43,13 @@ def _sleep(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 def model(seconds: float, variables: int, floats: int) -> Model:
-    """Waits, then has gradients for so many variables of so many floats each."""
+    """A model that waits, and then has gradients of a given size.
+
+    Args:
+      seconds: of the wait.
+      variables: how many.
+      floats: in each variable.
+    """
 
     def wait(x, nn):
         x = nn.flatten(x)
