@@ -1,8 +1,8 @@
-"""The tasks of a cluster, each started, frozen and killed by hand, for tests.
+"""The tasks of a cluster, each started, frozen and killed by the test.
 
-Clusters are for `tasks.by_hand` programs: the network must be private.  Tasks are
-forked from a process that has imported TensorFlow once for all of them, which takes
-longer than most of what they do; such a program itself does without.
+For programs that `tasks.by_hand` runs, as the network must be private.  Tasks are
+forked from a server process that has imported TensorFlow once for all of them, since
+the import takes longer than most of what they do.
 """
 
 import importlib
@@ -19,20 +19,20 @@ from towers.tasks import local_cluster
 Name = tuple[str, int]
 Ends = dict[str, tuple[int, list[str]]]  # "job index" -> exit status and lines
 
-_PATIENCE = launched.PATIENCE / 3  # less than that of who waits for the program
+_PATIENCE = launched.PATIENCE / 3  # less than `tasks.by_hand` waits for the program
 _PROGRAM = "towers.train"
 _FORKS = multiprocessing.get_context("forkserver")
 
 
 class Task(launched.Lines):
-    """The main with some flags, in a process of its own.
+    """`towers.train` with some flags, in a process of its own.
 
     Args:
       flags: of the command line.
-      environment: beside what is in this one's.
+      environment: variables in addition to this process's own.
 
     Attributes:
-      process: it.
+      process: the process.
     """
 
     def __init__(self, flags: list[str], environment: Mapping[str, str] | None = None):
@@ -46,7 +46,11 @@ class Task(launched.Lines):
         super().__init__(os.fdopen(os.dup(ours.fileno()), errors="replace"))
 
     def end(self, seconds: float = _PATIENCE) -> int:
-        """Waits for the end; returns the exit status."""
+        """Waits for the end; returns the exit status.
+
+        Raises:
+          AssertionError: it does not end in so many seconds.
+        """
         self.process.join(seconds)
         assert self.process.exitcode is not None, "it does not end"
         self.rest()
@@ -56,7 +60,7 @@ class Task(launched.Lines):
 def _main(
     printed: connection.Connection, flags: list[str], environment: Mapping[str, str]
 ) -> None:
-    """As `python -m towers.train`."""
+    """Does what `python -m towers.train` does, with both streams to the pipe."""
     os.environ.update(environment)
     for stream in (1, 2):
         os.dup2(printed.fileno(), stream)
@@ -68,13 +72,13 @@ class Tasks:
     """Ps tasks, two workers, and a controller if there is one graph.
 
     Args:
-      flags: of every task's command line.
-      between: whether each worker is a client.
-      ps: how many.
+      *flags: of every task's command line.
+      between: whether replication is between graphs: each worker is a client.
+      ps: number of ps tasks.
 
     Attributes:
-      leader: who runs the session.
-      tasks: (job, index) -> the process that was started last.
+      leader: (job, index) of the task that runs the session, or of the chief client.
+      tasks: (job, index) -> its process, the one started last.
     """
 
     def __init__(self, *flags: str, between: bool, ps: int = 1):
@@ -101,24 +105,24 @@ class Tasks:
         self.tasks[name] = Task([*flags, self._led.format(self._by[0])])
 
     def other_leader(self, *flags: str) -> tuple[int, list[str]]:
-        """Starts another leader of the same tasks; its exit status and lines."""
+        """Runs a second leader of the same tasks; returns its exit status and lines."""
         flags = [*self._flags, f"--job_name={self.leader[0]}", *flags]
         task = Task([*flags, self._led.format(self._by[1])])
         return task.end(), task.lines
 
     def send(self, name: Name, number: int) -> None:
-        """Sends a signal; waits for the end of what is killed."""
+        """Sends a signal to a task; after SIGKILL waits for its end."""
         process = self.tasks[name].process
         os.kill(process.pid, number)
         if number == signal.SIGKILL:
             process.join()
 
     def line(self, pattern: str, *, of: Name | None = None) -> str:
-        """Waits for a line of a task's, or of the leader's; returns it."""
+        """Waits for a line of a task, by default the leader, and returns it."""
         return self.tasks[of or self.leader].line(pattern, _PATIENCE)
 
     def past(self) -> None:
-        """Passes over the leader's lines so far."""
+        """Skips the lines that the leader has printed so far."""
         self.tasks[self.leader].rest(0.0)
 
     def end(self, *, but: Name | None = None) -> Ends:
@@ -130,6 +134,6 @@ class Tasks:
         }
 
     def kill(self) -> None:
-        """Ends whatever is left."""
+        """Kills the tasks that still run."""
         for task in self.tasks.values():
             task.process.kill()

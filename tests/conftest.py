@@ -12,11 +12,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as in .bazelrc; read at im
 def pytest_configure(config: pytest.Config) -> None:
     """Parses absl's own flags, which `absltest.main()` does otherwise."""
     flags.FLAGS.mark_as_parsed()
-    # xdist would begin with the classes of most tests.  Those that wait for processes
-    # have few: all of them would come at the end, when nothing else is left to compute.
+    # By default xdist begins with the classes that have most tests.  Those that wait
+    # for processes have few, and would all run at the end, with the cores idle.
     config.option.loadscopereorder = False
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what the imports made, which stays."""
+    """Exempts the objects that imports made, which stay, from garbage collection."""
     gc.freeze()

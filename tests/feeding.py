@@ -1,4 +1,4 @@
-"""Takes batches of a source for some layout of towers, for tests that compare."""
+"""Reads batches of a data source, with its towers in several layouts."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,8 @@ v1 = tf.compat.v1
 
 CPUS = [f"/device:CPU:{index}" for index in range(4)]
 
-# Twelve rows per step, or four of one of three clients: name -> (groups, batch size).
+# Name -> (groups, batch size per tower).  A step has twelve rows; with 2x2 it has four,
+# which is the part of one of three clients.
 LAYOUTS = {
     "1x12": ([(CPUS[0], CPUS[:1])], 12),
     "3x4": ([(CPUS[0], CPUS[:3])], 4),
@@ -27,7 +28,19 @@ def session() -> v1.Session:
 def read(
     source, steps: int, *, layout="4x3", position=0, limit=None, **options
 ) -> tuple:
-    """The features, labels and weights of so many steps, joined, and each `first`."""
+    """Reads steps of a source.
+
+    Args:
+      source: of the batches.
+      steps: how many.
+      layout: a row of `LAYOUTS`.
+      position: index in the stream of the first row.
+      limit, **options: as `feed` of the source has them.
+
+    Returns:
+      (features, labels, weights, firsts): numpy arrays [rows, ...] of all batches in
+      order, and the `first` of each batch.
+    """
     groups, batch_size = LAYOUTS[layout]
     with tf.Graph().as_default(), session() as opened:
         where = v1.placeholder_with_default(tf.constant(position, tf.int64), [])

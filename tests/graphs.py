@@ -1,4 +1,4 @@
-"""Tests that put a few operations into a graph and evaluate them."""
+"""A base class for tests that put a few operations into a graph and evaluate them."""
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -7,7 +7,7 @@ v1 = tf.compat.v1
 
 
 class GraphTestCase(parameterized.TestCase):
-    """A graph per test, and a session at its end."""
+    """Each test has a default graph of its own, with resource variables."""
 
     def setUp(self):
         super().setUp()
@@ -17,7 +17,7 @@ class GraphTestCase(parameterized.TestCase):
         v1.set_random_seed(1)
 
     def evaluate(self, fetches):
-        """Values, with the variables as they start."""
+        """The values of fetches, with all variables at their initial values."""
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             return session.run(fetches)

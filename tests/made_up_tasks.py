@@ -1,4 +1,4 @@
-"""A cluster whose tasks are made up: what they would say if they were asked."""
+"""A fake of the tasks of a cluster, for tests of what asks them."""
 
 import tensorflow as tf
 
@@ -11,12 +11,21 @@ SPEC = cluster.from_hosts(
 
 
 class Tasks:
-    """Made-up tasks: what each says, or why it does not."""
+    """Answers `ask` and `dismiss` as the functions of `towers.tasks.server` would.
+
+    Attributes:
+      lives: task -> `Hello.life`, which a restart changes.
+      breaks: task -> `Hello.breaks`; 0 for tasks that are not here.
+      looked: the timeouts of all calls, in seconds.
+      silent: task -> why it does not answer.
+      hello, devices: what every task says of itself.
+      dismissed: (task as text, status) of each call of `dismiss`.
+    """
 
     def __init__(self):
         self.lives = dict.fromkeys(SPEC.servers, "1")
         self.breaks = {}
-        self.looked = []  # how long it was to be waited for each answer
+        self.looked = []
         self.silent = {}
         self.hello = {"tensorflow": tf.__version__, "cluster": SPEC.as_dict()}
         self.devices = {"CPU": 2}

@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 
 
 def small_model() -> Model:
-    """Crops and distorts the digits; has batch norm, dropout and moving averages."""
+    """A model of the digits with distortions, batch norm, dropout and an EMA."""
 
     def block(x, nn):
         x = nn.batch_norm(nn.conv(x, 8, 3, use_bias=False), activation=tf.nn.relu)
@@ -51,7 +51,7 @@ def small_model() -> Model:
 
 @functools.cache
 def data_dir() -> str:
-    """Where this process prepares the digits."""
+    """The folder in which this process prepares the digits; removed at its end."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     return folder
@@ -68,7 +68,17 @@ class Runs(parameterized.TestCase):
         self.addCleanup(patch.stop)
 
     def run_flags(self, *, status=0, stream=None, get_model=None, **settings):
-        """Trains, or evaluates with `eval`; returns the lines that it prints."""
+        """Trains, or evaluates with `eval`, in this process.
+
+        Args:
+          status: that the run must end with.
+          stream: for what it prints.
+          get_model: name -> model; `small_model` when None.
+          **settings: as `config.make` takes them.
+
+        Returns:
+          The lines that it printed.
+        """
         stream = stream or io.StringIO()
         settings = {"device": "cpu", "data_name": "digits", **settings}
         get_model = get_model or (lambda name: small_model())
@@ -84,7 +94,7 @@ class Runs(parameterized.TestCase):
         return stream.getvalue().splitlines()
 
     def steps(self) -> list[int]:
-        """Of the checkpoints."""
+        """The global steps of the checkpoints, oldest first."""
         paths = checkpoint.all_paths(self.directory)
         return [int(path.rsplit("-", 1)[1]) for path in paths]
 
@@ -105,7 +115,7 @@ def accuracies(lines: list[str]) -> list[tuple[float, int]]:
 
 
 def events(directory: str) -> list[tuple[int, str, float]]:
-    """(step, tag, value) of the scalars of a folder, by step."""
+    """(step, tag, value) of the scalar summaries in a folder, sorted."""
     return sorted(
         (event.step, value.tag, value.simple_value)
         for path in tf.io.gfile.glob(f"{directory}/events*")

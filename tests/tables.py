@@ -1,4 +1,4 @@
-"""Models of tables that are looked up, and what they have rows for."""
+"""Models with embedding tables, and sources of ids for them."""
 
 import dataclasses
 
@@ -15,8 +15,11 @@ v1 = tf.compat.v1
 
 
 def model() -> Model:
-    """Tables that are only looked up, also read as a whole, cut otherwise, or by
-    numbers that depend on a variable."""
+    """A model whose tables differ in how they are read.
+
+    `rows` is only looked up; `tied` is also read whole; `wide` has more columns than
+    rows; `late` is looked up by ids that depend on a variable.
+    """
 
     def product(x, nn):
         start = v1.random_normal_initializer(stddev=0.5)
@@ -42,7 +45,7 @@ def model() -> Model:
 
 
 def source() -> SyntheticSource:
-    """Of the numbers that the model has rows for."""
+    """Pairs of ids that `model` has rows for."""
     request = Request(shape=(2,), num_classes=(23, 23), kind="pairs", num_examples=500)
     return SyntheticSource(request)
 
@@ -84,6 +87,6 @@ def untied() -> Model:
 
 
 def tokens() -> SyntheticSource:
-    """Of those that `tied` and `untied` have rows for."""
+    """Windows of the token ids that `tied` and `untied` have rows for."""
     request = Request(shape=(5,), num_classes=11, num_examples=70, kind="tokens")
     return SyntheticSource(request)

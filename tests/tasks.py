@@ -31,13 +31,21 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 def found_inside(
     program: str, *arguments: str, seconds: float = launched.PATIENCE
 ) -> Any:
-    """What a program tells, run in a private network of its own.
+    """Runs a program in a private network of its own.
 
     Args:
-      program: Python that ends with `tell`; it is in the network before it begins,
-        since only a process of one thread can enter one.
+      program: Python code whose last line of output is JSON, as `tell` prints it.  It
+        begins inside the network, which only a single-threaded process can enter.
       *arguments: of the program.
       seconds: that it may take.
+
+    Returns:
+      The value of that JSON.
+
+    Raises:
+      SkipTest: the system has no private networks.
+      AssertionError: the program fails; the message is its stderr.
+      subprocess.TimeoutExpired: it takes longer.
     """
     if not launched.have_private_networks():
         raise SkipTest("this system has no private networks")
@@ -53,14 +61,14 @@ def found_inside(
         try:
             printed, errors = process.communicate(timeout=seconds)
         finally:
-            # With all that it started, of which something may be frozen.
+            # The whole group: a task that it started may be frozen.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, errors
     return json.loads(printed.splitlines()[-1])
 
 
-# A cluster that ends by itself.
+# Runs a cluster to its own end; prints `Ends` of `by_hand`.
 _ALONE = """
 import json, sys
 from tests import by_hand
@@ -79,8 +87,8 @@ def by_hand(program: str, *order: Any, data_dir: str) -> Any:
     """As `found_inside`, for programs that use the module `by_hand`.
 
     Args:
-      program: prints what is found in its last line, as JSON.
-      *order: its argument, as JSON.
+      program: as `found_inside` has it.
+      *order: given to it as one argument, a JSON list.
       data_dir: where TFDS keeps its data sets.
     """
     environment = {
@@ -93,15 +101,15 @@ def by_hand(program: str, *order: Any, data_dir: str) -> Any:
 
 
 def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:
-    """What the tasks print of a cluster that ends by itself, without an error.
+    """Runs a cluster until all of its tasks have ended with status 0.
 
     Args:
       *flags: of every task's command line.
       data_dir: as `by_hand` has it.
-      **how: the cluster, as `by_hand.Tasks` has it.
+      **how: the other arguments of `by_hand.Tasks`.
 
     Returns:
-      "job index" -> lines.
+      "job index" -> the lines that the task printed.
     """
     found = by_hand(_ALONE, flags, how, data_dir=data_dir)
     for name, (status, lines) in found.items():
@@ -110,7 +118,7 @@ def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:
 
 
 def tell(found: Any) -> NoReturn:
-    """Prints what was found and ends the process: its servers would not."""
+    """Prints a value as JSON and ends the process, which servers keep from ending."""
     print(json.dumps(found), flush=True)
     os._exit(0)
 
@@ -172,7 +180,7 @@ def _start(
 
 
 def crossed(session: v1.Session, step: tf.Operation) -> list[tuple[str, str, int]]:
-    """(from, to, bytes) of a step, for each two tasks between which some cross."""
+    """(from, to, bytes) of a step, for each pair of tasks that exchange some."""
     full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
     found: dict[tuple[str, str], int] = {}
     for _ in range(6):  # transfers that end with the step may miss its record
@@ -184,5 +192,10 @@ def crossed(session: v1.Session, step: tf.Operation) -> list[tuple[str, str, int
 
 
 def between(crossed: Sequence[tuple[str, str, int]], one: str, other: str) -> int:
-    """Bytes that crossed from tasks that have a text in their names to others."""
+    """Bytes from tasks whose name contains `one` to tasks whose name contains `other`.
+
+    Args:
+      crossed: as the function `crossed` returns it.
+      one, other: parts of the names.
+    """
     return sum(n for begin, end, n in crossed if one in begin and other in end)

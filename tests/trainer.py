@@ -22,7 +22,7 @@ MOMENTUM = Update("momentum", Piecewise((0.05,)), weight_decay=1e-3)
 
 
 def model_of(*blocks, name: str = "chain", **parts) -> Model:
-    """Blocks, each under its function's name, on what `random_source` has."""
+    """A chain of blocks, named by their functions, for images of `random_source`."""
     return Model(
         name=name,
         blocks=tuple((block.__name__, block) for block in blocks),
@@ -57,7 +57,15 @@ def normed_model() -> Model:
 def random_source(
     shape=(4, 4, 1), num_classes=5, num_examples=70, preprocessing="scale", out=None
 ) -> inputs.DatasetSource:
-    """Random uint8 images, shuffled and, if the preprocessing does, distorted."""
+    """Random uint8 images, shuffled, and distorted if the preprocessing does so.
+
+    Args:
+      shape: of an image.
+      num_classes: of the labels.
+      num_examples: in an epoch.
+      preprocessing: a row of `PREPROCESSING`.
+      out: shape of the features; that of the images when None.
+    """
     rng = np.random.default_rng(3)
     images = rng.integers(0, 256, (num_examples, *shape), dtype=np.uint8)
     labels = rng.integers(0, num_classes, num_examples)
@@ -66,7 +74,7 @@ def random_source(
 
 
 def embedding_model() -> Model:
-    """Sparse gradients, with rows that several examples share."""
+    """A model with sparse gradients, in which several examples share rows."""
 
     def embedding(x, nn):
         table = nn.variable("table", [8, 5])
@@ -77,7 +85,7 @@ def embedding_model() -> Model:
 
 
 def subject(**changes) -> reference.Subject:
-    """What `towers.verify` compares ways to train on; small, with momentum."""
+    """A small `Subject` of `towers.verify`; `changes` replace parts of it."""
     parts = dict(
         model=dense_model(),
         source=random_source(),
@@ -89,7 +97,18 @@ def subject(**changes) -> reference.Subject:
 
 
 class Trainer:
-    """A train graph on logical CPU devices and its session."""
+    """A train graph on logical CPU devices and its session.
+
+    Args:
+      model, source, update: as `graph.build` takes them.
+      towers: how many.
+      batch_size: per tower.
+      at_a_time: towers that compute at a time; `placement.local` decides when None.
+      **options: of `graph.Options`; `exchange` is a dict of the fields of `Exchange`.
+
+    Attributes:
+      placement, train, session: made of these; the variables are not initialized.
+    """
 
     def __init__(
         self,
@@ -116,15 +135,13 @@ class Trainer:
             placement=self.placement,
             options=graph.Options(batch_size=batch_size, exchange=exchange, **options),
         )
-        with self.train.graph.as_default():
-            self._sync = self.train.sync
         self.session = v1.Session(
             graph=self.train.graph,
             config=placement.session_config(self.placement),
         )
 
     def add_loop(self) -> "Trainer":
-        """Lets steps run inside the graph, too; before the start."""
+        """Adds the loop that runs steps inside the graph; to be called first."""
         train = self.train
         with train.graph.as_default():
             inner = device_loop.build(train.train_op, train.step, train.loss)
@@ -132,7 +149,7 @@ class Trainer:
         return self
 
     def start(self, directory: str | None = None) -> "Trainer":
-        """Initialises, from the newest checkpoint of the directory if there is one."""
+        """Initializes the variables, from the directory's newest checkpoint if any."""
         with self.train.graph.as_default():
             saver = directory and checkpoint.Checkpoints(directory, self.train.saved)
         loop.start(
@@ -141,7 +158,7 @@ class Trainer:
         return self
 
     def run(self, hooks, last_step: int, steps_per_loop: int = 1) -> int:
-        """Runs steps, alone or inside the graph; the global step reached."""
+        """Runs steps, one per call or inside the graph; returns the global step."""
         return loop.run(
             self.train,
             self.session,
@@ -151,12 +168,12 @@ class Trainer:
         )
 
     def steps(self, last_step: int, hooks=()) -> dict[str, np.ndarray]:
-        """Trains to a global step; the saved variables by name."""
+        """Trains to a global step; returns the saved variables by name."""
         loop.run(self.train, self.session, hooks, last_step=last_step)
         return self.values()
 
     def to_the_end(self) -> dict[str, np.ndarray]:
-        """Trains until every example that counts was seen."""
+        """Trains until every example of nonzero weight was seen, as `steps`."""
         step = int(self.session.run(self.train.global_step))
         return self.steps(step + loop.steps_left(self.train, self.session))
 
@@ -172,7 +189,13 @@ class Trainer:
 
 
 class Do(loop.Hook):
-    """Does something after steps, alone or inside the graph."""
+    """Calls a function after a step, or after every session call of several steps.
+
+    Args:
+      act: the function, without arguments.
+      at: the step after which it is called, which is then run by itself; None for
+        after each call of several steps.
+    """
 
     def __init__(self, act, at=None):
         self._act, self._at, self._seen = act, at, 0
@@ -192,7 +215,7 @@ class Do(loop.Hook):
 
 
 def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer:
-    """The dense model after some steps in a mode."""
+    """A `Trainer` of the dense model, after some steps in a mode."""
     options = {"batch_size": 3, **options}
     made = Trainer(
         dense_model(),
@@ -206,7 +229,7 @@ def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer
 
 
 def whole(variables: dict, values: dict) -> dict[str, np.ndarray]:
-    """The values of variables, those of parts joined."""
+    """Values by name, with the parts of partitioned variables concatenated."""
     return {
         name: np.concatenate(value, variables[name].axis)
         if isinstance(variables[name], Parts)
@@ -216,7 +239,10 @@ def whole(variables: dict, values: dict) -> dict[str, np.ndarray]:
 
 
 def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    """Largest difference over all variables, relative to each one's largest value."""
+    """Largest difference over all float variables, relative to each's largest value.
+
+    Others must be equal.
+    """
     assert set(one) == set(other), set(one) ^ set(other)
     worst = 0.0
     for name, value in one.items():
