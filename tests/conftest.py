@@ -2,6 +2,8 @@
 
 import gc
 import os
+import signal
+from collections.abc import Callable
 
 import pytest
 from absl import flags
@@ -15,6 +17,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # By default xdist begins with the classes that have most tests.  Those that wait
     # for processes have few, and would all run at the end, with the cores idle.
     config.option.loadscopereorder = False
+    # `nohup` and the background of a shell leave signals ignored, which runs respect.
+    _heed(signal.SIGHUP, signal.SIG_DFL)
+    _heed(signal.SIGINT, signal.default_int_handler)
+
+
+def _heed(number: int, handler: signal.Handlers | Callable) -> None:
+    """Sets the handler of a signal that this process was started to ignore."""
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_collection_finish() -> None:
