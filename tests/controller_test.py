@@ -248,6 +248,40 @@ class ControllerTest(parameterized.TestCase):
             late.join()
         self.assertEqual(self.lines[-1], "No step for 0 s, though every task answers.")
 
+    @parameterized.parameters(True, False)
+    def test_a_follower_waits_for_its_chief_in_one_call(self, silent):
+        """If it dropped out, the chief, which may have begun again, would lose it."""
+        spec = cluster.from_hosts(
+            "worker", 1, ps=["p:1"], workers=["a:1", "b:1"], controller=None
+        )
+        spec = dataclasses.replace(spec, between=True)
+        chief, ps = cluster.Task("worker", 0), cluster.Task("ps", 0)
+        self.tasks.lives = {chief: "1", ps: "1"}
+        self.tasks.hello["cluster"] = spec.as_dict()
+        self.sessions = self._controller(spec)
+        with tf.Graph().as_default() as graph:
+            mail = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
+            put, get = mail.enqueue(5), mail.dequeue()
+
+        def lose(task):
+            self.tasks.lives[task] += "+"
+            self.tasks.silent = {task: "frozen"} if silent else {}
+
+        def attempt():
+            with self.sessions.open(graph, v1.ConfigProto()) as session:
+                lose(chief)
+                late = threading.Timer(0.8, session.run, [put])
+                late.start()
+                self.assertEqual(session.run(get), 5)
+                late.join()
+                lose(ps)
+                raise AssertionError(f"it got {session.run(get)}")
+
+        with self.assertRaisesRegex(server.ClusterError, "^lost ps 0 at p:1: "):
+            self.keep(attempt, resumes=False)
+        said = "frozen" if silent else "it was started anew"
+        self.assertIn(f"No step for 0 s: worker 0 at a:1: {said}.", self.lines)
+
     @parameterized.parameters((True, 30.0), (False, 0.1))
     def test_a_client_that_is_lost_is_noticed_though_no_call_reaches_it(
         self, breaks, beat

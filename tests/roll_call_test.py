@@ -49,12 +49,12 @@ class RollCallTest(parameterized.TestCase):
 
     def test_processes_are_told_from_those_that_trained(self):
         self.roll_call.remember(self.roll_call.ask()[0])
-        self.assertEqual(self.roll_call.absent(), [])
+        self.assertEqual(self.roll_call.absent(), {})
         self.tasks.lives[_WORKER] += "+"
         self.tasks.breaks[_SPEC.servers[0]] = 1
         self.tasks.silent = {_SPEC.servers[1]: "frozen"}
         self.assertEqual(
-            self.roll_call.absent(),
+            list(self.roll_call.absent().values()),
             [
                 "worker 0 at w0:1: frozen",
                 "ps 0 at p:1: it dropped out (reset)",
@@ -63,7 +63,7 @@ class RollCallTest(parameterized.TestCase):
         )
         self.tasks.silent = {}
         self.roll_call.remember(self.roll_call.ask()[0])
-        self.assertEqual(self.roll_call.absent(), [])
+        self.assertEqual(self.roll_call.absent(), {})
 
     @parameterized.parameters(
         ({"tensorflow": "1.15.5"}, "w1:1 runs TensorFlow 1.15.5 and chief 0 runs"),

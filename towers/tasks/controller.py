@@ -168,7 +168,7 @@ class Controller:
             def lost() -> list[str]:
                 if stop.received is not None or not (lines.broken() or anew.is_set()):
                     return []
-                return self._roll_call.absent()
+                return list(self._roll_call.absent().values())
 
             self._lost = lost
             try:
@@ -212,12 +212,18 @@ class Controller:
             time.sleep(0.2)
 
     def _silent(self) -> list[str]:
-        """Says that a call takes long; returns who is absent or was restarted."""
+        """Says that a call takes long; returns who is absent or was restarted.
+
+        A follower goes on waiting for a chief: its call ends when the chief begins
+        again.  If the follower dropped out, the chief might already have begun.
+        """
         asked = time.monotonic() - self._patience
         reasons = self._roll_call.absent()
-        found = f": {'; '.join(reasons)}" if reasons else ", though every task answers"
+        said = "; ".join(reasons.values())
+        found = f": {said}" if reasons else ", though every task answers"
         self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
-        return reasons
+        reasons.pop(self._spec.controller, None)
+        return list(reasons.values())
 
     def _what_was_lost(self, error: Exception) -> str:
         """Describes the lost tasks behind a failure; empty if it has another cause."""
@@ -228,7 +234,7 @@ class Controller:
             return ""
         if reasons := self._roll_call.absent():
             self._unexplained = 0
-            return "; ".join(reasons)
+            return "; ".join(reasons.values())
         self._unexplained += 1
         broken = isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError)
         if broken and self._unexplained <= _LIMIT_UNEXPLAINED:

@@ -69,20 +69,20 @@ class RollCall:
         """Records the processes that training begins with."""
         self._known = hellos
 
-    def absent(self) -> list[str]:
+    def absent(self) -> dict[Task, str]:
         """The tasks that do not answer or are not the recorded processes, in words."""
         hellos, silent = self.ask()
-        return [*silent.values(), *self.changed(hellos)]
+        return {**silent, **self.changed(hellos)}
 
-    def changed(self, hellos: Hellos) -> list[str]:
+    def changed(self, hellos: Hellos) -> dict[Task, str]:
         """The tasks that were restarted or dropped out of their session, in words."""
-        found = []
+        found = {}
         for task, hello in sorted(hellos.items()):
             known = self._known.get(task, hello)
             if hello.life != known.life:
-                found.append(f"{self._named(task)}: it was started anew")
+                found[task] = f"{self._named(task)}: it was started anew"
             elif hello.breaks != known.breaks:
-                found.append(f"{self._named(task)}: it dropped out ({hello.why})")
+                found[task] = f"{self._named(task)}: it dropped out ({hello.why})"
         return found
 
     def is_ours(self, task: Task) -> bool:
