@@ -326,11 +326,12 @@ class Model:
           float32 [batch] each.
 
         Raises:
-          ValueError: the softmax is over fewer classes than the data set has, loss or
-            metrics fail, or are not one number for each example.
+          ValueError: the softmax is over fewer classes than the data set has, or not
+            over those of each example; loss or metrics fail, or are not one number
+            for each example.
         """
         if self.loss is softmax_cross_entropy:
-            self._check_classes(outputs, num_classes)
+            self._check_logits(outputs, num_classes, labels.shape[0])
         with blamed(lambda: f"the loss of model {self.name!r}"):
             values = {"loss": self.loss(outputs, labels)}
         with blamed(lambda: f"the metrics of model {self.name!r}"):
@@ -354,12 +355,20 @@ class Model:
             more = {str(k): float(v) for k, v in self.derived(means).items()}
         return {**means, **more}
 
-    def _check_classes(self, outputs: Any, num_classes: int | tuple[int, int]) -> None:
+    def _check_logits(
+        self, outputs: Any, num_classes: int | tuple[int, int], batch_size: int
+    ) -> None:
         shape = getattr(outputs, "shape", ())
         if len(shape) != 2 or not isinstance(num_classes, int):
             raise ValueError(
                 f"model {self.name!r} returns {shape or type(outputs).__name__}, and "
                 "its loss takes [batch, classes]; return that, or give it another loss"
+            )
+        if shape[0] != batch_size:
+            raise ValueError(
+                f"model {self.name!r} returns {shape} from its last block, "
+                f"{self.blocks[-1][0]!r}, on a batch of {batch_size}; return one row "
+                "of logits for each example"
             )
         if shape[-1] < num_classes:
             raise ValueError(

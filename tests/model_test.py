@@ -244,6 +244,12 @@ class MeasureTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"its loss takes \[batch, classes\]"):
             self._measure(shape)
 
+    def test_logits_of_fewer_examples_than_the_batch_has(self):
+        with self.assertRaisesRegex(
+            ValueError, r"'tiny' returns \(2, 3\) from .* 'logits', on a batch of 4; "
+        ):
+            self._measure([2, 3])
+
     @parameterized.parameters(
         (lambda o, y: tf.reduce_mean(o), r"loss of .* is float32 \(\), and must be"),
         (lambda o, y: o[:, :1], r"loss of .* is float32 \(4, 1\), and .* \(4,\), one"),
