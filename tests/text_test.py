@@ -233,16 +233,62 @@ class FindTest(TextTestCase):
             text.find(os.fspath(self.folder), _request(4), splits=("train",))
         self.write("b.txt.train")
         self.write("a.txt.train")
-        with self.assertRaisesRegex(ValueError, "which is the train split, a.* b.*"):
+        with self.assertRaisesRegex(ValueError, "which is the split train, a.* or b.*"):
             text.find(os.fspath(self.folder), _request(4), splits=("train",))
 
     def test_splits_that_are_not_taken_are_not_looked_up(self):
-        for name in ("train", "valid_a", "valid_b"):
+        for name in ("train", "valid_a", "valid-b"):
             self.write(name)
         found = text.find(
             os.fspath(self.folder), _request(4), splits=("train", "validation")
         )
         self.assertEqual(found.path, os.fspath(self.folder / "train"))
+
+    @parameterized.parameters(
+        ("test", "test.txt"),
+        ("test", "ptb.test.txt"),
+        ("test", "TEST"),
+        ("test", "my_test-1"),
+        ("validation", "valid.txt"),
+        ("validation", "wiki.validation.tokens"),
+        ("valid", "valid.txt"),
+        ("dev-small", "a.dev-small.txt"),
+        ("test", "contest.txt", False),
+        ("test", "tests.txt", False),
+        ("test", "test2.txt", False),
+        ("validation", "invalid.txt", False),
+        ("train", "training.txt", False),
+        ("train", "entraîné.txt", False),
+        ("a.c", "abc.txt", False),
+        ("test", ".test.txt.swp", False),
+    )
+    def test_a_split_is_a_word_of_its_file_s_name(self, split, file, fits=True):
+        self.write(file)
+        if fits:
+            found = text.find(f"{self.folder}", _request(4), splits=(split,))
+            self.assertEqual(found.path, os.fspath(self.folder / file))
+            return
+        with self.assertRaisesRegex(ValueError, f"there is no split {split}, only "):
+            text.find(f"{self.folder}", _request(4), splits=(split,))
+
+    def test_two_files_for_one_split(self):
+        for name in ("train.txt", "contest.txt", "valid.txt", "ptb.validation.txt"):
+            self.write(name)
+        text.find(f"{self.folder}", _request(4), splits=("train",))
+        with self.assertRaisesRegex(
+            ValueError,
+            "which is the split validation, ptb.validation.txt or valid.txt[?] Leave "
+            "one in the folder, or give the others other names$",
+        ):
+            text.find(f"{self.folder}", _request(4), splits=("validation", "test"))
+
+    def test_one_file_for_two_splits(self):
+        self.write("train-and-test.txt")
+        for split, other in (("train", "test"), ("test", "train")):
+            with self.assertRaisesRegex(
+                ValueError, f"which split is train-and-test.txt, {split} or {other}[?]"
+            ):
+                text.find(f"{self.folder}", _request(4), splits=(split,))
 
 
 if __name__ == "__main__":

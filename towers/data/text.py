@@ -70,8 +70,8 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
 
     Args:
       name: the path of a plain text file, whose last tenth is `validation` and the
-        rest `train`; or that of a folder, with a file for each split, whose name holds
-        the split's (`valid` will do); or a TFDS data set with a text in each example.
+        rest `train`; or that of a folder, with a file for each split (see `_folder`);
+        or a TFDS data set with a text in each example.
         A path begins with `/`, `.` or `~`, ends with `.txt`, or is that of a file.
       request: length of a window; `preprocessing` is a row of `TOKENS`.
       splits: the first of these that the text has is taken.
@@ -81,9 +81,9 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """
     path = pathlib.Path(name).expanduser()
     if path.is_dir() and name[0] in "/.~":
-        inside = "folders" if any(path.iterdir()) else "an empty folder"
+        inside = "no plain files" if any(path.iterdir()) else "an empty folder"
         known = sorted(file.name for file in _files(path)) or [inside]
-        label, find_split = name, _folder(path)
+        label, find_split = name, _folder(path, name)
     elif path.is_file() or name[0] in "/.~" or name.endswith(".txt"):
         label, find_split = name, _file(path, name)
         known = ["train", "validation"]
@@ -138,24 +138,52 @@ def _file(path: pathlib.Path, name: str) -> Splits:
     return parts.get
 
 
-def _folder(path: pathlib.Path) -> Splits:
-    """A folder with a file for each split."""
+def _folder(path: pathlib.Path, name: str) -> Splits:
+    """A folder with a file for each split.
 
-    def split(name: str) -> Part | None:
-        short = "valid" if name == "validation" else name
-        found = [file for file in _files(path) if short in file.name]
+    A split is the one file whose name has the split's in it as a word, which stands
+    beside neither a letter nor a digit: `test` is `test.txt` or `ptb.test.txt`, and not
+    `contest.txt`.  Upper case or lower case, and `valid` is `validation`.
+    """
+
+    def split(wanted: str) -> Part | None:
+        found = [file for file in _files(path) if _has_word(file.name, wanted)]
         if len(found) > 1:
-            names = ", ".join(sorted(file.name for file in found))
+            names = " or ".join(sorted(file.name for file in found))
             raise ValueError(
-                f"--data_name={path}: which is the {name} split, {names}? leave one"
+                f"--data_name={name}: which is the split {wanted}, {names}? Leave one "
+                "in the folder, or give the others other names"
             )
+        for other in ("train", "validation", "test"):
+            if (
+                found
+                and not _has_word(wanted, other)
+                and _has_word(found[0].name, other)
+            ):
+                raise ValueError(
+                    f"--data_name={name}: which split is {found[0].name}, {wanted} or "
+                    f"{other}? Give it a name with one of them"
+                )
         return _whole(found[0]) if found else None
 
     return split
 
 
+def _has_word(file_name: str, split: str) -> bool:
+    both = split in ("valid", "validation")
+    words = "valid|validation" if both else re.escape(split)
+    edge = r"[^\W_]"  # a letter or a digit
+    pattern = rf"(?<!{edge})({words})(?!{edge})"
+    return re.search(pattern, file_name, re.IGNORECASE) is not None
+
+
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:
-    return [path for path in folder.iterdir() if path.is_file()]
+    """The files that may be splits: not those that are hidden, as an editor's own."""
+    return [
+        path
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".")
+    ]
 
 
 def _whole(path: pathlib.Path) -> Part:
