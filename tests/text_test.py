@@ -132,13 +132,12 @@ class WordsTest(TextTestCase):
         words = text.vocabulary(LINES.split(), 99)
         self.assertEqual(list(words)[:3], [b"cat", b"the", b"dog"])
         self.assertEqual(list(words)[-1], b"<unk>")
-        self.assertEqual(list(words.values()), list(range(len(words))))
         few = text.vocabulary(LINES.split(), 3)
-        self.assertEqual(few, {b"cat": 0, b"the": 1, b"<unk>": 2})
+        self.assertEqual(few, (b"cat", b"the", b"<unk>"))
 
     def test_a_text_with_its_own_unknown_word_keeps_its_number_of_words(self):
         words = text.vocabulary(b"<unk> a <unk> b".split(), 9)
-        self.assertEqual(words, {b"<unk>": 0, b"a": 1, b"b": 2})
+        self.assertEqual(words, (b"<unk>", b"a", b"b"))
 
     def test_validation_is_told_in_the_words_of_training(self):
         self.write("ptb.train.txt")
@@ -155,6 +154,15 @@ class WordsTest(TextTestCase):
             features, [[ids["the"], 6, ids["saw"]], [ids["a"], 0, ids["cat"]]]
         )
         self.assertAllEqual(labels, [[6, ids["saw"], ids["a"]], [0, ids["cat"], 0]])
+
+    def test_another_text_is_told_in_the_words_that_are_given(self):
+        path = self.write("a.txt")
+        words = (b"dog", b"<unk>", b"the")
+        request = _request(3, "words", vocabulary=words)
+        records = text.find(path, request, splits=("train",))
+        self.assertEqual((records.vocabulary, records.num_classes), (words, 3))
+        features, _ = _windows(records)
+        self.assertAllEqual(features.ravel()[:6], [2, 1, 1, 2, 0, 1])
 
     def test_texts_that_would_not_fit_into_memory(self):
         path = self.write("a.txt")

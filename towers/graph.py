@@ -24,7 +24,7 @@ from towers.layout import parts
 from towers.layout.placement import Placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.updates import clients, steps
+from towers.updates import clients, constants, steps
 from towers.updates.clients import Step
 from towers.updates.loss_scale import LossScale, LossScaling
 from towers.updates.optimizer import Update
@@ -115,6 +115,7 @@ class TrainGraph(NamedTuple):
     position: tf.Variable  # int64 scalar, examples consumed
     averages: dict[str, Any]  # variable -> its moving average or those of parts, or {}
     saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
+    constants: dict[str, tf.Variable]  # of `updates.constants`, by name in a checkpoint
     initializer: tf.Operation  # of every variable
     loss_scale: LossScale | None
     skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
@@ -189,6 +190,7 @@ def _build(
     )
     made = makes.steps(towers)
     penalty, total_loss = makes.penalty(made[0].loss)
+    held = constants.of(source, placement.master)
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
@@ -207,7 +209,8 @@ def _build(
         loss_scale=scale,
         skipped=scale and scale.skipped,
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
-        initializer=v1.global_variables_initializer(),
+        constants=held,
+        initializer=v1.variables_initializer([*v1.global_variables(), *held.values()]),
         feed=feed,
         sync=mode.sync(),
         clients=peers,

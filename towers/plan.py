@@ -299,6 +299,7 @@ def sources_of(config: Any, model: Any) -> tuple[Any, Any]:
     if name == "synthetic" or not evaluation.wanted(config.evaluation, in_epochs):
         return source, None
     split = config.evaluation.eval_split
+    request = dataclasses.replace(request, vocabulary=source.vocabulary)
     return source, inputs.get(name, request, split=split, training=False)
 
 

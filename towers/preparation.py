@@ -121,7 +121,7 @@ def _checkpoints(
     with tf.device(parts.placement.master):  # whose disk holds the files
         return Checkpoints(
             output.train_dir,
-            built.saved,
+            built.saved | built.constants,
             max_to_keep=output.max_ckpts_to_keep,
             finite=finite,
             log=log,

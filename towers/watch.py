@@ -13,7 +13,7 @@ from towers.session import evaluate, hooks, report
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
 from towers.tasks.sessions import Local, Sessions, session_config
-from towers.updates import checkpoint
+from towers.updates import checkpoint, constants
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -101,10 +101,11 @@ class _Evaluator:
                     name: v1.get_variable(name, [], tf.int64, use_resource=True)
                     for name in ("global_step", "position")
                 }
+                held = constants.of(parts.source, parts.placement.master)
                 names = _names(mode.variables, parts.update.ema_decay)
                 self._checkpoints = checkpoint.Checkpoints(
                     self._directory,
-                    joined(names, mode.wholes) | self._counters,
+                    joined(names, mode.wholes) | self._counters | held,
                     partial=True,
                     log=console,
                 )

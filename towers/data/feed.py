@@ -62,6 +62,7 @@ class Request:
         not, they are prepared like those of evaluation.
       seed: of order, distortions and synthetic data.
       data_dir: where TFDS keeps its data sets; its own default when empty.
+      vocabulary: of the text that is trained on, where another is to be told in it.
       prefetch: batches to prefetch for each tower.
       threads: the input pipeline's own; 0 or None to share the session's.
     """
@@ -74,6 +75,7 @@ class Request:
     augment: bool = True
     seed: int = 1234
     data_dir: str | None = None
+    vocabulary: tuple[bytes, ...] = ()
     prefetch: int = 1
     threads: int | None = None
 

@@ -40,6 +40,7 @@ class DatasetSource:
       num_examples: in the split, which is an epoch.
       shape: of the features, (height, width, channels).
       path: where its files are, or "".
+      vocabulary: as `Records` has it.
       records: the examples before decoding.
     """
 
@@ -71,6 +72,7 @@ class DatasetSource:
         self.num_classes = examples.num_classes
         self.num_examples = examples.num_examples
         self.path = examples.path
+        self.vocabulary = examples.vocabulary
         self.records = examples
         self._request = request
         self._stream = Stream(

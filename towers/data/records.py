@@ -53,6 +53,7 @@ class Records(NamedTuple):
       decode: record -> (image of `shape` and `dtype`, label int32: a scalar, or one for
         each token of a window or each candidate of a user).
       path: where the files are, or "".
+      vocabulary: token i is its entry i; empty where tokens mean the same in all data.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Records(NamedTuple):
     open: Callable[[tf.Tensor | None], tf.data.Dataset]
     decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
     path: str = ""
+    vocabulary: tuple[bytes, ...] = ()
 
     @property
     def num_bytes(self) -> float:

@@ -35,7 +35,8 @@ class SyntheticSource:
     one tower of four times the batch size holds.
 
     Attributes:
-      name, num_classes, num_examples, shape, path: as `DatasetSource` has them.
+      name, num_classes, num_examples, shape, path, vocabulary: as `DatasetSource` has
+        them.
     """
 
     def __init__(self, request: Request):
@@ -44,6 +45,7 @@ class SyntheticSource:
         self.num_examples = request.num_examples
         self.shape = request.shape
         self.path = ""
+        self.vocabulary = ()
         self._request = request
 
     def feed(

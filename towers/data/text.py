@@ -286,14 +286,21 @@ def _bytes(part: Part, splits: Splits, request: Request) -> Records:
 
 
 def _words(part: Part, splits: Splits, request: Request) -> Records:
-    """Each word is a token, and each end of a line; the rarest are all `<unk>`."""
+    """Each word is a token, and each end of a line; the rarest are all `<unk>`.
+
+    The words are those of the split `train`, or, where there is none, of what is
+    trained on.
+    """
     (length,) = request.shape
     if part.stop - part.start > _MOST_BYTES_OF_WORDS:
         raise ValueError(
             f"{part.path} is too large to be cut into words in memory; use a part of "
             "it, or a model that reads bytes"
         )
-    ids = vocabulary(_cut(splits("train") or part), request.num_classes)
+    words = request.vocabulary
+    if not words:
+        words = vocabulary(_cut(splits("train") or part), request.num_classes)
+    ids = {word: number for number, word in enumerate(words)}
     unknown = ids[_UNKNOWN]
     tokens = np.array([ids.get(word, unknown) for word in _cut(part)], np.int32)
     count = max(0, len(tokens) - 1) // length
@@ -310,6 +317,7 @@ def _words(part: Part, splits: Splits, request: Request) -> Records:
         open=lambda seed: tf.data.Dataset.from_tensor_slices(windows),
         decode=lambda record: record,
         path=part.path,
+        vocabulary=words,
     )
 
 
@@ -318,8 +326,8 @@ def _cut(part: Part) -> list[bytes]:
     return part.read().replace(b"\n", b" " + _END_OF_LINE + b" ").split()
 
 
-def vocabulary(words: Sequence[bytes], most: int) -> dict[bytes, int]:
-    """Ids of the most frequent words, by rank from 0; ties are in order of bytes.
+def vocabulary(words: Sequence[bytes], most: int) -> tuple[bytes, ...]:
+    """The most frequent words, the most frequent first; a word's number is its place.
 
     Args:
       words: of the text to train on.
@@ -330,7 +338,7 @@ def vocabulary(words: Sequence[bytes], most: int) -> dict[bytes, int]:
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     if _UNKNOWN not in ranked[:most]:
         ranked[most - 1] = _UNKNOWN
-    return {word: number for number, word in enumerate(ranked[:most])}
+    return tuple(ranked[:most])
 
 
 # What a token is: preprocessing -> (part, the text's splits, request) -> its windows.

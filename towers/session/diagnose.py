@@ -95,7 +95,8 @@ def _restorer(parts: Plan, train: graph.TrainGraph, console: Console):
     if not directory:
         return lambda session: None
     with tf.device(parts.placement.master):
-        return checkpoint.Checkpoints(directory, train.saved, log=console).restore
+        saved = train.saved | train.constants
+        return checkpoint.Checkpoints(directory, saved, log=console).restore
 
 
 class _Search:

@@ -317,6 +317,7 @@ class _Source:
 
     num_classes = 1
     num_examples = 1
+    vocabulary = ()
 
     def __init__(self, *, joined: bool):
         self._joined = joined

@@ -1,7 +1,8 @@
 """Checkpoints that do not know the layout: TensorFlow's `Saver`, names as variables.
 
 A checkpoint holds the variables, the optimizer's slots, the moving averages, the
-global step and the input position; the same names whatever the number of towers.
+global step and the input position; the same names whatever the number of towers.  And
+what must be the same in a run that goes on with them (see `constants`).
 """
 
 import glob
@@ -17,6 +18,7 @@ import tensorflow as tf
 from towers.errors import explain
 from towers.errors.folders import OutputError
 from towers.layout import parts
+from towers.updates import constants
 
 v1 = tf.compat.v1
 
@@ -100,6 +102,7 @@ class Checkpoints:
     ):
         self._directory = os.fspath(directory)
         self._variables = dict(variables)
+        self._constants = constants.values(variables)
         self._partial = partial
         self._log = log
         self._saver = v1.train.Saver(
@@ -153,8 +156,8 @@ class Checkpoints:
           its path, or None when the directory holds no checkpoint.
 
         Raises:
-          ValueError: the checkpoint is of another model (the sentence names what
-            differs), or none of several can be read.
+          ValueError: the checkpoint is of another model or has other constants (the
+            sentence names what differs), or none of several can be read.
         """
         paths = all_paths(self._directory)
         for path in reversed(paths):
@@ -200,16 +203,22 @@ class Checkpoints:
         return f"the last whole one is {last}" if last else "there is none before"
 
     def _check_same(self, path: str) -> None:
+        names = _contents(path)
+        constants.check(path, self._constants, names, partial=self._partial)
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
         check_same(path, shapes, partial=self._partial)
 
 
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The variables that are loaded together: all, but of what is carried each kind."""
+    """The variables that are loaded together: all, but of what is carried each kind.
+
+    Constants have their values.
+    """
     groups: dict[str, dict[str, Any]] = {}
     for name, variable in variables.items():
-        kind = name.split("/")[1] if _carried(name) else ""
-        groups.setdefault(kind, {})[name] = variable
+        if not constants.is_one(name):
+            kind = name.split("/")[1] if _carried(name) else ""
+            groups.setdefault(kind, {})[name] = variable
     return list(groups.values())
 
 
@@ -226,10 +235,10 @@ def check_same(
     Raises:
       ValueError: names or shapes differ; up to five of each are named.
     """
-    found = {
-        name: shape for name, shape in _contents(path).items() if not _carried(name)
-    }
-    shapes = {name: shape for name, shape in shapes.items() if not _carried(name)}
+    found, shapes = (
+        {name: shape for name, shape in every.items() if not _optional(name)}
+        for every in (_contents(path), shapes)
+    )
     missing = sorted(set(shapes) - set(found))
     extra = [] if partial else sorted(set(found) - set(shapes))
     differ = [
@@ -267,6 +276,11 @@ def _check_counts(path: str, names: Iterable[str]) -> None:
 
 def _carried(name: str) -> bool:
     return name.startswith(CARRIED)
+
+
+def _optional(name: str) -> bool:
+    """Whether a checkpoint can be loaded without it."""
+    return _carried(name) or constants.is_one(name)
 
 
 def all_paths(directory: str) -> list[str]:

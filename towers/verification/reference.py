@@ -244,6 +244,10 @@ class _Rows:
     def num_examples(self) -> int:
         return self.source.num_examples
 
+    @property
+    def vocabulary(self) -> tuple[bytes, ...]:
+        return self.source.vocabulary
+
     def feed(self, groups, **options) -> Feed:
         ((host, (device,)),) = groups
         feed = self.source.feed([(host, [device] * self.count)], **options)
