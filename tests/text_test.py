@@ -1,5 +1,6 @@
 """Texts as windows of tokens: of files, folders and TFDS data sets."""
 
+import builtins
 import bz2
 import gzip
 import lzma
@@ -252,51 +253,99 @@ class FindTest(TextTestCase):
         )
         self.assertEqual(found.path, os.fspath(self.folder / "train"))
 
-    @parameterized.parameters(
-        ("test", "test.txt"),
-        ("test", "ptb.test.txt"),
-        ("test", "TEST"),
-        ("test", "my_test-1"),
-        ("validation", "valid.txt"),
-        ("validation", "wiki.validation.tokens"),
-        ("valid", "valid.txt"),
-        ("dev-small", "a.dev-small.txt"),
-        ("test", "contest.txt", False),
-        ("test", "tests.txt", False),
-        ("test", "test2.txt", False),
-        ("validation", "invalid.txt", False),
-        ("train", "training.txt", False),
-        ("train", "entraîné.txt", False),
-        ("a.c", "abc.txt", False),
-        ("test", ".test.txt.swp", False),
-    )
-    def test_a_split_is_a_word_of_its_file_s_name(self, split, file, fits=True):
-        self.write(file)
-        if fits:
-            found = text.find(f"{self.folder}", _request(4), splits=(split,))
-            self.assertEqual(found.path, os.fspath(self.folder / file))
-            return
-        with self.assertRaisesRegex(ValueError, f"there is no split {split}, only "):
-            text.find(f"{self.folder}", _request(4), splits=(split,))
-
-    def test_two_files_for_one_split(self):
-        for name in ("train.txt", "contest.txt", "valid.txt", "ptb.validation.txt"):
-            self.write(name)
-        text.find(f"{self.folder}", _request(4), splits=("train",))
-        with self.assertRaisesRegex(
-            ValueError,
-            "which is the split validation, ptb.validation.txt or valid.txt[?] Leave "
-            "one in the folder, or give the others other names$",
+    def test_slices_count_windows_of_a_single_text(self):
+        path = self.write("a.txt", bytes(range(200)))
+        self.write("valid.txt", bytes(range(100, 200)))
+        folder = os.fspath(self.folder)
+        for name, split, numbers in (
+            (path, "train", range(17)),
+            (path, "train[:3]", range(3)),
+            (path, "train[-2:]", range(15, 17)),
+            (path, "train[50%:90%]", range(8, 15)),
+            (path, "train[90%:]", range(15, 17)),
+            (path, "train[4:17]", range(4, 17)),
+            (folder, "validation[1:3]", range(11, 13)),
         ):
-            text.find(f"{self.folder}", _request(4), splits=("validation", "test"))
+            with self.subTest(f"{name} {split}"):
+                records = text.find(name, _request(10), splits=(split,))
+                self.assertLen(numbers, records.num_examples)
+                features, labels = _windows(records)
+                expected = np.add.outer(10 * np.array(numbers), np.arange(10))
+                self.assertAllEqual(features, expected)
+                self.assertAllEqual(labels, expected + 1)
+                source = inputs.DatasetSource(records, _request(10), memory=0)
+                features, _, _, _ = feeding.read(source, 2)
+                self.assertContainsSubset(features.ravel(), expected.ravel())
 
-    def test_one_file_for_two_splits(self):
-        self.write("train-and-test.txt")
-        for split, other in (("train", "test"), ("test", "train")):
-            with self.assertRaisesRegex(
-                ValueError, f"which split is train-and-test.txt, {split} or {other}[?]"
+    def test_slices_count_windows_of_words_by_the_words_of_all(self):
+        path = self.write("a.txt", LINES * 10)
+        whole, part = (
+            text.find(path, _request(3, "words", num_classes=9), splits=(split,))
+            for split in ("train", "train[2:5]")
+        )
+        self.assertEqual((part.num_examples, part.vocabulary), (3, whole.vocabulary))
+        for one, all_ in zip(_windows(part), _windows(whole)):
+            self.assertAllEqual(one, all_[2:5])
+
+    @parameterized.parameters(
+        ("validation[:37]", "there are only 1 windows"),
+        ("train[:99]", "there are only 9 windows"),
+        ("train[-99:]", "there are only 9 windows"),
+        ("train[5:2]", "it is empty; there are 9 windows"),
+        ("train[:0]", "it is empty; there are 9 windows"),
+        ("train[:3%]", "it is empty; there are 9 windows"),
+        ("train[3]", "not a slice as TFDS has it, "),
+        ("train[a:b]", "not a slice as TFDS has it, "),
+        ("train[]", "not a slice as TFDS has it, "),
+    )
+    def test_slices_that_are_not_there(self, split, reason):
+        path = self.write("a.txt", b"x" * 100)
+        with self.assertRaises(ValueError) as caught:
+            text.find(path, _request(9), splits=(split,))
+        self.assertStartsWith(
+            str(caught.exception), f"--data_name={path}: split {split}: {reason}"
+        )
+
+    def test_slices_of_splits_that_are_not_there(self):
+        path = self.write("a.txt")
+        for split in ("test[:3]", "train+validation", "all"):
+            with self.assertRaisesRegex(ValueError, "there is no split .*, only train"):
+                text.find(path, _request(4), splits=(split,))
+
+    def test_slices_of_tfds_data_sets(self):
+        request = _request(4, data_dir=os.fspath(self.folder))
+        for split, reason in (
+            ("train[2:2]", "there is no text in split train.2:2."),
+            ("train[:9]", "split train.:9.: Requested slice .* with 3 examples"),
+            ("train[x]", "split train.x.: Unrecognized split format"),
+            ("all[:2]", "split all.:2.: .all. does not support slice"),
+        ):
+            with self.subTest(split), self.assertRaisesRegex(ValueError, reason):
+                text.find("notes", request, splits=(split,))
+        one = text.find("shakespeare", request, splits=("validation[:37]",))
+        self.assertEqual(one.num_examples, 37)
+
+    def test_texts_that_cannot_be_read(self):
+        path = self.write("train.txt")
+        refused = PermissionError(13, "Permission denied", path)
+        for name, reason in ((path, ""), (os.fspath(self.folder), f"{path}: ")):
+            with (
+                mock.patch.object(builtins, "open", side_effect=refused),
+                self.assertRaises(ValueError) as caught,
             ):
-                text.find(f"{self.folder}", _request(4), splits=(split,))
+                text.find(name, _request(4), splits=("train",))
+            self.assertEqual(
+                str(caught.exception), f"--data_name={name}: {reason}Permission denied"
+            )
+        pipe = os.fspath(self.folder / "pipe")
+        os.mkfifo(pipe)
+        for name, reason in (
+            (pipe, "is neither a plain file nor a folder"),
+            (f"/{'x' * 999}", "File name too long"),
+            ("~nobody-of-this-name/a", "No such file or directory"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"^--data_name={name}: {reason}$"):
+                text.find(name, _request(4), splits=("train",))
 
 
 if __name__ == "__main__":

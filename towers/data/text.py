@@ -11,20 +11,19 @@ texts, one to a line.
 """
 
 import collections
+import functools
 import os
-import pathlib
 import re
-import urllib.parse
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers.data import catalog, records
+from towers.data import records, text_splits
 from towers.data.feed import Request
 from towers.data.records import Records
+from towers.data.text_splits import Part, Splits
 
 # To shuffle, a file is cut into pieces, which come in another order in every epoch and
 # are interleaved.
@@ -47,57 +46,42 @@ _END_OF_LINE = b"<eos>"
 _UNKNOWN = b"<unk>"
 
 
-class Part(NamedTuple):
-    """A stretch of a file, from byte `start` to before byte `stop`."""
-
-    path: str
-    start: int
-    stop: int
-
-    def read(self) -> bytes:
-        """What stands there."""
-        with open(self.path, "rb") as file:
-            file.seek(self.start)
-            return file.read(self.stop - self.start)
-
-
-# Split -> where it is, or None where there is no such split.
-Splits = Callable[[str], Part | None]
+# Number of windows in a split -> the first that counts, and the one after the last.
+Bounds = Callable[[int], tuple[int, int]]
 
 
 def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """The windows of a text.
 
     Args:
-      name: the path of a plain text file, whose last tenth is `validation` and the
-        rest `train`; or that of a folder, with a file for each split (see `_folder`);
-        or a TFDS data set with a text in each example.
-        A path begins with `/`, `.` or `~`, ends with `.txt`, or is that of a file.
+      name: as `text_splits.find` takes it.
       request: length of a window; `preprocessing` is a row of `TOKENS`.
-      splits: the first of these that the text has is taken.
+      splits: the first of these that the text has is taken.  A slice of one, in TFDS's
+        grammar (`train[:90%]`, `validation[-37:]`), counts the texts of a TFDS data
+        set, and windows where the split is a single text.
 
     Raises:
-      ValueError: there is no such text or split, or it is too short or compressed.
+      ValueError: there is no such text or split, or it is too short or compressed, or
+        it cannot be read.
     """
-    path = pathlib.Path(name).expanduser()
-    if path.is_dir() and name[0] in "/.~":
-        inside = "no plain files" if any(path.iterdir()) else "an empty folder"
-        known = sorted(file.name for file in _files(path)) or [inside]
-        label, find_split = name, _folder(path, name)
-    elif path.is_file() or name[0] in "/.~" or name.endswith(".txt"):
-        label, find_split = name, _file(path, name)
-        known = ["train", "validation"]
-    else:
-        label, find_split, known = _tfds(name, request.data_dir or "")
-    found = ((split, part) for split in splits if (part := find_split(split)))
-    split, part = next(found, (None, None))
-    if part is None:
+    try:
+        texts = text_splits.find(name, request.data_dir or "")
+        found = ((split, *_looked_up(split, texts.split)) for split in splits)
+        split, part, bounds = next((one for one in found if one[1]), ("", None, _all))
+        if part is None:
+            raise ValueError(
+                f"--data_name={name}: there is no split {' or '.join(splits)}, only "
+                f"{', '.join(texts.known)}"
+            )
+        _check_plain(name, part)
+        windows = TOKENS[request.preprocessing](part, texts.split, request, bounds)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename not in (None, name) else ""
         raise ValueError(
-            f"--data_name={name}: there is no split {' or '.join(splits)}, only "
-            f"{', '.join(known)}"
-        )
-    _check_plain(name, part)
-    windows = TOKENS[request.preprocessing](part, find_split, request)
+            f"--data_name={name}: {where}{error.strerror or error}"
+        ) from error
+    except _SliceError as error:
+        raise ValueError(f"--data_name={name}: split {split}: {error}") from error
     if not windows.num_examples:
         (length,) = request.shape
         raise ValueError(
@@ -105,7 +89,47 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
             f"bytes, is too short for a window of {length} tokens and the one after "
             "it; name a longer text"
         )
-    return windows._replace(name=label)
+    return windows._replace(name=texts.name)
+
+
+class _SliceError(ValueError):
+    """A slice that a split does not have."""
+
+
+def _looked_up(split: str, find_split: Splits) -> tuple[Part | None, Bounds]:
+    """Where a split is, or that which it is a slice of; and its windows there."""
+    sliced = re.fullmatch(r"(.+?)(\[.*\])", split)
+    if (part := find_split(split)) or not sliced:
+        return part, _all
+    base, brackets = sliced.groups()
+    return find_split(base), functools.partial(_slice, brackets)
+
+
+def _all(count: int) -> tuple[int, int]:
+    return 0, count
+
+
+def _slice(brackets: str, count: int) -> tuple[int, int]:
+    """What a slice in brackets means of so many windows, by TFDS's rules.
+
+    Raises:
+      _SliceError: it is none, or there are not as many, or it is empty.
+    """
+    whole = tfds.core.SplitInfo(name="text", shard_lengths=[count], num_bytes=0)
+    try:
+        instruction = tfds.core.ReadInstruction.from_spec(f"text{brackets}")
+    except ValueError as error:
+        raise _SliceError(
+            "not a slice as TFDS has it, [:37], [-37:] or [10%:20%]"
+        ) from error
+    try:
+        (found,) = instruction.to_absolute({"text": whole})
+    except ValueError as error:
+        raise _SliceError(f"there are only {count} windows") from error
+    start, stop = found.from_ or 0, count if found.to is None else found.to
+    if start >= stop:
+        raise _SliceError(f"it is empty; there are {count} windows")
+    return start, stop
 
 
 def _check_plain(name: str, part: Part) -> None:
@@ -123,128 +147,16 @@ def _check_plain(name: str, part: Part) -> None:
             )
 
 
-def _file(path: pathlib.Path, name: str) -> Splits:
-    """A file with two splits."""
-    try:
-        size = path.stat().st_size
-        path.open("rb").close()
-    except OSError as error:
-        raise ValueError(f"--data_name={name}: {error.strerror or error}") from error
-    cut = size * 9 // 10
-    parts = {
-        "train": Part(os.fspath(path), 0, cut),
-        "validation": Part(os.fspath(path), cut, size),
-    }
-    return parts.get
-
-
-def _folder(path: pathlib.Path, name: str) -> Splits:
-    """A folder with a file for each split.
-
-    A split is the one file whose name has the split's in it as a word, which stands
-    beside neither a letter nor a digit: `test` is `test.txt` or `ptb.test.txt`, and not
-    `contest.txt`.  Upper case or lower case, and `valid` is `validation`.
-    """
-
-    def split(wanted: str) -> Part | None:
-        found = [file for file in _files(path) if _has_word(file.name, wanted)]
-        if len(found) > 1:
-            names = " or ".join(sorted(file.name for file in found))
-            raise ValueError(
-                f"--data_name={name}: which is the split {wanted}, {names}? Leave one "
-                "in the folder, or give the others other names"
-            )
-        for other in ("train", "validation", "test"):
-            if (
-                found
-                and not _has_word(wanted, other)
-                and _has_word(found[0].name, other)
-            ):
-                raise ValueError(
-                    f"--data_name={name}: which split is {found[0].name}, {wanted} or "
-                    f"{other}? Give it a name with one of them"
-                )
-        return _whole(found[0]) if found else None
-
-    return split
-
-
-def _has_word(file_name: str, split: str) -> bool:
-    both = split in ("valid", "validation")
-    words = "valid|validation" if both else re.escape(split)
-    edge = r"[^\W_]"  # a letter or a digit
-    pattern = rf"(?<!{edge})({words})(?!{edge})"
-    return re.search(pattern, file_name, re.IGNORECASE) is not None
-
-
-def _files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files that may be splits: not those that are hidden, as an editor's own."""
-    return [
-        path
-        for path in folder.iterdir()
-        if path.is_file() and not path.name.startswith(".")
-    ]
-
-
-def _whole(path: pathlib.Path) -> Part:
-    return Part(os.fspath(path), 0, path.stat().st_size)
-
-
-def _tfds(name: str, data_dir: str) -> tuple[str, Splits, list[str]]:
-    """The data set's full name, its splits as plain files, and their names."""
-    builder, key = catalog.prepared(name, data_dir, _text_key)
-
-    def split(wanted: str) -> Part | None:
-        try:
-            files = builder.info.splits[wanted].file_instructions
-        except (KeyError, ValueError):
-            return None
-        path = catalog.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
-        if not path.exists():
-            feature = {key: builder.info.features[key]}
-            _write(path, files, tfds.features.FeaturesDict(feature))
-        return _whole(path)
-
-    return builder.info.full_name, split, list(builder.info.splits)
-
-
-def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
-    """The key of the text among the features of an example.
-
-    It is `text`, or else the first of what a model is to be trained on.
-    """
-    for key in ("text", *(info.supervised_keys or ())[:1]):
-        if key in info.features and isinstance(info.features[key], tfds.features.Text):
-            return key
-    raise ValueError(
-        f"--data_name={name}: not a text data set; an example has "
-        f"{', '.join(info.features)}"
-    )
-
-
-def _write(
-    path: pathlib.Path, files: Any, features: tfds.features.FeaturesDict
-) -> None:
-    """Writes the texts of TFDS files into one plain file, one to a line."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    with open(partial, "wb") as file:
-        between = b""
-        for batch in records.read_batches(files, features):
-            (texts,) = batch.values()
-            file.write(between + b"\n".join(texts))
-            between = b"\n"
-    os.replace(partial, path)
-
-
-def _bytes(part: Part, splits: Splits, request: Request) -> Records:
+def _bytes(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Records:
     """Each byte is a token; windows are read from the file as they are needed."""
     del splits
     (length,) = request.shape
-    count = max(0, part.stop - part.start - 1) // length
+    start, stop = bounds(max(0, part.stop - part.start - 1) // length)
+    count = stop - start
 
     def piece(first: tf.Tensor | int, number: tf.Tensor | int) -> tf.data.Dataset:
         """The (window, label) pairs of `number` windows, from window `first` on."""
-        begin = part.start + first * length
+        begin = part.start + (start + first) * length
         end = os.path.getsize(part.path) - begin - number * length
         return tf.data.Dataset.zip(
             tuple(
@@ -285,7 +197,7 @@ def _bytes(part: Part, splits: Splits, request: Request) -> Records:
     )
 
 
-def _words(part: Part, splits: Splits, request: Request) -> Records:
+def _words(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Records:
     """Each word is a token, and each end of a line; the rarest are all `<unk>`.
 
     The words are those of the split `train`, or, where there is none, of what is
@@ -303,15 +215,15 @@ def _words(part: Part, splits: Splits, request: Request) -> Records:
     ids = {word: number for number, word in enumerate(words)}
     unknown = ids[_UNKNOWN]
     tokens = np.array([ids.get(word, unknown) for word in _cut(part)], np.int32)
-    count = max(0, len(tokens) - 1) // length
+    start, stop = bounds(max(0, len(tokens) - 1) // length)
     windows = tuple(
-        tokens[later : later + count * length].reshape(count, length)
+        tokens[start * length + later : stop * length + later].reshape(-1, length)
         for later in (0, 1)
     )
     return Records(
         name=part.path,
         num_classes=len(ids),
-        num_examples=count,
+        num_examples=stop - start,
         shape=(length,),
         dtype=tf.int32,
         open=lambda seed: tf.data.Dataset.from_tensor_slices(windows),
@@ -341,8 +253,9 @@ def vocabulary(words: Sequence[bytes], most: int) -> tuple[bytes, ...]:
     return tuple(ranked[:most])
 
 
-# What a token is: preprocessing -> (part, the text's splits, request) -> its windows.
-TOKENS: dict[str, Callable[[Part, Splits, Request], Records]] = {
+# What a token is: preprocessing -> (part, the text's splits, request, which of the
+# part's windows) -> these windows.
+TOKENS: dict[str, Callable[[Part, Splits, Request, Bounds], Records]] = {
     "bytes": _bytes,
     "words": _words,
 }

@@ -1,0 +1,69 @@
+"""Where the splits of a text lie; `text_test` reads what is there."""
+
+import os
+import pathlib
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers.data import text_splits
+
+
+class FolderTest(parameterized.TestCase, tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.create_tempdir().full_path)
+
+    def write(self, name):
+        (self.folder / name).write_text("a text")
+
+    def split(self, name):
+        return text_splits.find(os.fspath(self.folder)).split(name)
+
+    @parameterized.parameters(
+        ("test", "test.txt"),
+        ("test", "ptb.test.txt"),
+        ("test", "TEST"),
+        ("test", "my_test-1"),
+        ("validation", "valid.txt"),
+        ("validation", "wiki.validation.tokens"),
+        ("valid", "valid.txt"),
+        ("dev-small", "a.dev-small.txt"),
+        ("test", "contest.txt", False),
+        ("test", "tests.txt", False),
+        ("test", "test2.txt", False),
+        ("validation", "invalid.txt", False),
+        ("train", "training.txt", False),
+        ("train", "entraîné.txt", False),
+        ("a.c", "abc.txt", False),
+        ("test", ".test.txt.swp", False),
+    )
+    def test_a_split_is_a_word_of_its_file_s_name(self, split, file, fits=True):
+        self.write(file)
+        if fits:
+            self.assertEqual(self.split(split).path, os.fspath(self.folder / file))
+        else:
+            self.assertIsNone(self.split(split))
+
+    def test_two_files_for_one_split(self):
+        for name in ("train.txt", "contest.txt", "valid.txt", "ptb.validation.txt"):
+            self.write(name)
+        self.split("train")
+        with self.assertRaisesRegex(
+            ValueError,
+            "which is the split validation, ptb.validation.txt or valid.txt[?] Leave "
+            "one in the folder, or give the others other names$",
+        ):
+            self.split("validation")
+
+    def test_one_file_for_two_splits(self):
+        self.write("train-and-test.txt")
+        for split, other in (("train", "test"), ("test", "train")):
+            with self.assertRaisesRegex(
+                ValueError, f"which split is train-and-test.txt, {split} or {other}[?]"
+            ):
+                self.split(split)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,198 @@
+"""Where the splits of a text lie: in a file, in a folder, or in a TFDS data set.
+
+    texts = find("/data/ptb")
+    part = texts.split("validation")  # the path of a file, and from where to where
+
+Texts are read as plain files.  A TFDS data set becomes one when it is first used: its
+texts, one to a line.
+"""
+
+import os
+import pathlib
+import re
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow_datasets as tfds
+
+from towers.data import catalog, records
+
+
+class Part(NamedTuple):
+    """A stretch of a file, from byte `start` to before byte `stop`."""
+
+    path: str
+    start: int
+    stop: int
+
+    def read(self) -> bytes:
+        """What stands there."""
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
+            return file.read(self.stop - self.start)
+
+
+# Split -> where it is, or None where there is no such split.
+Splits = Callable[[str], Part | None]
+
+
+class Texts(NamedTuple):
+    """The splits of a text.
+
+    Attributes:
+      name: of the text, in full.
+      known: names of splits or, in a folder, of files, for messages.
+      split: finds one.
+    """
+
+    name: str
+    known: list[str]
+    split: Splits
+
+
+def find(name: str, data_dir: str = "") -> Texts:
+    """The splits of a text.
+
+    Args:
+      name: the path of a plain text file, whose last tenth is `validation` and the
+        rest `train`; or that of a folder, with a file for each split (see `_folder`);
+        or a TFDS data set with a text in each example.
+        A path begins with `/`, `.` or `~`, ends with `.txt`, or is that of a file.
+      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
+
+    Raises:
+      OSError: it cannot be read.
+      ValueError: there is no such text.
+    """
+    path = pathlib.Path(os.path.expanduser(name))
+    if path.is_dir() and name[0] in "/.~":
+        inside = "no plain files" if any(path.iterdir()) else "an empty folder"
+        known = sorted(file.name for file in _files(path)) or [inside]
+        return Texts(name, known, _folder(path, name))
+    if path.is_file() or name[0] in "/.~" or name.endswith(".txt"):
+        return Texts(name, ["train", "validation"], _file(path, name))
+    return _tfds(name, data_dir)
+
+
+def _file(path: pathlib.Path, name: str) -> Splits:
+    """A file with two splits."""
+    size = path.stat().st_size
+    if not path.is_file():
+        raise ValueError(f"--data_name={name}: is neither a plain file nor a folder")
+    cut = size * 9 // 10
+    parts = {
+        "train": Part(os.fspath(path), 0, cut),
+        "validation": Part(os.fspath(path), cut, size),
+    }
+    return parts.get
+
+
+def _folder(path: pathlib.Path, name: str) -> Splits:
+    """A folder with a file for each split.
+
+    A split is the one file whose name has the split's in it as a word, which stands
+    beside neither a letter nor a digit: `test` is `test.txt` or `ptb.test.txt`, and not
+    `contest.txt`.  Upper case or lower case, and `valid` is `validation`.
+    """
+
+    def split(wanted: str) -> Part | None:
+        found = [file for file in _files(path) if _has_word(file.name, wanted)]
+        if len(found) > 1:
+            names = " or ".join(sorted(file.name for file in found))
+            raise ValueError(
+                f"--data_name={name}: which is the split {wanted}, {names}? Leave one "
+                "in the folder, or give the others other names"
+            )
+        for other in ("train", "validation", "test"):
+            if (
+                found
+                and not _has_word(wanted, other)
+                and _has_word(found[0].name, other)
+            ):
+                raise ValueError(
+                    f"--data_name={name}: which split is {found[0].name}, {wanted} or "
+                    f"{other}? Give it a name with one of them"
+                )
+        return _whole(found[0]) if found else None
+
+    return split
+
+
+def _has_word(file_name: str, split: str) -> bool:
+    both = split in ("valid", "validation")
+    words = "valid|validation" if both else re.escape(split)
+    edge = r"[^\W_]"  # a letter or a digit
+    pattern = rf"(?<!{edge})({words})(?!{edge})"
+    return re.search(pattern, file_name, re.IGNORECASE) is not None
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files that may be splits: not those that are hidden, as an editor's own."""
+    return [
+        path
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".")
+    ]
+
+
+def _whole(path: pathlib.Path) -> Part:
+    return Part(os.fspath(path), 0, path.stat().st_size)
+
+
+def _tfds(name: str, data_dir: str) -> Texts:
+    """A data set, each split of which becomes a plain file.
+
+    A slice of one counts its texts.  Of a single text it counts windows, as of a file.
+    """
+    builder, key = catalog.prepared(name, data_dir, _text_key)
+    known = builder.info.splits
+
+    def split(wanted: str) -> Part | None:
+        base, sliced, _ = wanted.partition("[")
+        if sliced and base in known and known[base].num_examples == 1:
+            return None
+        try:
+            files = known[wanted].file_instructions
+        except (KeyError, ValueError, NotImplementedError) as error:
+            if base not in (*known, "all"):
+                return None
+            what = str(error).rsplit("\n", 1)[-1]
+            raise ValueError(f"--data_name={name}: split {wanted}: {what}") from error
+        if not files:
+            raise ValueError(f"--data_name={name}: there is no text in split {wanted}")
+        path = catalog.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
+        if not path.exists():
+            feature = {key: builder.info.features[key]}
+            _write(path, files, tfds.features.FeaturesDict(feature))
+        return _whole(path)
+
+    return Texts(builder.info.full_name, list(known), split)
+
+
+def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
+    """The key of the text among the features of an example.
+
+    It is `text`, or else the first of what a model is to be trained on.
+    """
+    for key in ("text", *(info.supervised_keys or ())[:1]):
+        if key in info.features and isinstance(info.features[key], tfds.features.Text):
+            return key
+    raise ValueError(
+        f"--data_name={name}: not a text data set; an example has "
+        f"{', '.join(info.features)}"
+    )
+
+
+def _write(
+    path: pathlib.Path, files: Any, features: tfds.features.FeaturesDict
+) -> None:
+    """Writes the texts of TFDS files into one plain file, one to a line."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(partial, "wb") as file:
+        between = b""
+        for batch in records.read_batches(files, features):
+            (texts,) = batch.values()
+            file.write(between + b"\n".join(texts))
+            between = b"\n"
+    os.replace(partial, path)
