@@ -209,7 +209,7 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
             feeding.read(source, 130)
         synthetic = inputs.get("synthetic", self.request)
         sentence = inputs.explain(caught.exception, source, synthetic, found)
-        self.assertRegex(sentence, rf"damaged .*: remove {folder}/digits/1.0.0 and")
+        self.assertRegex(sentence, rf"damaged .*: put {folder}/digits/1.0.0 back")
         self.assertNotIn("\n", sentence)
 
 

@@ -180,13 +180,18 @@ class ExplainTest(tf.test.TestCase):
         for words in (
             "truncated record at 12' failed with EOF",
             "corrupted record at 0",
+            "Read less bytes than requested",
+            'input file "/a b.txt" has body length 9 bytes, which is not an exact '
+            "multiple of the record length",
             "/data/x.tfrecord-00000-of-00001; No such file or directory",
             "expected to contain 9 elements but contained only 7 elements.",
         ):
             message = f"Graph execution error:\n{words}\n[[{{node IteratorGetNext}}]]"
             error = tf.errors.DataLossError(None, None, message)
             sentence = records.explain(error, paths=["/data/a", "", "/data/a"])
-            self.assertRegex(sentence, r"damaged \(.*\): remove /data/a and prepare")
+            self.assertRegex(
+                sentence, r"damaged \(.*\): put /data/a back as it was, or "
+            )
             self.assertIn(words[:20], sentence)
 
     def test_leaves_other_errors_alone(self):

@@ -28,6 +28,8 @@ _RECORDS_IN_A_ROW = 16
 # TensorFlow's words for files that are not what the data set's summary promises.
 _DAMAGE = re.compile(
     r"(truncated|corrupted) record at \d+"
+    r"|Read less bytes than requested"
+    r"|input file .*? has body length \d+ bytes, which is not an exact multiple"
     r"|\S+; (No such file or directory|Is a directory|Permission denied)"
     r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
@@ -189,7 +191,9 @@ def explain(error: Exception, *, paths: Sequence[str]) -> str | None:
     if not damage or not _READERS.search(str(error)):
         return None
     places = " and ".join(sorted({path for path in paths if path}))
-    cure = f"remove {places} and prepare it again" if places else "prepare it again"
+    cure = "prepare it again"
+    if places:  # a text may be the user's only copy
+        cure = f"put {places} back as it was, or remove and prepare it again"
     return f"the data set is damaged ({damage.group()}): {cure}"
 
 
