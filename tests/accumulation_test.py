@@ -92,7 +92,6 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
 
         class Interleaved:
             num_classes, num_examples = source.num_classes, source.num_examples
-            vocabulary = source.vocabulary
 
             def feed(self, groups, **options):
                 """Hands tower k the k-th half of each round."""

@@ -74,7 +74,6 @@ class _OtherDropout:
     def __init__(self, source):
         self.num_classes = source.num_classes
         self.num_examples = source.num_examples
-        self.vocabulary = source.vocabulary
         self._source = source
 
     def feed(self, groups, **options):

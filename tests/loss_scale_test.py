@@ -112,7 +112,6 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
                 self._source = trainer.random_source()
                 self.num_classes = self._source.num_classes
                 self.num_examples = self._source.num_examples
-                self.vocabulary = self._source.vocabulary
 
             def feed(self, groups, **options):
                 feed = self._source.feed(groups, **options)

@@ -25,13 +25,13 @@ def of(source: Any, device: str) -> dict[str, tf.Variable]:
     They are in no collection, so that no mode takes them for part of a model.
 
     Args:
-      source: of `towers.data.inputs`; its `vocabulary` may be empty.
+      source: of data; its `vocabulary` may be empty, or not there.
       device: a CPU, as strings lie on no other.
 
     Returns:
       name in a checkpoint -> string variable.
     """
-    values = {"vocabulary": source.vocabulary}
+    values = {"vocabulary": getattr(source, "vocabulary", ())}
     with tf.device(device):
         return {
             PREFIX + name: v1.Variable(
