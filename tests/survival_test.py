@@ -236,7 +236,7 @@ class ClientsTest(Disturbed):
 
     def test_a_client_or_ps_that_never_wakes_ends_the_run(self):
         names = (("worker", 1), ("ps", 0), ("worker", 0))
-        flags = [*_SAVING, "--wait_secs=4", "--num_batches=1000000"]
+        flags = [*_SAVING, "--wait_secs=12", "--num_batches=1000000"]
         found = tasks.by_hand(
             *(_FROZEN, flags, self.directory, names), data_dir=runs.data_dir()
         )
