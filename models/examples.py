@@ -21,7 +21,7 @@ class Images:
       shape: (height, width, channels) of one example as the first block gets it.
         With `preprocessing="scale"` a data set's own size takes its place.
       num_classes: classes of the synthetic stand-in; real data brings its own number.
-      preprocessing: a row of `towers.data.preprocessing.PREPROCESSING`.
+      preprocessing: a row of `towers.data.preprocessing.PREPROCESSING` for images.
       data_name: the data set when the user names none: `digits`, or `synthetic`.
       num_examples: examples in an epoch of the synthetic stand-in.
       kind: of data, a row of `towers.data.inputs.KINDS`.

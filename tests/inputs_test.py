@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import feeding
-from towers.data import inputs
+from towers.data import inputs, preprocessing
 from towers.data.feed import Part, Request
 
 v1 = tf.compat.v1
@@ -137,6 +137,8 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
     def test_every_row_of_the_table_is_tested(self):
         self.assertCountEqual(inputs.DATASETS, ["digits", "shakespeare", "synthetic"])
         self.assertCountEqual(inputs.KINDS, ["images", "pairs", "tokens"])
+        rows = preprocessing.PREPROCESSING.values()
+        self.assertCountEqual(inputs.KINDS, {row.kind for row in rows})
 
     def test_shakespeare(self):
         request = dataclasses.replace(
@@ -153,8 +155,9 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(("digits", "tokens"), ("shakespeare", "images"))
     def test_data_of_the_wrong_kind(self, name, kind):
+        row = "bytes" if kind == "tokens" else "scale"
         request = dataclasses.replace(
-            self.request, shape=(40,), kind=kind, preprocessing="bytes"
+            self.request, shape=(40,), kind=kind, preprocessing=row
         )
         wanted = "text" if kind == "tokens" else "image classification"
         with self.assertRaisesRegex(ValueError, f"{name}: not .* {wanted} data set"):
@@ -169,13 +172,27 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
         ):
             inputs.get("digits", request)
 
-    @parameterized.parameters(("images", "scal"), ("tokens", "scale"))
-    def test_no_such_preprocessing(self, kind, name):
-        request = Request(shape=(8,), kind=kind, preprocessing=name)
-        with self.assertRaisesRegex(
-            ValueError, f"preprocessing='{name}', and for {kind}"
-        ):
-            inputs.get("synthetic", request)
+    @parameterized.parameters(
+        ("images", "scal", "scale, cifar, cifar_tutorial, imagenet"),
+        ("images", "bytes", "scale, cifar, cifar_tutorial, imagenet"),
+        ("images", "pairs", "scale, cifar, cifar_tutorial, imagenet"),
+        ("tokens", "scale", "bytes, words"),
+        ("pairs", "scale", "pairs"),
+    )
+    def test_no_such_preprocessing_for_that_kind_of_data(self, kind, name, there_is):
+        request = Request(shape=(8, 8, 1), kind=kind, preprocessing=name)
+        sentence = f"preprocessing='{name}', and for {kind} there is {there_is}$"
+        for data in "synthetic", "digits", "no_such_data":
+            with self.assertRaisesRegex(ValueError, sentence):
+                inputs.get(data, request)
+        images = np.zeros((5, 8, 8, 1), np.uint8)
+        with self.assertRaisesRegex(ValueError, sentence):
+            inputs.from_arrays(images, np.arange(5), num_classes=5, request=request)
+
+    def test_no_such_kind_of_data(self):
+        request = dataclasses.replace(self.request, kind="sounds")
+        with self.assertRaisesRegex(ValueError, "'sounds', only images, tokens, pairs"):
+            inputs.get("digits", request)
 
     def test_unknown_names(self):
         with self.assertRaisesRegex(ValueError, "did you mean mnist"):

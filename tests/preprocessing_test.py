@@ -217,7 +217,7 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ("scale", (None, None, 3), (8, 8, 3), "differ in size"),
         ("cifar", (28, 28, 1), (32, 32, 3), "28x28x1 do not fit .* 32x32x3"),
-        ("cifar", (32, 32, 1), (32, 32, 1), "do not fit"),
+        ("cifar", (32, 32, 1), (32, 32, 1), "of 1 channels, .*'cifar' .* have 3$"),
         ("cifar_tutorial", (20, 32, 3), (24, 24, 3), "do not fit"),
         ("cifar_tutorial", (None, None, 3), (24, 24, 3), r"\?x\?x3 do not fit"),
         ("imagenet", (28, 28, 1), (224, 224, 3), "do not fit"),

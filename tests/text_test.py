@@ -16,6 +16,7 @@ from absl.testing import parameterized
 from tests import feeding
 from towers.data import catalog, inputs, text
 from towers.data.feed import Request
+from towers.data.preprocessing import PREPROCESSING
 
 LINES = b"the cat saw the dog\nthe dog saw a cat\n\nno cat sat\n"
 
@@ -177,6 +178,9 @@ class WordsTest(TextTestCase):
 class FindTest(TextTestCase):
     def test_every_row_of_the_table_is_tested(self):
         self.assertCountEqual(text.TOKENS, ["bytes", "words"])
+        rows = PREPROCESSING.items()
+        of_tokens = [name for name, row in rows if row.kind == "tokens"]
+        self.assertCountEqual(text.TOKENS, of_tokens)
 
     def test_a_tfds_data_set_is_one_text_with_a_line_for_each_example(self):
         request = _request(4, data_dir=os.fspath(self.folder))

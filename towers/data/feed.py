@@ -57,7 +57,7 @@ class Request:
         (users, items).  Other real data has its own number.
       num_examples: in an epoch of synthetic data.
       kind: of data, a row of `inputs.KINDS`.
-      preprocessing: a row of `preprocessing.PREPROCESSING`.
+      preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
       augment: whether training images are distorted as the preprocessing defines; if
         not, they are prepared like those of evaluation.
       seed: of order, distortions and synthetic data.

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.data import catalog, ratings, records, text
+from towers.data import catalog, preprocessing, ratings, records, text
 from towers.data.feed import Feed, Groups, Part, Request, weight_of_all, weighted
-from towers.data.preprocessing import PREPROCESSING
 from towers.data.records import Records
 from towers.data.staging import staged
 from towers.data.stream import Share, Stream
@@ -61,11 +60,12 @@ class DatasetSource:
           memory: bytes of decoded images up to which a split is kept in memory.
 
         Raises:
-          ValueError: the images do not fit the network.
+          ValueError: the images do not fit the network, or there is no such
+            preprocessing for its kind of data.
         """
-        preprocessing = PREPROCESSING[request.preprocessing]
+        row = preprocessing.get(request.preprocessing, kind=request.kind)
         try:
-            self.shape = preprocessing.fit(examples.shape, request.shape)
+            self.shape = row.fit(examples.shape, request.shape)
         except ValueError as error:
             raise ValueError(f"data set {examples.name}: {error}") from error
         self.name = examples.name
@@ -78,7 +78,7 @@ class DatasetSource:
         self._stream = Stream(
             records=examples,
             shape=self.shape,
-            preprocessing=preprocessing,
+            preprocessing=row,
             seed=request.seed,
             shuffle=training,
             augment=training and request.augment,
@@ -168,14 +168,12 @@ def get(
 
     Raises:
       ValueError: there is no such data set or split, it cannot be had, or its images
-        do not fit the network; or there is no such preprocessing.
+        do not fit the network; or there is no such preprocessing for that kind of
+        data.
     """
-    rows = text.TOKENS if request.kind == "tokens" else PREPROCESSING
-    if request.preprocessing not in rows:
-        raise ValueError(
-            f"the model's inputs have preprocessing={request.preprocessing!r}, and for "
-            f"{request.kind} there is {', '.join(rows)}"
-        )
+    # Before files are looked for; synthetic data is not prepared, but a wrong name is
+    # wrong there, too.
+    preprocessing.get(request.preprocessing, kind=request.kind)
     return DATASETS.get(name, _named)(name, request, split, training)
 
 

@@ -3,7 +3,7 @@
 A row works on a batch of images of one size, and every random choice it makes for an
 example comes from numbers that belong to that example alone:
 
-    row = PREPROCESSING["cifar"]
+    row = get("cifar", kind="images")
     shape = row.fit((32, 32, 3), (32, 32, 3))
     draws = example_uniform((batch_size, DRAWS), seed=seed, first=first)
     features = row.training(images, shape, draws)
@@ -46,6 +46,7 @@ class Preprocessing(NamedTuple):
     """One row of the table.
 
     Attributes:
+      kind: of data that it is for, a row of `inputs.KINDS`.
       fit: (shape of the data set's images, shape that the network was written for) ->
         shape of the features.  Raises ValueError when there is none.
       training: (images [batch, h, w, c], shape of the features, draws) -> float32
@@ -53,6 +54,7 @@ class Preprocessing(NamedTuple):
       evaluation: (images, shape of the features) -> float32 [batch, *shape].
     """
 
+    kind: str
     fit: Callable[[Shape, Shape], Shape]
     training: Callable[[tf.Tensor, Shape, tf.Tensor], tf.Tensor]
     evaluation: Callable[[tf.Tensor, Shape], tf.Tensor]
@@ -302,8 +304,13 @@ def _pairs(pairs: Shape, network: Shape) -> Shape:
 
 def _same_size(images: Shape, network: Shape) -> Shape:
     """The network's shape; images must have it, and three channels."""
-    if images != network or images[2] != len(_CIFAR_MEAN):
+    if images != network:
         raise _misfit(images, network)
+    if images[2] != len(_CIFAR_MEAN):
+        raise ValueError(
+            f"images of {images[2]} channels, and those that preprocessing='cifar' "
+            f"prepares have {len(_CIFAR_MEAN)}"
+        )
     return network
 
 
@@ -328,11 +335,37 @@ def _misfit(images: Shape, network: Shape) -> ValueError:
 
 
 PREPROCESSING: dict[str, Preprocessing] = {
-    "scale": Preprocessing(_own_size, scale, scale),
-    "cifar": Preprocessing(_same_size, cifar_training, cifar_evaluation),
-    "cifar_tutorial": Preprocessing(_crop, tutorial_training, tutorial_evaluation),
-    "bytes": Preprocessing(_windows, as_they_are, as_they_are),
-    "words": Preprocessing(_windows, as_they_are, as_they_are),
-    "pairs": Preprocessing(_pairs, draw_items, given_items),
-    "imagenet": Preprocessing(_any_size, imagenet_training, imagenet_evaluation),
+    "scale": Preprocessing("images", _own_size, scale, scale),
+    "cifar": Preprocessing("images", _same_size, cifar_training, cifar_evaluation),
+    "cifar_tutorial": Preprocessing(
+        "images", _crop, tutorial_training, tutorial_evaluation
+    ),
+    "imagenet": Preprocessing(
+        "images", _any_size, imagenet_training, imagenet_evaluation
+    ),
+    "bytes": Preprocessing("tokens", _windows, as_they_are, as_they_are),
+    "words": Preprocessing("tokens", _windows, as_they_are, as_they_are),
+    "pairs": Preprocessing("pairs", _pairs, draw_items, given_items),
 }
+
+
+def get(name: str, *, kind: str) -> Preprocessing:
+    """The row of that name.
+
+    Args:
+      name: of the row.
+      kind: of the data that it is to prepare.
+
+    Raises:
+      ValueError: there is no such row for data of that kind, or no such kind.
+    """
+    names = [known for known, row in PREPROCESSING.items() if row.kind == kind]
+    if not names:
+        kinds = dict.fromkeys(row.kind for row in PREPROCESSING.values())
+        raise ValueError(f"there is no data of kind {kind!r}, only {', '.join(kinds)}")
+    if name not in names:
+        raise ValueError(
+            f"the model's inputs have preprocessing={name!r}, and for {kind} there is "
+            f"{', '.join(names)}"
+        )
+    return PREPROCESSING[name]
