@@ -82,6 +82,22 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         with found, self.assertRaisesRegex(ValueError, f"only {only}{remedy}"):
             self._find("mine", *splits)
 
+    @parameterized.parameters(
+        (
+            "train[:99999]",
+            r"split train has 1442 examples, too few for train\[:99999\]",
+        ),
+        ("train[-1443:]", r"has 1442 examples, too few for train\[-1443:\]"),
+        ("train+test[:356]", r"split test has 355 examples, too few for test\[:356\]"),
+        ("train[:x]", r"train\[:x\] is not how .* is train\[:90%\] or .*:2000\]"),
+        ("train[:101%]", r"train\[:101%\] is not how a part of a split .*"),
+        ("tran[:10]", r"there is no split tran\[:10\], only train, test"),
+        ("all[:10]", r"there is no split all\[:10\], only train, test"),
+    )
+    def test_a_part_that_is_not_there(self, part, sentence):
+        with self.assertRaisesRegex(ValueError, f"^--data_name=digits: .*{sentence}$"):
+            self._find("digits", part)
+
     def test_a_process_that_was_faster_does_no_harm(self):
         def prepare(builder):
             original(builder)

@@ -189,14 +189,40 @@ def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
 def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any:
     """The first of `splits` that the data set has."""
     for split in splits:
-        try:
+        with contextlib.suppress(KeyError, ValueError, NotImplementedError):
             return info.splits[split]
-        except (KeyError, ValueError):
-            continue
-    raise ValueError(
-        f"--data_name={name}: there is no split {' or '.join(splits)}, only "
-        f"{', '.join(info.splits)}{_INSTEAD.get(tuple(splits), '')}"
+    parts = [part for split in splits for part in re.split(r"\s*\+\s*", split)]
+    problems = filter(None, (_part_problem(info, part) for part in parts))
+    missing = (
+        f"there is no split {' or '.join(splits)}, only {', '.join(info.splits)}"
+        f"{_INSTEAD.get(tuple(splits), '')}"
     )
+    raise ValueError(f"--data_name={name}: {next(problems, missing)}")
+
+
+def _part_problem(info: tfds.core.DatasetInfo, part: str) -> str:
+    """What is wrong with a part of a split that the data set has; "" if nothing is.
+
+    Args:
+      info: of the data set.
+      part: as TFDS writes it, `train[:90%]`.
+    """
+    split = part.partition("[")[0]
+    if split not in info.splits:
+        return ""
+    try:
+        tfds.core.ReadInstruction.from_spec(part)
+    except ValueError:
+        return (
+            f"{part} is not how a part of a split is written, which is "
+            f"{split}[:90%] or {split}[1000:2000]"
+        )
+    try:
+        info.splits[part]
+    except ValueError:
+        count = info.splits[split].num_examples
+        return f"its split {split} has {count} examples, too few for {part}"
+    return ""
 
 
 def _prepare(
