@@ -12,9 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-import towers
+from benchmarks.process import ROOT
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 PATIENCE = 240.0  # seconds to wait for what a busy machine does in a fraction of it
 
 
@@ -89,7 +88,7 @@ class Program(Lines):
             command,
             env={
                 **os.environ,
-                "PYTHONPATH": _ROOT,
+                "PYTHONPATH": str(ROOT),
                 **({"TFDS_DATA_DIR": data_dir} if data_dir else {}),
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 "CUDA_VISIBLE_DEVICES": "",
@@ -181,6 +180,6 @@ def have_private_networks() -> bool:
     words = "from towers.tasks import private_network; private_network.enter()"
     return not subprocess.run(
         [sys.executable, "-c", words],
-        env={**os.environ, "PYTHONPATH": _ROOT},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
     ).returncode

@@ -22,9 +22,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks import gang
+from benchmarks.process import ROOT
 
-_ROOT = pathlib.Path(__file__).absolute().parent.parent
-SCRIPT = str(_ROOT / "deploy" / "tunnel.sh")
+SCRIPT = str(ROOT / "deploy" / "tunnel.sh")
 FIRST, SECOND = "10.77.0.1", "10.77.0.2"  # addresses of the machines
 _BEGIN = 2222  # port of the first task
 _LISTENS = "0A"  # the state of such a socket, in the kernel's words

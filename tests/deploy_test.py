@@ -9,10 +9,11 @@ import subprocess
 from absl.testing import absltest
 
 from flags import config, parse
+from tests.root import ROOT
 from towers.layout import cluster
 from towers.updates.optimizer import OPTIMIZERS
 
-_DEPLOY = pathlib.Path(__file__).absolute().parent.parent / "deploy"
+_DEPLOY = ROOT / "deploy"
 
 
 def _replicas() -> dict[str, int]:

@@ -6,11 +6,9 @@ from unittest import mock
 
 from absl.testing import absltest
 
-import towers
+from tests.root import ROOT
 from towers.layout import cluster
 from towers.tasks import exposure
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 
 class ExposureTest(absltest.TestCase):
@@ -34,7 +32,7 @@ class ExposureTest(absltest.TestCase):
             r"addresses can run anything as the user ",
         )
         for file in re.findall(r"deploy/\w+\.\w+", found):
-            self.assertTrue(os.path.exists(os.path.join(_ROOT, file)), file)
+            self.assertTrue(os.path.exists(os.path.join(ROOT, file)), file)
         self.assertLen(re.findall(r"deploy/\w+\.\w+", found), 3)
         found = self._exposed(**local, eth0=["10.0.0.2"], eth1=["8.8.8.8"])
         self.assertIn("whoever on the Internet reaches 8.8.8.8 can", found)

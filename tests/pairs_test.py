@@ -1,12 +1,11 @@
 """Tests of flags.pairs: every row has an effect, and the docs say the same."""
 
-import pathlib
-
 from absl.testing import absltest, parameterized
 
 from flags import config, field, pairs
+from tests.root import ROOT
 
-_DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs" / "flags.md"
+_DOCS = ROOT / "docs" / "flags.md"
 _FLAGS = config.all_flags()
 
 

@@ -11,6 +11,7 @@ from absl import flags as absl_flags
 from absl.testing import absltest, parameterized
 
 from flags import config, parse, tf_cnn_benchmarks
+from tests.root import ROOT
 
 CHOICES = {
     "model": ("lenet", "resnet50"),
@@ -365,8 +366,7 @@ class ImportTest(absltest.TestCase):
             "import sys; from flags import parse; "
             "sys.exit('tensorflow' in sys.modules or 'numpy' in sys.modules)"
         )
-        root = os.path.dirname(os.path.dirname(os.path.abspath(parse.__file__)))
-        subprocess.run([sys.executable, "-c", program], check=True, cwd=root)
+        subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ import sys
 
 from absl.testing import absltest
 
-import towers
+from tests.root import ROOT
 from towers.tasks import private_network
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 # Enters, listens, says where, connects to itself, says who it is, waits.
 _INSIDE = """
@@ -35,7 +33,7 @@ class PrivateNetworkTest(absltest.TestCase):
     def _inside(self, port: int, **options) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-c", _INSIDE, str(port)],
-            env={**os.environ, "PYTHONPATH": _ROOT},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

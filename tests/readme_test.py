@@ -10,13 +10,12 @@ from unittest import mock
 
 import tensorflow as tf
 
+from tests.root import ROOT
 from towers import train
-
-_ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def _snippets() -> list[str]:
-    text = (_ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from absl.testing import absltest, parameterized
 
+from tests.root import ROOT
+
 SOURCE = ("flags", "models", "towers", "benchmarks")
 
 # They may import everything, and nothing imports them.
@@ -365,6 +367,21 @@ def type_hints(project: Project) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {node.name}: annotate {names}"
 
 
+def root_is_found_once(project: Project) -> Iterator[str]:
+    """One file of a top folder says where the project is, and the others ask it."""
+    said = {}
+    for path, node in project.nodes(*SOURCE, "tests"):
+        if not isinstance(node, ast.Assign):
+            continue
+        words = re.findall(r"\w+", ast.unparse(node.value))
+        ups = sum(words.count(word) for word in ("dirname", "parent", "parents"))
+        if "__file__" not in words or (ups < 2 and "parents" not in words):
+            continue
+        if said.setdefault(path.split("/")[0], path) != path:
+            where = said[path.split("/")[0]]
+            yield f"{path}:{node.lineno}: {where} says where the project is; import it"
+
+
 def dependencies_are_declared(project: Project) -> Iterator[str]:
     """pyproject.toml names whatever is imported."""
     for path in project.files("flags", "models", "towers", "tests"):
@@ -581,6 +598,15 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         },
         ["towers/a.py:1", "towers/a.py:2"],
     ),
+    root_is_found_once: (
+        {
+            "towers/a.py": "R = Path(__file__).absolute().parents[1]",
+            "towers/b/c.py": "D = Path(__file__).parent\nR = Path(__file__).parents[2]",
+            "tests/a_test.py": "R = dirname(dirname(towers.__file__))",
+            "tests/b_test.py": "def f():\n    r = Path(__file__).parent.parent / 'c'",
+        },
+        ["towers/b/c.py:2", "tests/b_test.py:2"],
+    ),
     dependencies_are_declared: (
         {
             "pyproject.toml": '"absl-py>=2.1"',
@@ -611,8 +637,7 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
 }
 
 _ROWS = [(rule.__name__, rule) for rule in RULES]
-# Not resolved: under Bazel that would leave the sandbox, for files not declared.
-_PROJECT = Project.read(pathlib.Path(__file__).absolute().parent.parent)
+_PROJECT = Project.read(ROOT)
 
 
 class RulesTest(parameterized.TestCase):

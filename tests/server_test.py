@@ -14,12 +14,10 @@ from unittest import mock
 
 from absl.testing import absltest
 
-import towers
 from benchmarks import launched
+from tests.root import ROOT
 from towers.layout import cluster
 from towers.tasks import server
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 # Two tasks in one process; the chief asks everybody, then sends worker 0 away.
 _INSIDE = """
@@ -122,7 +120,7 @@ class ServerTest(absltest.TestCase):
             self.skipTest("this system has no private networks")
         found = subprocess.run(
             [sys.executable, "-c", _INSIDE],
-            env={**os.environ, "PYTHONPATH": _ROOT},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=launched.PATIENCE,

@@ -17,15 +17,13 @@ from unittest import SkipTest, mock
 
 import tensorflow as tf
 
-import towers
 from benchmarks import launched
+from tests.root import ROOT
 from towers.gradients import wire
 from towers.layout import cluster, placement
 from towers.tasks import local_cluster
 
 v1 = tf.compat.v1
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 
 
 def found_inside(
@@ -52,7 +50,7 @@ def found_inside(
     enter = "from towers.tasks import private_network; private_network.enter()\n"
     with subprocess.Popen(
         [sys.executable, "-c", enter + program, *arguments],
-        env={**os.environ, "PYTHONPATH": _ROOT},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import pathlib
 import pty
 import signal
 import subprocess
@@ -12,9 +11,8 @@ from unittest import mock
 
 from absl.testing import absltest, parameterized
 
+from tests.root import ROOT
 from towers.errors import terminal
-
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # Prints after the hangup.
 _CHILD = """
@@ -45,7 +43,7 @@ class TerminalTest(parameterized.TestCase):
         self.addCleanup(os.close, here)
         child = subprocess.Popen(
             [sys.executable, "-c", _CHILD, how, str(here)],
-            cwd=_ROOT,
+            cwd=ROOT,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -22,14 +22,13 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import absltest
 
-import towers
 from tests import by_hand, runs, trainer
+from tests.root import ROOT
 from towers import train
 from towers.compute import flops
 from towers.errors import folders
 from towers.updates import checkpoint
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(towers.__file__)))
 _PATIENCE = 240  # seconds
 
 # A model on the user's path: crops and distorts the digits, drops units, has batch
@@ -148,7 +147,7 @@ class TrainTest(absltest.TestCase):
             file.write(_MODEL)
         data = os.path.join(cls.folder, "data")
         for patch in (
-            mock.patch.dict(os.environ, TFDS_DATA_DIR=data, PYTHONPATH=_ROOT),
+            mock.patch.dict(os.environ, TFDS_DATA_DIR=data, PYTHONPATH=str(ROOT)),
             mock.patch.object(sys, "path", [cls.folder, *sys.path]),
         ):
             patch.start()

@@ -10,8 +10,7 @@ from absl.testing import absltest
 from benchmarks import launched, two_machines
 from benchmarks.two_machines import FIRST, SECOND
 from tests import runs, trainer
-
-_ROOT = pathlib.Path(__file__).absolute().parent.parent
+from tests.root import ROOT
 
 # Port of each task -> where it runs.
 _CONTROLLER, _PS, _WORKER_0, _WORKER_1 = 2222, 2223, 2224, 2225
@@ -102,7 +101,7 @@ class TunnelTest(runs.Runs):
             *(f"--{name}={value}" for name, value in flags.items()),
             env={
                 **os.environ,
-                "PYTHONPATH": str(_ROOT),
+                "PYTHONPATH": str(ROOT),
                 "TFDS_DATA_DIR": runs.data_dir(),
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 "CUDA_VISIBLE_DEVICES": "",
