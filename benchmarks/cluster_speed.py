@@ -112,9 +112,8 @@ def usable(places: Places) -> dict[str, str]:
     found = {}
     for name, row in SYSTEMS.items():
         python = getattr(places, row.python)
-        lacking = [one for one in row.needs if one not in versions(python)]
-        found[name] = f"{python} has no {' or '.join(lacking)}" if lacking else ""
-        if name in systems.SYSTEMS and not lacking:
+        found[name] = systems.lacking(python, row.needs, versions(python))
+        if name in systems.SYSTEMS and not found[name]:
             found[name] = systems.missing(name, places, versions(python))
     return found
 

@@ -8,7 +8,7 @@ and one row.
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.cases import Case, Length
@@ -177,7 +177,7 @@ SYSTEMS: dict[str, Row] = {
 }
 
 
-def missing(name: str, places: Places, versions: dict[str, str]) -> str:
+def missing(name: str, places: Places, versions: Mapping[str, str]) -> str:
     """Why a system cannot run, in words; "" if it can.
 
     Args:
@@ -185,14 +185,25 @@ def missing(name: str, places: Places, versions: dict[str, str]) -> str:
       places: where they are.
       versions: of the packages that its interpreter has.
     """
-    row, python = SYSTEMS[name], getattr(places, SYSTEMS[name].python)
-    lacking = [package for package in row.needs if package not in versions]
+    row = SYSTEMS[name]
     if name == "tf_cnn_benchmarks":
         if not places.tf_cnn_benchmarks:
             return "give --tf_cnn_benchmarks, the path of a checkout"
         if not os.path.isfile(f"{places.tf_cnn_benchmarks}/tf_cnn_benchmarks.py"):
             return f"no tf_cnn_benchmarks.py in {places.tf_cnn_benchmarks}"
-    return f"{python} has no {' or '.join(lacking)}" if lacking else ""
+    return lacking(getattr(places, row.python), row.needs, versions)
+
+
+def lacking(python: str, needs: Sequence[str], versions: Mapping[str, str]) -> str:
+    """Which packages an interpreter does not have, in words; "" if it has all.
+
+    Args:
+      python: the interpreter.
+      needs: the packages.
+      versions: of those that it has.
+    """
+    gone = [package for package in needs if package not in versions]
+    return f"{python} has no {' or '.join(gone)}" if gone else ""
 
 
 def _has(case: Case) -> bool:

@@ -85,6 +85,13 @@ class SystemsTest(parameterized.TestCase):
         self.assertEqual(
             systems.missing("torch", PLACES, {}), "python-torch has no torch"
         )
+        needs = ("tensorflow", "keras")
+        for versions, words in (
+            ({"keras": "3", "tensorflow": "2"}, ""),
+            ({"tensorflow": "2"}, "/py has no keras"),
+            ({}, "/py has no tensorflow or keras"),
+        ):
+            self.assertEqual(systems.lacking("/py", needs, versions), words)
 
     def test_missing_checkout(self):
         versions = {"tensorflow": "2", "tf-keras": "2"}
