@@ -32,7 +32,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+import models
 from benchmarks import launched, machine, ratios, table
+from benchmarks.options import above_0, parser_for, positive
 from towers.updates import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
@@ -278,18 +280,24 @@ def _told(found: Sequence[Recovery], differ: Sequence[str]) -> str:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=100, help="over all seeds")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--pause", type=float, default=3.0, help="longest, in seconds")
+    parser = parser_for("chaos", __doc__)
+    parser.add_argument("--kills", type=positive, default=100, help="over all seeds")
+    parser.add_argument("--seeds", type=positive, default=20)
+    parser.add_argument(
+        "--pause", type=above_0, default=3.0, help="longest, in seconds"
+    )
     parser.add_argument("--model", default="lenet")
     parser.add_argument("--replication", default="in_graph", choices=WAYS)
-    parser.add_argument("--num_batches", type=int, default=1000)
-    parser.add_argument("--minutes", type=float, help="no seed begins after so many")
+    parser.add_argument("--num_batches", type=positive, default=1000)
+    parser.add_argument("--minutes", type=above_0, help="no seed begins after so many")
     parser.add_argument("--out", metavar="FILE", help="of JSON, to go on with")
     options = parser.parse_args(argv)
-    if not 0 < options.seeds <= options.kills:
-        parser.error("--seeds must be at least 1, and --kills as many")
+    try:
+        models.get(options.model)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.seeds > options.kills:
+        parser.error("--kills must be as many as --seeds, or more")
     if over := options.kills % options.seeds:
         fewer = options.kills - over
         parser.error(

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import cases, machine, process, ratios, systems, table
 from benchmarks.cases import Case, Length
-from benchmarks.options import add_places, parser_for, places_of
+from benchmarks.options import add_places, parser_for, places_of, positive
 from benchmarks.process import Command
 from benchmarks.systems import Places
 
@@ -196,10 +196,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
     parser = parser_for("cluster_speed", __doc__)
     parser.add_argument("--case", type=Case.parse, default="resnet20:4x32")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--num_batches", type=int, default=40, help="timed steps")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--num_batches", type=positive, default=40, help="timed steps")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds of a run")
+    parser.add_argument(
+        "--timeout", type=positive, default=300, help="seconds of a run"
+    )
     add_places(parser)
     parser.add_argument("--out", metavar="FILE", help="of JSON")
     options = parser.parse_args(argv)

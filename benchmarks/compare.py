@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks import cases, chart, machine, process
 from benchmarks.options import (
+    above_0,
     add_places,
     list_of_cases,
     parser_for,
@@ -61,7 +62,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--max_others",
-        type=float,
+        type=above_0,
         default=math.inf,
         metavar="CPUS",
         help="a run while others kept more CPUs busy is made again, twice at most",

@@ -14,12 +14,14 @@ it.  All of it happens in a private network.
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
+from benchmarks.options import parser_for
 from flags import tasks as flags
 from towers.tasks import local_cluster, private_network
 
@@ -101,7 +103,7 @@ def parse(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gang that the command line describes; returns its status."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_for("gang", __doc__)
     parser.add_argument(
         "--leader", default="worker", help="a job (%(default)s), or chief"
     )
@@ -111,12 +113,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         counts["chief"] = 1
     if options.leader not in counts:
         parser.error(f"--leader={options.leader}: is none of {', '.join(counts)}")
+    try:
+        os.chdir(options.cwd)
+    except OSError as error:
+        parser.error(f"--cwd={options.cwd}: {error.strerror}")
+    if not shutil.which(options.command[0]):
+        parser.error(f"{options.command[0]}: no such program")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         private_network.enter()
     except OSError as error:
         parser.error(f"this system gives no private network ({error})")
-    os.chdir(options.cwd)
     hosts = {job: local_cluster.free_addresses(count) for job, count in counts.items()}
     return run(options.command, hosts, options.leader)
 

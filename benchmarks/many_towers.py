@@ -18,7 +18,7 @@ from itertools import pairwise
 import tensorflow as tf
 
 import models
-from benchmarks.options import parser_for
+from benchmarks.options import natural, parser_for, positive
 from flags import config
 from towers import plan
 from towers.layout import placement
@@ -60,6 +60,10 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 def _parts(options: argparse.Namespace) -> plan.Plan:
     """The parts that the flags name, for images of another size than the model's."""
     model = models.get(options.model)
+    if model.inputs.kind != "images":
+        raise ValueError(
+            f"--model={options.model}: reads no images; name one that does"
+        )
     shape = (options.image_size, options.image_size, model.inputs.shape[-1])
     model = dataclasses.replace(
         model, inputs=dataclasses.replace(model.inputs, shape=shape)
@@ -87,18 +91,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     parser = parser_for("many_towers", __doc__)
     parser.add_argument("--model", default="resnet50")
-    parser.add_argument("--image_size", type=int, default=32)
-    parser.add_argument("--num_towers", type=int, default=32)
-    parser.add_argument("--batch_size", type=int, default=2, help="per tower")
-    parser.add_argument("--num_batches", type=int, default=10, help="timed steps")
-    parser.add_argument("--num_warmup_batches", type=int, default=2)
+    parser.add_argument("--image_size", type=positive, default=32)
+    parser.add_argument("--num_towers", type=positive, default=32)
+    parser.add_argument("--batch_size", type=positive, default=2, help="per tower")
+    parser.add_argument("--num_batches", type=positive, default=10, help="timed steps")
+    parser.add_argument("--num_warmup_batches", type=natural, default=2)
     parser.add_argument(
         "--graph_optimizers",
         action=argparse.BooleanOptionalAction,
         default=False,
         help="with TensorFlow's graph optimizers, which this project leaves off",
     )
-    print(json.dumps(measure(parser.parse_args(argv))), flush=True)
+    options = parser.parse_args(argv)
+    try:
+        print(json.dumps(measure(options)), flush=True)
+    except ValueError as error:  # settings that do not go together
+        parser.error(str(error))
     return 0
 
 

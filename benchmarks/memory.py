@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from benchmarks import cases, machine, process, ratios, table
 from benchmarks.options import (
+    above_0,
     add_places,
     list_of_cases,
     parser_for,
@@ -125,7 +126,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
-        "--timeout", type=float, default=600, help="of a run, in seconds"
+        "--timeout", type=above_0, default=600, help="of a run, in seconds"
     )
     add_places(parser)
     parser.add_argument("--json", metavar="FILE", help="for all numbers")

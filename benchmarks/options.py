@@ -1,6 +1,7 @@
 """What the command lines of several benchmarks share."""
 
 import argparse
+import math
 import os
 import sys
 
@@ -19,9 +20,37 @@ def parser_for(name: str, description: str) -> argparse.ArgumentParser:
 
 def positive(text: str) -> int:
     """An int of at least 1; argparse turns the error into a sentence."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return _at_least(1, text)
+
+
+def natural(text: str) -> int:
+    """An int of at least 0."""
+    return _at_least(0, text)
+
+
+def positives(text: str) -> list[int]:
+    """The numbers of `1,2,4`, each at least 1."""
+    return [positive(part) for part in text.split(",")]
+
+
+def above_0(text: str) -> float:
+    """A number above 0, of seconds or of whatever else."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
+    return value
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{value} is not at least {least}")
     return value
 
 

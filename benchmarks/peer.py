@@ -3,20 +3,25 @@
 import argparse
 from collections.abc import Iterable
 
+from benchmarks.options import above_0, parser_for, positive
 
-def parser(description: str, models: Iterable[str]) -> argparse.ArgumentParser:
-    """The flags of a peer's program, to which it may add its own."""
-    flags = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+
+def parser(
+    name: str, description: str, models: Iterable[str]
+) -> argparse.ArgumentParser:
+    """The flags of the peer's program `benchmarks.NAME`, which may add its own."""
+    flags = parser_for(name, description)
     flags.add_argument("--model", choices=list(models), default="lenet")
-    flags.add_argument("--num_devices", type=int, default=1)
-    flags.add_argument("--batch_size", type=int, default=32, help="per device")
-    flags.add_argument("--num_batches", type=int, default=100, help="timed steps")
+    flags.add_argument("--num_devices", type=positive, default=1)
+    flags.add_argument("--batch_size", type=positive, default=32, help="per device")
+    flags.add_argument("--num_batches", type=positive, default=100, help="timed steps")
     flags.add_argument(
-        "--num_warmup_batches", type=int, default=10, help="before them, at least 1"
+        "--num_warmup_batches",
+        type=positive,
+        default=10,
+        help="before them, at least 1",
     )
-    flags.add_argument("--learning_rate", type=float, default=1e-5)
+    flags.add_argument("--learning_rate", type=above_0, default=1e-5)
     return flags
 
 

@@ -31,7 +31,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import chart, machine, ratios, table
-from benchmarks.options import parser_for
+from benchmarks.options import above_0, parser_for, positive, positives
 from flags import config
 from towers import plan
 from towers.gradients import reduction, transfer
@@ -323,7 +323,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--models", default="alexnet,resnet50,vgg16", help="%(default)s"
     )
-    parser.add_argument("--towers", default="2,4,8", help="how many (%(default)s)")
+    parser.add_argument(
+        "--towers", type=positives, default="2,4,8", help="how many (%(default)s)"
+    )
     parser.add_argument(
         "--specs", default=",".join(reduction.usable("cpu")), help="%(default)s"
     )
@@ -333,24 +335,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=("float32", "bfloat16", "float16"),
         help="in which tensors travel",
     )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=positive, default=9)
     parser.add_argument(
-        "--seconds", type=float, default=0.3, help="of each measurement (%(default)s)"
+        "--seconds", type=above_0, default=0.3, help="of each measurement (%(default)s)"
     )
     parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
     options = parser.parse_args(argv)
     options.models = options.models.split(",")
     options.specs = options.specs.split(",")
     try:
-        options.towers = [int(text) for text in options.towers.split(",")]
         for model in options.models:
             models.get(model)
         for spec in options.specs:
             reduction.check(spec, kind="cpu", hosts=[""])
     except ValueError as error:
         parser.error(str(error))
-    if min(options.towers) < 1 or options.rounds < 1:
-        parser.error("--towers and --rounds must be at least 1")
     return options
 
 

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import chart, machine, process, ratios, table
-from benchmarks.options import parser_for
+from benchmarks.options import above_0, parser_for, positive
 from benchmarks.systems import ENVIRONMENT
 
 MODES = (
@@ -163,14 +163,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--modes", nargs="+", default=list(MODES), metavar="MODE[:SPEC]"
     )
     parser.add_argument(
-        "--towers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64]
+        "--towers", type=positive, nargs="+", default=[1, 2, 4, 8, 16, 32, 64]
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--wait", type=float, default=0.2, help="seconds (%(default)s)")
-    parser.add_argument("--variables", type=int, default=4)
-    parser.add_argument("--floats", type=int, default=25_000, help="per variable")
-    parser.add_argument("--num_batches", type=int, default=20, help="timed steps")
-    parser.add_argument("--timeout", type=float, default=600, help="of a process, in s")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument(
+        "--wait", type=above_0, default=0.2, help="seconds (%(default)s)"
+    )
+    parser.add_argument("--variables", type=positive, default=4)
+    parser.add_argument("--floats", type=positive, default=25_000, help="per variable")
+    parser.add_argument("--num_batches", type=positive, default=20, help="timed steps")
+    parser.add_argument(
+        "--timeout", type=above_0, default=600, help="of a process, in s"
+    )
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
     return parser.parse_args(argv)

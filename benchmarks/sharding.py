@@ -23,7 +23,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from benchmarks import machine, table
-from benchmarks.options import parser_for
+from benchmarks.options import parser_for, positive
 from models import language
 from models.examples import Tokens
 from models.model import Images, Model, Recipe, Schedule
@@ -207,10 +207,10 @@ def report(found: Sequence[Found]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints a table."""
     parser = parser_for("sharding", __doc__)
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--classes", type=int, default=100_000)
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--shards", type=positive, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--classes", type=positive, default=100_000)
+    parser.add_argument("--batch_size", type=positive, default=64)
+    parser.add_argument("--steps", type=positive, default=5)
     parser.add_argument("--json", metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()))

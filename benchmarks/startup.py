@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for
+from benchmarks.options import parser_for, positive
 from benchmarks.systems import ENVIRONMENT
 
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
@@ -163,10 +163,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=("command", "towers"),
         default=["command", "towers"],
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--towers", type=int, nargs="+", default=[1, 4, 8, 32])
+    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--towers", type=positive, nargs="+", default=[1, 4, 8, 32])
     parser.add_argument(
-        "--images", type=int, default=450, help="that a speed is measured on, about"
+        "--images",
+        type=positive,
+        default=450,
+        help="that a speed is measured on, about",
     )
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--json", metavar="FILE", help="for all numbers")

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for
+from benchmarks.options import parser_for, positive
 from flags import config
 from towers import graph, plan, run
 from towers.session import loop
@@ -132,12 +132,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     parser = parser_for("step_overhead", __doc__)
     parser.add_argument("--model", default="mlp")
-    parser.add_argument("--num_towers", type=int, default=4)
-    parser.add_argument("--batch_size", type=int, default=8, help="per tower")
-    parser.add_argument("--num_batches", type=int, default=5000, help="timed steps")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--num_towers", type=positive, default=4)
+    parser.add_argument("--batch_size", type=positive, default=8, help="per tower")
+    parser.add_argument(
+        "--num_batches", type=positive, default=5000, help="timed steps"
+    )
+    parser.add_argument("--rounds", type=positive, default=9)
     parser.add_argument("--json", metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
+    try:
+        _parts(options, None)
+    except ValueError as error:
+        parser.error(str(error))
     found = measure(options)
     print("\n".join(["", *report(found)]))
     if options.json:

@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for
+from benchmarks.options import above_0, parser_for, positive, positives
 
 SIZES = (2**12, 2**16, 2**20, 2**24, 2**26)  # bytes
 COUNTS = (1, 2, 4)  # ps tasks
@@ -139,14 +139,6 @@ def _sizes(found: Sequence[Sequence[dict[str, Any]]]) -> list[int]:
     return sorted({one["bytes"] for round_ in found for one in round_})
 
 
-def numbers(text: str) -> list[int]:
-    """`1,2,4`; argparse turns the error into a sentence."""
-    found = [int(part) for part in text.split(",")]
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1 each")
-    return found
-
-
 def _bytes(size: int) -> str:
     return f"{size // 2**20} MB" if size >= 2**20 else f"{size // 2**10} KB"
 
@@ -154,11 +146,11 @@ def _bytes(size: int) -> str:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
     parser = parser_for("transport", __doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of each number")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--seconds", type=above_0, default=0.2, help="of each number")
     parser.add_argument("--settings", default="default", help=", ".join(SETTINGS))
-    parser.add_argument("--sizes", type=numbers, default=list(SIZES), help="in bytes")
-    parser.add_argument("--counts", type=numbers, default=list(COUNTS), help="of ps")
+    parser.add_argument("--sizes", type=positives, default=list(SIZES), help="in bytes")
+    parser.add_argument("--counts", type=positives, default=list(COUNTS), help="of ps")
     parser.add_argument("--out", metavar="FILE", help="of JSON")
     options = parser.parse_args(argv)
     options.settings = options.settings.split(",")

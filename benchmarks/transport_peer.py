@@ -5,7 +5,6 @@ found as a line of JSON.  The ps 0 answers on two more ports: bytes over a plain
 and over gRPC if grpcio is installed.
 """
 
-import argparse
 import json
 import os
 import socket
@@ -18,7 +17,8 @@ from concurrent import futures
 
 import tensorflow as tf
 
-from benchmarks.transport import BASE, GRPC_PORT, SOCKET_PORT, numbers
+from benchmarks.options import above_0, natural, parser_for, positives
+from benchmarks.transport import BASE, GRPC_PORT, SOCKET_PORT
 
 try:
     import grpc
@@ -152,16 +152,16 @@ def serve_grpc() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serves for ever, or measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_for("transport_peer", __doc__)
     parser.add_argument("--job", choices=["ps", "worker"], required=True)
-    parser.add_argument("--index", type=int, required=True)
+    parser.add_argument("--index", type=natural, required=True)
     parser.add_argument("--ps", required=True, help="addresses")
     parser.add_argument("--worker", required=True, help="address")
-    parser.add_argument("--seconds", type=float, default=0.2)
-    parser.add_argument("--sizes", type=numbers, required=True)
-    parser.add_argument("--counts", type=numbers, required=True)
-    parser.add_argument("--channels", type=int, default=0)
-    parser.add_argument("--inter_op_threads", type=int, default=0)
+    parser.add_argument("--seconds", type=above_0, default=0.2)
+    parser.add_argument("--sizes", type=positives, required=True)
+    parser.add_argument("--counts", type=positives, required=True)
+    parser.add_argument("--channels", type=natural, default=0)
+    parser.add_argument("--inter_op_threads", type=natural, default=0)
     options = parser.parse_args(argv)
     config = v1.ConfigProto(inter_op_parallelism_threads=options.inter_op_threads)
     config.rpc_options.num_channels_per_target = options.channels

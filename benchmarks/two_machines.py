@@ -10,7 +10,6 @@ anything else on the first machine.  The first worker prints; when it ends, all 
 are killed, and its status is that of all.
 """
 
-import argparse
 import os
 import pathlib
 import shutil
@@ -22,6 +21,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks import gang
+from benchmarks.options import parser_for, positive
 from benchmarks.process import ROOT
 
 SCRIPT = str(ROOT / "deploy" / "tunnel.sh")
@@ -210,8 +210,8 @@ def run(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line describes; returns its status."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--port", type=int, action="append", default=[])
+    parser = parser_for("two_machines", __doc__)
+    parser.add_argument("--port", type=positive, action="append", default=[])
     options, counts = gang.parse(parser, argv)
     if missing := lacking():
         parser.error(missing)

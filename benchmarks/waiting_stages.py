@@ -12,7 +12,6 @@ core, in Python: with waits much shorter than 10 ms, eight stages on two cores w
 measure that, and not the schedule.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -22,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import machine
+from benchmarks.options import above_0, parser_for, positive
 from models.model import Images, Model, Recipe, Schedule
 from towers import graph
 from towers.data import inputs
@@ -144,13 +144,15 @@ def row(how: Pipeline, found: float) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures every pipeline and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stages", type=int, nargs="+", default=[2, 4, 8])
+    parser = parser_for("waiting_stages", __doc__)
     parser.add_argument(
-        "--micro_batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32]
+        "--stages", type=positive, nargs="+", default=[2, 4, 8], choices=[2, 4, 8]
     )
-    parser.add_argument("--wait_ms", type=float, default=10.0)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument(
+        "--micro_batches", type=positive, nargs="+", default=[1, 2, 4, 8, 16, 32]
+    )
+    parser.add_argument("--wait_ms", type=above_0, default=10.0)
+    parser.add_argument("--steps", type=positive, default=3)
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()))
     print("schedule      K   M   ideal  speed-up  share")

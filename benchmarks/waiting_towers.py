@@ -24,14 +24,16 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.options import parser_for
+from benchmarks.options import above_0, parser_for, positive
 from models.model import Images, Model, Recipe, Schedule
 from towers import graph
 from towers.data import inputs
+from towers.gradients import reduction
 from towers.gradients.exchange import Exchange
 from towers.layout import placement
 from towers.session import loop
 from towers.updates.optimizer import Piecewise, Update
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -78,6 +80,11 @@ def model(seconds: float, variables: int, floats: int) -> Model:
 def measure(options: argparse.Namespace) -> dict[str, float]:
     """Builds and steps."""
     mode, _, spec = options.mode.partition(":")
+    if mode not in VARIABLE_UPDATES:
+        modes = ", ".join(VARIABLE_UPDATES)
+        raise ValueError(f"--mode={options.mode}: there is no {mode}, only {modes}")
+    if spec:
+        reduction.check(spec, kind="cpu", hosts=[""])
     where = placement.local(options.num_towers, kind="cpu")
     where = dataclasses.replace(where, at_a_time=0)  # none keeps a core from another
     images = np.full((options.num_towers, 1, 1, 1), 255, np.uint8)
@@ -125,12 +132,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     parser = parser_for("waiting_towers", __doc__)
     parser.add_argument("--mode", default="parameter_server", help="MODE[:SPEC]")
-    parser.add_argument("--num_towers", type=int, default=4)
-    parser.add_argument("--wait", type=float, default=0.2, help="seconds per step")
-    parser.add_argument("--variables", type=int, default=4)
-    parser.add_argument("--floats", type=int, default=25_000, help="per variable")
-    parser.add_argument("--num_batches", type=int, default=10, help="timed steps")
-    print(json.dumps(measure(parser.parse_args(argv))), flush=True)
+    parser.add_argument("--num_towers", type=positive, default=4)
+    parser.add_argument("--wait", type=above_0, default=0.2, help="seconds per step")
+    parser.add_argument("--variables", type=positive, default=4)
+    parser.add_argument("--floats", type=positive, default=25_000, help="per variable")
+    parser.add_argument("--num_batches", type=positive, default=10, help="timed steps")
+    options = parser.parse_args(argv)
+    try:
+        print(json.dumps(measure(options)), flush=True)
+    except ValueError as error:  # settings that do not go together
+        parser.error(str(error))
     return 0
 
 

@@ -113,7 +113,7 @@ class ChaosTest(absltest.TestCase):
 
     def test_each_seed_gets_as_many_kills(self):
         self.assertEqual(chaos.parse(["--kills=6", "--seeds=3"]).kills, 6)
-        for kills, advice in ((2, "and --kills as many"), (8, "write 6 or 9")):
+        for kills, advice in ((2, "must be as many as --seeds"), (8, "write 6 or 9")):
             out = io.StringIO()
             with contextlib.redirect_stderr(out), self.assertRaises(SystemExit):
                 chaos.parse([f"--kills={kills}", "--seeds=3"])

@@ -2,19 +2,48 @@
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
+import pathlib
 import sys
 
 from absl.testing import absltest, parameterized
 
 from benchmarks import cases, options
 
+# A benchmark -> flags of which one has a value that makes no sense, and the sentence.
+_WRONG = {
+    "bare_peer": ("--num_devices=0", "0 is not at least 1"),
+    "chaos": ("--model=lenett", "no such model; did you mean lenet"),
+    "cluster_speed": ("--num_batches=0", "0 is not at least 1"),
+    "compare": ("--max_others=nan", "nan is not above 0"),
+    "gang": ("--tasks=ps:1,worker:1 --cwd=/no/such -- true", "--cwd=/no/such: No such"),
+    "many_towers": ("--model=gpt2_124m", "reads no images"),
+    "memory": ("--timeout=-1", "-1 is not above 0"),
+    "pipelines": ("build --stages=0", "0 is not at least 1"),
+    "reduce": ("--towers=2,0", "0 is not at least 1"),
+    "scaling": ("--towers 1 0", "0 is not at least 1"),
+    "sharding": ("--classes=-5", "-5 is not at least 1"),
+    "startup": ("--images=x", "'x' is not a whole number"),
+    "step_overhead": ("--model=mpl", "no such model; did you mean mlp"),
+    "transport": ("--seconds=0", "0 is not above 0"),
+    "transport_peer": ("--index=-1", "-1 is not at least 0"),
+    "two_machines": ("--port=0 --tasks=ps:1 -- true", "0 is not at least 1"),
+    "waiting_stages": ("--stages 2 3", "invalid choice: 3"),
+    "waiting_towers": ("--mode=replicatd", "no replicatd, only parameter_server"),
+}
+# Their packages may be absent; their flags are those of `peer`, and tested there.
+_WITH_PACKAGES_OF_THEIR_OWN = ("keras_peer", "torch_peer")
+
 
 def _parsed(*arguments: str) -> argparse.Namespace:
     parser = options.parser_for("scaling", __doc__)
     parser.add_argument("--cases", type=options.list_of_cases, default="lenet:4x8")
     parser.add_argument("--rounds", type=options.positive, default=5)
+    parser.add_argument("--seconds", type=options.above_0, default=0.3)
+    parser.add_argument("--towers", type=options.positives, default="2,4")
+    parser.add_argument("--warmup", type=options.natural, default=0)
     options.add_places(parser)
     return parser.parse_args(arguments)
 
@@ -23,6 +52,7 @@ class OptionsTest(parameterized.TestCase):
     def test_nothing_said(self):
         found = _parsed()
         self.assertEqual((found.cases, found.rounds), ([cases.Case("lenet", 4, 8)], 5))
+        self.assertEqual((found.seconds, found.towers, found.warmup), (0.3, [2, 4], 0))
         where = options.places_of(found)
         self.assertEqual(where.tf_cnn_benchmarks, "")
         pythons = {where.python, where.torch_python, where.tf_cnn_python}
@@ -38,6 +68,13 @@ class OptionsTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ("--rounds=0", "0 is not at least 1"),
+        ("--rounds=x", "'x' is not a whole number"),
+        ("--warmup=-1", "-1 is not at least 0"),
+        ("--towers=1,0", "0 is not at least 1"),
+        ("--towers=", "'' is not a whole number"),
+        ("--seconds=0", "0 is not above 0"),
+        ("--seconds=nan", "nan is not above 0 and finite"),
+        ("--seconds=x", "'x' is not a number"),
         ("--cases=lenet", "MODEL:TOWERSxBATCH"),
         ("--cases=lenet:1x2,lenet:1x2", "names a case twice"),
     )
@@ -47,6 +84,26 @@ class OptionsTest(parameterized.TestCase):
             _parsed(argument)
         self.assertEqual(caught.exception.code, 2)
         self.assertIn(sentence, said.getvalue())
+
+    @parameterized.parameters(*_WRONG)
+    def test_every_benchmark_has_a_sentence_for_its_user(self, name):
+        flags, sentence = _WRONG[name]
+        main = importlib.import_module(f"benchmarks.{name}").main
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as caught:
+            main(flags.split())
+        self.assertEqual(caught.exception.code, 2)
+        self.assertStartsWith(said.getvalue(), f"usage: python -m benchmarks.{name} ")
+        self.assertRegex(said.getvalue(), f"{name}[a-z ]*: error: .*{sentence}.*\n$")
+
+    def test_no_benchmark_is_left_out(self):
+        folder = pathlib.Path(options.__file__).parent
+        programs = [
+            path.stem
+            for path in folder.glob("*.py")
+            if "\ndef main(" in path.read_text(encoding="utf-8")
+        ]
+        self.assertCountEqual(programs, [*_WRONG, *_WITH_PACKAGES_OF_THEIR_OWN])
 
 
 if __name__ == "__main__":

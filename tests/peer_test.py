@@ -8,14 +8,15 @@ from benchmarks.process import TOTAL
 
 class PeerTest(absltest.TestCase):
     def test_flags(self):
-        flags = peer.parser("", ["lenet", "mlp"])
+        flags = peer.parser("lenet_peer", "", ["lenet", "mlp"])
         options = flags.parse_args(["--model=mlp", "--num_devices=4"])
         self.assertEqual((options.model, options.num_devices), ("mlp", 4))
-        with self.assertRaises(SystemExit):
-            flags.parse_args(["--model=rumour"])
+        for wrong in ("--model=rumour", "--num_devices=0", "--batch_size=-1"):
+            with self.assertRaises(SystemExit):
+                flags.parse_args([wrong])
 
     def test_the_total_line_is_the_one_that_is_looked_for(self):
-        options = peer.parser("", ["lenet"]).parse_args(
+        options = peer.parser("lenet_peer", "", ["lenet"]).parse_args(
             ["--num_devices=4", "--batch_size=8", "--num_batches=10"]
         )
         line = peer.total_line(options, 2.0)

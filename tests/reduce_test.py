@@ -72,7 +72,7 @@ class ReduceTest(tf.test.TestCase, parameterized.TestCase):
                     "--towers=2",
                     "--specs=pscpu,xring#2",
                     "--rounds=2",
-                    "--seconds=0",
+                    "--seconds=0.001",
                     f"--out={prefix}",
                 ]
             )
@@ -90,7 +90,7 @@ class ReduceTest(tf.test.TestCase, parameterized.TestCase):
         (["--specs=nccl"], "nccl runs on GPU devices only"),
         (["--models=none"], "none"),
         (["--towers=0"], "at least 1"),
-        (["--towers=x"], "invalid literal"),
+        (["--towers=x"], "not a whole number"),
     )
     def test_bad_input_is_status_2(self, arguments, reason):
         errors = io.StringIO()

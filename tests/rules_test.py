@@ -382,6 +382,18 @@ def root_is_found_once(project: Project) -> Iterator[str]:
             yield f"{path}:{node.lineno}: {where} says where the project is; import it"
 
 
+def benchmarks_check_numbers(project: Project) -> Iterator[str]:
+    """Their flags are of `benchmarks.options`, whose errors are sentences."""
+    for path, node in project.nodes("benchmarks"):
+        if path == "benchmarks/options.py" or not isinstance(node, ast.Call):
+            continue
+        if ast.unparse(node.func).endswith("ArgumentParser"):
+            yield f"{path}:{node.lineno}: make it by options.parser_for"
+        for keyword in node.keywords:
+            if keyword.arg == "type" and ast.unparse(keyword.value) in ("float", "int"):
+                yield f"{path}:{node.lineno}: say which numbers make sense, by options"
+
+
 def dependencies_are_declared(project: Project) -> Iterator[str]:
     """pyproject.toml names whatever is imported."""
     for path in project.files("flags", "models", "towers", "tests"):
@@ -606,6 +618,14 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "tests/b_test.py": "def f():\n    r = Path(__file__).parent.parent / 'c'",
         },
         ["towers/b/c.py:2", "tests/b_test.py:2"],
+    ),
+    benchmarks_check_numbers: (
+        {
+            "benchmarks/a.py": "p = argparse.ArgumentParser()\np.add(type=positive)\n"
+            "p.add('--n', type=int)\np.add('--x', type=float)",
+            "benchmarks/options.py": "p = argparse.ArgumentParser()",
+        },
+        [f"benchmarks/a.py:{n}" for n in (1, 3, 4)],
     ),
     dependencies_are_declared: (
         {

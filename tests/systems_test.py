@@ -39,7 +39,9 @@ class SystemsTest(parameterized.TestCase):
         towers = 4 if name == "keras_mirrored" else 1
         _, _, module, *arguments = _command(name, f"lenet:{towers}x8").argv
         self.assertStartsWith(module, "benchmarks.")
-        options, rest = peer.parser("", systems.PEER_MODELS).parse_known_args(arguments)
+        options, rest = peer.parser(
+            "lenet_peer", "", systems.PEER_MODELS
+        ).parse_known_args(arguments)
         self.assertEqual((options.num_devices, options.batch_size), (towers, 8))
         self.assertEqual((options.num_batches, options.num_warmup_batches), (200, 20))
         self.assertEqual(rest, ["--no-xla"] if name == "keras_no_xla" else [])
