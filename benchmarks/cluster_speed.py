@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import cases, machine, process, ratios, systems, table
 from benchmarks.cases import Case, Length
-from benchmarks.options import add_places, parser_for, places_of, positive
+from benchmarks.options import add_places, one_case, parser_for, places_of, positive
 from benchmarks.process import Command
 from benchmarks.systems import Places
 
@@ -195,7 +195,7 @@ def report(runs: Sequence[dict[str, Any]]) -> list[str]:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
     parser = parser_for("cluster_speed", __doc__)
-    parser.add_argument("--case", type=Case.parse, default="resnet20:4x32")
+    parser.add_argument("--case", type=one_case, default="resnet20:4x32")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--num_batches", type=positive, default=40, help="timed steps")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
@@ -224,6 +224,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name} is left out: {reason}")
         else:
             names.append(name)
+    if not names:
+        print("error: none of the systems can run here", file=sys.stderr)
+        return 2
     runs = measure(options, names, places)
     print("\n".join(report(runs)))
     return 0 if all(run["failure"] is None for run in runs) else 1

@@ -28,6 +28,7 @@ from benchmarks.options import (
     parser_for,
     places_of,
     positive,
+    program,
 )
 from benchmarks.results import Results, Run
 from benchmarks.systems import SYSTEMS, missing
@@ -68,7 +69,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="a run while others kept more CPUs busy is made again, twice at most",
     )
     add_places(parser)
-    parser.add_argument("--torch_python", help="with PyTorch (--python's)")
+    parser.add_argument(
+        "--torch_python", type=program, help="with PyTorch (--python's)"
+    )
     parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
     options = parser.parse_args(argv)
     options.systems = options.systems.split(",")
@@ -213,9 +216,10 @@ def _say(line: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares; returns the exit status."""
+    options = parse(argv)
     # Either signal ends the run under way, children and all, and shows what there is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    comparison = Comparison(parse(argv))
+    comparison = Comparison(options)
     if not comparison.results.systems:
         _say("error: none of the systems can run here")
         return 2

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import shutil
 import sys
 
 from benchmarks import cases
@@ -54,6 +55,21 @@ def _at_least(least: int, text: str) -> int:
     return value
 
 
+def program(text: str) -> str:
+    """A program that can be started, by its path or name."""
+    if not shutil.which(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no program")
+    return text
+
+
+def one_case(text: str) -> cases.Case:
+    """The case of `lenet:4x8`; argparse turns the error into a sentence."""
+    try:
+        return cases.Case.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def list_of_cases(text: str) -> list[cases.Case]:
     """The cases of `lenet:1x32,lenet:4x8`; argparse turns the error into a sentence."""
     try:
@@ -64,7 +80,9 @@ def list_of_cases(text: str) -> list[cases.Case]:
 
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say where this project and tf_cnn_benchmarks run."""
-    parser.add_argument("--python", default=sys.executable, help="for us and Keras")
+    parser.add_argument(
+        "--python", type=program, default=sys.executable, help="for us and Keras"
+    )
     parser.add_argument(
         "--tf_cnn_benchmarks",
         default="",
@@ -72,7 +90,9 @@ def add_places(parser: argparse.ArgumentParser) -> None:
         help="scripts/tf_cnn_benchmarks of a checkout of tensorflow/benchmarks",
     )
     parser.add_argument(
-        "--tf_cnn_python", help="with TensorFlow and tf-keras (--python's)"
+        "--tf_cnn_python",
+        type=program,
+        help="with TensorFlow and tf-keras (--python's)",
     )
 
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for, positive
+from benchmarks.options import parser_for, positive, program
 from benchmarks.systems import ENVIRONMENT
 
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
@@ -171,7 +171,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=450,
         help="that a speed is measured on, about",
     )
-    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--python", type=program, default=sys.executable)
     parser.add_argument("--json", metavar="FILE", help="for all numbers")
     return parser.parse_args(argv)
 

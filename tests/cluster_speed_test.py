@@ -1,6 +1,8 @@
 """What is started as which task, and what becomes of the numbers."""
 
 import argparse
+import contextlib
+import io
 import unittest.mock
 
 from absl.testing import absltest
@@ -62,6 +64,16 @@ class ClusterSpeedTest(absltest.TestCase):
         for name in ("keras", "keras_ps"):
             self.assertEqual(found[name], "old_py has no tf-keras")
         self.assertEqual(found["tf_cnn_benchmarks"], "old_py has no tf-keras")
+
+    def test_nothing_that_can_run_is_an_error(self):
+        lacking = unittest.mock.patch.object(
+            cluster_speed.machine, "versions", return_value={}
+        )
+        with lacking, contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(cluster_speed.main(["--systems=towers"]), 2)
+        self.assertRegex(
+            said.getvalue(), "^towers is left out: .* has no tensorflow\n$"
+        )
 
     def test_ratios_are_of_the_same_round(self):
         runs = [_run(1, "towers", 100.0), _run(1, "one_process", 200.0)]

@@ -16,16 +16,16 @@ from benchmarks import cases, options
 _WRONG = {
     "bare_peer": ("--num_devices=0", "0 is not at least 1"),
     "chaos": ("--model=lenett", "no such model; did you mean lenet"),
-    "cluster_speed": ("--num_batches=0", "0 is not at least 1"),
+    "cluster_speed": ("--case=lenet", "a case is MODEL:TOWERSxBATCH"),
     "compare": ("--max_others=nan", "nan is not above 0"),
     "gang": ("--tasks=ps:1,worker:1 --cwd=/no/such -- true", "--cwd=/no/such: No such"),
     "many_towers": ("--model=gpt2_124m", "reads no images"),
     "memory": ("--timeout=-1", "-1 is not above 0"),
     "pipelines": ("build --stages=0", "0 is not at least 1"),
     "reduce": ("--towers=2,0", "0 is not at least 1"),
-    "scaling": ("--towers 1 0", "0 is not at least 1"),
+    "scaling": ("--python=/no/such", "'/no/such' is no program"),
     "sharding": ("--classes=-5", "-5 is not at least 1"),
-    "startup": ("--images=x", "'x' is not a whole number"),
+    "startup": ("--python=/no/such", "'/no/such' is no program"),
     "step_overhead": ("--model=mpl", "no such model; did you mean mlp"),
     "transport": ("--seconds=0", "0 is not above 0"),
     "transport_peer": ("--index=-1", "-1 is not at least 0"),
@@ -59,11 +59,12 @@ class OptionsTest(parameterized.TestCase):
         self.assertEqual(pythons, {sys.executable})
 
     def test_interpreters_of_their_own(self):
-        found = _parsed("--python=/a", "--tf_cnn_benchmarks=x", "--tf_cnn_python=/b")
+        found = _parsed("--python=sh", "--tf_cnn_benchmarks=x", "--tf_cnn_python=true")
         where = options.places_of(found, "/c")
         self.assertEqual(where.tf_cnn_benchmarks, os.path.abspath("x"))
         self.assertEqual(
-            (where.python, where.torch_python, where.tf_cnn_python), ("/a", "/c", "/b")
+            (where.python, where.torch_python, where.tf_cnn_python),
+            ("sh", "/c", "true"),
         )
 
     @parameterized.parameters(
@@ -75,6 +76,8 @@ class OptionsTest(parameterized.TestCase):
         ("--seconds=0", "0 is not above 0"),
         ("--seconds=nan", "nan is not above 0 and finite"),
         ("--seconds=x", "'x' is not a number"),
+        ("--python=/no/such", "'/no/such' is no program"),
+        ("--tf_cnn_python=/no/such", "'/no/such' is no program"),
         ("--cases=lenet", "MODEL:TOWERSxBATCH"),
         ("--cases=lenet:1x2,lenet:1x2", "names a case twice"),
     )
