@@ -88,6 +88,13 @@ class TfConfigTest(parameterized.TestCase):
         ('{"cluster": {"worker": ["a:1"]}}', "'task' must be an object"),
         ('{"task": {"type": "worker", "index": 1}}', "worker 1, but there is no 'cl"),
         ('{"task": {"type": "worker"}, "sparseCluster": {}}', "enableDynamicWorker: f"),
+        ('{"task": {"type": "worker"}, "task": {}}', "'task' is there more than once"),
+        (
+            '{"cluster": {"worker": ["a:1"], "worker": ["b:1", "a:1"]}, '
+            '"task": {"type": "worker", "index": 0}}',
+            "TF_CONFIG: 'worker' is there more than once",
+        ),
+        ('{"environment": {"%s": 1, "%s": 2}}' % (2 * ("g" * 999,)), "'g+' is there"),
         (tf_config("gpu"), "task type 'gpu' is none of"),
         (tf_config("g" * 999), "task type 'g+' is none of"),
         (tf_config("worker", 0, {"g" * 999: ["a:1"]}), "job 'g+' is none of"),

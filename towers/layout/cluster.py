@@ -12,6 +12,7 @@ their own, and follow the controller.
 Plain data: nothing here opens a port, and nothing of what is read is executed.
 """
 
+import collections
 import dataclasses
 import json
 import re
@@ -293,10 +294,20 @@ def _json(text: str) -> Any:
     """What the text says; None if that is nothing."""
     if len(text) > _LONGEST_TF_CONFIG:
         raise ValueError(f"longer than {_LONGEST_TF_CONFIG} characters")
+    twice: list[str] = []
+
+    def entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        counts = collections.Counter(name for name, _ in pairs)
+        twice.extend(name for name, count in counts.items() if count > 1)
+        return dict(pairs)
+
     try:
-        return json.loads(text) if text.strip() else None
+        found = json.loads(text, object_pairs_hook=entries) if text.strip() else None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON ({error})") from None
+    if twice:  # which of them is meant, nobody can know
+        raise ValueError(f"{twice[0][:80]!r} is there more than once")
+    return found
 
 
 def _without_hosts(config: Mapping[str, Any]) -> Cluster | None:
