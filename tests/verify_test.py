@@ -91,6 +91,15 @@ def rectified() -> Model:
     return trainer.model_of(logits, name="rectified")
 
 
+def broken() -> Model:
+    """A block that fits no data."""
+
+    def first(x, nn):
+        return tf.reshape(nn.flatten(x), [7, 7])
+
+    return trainer.model_of(first, name="broken")
+
+
 class _Sums(synchronous.Replicated):
     """Adds the towers' gradients where it should take their mean."""
 
@@ -223,6 +232,13 @@ class VerifyTest(parameterized.TestCase):
         status, lines, errors = _run(_OWN, *small, *flags, "--pipelines=all")
         self.assertEqual((status, errors), (0, []))
         self.assertStartsWith(lines[-1], "11 of 11 agree")
+
+    def test_a_block_that_fails_is_told_once(self):
+        small = [f for f in _SMALL if "pipelines" not in f and "shards" not in f]
+        status, lines, errors = _run("--model=tests.verify_test:broken", *small)
+        self.assertEqual((status, lines), (2, []))
+        (error,) = errors
+        self.assertStartsWith(error, "error: block 'first' on (8, ")
 
     def test_what_a_model_or_optimizer_is_not_made_for_is_left_out(self):
         small = [f for f in _SMALL if "pipelines" not in f and "float32" not in f]

@@ -92,7 +92,7 @@ def _built(
 def check(
     subject: Subject, *, shards: Shards | None = None, pipeline: Pipeline | None = None
 ) -> None:
-    """Tries to shard the model, or to cut it into stages.
+    """Tries to shard the model, to cut it into stages, or just to build one tower.
 
     Raises:
       ValueError: the model is not made for that; the sentence says what it lacks.

@@ -66,7 +66,8 @@ class Selection:
       left_out: what the model or the optimizer is not made for, and why.
 
     Raises:
-      ValueError: what is asked for by name is not possible; the sentence says what is.
+      ValueError: what is asked for by name is not possible, and the sentence says what
+        is; or the model cannot be trained at all.
     """
 
     def __init__(self, verify: Any, subject: agreement.Subject, specs: Sequence[str]):
@@ -75,6 +76,7 @@ class Selection:
         self._num_towers = num_towers(verify)
         self._gpus = _num_gpus(verify.device)
         self._modes = _modes(verify)
+        self._trains = False
         self.left_out: list[str] = []
         packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
         exchanges = ways.exchanges(specs, *packings)
@@ -124,11 +126,10 @@ class Selection:
         """What can be sharded over so many devices: classifier, tables, or both."""
         found, errors = [], []
         for one in (Shards(classifier=count), Shards(embeddings=count)):
-            try:
-                agreement.check(self._subject, shards=one)
-                found.append(one)
-            except ValueError as error:
+            if error := self._refused(shards=one):
                 errors.append(error)
+            else:
+                found.append(one)
         if self._verify.num_shards and not found:
             raise errors[0]
         self.left_out += [_cause(error) for error in errors]
@@ -154,15 +155,27 @@ class Selection:
         verify = self._verify
         if verify.pipelines == "none":
             return False
-        try:
-            agreement.check(self._subject, pipeline=Pipeline(recompute="block"))
-        except ValueError as error:
+        if error := self._refused(pipeline=Pipeline(recompute="block")):
             settings = verify.num_stages, verify.num_micro_batches, verify.recompute
             if verify.pipelines == "all" or any(settings):
-                raise
+                raise error
             self.left_out.append(f"--pipelines: {_cause(error)}")
-            return False
-        return True
+        return not error
+
+    def _refused(self, **way: Any) -> ValueError | None:
+        """Why the model cannot be trained in a way, of `agreement.check`, if it cannot.
+
+        Raises:
+          ValueError: it cannot be trained in any.
+        """
+        try:
+            agreement.check(self._subject, **way)
+        except ValueError as error:
+            if not self._trains:  # not yet known
+                agreement.check(self._subject)
+                self._trains = True
+            return error
+        return None
 
     def _stages(self, default: ways.Cuts) -> list[int]:
         asked, blocks = self._verify.num_stages, default.num_blocks
