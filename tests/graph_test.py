@@ -10,7 +10,8 @@ from tests import trainer
 from towers import graph
 from towers.data.feed import Request
 from towers.data.synthetic import SyntheticSource
-from towers.layout import placement
+from towers.gradients.exchange import Exchange
+from towers.layout import cluster, placement
 from towers.session import loop
 from towers.updates.optimizer import Piecewise, Update
 
@@ -43,6 +44,29 @@ class GraphTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, sentence):
             trainer.Trainer(
                 trainer.dense_model(), trainer.random_source(), **{name: value}
+            )
+
+    @parameterized.parameters(
+        ("collective", "collective works inside a host, and the towers are on 2;"),
+        ("nccl", "nccl runs on GPU devices only"),
+        ("xrung", "no algorithm"),
+    )
+    def test_a_reduction_that_the_devices_cannot_run(self, reduction, words):
+        spec = cluster.from_hosts(
+            "chief", 0, ps=["p:1"], workers=["a:1", "b:1"], controller="c:1"
+        )
+        options = graph.Options(
+            batch_size=2,
+            variable_update="replicated",
+            exchange=Exchange(all_reduce_spec=reduction),
+        )
+        with self.assertRaisesRegex(ValueError, words):
+            graph.build(
+                trainer.dense_model(),
+                trainer.random_source(),
+                Update("sgd", Piecewise((0.1,))),
+                placement=placement.on_cluster(spec, 1, kind="cpu"),
+                options=options,
             )
 
     def test_a_graph_for_gpus_can_be_built_and_read_without_any(self):

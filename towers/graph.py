@@ -147,9 +147,9 @@ def build(
       modes: the table that `options.variable_update` is a row of.
 
     Raises:
-      ValueError: there is no such mode, the model does something that towers cannot
-        repeat, or its blocks do not fit the data; the sentence names the block or the
-        variable.
+      ValueError: there is no such mode, the towers' devices cannot run the reduction,
+        the model does something that towers cannot repeat, or its blocks do not fit
+        the data; the sentence names the block or the variable.
     """
     _check_one_of("variable_update", options.variable_update, modes)
     with _nothing_is_garbage(), tf.Graph().as_default():

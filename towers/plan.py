@@ -13,7 +13,6 @@ from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import evaluation, inputs
 from towers.errors import folders
 from towers.errors.findings import Found, PlanError
-from towers.gradients import reduction
 from towers.gradients.exchange import Exchange
 from towers.layout import placement
 from towers.layout.cluster import Cluster
@@ -263,8 +262,8 @@ def _exchange(config, where: placement.Placement) -> Exchange:
         partition_bytes=flags.partition_bytes,
         transfer=_transfer(flags, _dtype(config.model)),
     )
+    exchange.check_effects(where)
     exchange.check_devices(where)
-    reduction.check(exchange.all_reduce_spec, kind=where.kind, hosts=where.hosts)
     return exchange
 
 

@@ -51,6 +51,14 @@ class Exchange:
         ]
 
     def check_devices(self, where: Placement) -> None:
+        """Refuses a reduction that the towers' devices cannot run.
+
+        Raises:
+          ValueError: they cannot, or the spec is malformed.
+        """
+        reduction.check(self.all_reduce_spec, kind=where.kind, hosts=where.hosts)
+
+    def check_effects(self, where: Placement) -> None:
         """Refuses settings that spread variables over a single parameter device.
 
         Raises:

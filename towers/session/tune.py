@@ -94,8 +94,6 @@ def measure(parts: Plan, choice: Choice) -> list[float]:
     """
     exchange = parts.options.exchange
     if spec := choice.all_reduce_spec:
-        where = parts.placement
-        reduction.check(spec, kind=where.kind, hosts=where.hosts)
         exchange = dataclasses.replace(exchange, all_reduce_spec=spec)
     options = dataclasses.replace(
         parts.options,

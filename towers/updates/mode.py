@@ -28,7 +28,8 @@ class Mode:
       exchange: the settings of gradient exchange.
 
     Raises:
-      ValueError: `exchange` changes a setting that the mode does not read.
+      ValueError: `exchange` changes a setting that the mode does not read, or names a
+        reduction that the towers' devices cannot run.
 
     Attributes:
       description: one line for the header.
@@ -65,6 +66,7 @@ class Mode:
             raise ValueError(
                 f"{', '.join(unread)}: {type(self).__name__} does not read it"
             )
+        exchange.check_devices(placement)
         if not self.together:  # no tower waits for another
             placement = dataclasses.replace(placement, at_a_time=0)
         self.placement = placement
