@@ -5,6 +5,8 @@ from absl.testing import parameterized
 
 from models.model import Model
 from tests import trainer
+from towers import graph
+from towers.layout import placement
 from towers.layout.stages import Pipeline
 
 
@@ -47,6 +49,24 @@ class SyncBatchNormTest(tf.test.TestCase, parameterized.TestCase):
     def test_towers_that_do_not_step_together_cannot(self, mode):
         with self.assertRaisesRegex(ValueError, "batch_norm=sync: the towers must"):
             _trained(2, batch_norm="sync", variable_update=mode)
+
+
+class FitTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (Pipeline(2, 3), 2, "Pipeline.micro_batches is 3, and does not divide .* of 8"),
+        (Pipeline(2, 4), 1, "each tower of the placement has 1 of the .* ask for 2"),
+        (Pipeline(2, 4), 4, "each tower of the placement has 4 of the .* ask for 2"),
+        (None, 2, "each tower of the placement has 2 of the .* ask for 1"),
+    )
+    def test_the_pipeline_and_the_placement(self, how, num_stages, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            graph.build(
+                trainer.dense_model(),
+                trainer.random_source(),
+                trainer.MOMENTUM,
+                placement=placement.local(4, kind="cpu", num_stages=num_stages),
+                options=graph.Options(batch_size=8, pipeline=how),
+            )
 
 
 class TurnsTest(tf.test.TestCase, parameterized.TestCase):

@@ -114,6 +114,21 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
         found = costs.with_cut(task, _FEATURES, _LABELS, where)
         self.assertEqual(found.pipeline.cut, cut)
 
+    @parameterized.parameters(
+        (dict(stages=5), r"Pipeline\(stages=5, chunks=1\) has 5 pieces, and test is a"),
+        (
+            dict(stages=2, schedule="interleaved", chunks=2),
+            r"Pipeline\(stages=2, chunks=2\) has 4 pieces, and test is a chain of 3",
+        ),
+        (dict(stages=2, cut=(1, 2)), r"Pipeline.cut is \(1, 2\), and test is a chain"),
+        (dict(stages=2, cut=(1, 9)), r"Pipeline.cut is \(1, 9\), and test is a chain"),
+        (dict(stages=2, balance="bytes"), "Pipeline.balance is 'bytes', and must be"),
+    )
+    def test_a_cut_of_another_model(self, how, sentence):
+        where = placement.local(2, kind="cpu", num_stages=2)
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            costs.with_cut(_task(4, 4, 3, **how), _FEATURES, _LABELS, where)
+
     def test_a_cut_that_is_given_stays(self):
         task = _task(4, 4, 3, stages=2, cut=(2, 3))
         where = placement.local(2, kind="cpu", num_stages=2)

@@ -12,6 +12,7 @@ from towers.data.feed import Request
 from towers.data.synthetic import SyntheticSource
 from towers.gradients.exchange import Exchange
 from towers.layout import cluster, placement
+from towers.layout.stages import Pipeline
 from towers.session import loop
 from towers.updates.optimizer import Piecewise, Update
 
@@ -68,6 +69,21 @@ class GraphTest(parameterized.TestCase):
                 placement=placement.on_cluster(spec, 1, kind="cpu"),
                 options=options,
             )
+
+    @parameterized.parameters(
+        (
+            dict(accumulate_steps=2),
+            "Options.accumulate_steps is 2, and does not go with a pipeline; .*"
+            "batch_size=16 and Pipeline.micro_batches=8",
+        ),
+        (
+            dict(xla_compile=True),
+            "Options.xla_compile is True, and does not go with a pipeline",
+        ),
+    )
+    def test_options_that_do_not_go_with_a_pipeline(self, options, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            graph.Options(batch_size=8, pipeline=Pipeline(2, 4), **options)
 
     def test_a_graph_for_gpus_can_be_built_and_read_without_any(self):
         towers = tuple(placement.device("GPU", i) for i in range(4))

@@ -43,6 +43,25 @@ class PipelineTest(parameterized.TestCase):
         ):
             Pipeline(2, 4, "changed").order()
 
+    @parameterized.parameters(
+        (dict(stages=0), "Pipeline.stages is 0, and must be a whole number"),
+        (dict(micro_batches=2.5), "Pipeline.micro_batches is 2.5, and must be a whole"),
+        (dict(chunks=0), "Pipeline.chunks is 0, and must be a whole number"),
+        (dict(schedule="zigzag"), "Pipeline.schedule is 'zigzag', and must be one of"),
+        (dict(recompute="all"), "Pipeline.recompute is 'all', and must be one of none"),
+        (dict(chunks=2), "Pipeline.chunks is 2, and must be 1 with schedule 1f1b"),
+        *(
+            (
+                dict(stages=2, cut=cut),
+                r"Pipeline.cut is \(.*, and must be the ends of 2",
+            )
+            for cut in ((4,), (1, 2, 4), (4, 4), (0, 4), (3, 2), ("hidden", "logits"))
+        ),
+    )
+    def test_pipelines_that_there_are_not(self, fields, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            Pipeline(**fields)
+
     @parameterized.parameters((8, 4, 4), (6, 4, 2), (7, 4, 1), (16, 4, 4))
     def test_micro_batches_divide_the_batch(self, batch_size, asked, found):
         pipeline = Pipeline(stages=2, micro_batches=asked).for_batch(batch_size)

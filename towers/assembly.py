@@ -14,6 +14,7 @@ from towers.compute.tower import Site, Task, Template, Tower
 from towers.data.feed import Batch
 from towers.gradients import wire
 from towers.layout.placement import Placement, task_of
+from towers.layout.stages import Pipeline
 from towers.pipelines import costs, pipeline, recompute
 
 v1 = tf.compat.v1
@@ -40,12 +41,16 @@ def stamp_towers(
         task is scaled.
       rounds: pieces of equal size that each batch is taken in.
       scope: prefix of the towers' names.
+
+    Raises:
+      ValueError: the towers cannot be made; the sentence says why.
     """
     trace, copy = _WAYS[task.pipeline is not None]
     if rounds > 1:
         copy = functools.partial(_loops, rounds=rounds)
     batch = batches[0]
     task = _with_shards(task, variables.placement)
+    _check_fit(task, batch, variables.placement)
     specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
     task = costs.with_cut(task, *specs, variables.placement)
     task = recompute.with_choice(task, *specs, variables.placement)
@@ -130,6 +135,23 @@ def _with_shards(task: Task, placement: Placement) -> Task:
         return task
     shards = task.shards._replace(elsewhere=placement.is_cluster)
     return dataclasses.replace(task, shards=shards)
+
+
+def _check_fit(task: Task, batch: Batch, placement: Placement) -> None:
+    """Looks whether the batch can be cut so, and the towers have the devices."""
+    how, size = task.pipeline or Pipeline(), batch.features.shape[0]
+    if size % how.micro_batches:
+        raise ValueError(
+            f"Pipeline.micro_batches is {how.micro_batches}, and does not divide a "
+            f"tower's batch of {size}"
+        )
+    count = max(how.stages, task.shards.devices if task.shards else 1)
+    if any(len(devices) != count for devices in placement.stages):
+        raise ValueError(
+            f"each tower of the placement has {len(placement.stages[0])} of the "
+            f"devices, and Options.pipeline and Options.shards ask for {count}; give "
+            f"the placement num_stages={count}, and a multiple of {count} devices"
+        )
 
 
 def _hosts(placement: Placement) -> list[str | None]:

@@ -9,8 +9,7 @@ graph out.  `plan` makes the same arguments from flags.
 import contextlib
 import dataclasses
 import gc
-import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -19,6 +18,7 @@ from towers.assembly import stamp_towers
 from towers.compute import joining
 from towers.compute.tower import Task, Template, Tower
 from towers.data.feed import Feed, Part
+from towers.errors import given
 from towers.gradients.exchange import Exchange
 from towers.layout import parts
 from towers.layout.placement import Placement
@@ -72,26 +72,27 @@ class Options:
     purpose: int = clients.TRAIN
 
     def __post_init__(self):
-        for name in ("batch_size", "accumulate_steps"):
-            count = getattr(self, name)
-            if not isinstance(count, numbers.Integral) or count < 1:
-                raise ValueError(
-                    f"Options.{name} is {count!r}, and must be a whole number from 1 on"
-                )
-        _check_one_of("data_format", self.data_format, ("NHWC", "NCHW"))
-        _check_one_of("batch_norm", self.batch_norm, joining.BATCH_NORM)
+        given.check_counts(self, "batch_size", "accumulate_steps")
+        given.check_one_of(self, "data_format", ("NHWC", "NCHW"))
+        given.check_one_of(self, "batch_norm", joining.BATCH_NORM)
+        if self.pipeline and self.accumulate_steps > 1:
+            pieces = self.pipeline.micro_batches * self.accumulate_steps
+            raise ValueError(
+                f"Options.accumulate_steps is {self.accumulate_steps}, and does not go "
+                "with a pipeline; micro-batches add up the same way, so write "
+                f"batch_size={self.tower_batch} and "
+                f"Pipeline(micro_batches={pieces})"
+            )
+        if self.pipeline and self.xla_compile:
+            raise ValueError(
+                "Options.xla_compile is True, and does not go with a pipeline, whose "
+                "passes are functions of their own; leave one of them out"
+            )
 
     @property
     def tower_batch(self) -> int:
         """Examples per tower and step."""
         return self.batch_size * self.accumulate_steps
-
-
-def _check_one_of(name: str, value: str, names: Iterable[str]) -> None:
-    if value not in names:
-        raise ValueError(
-            f"Options.{name} is {value!r}, and must be one of {', '.join(names)}"
-        )
 
 
 class TrainGraph(NamedTuple):
@@ -151,7 +152,7 @@ def build(
         the model does something that towers cannot repeat, or its blocks do not fit
         the data; the sentence names the block or the variable.
     """
-    _check_one_of("variable_update", options.variable_update, modes)
+    given.check_one_of(options, "variable_update", modes)
     with _nothing_is_garbage(), tf.Graph().as_default():
         make = modes[options.variable_update]
         mode = make(placement, seed=options.seed, exchange=options.exchange)

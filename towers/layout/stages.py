@@ -4,12 +4,15 @@ Plain data; `towers.pipelines` builds the graph.
 """
 
 import dataclasses
+import itertools
 import math
+import numbers
 from collections.abc import Collection
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.errors import given
 from towers.layout.partition import Cut
 from towers.layout.schedule import (
     SCHEDULES,
@@ -70,6 +73,29 @@ class Pipeline:
     memory_limit: int = 0
     chosen: Chosen | None = None
 
+    def __post_init__(self):
+        given.check_counts(self, "stages", "micro_batches", "chunks")
+        given.check_one_of(self, "schedule", SCHEDULES)
+        given.check_one_of(self, "recompute", RECOMPUTE)
+        if self.chunks > 1 and not SCHEDULES[self.schedule].interleaves:
+            raise ValueError(
+                f"Pipeline.chunks is {self.chunks}, and must be 1 with schedule "
+                f"{self.schedule}, which does not interleave"
+            )
+        if self.cut:
+            self._check_cut()
+
+    def _check_cut(self) -> None:
+        pieces, ends = self.stages * self.chunks, tuple(self.cut)
+        whole = all(isinstance(end, numbers.Integral) for end in ends)
+        rising = whole and all(a < b for a, b in itertools.pairwise((0, *ends)))
+        if len(ends) != pieces or not rising:
+            raise ValueError(
+                f"Pipeline.cut is {self.cut!r}, and must be the ends of {pieces} "
+                "pieces, each after the one before: how many blocks there are up to "
+                f"it, as in {tuple(range(1, pieces + 1))}"
+            )
+
     def order(self, *, training: bool = True) -> Order:
         """The passes of each stage, in order.
 
@@ -78,7 +104,8 @@ class Pipeline:
             there.
         """
         make = SCHEDULES[self.schedule].order if training else forward_only
-        order = make(self.stages, self.micro_batches, self.chunks)
+        made = make(self.stages, self.micro_batches, self.chunks)
+        order = [[Pass(*one) for one in passes] for passes in made]
         run = {(stage, one) for stage, passes in enumerate(order) for one in passes}
         wanted = {
             (chunk % self.stages, Pass(chunk, m, backward))

@@ -22,7 +22,7 @@ import tensorflow as tf
 from towers.compute.flops import of_operations
 from towers.compute.joining import Joint
 from towers.compute.tower import Site, Task
-from towers.errors import folders
+from towers.errors import folders, given
 from towers.layout import partition, schedule
 from towers.layout.parts import is_part
 from towers.layout.placement import Placement, session_config
@@ -148,11 +148,17 @@ def with_cut(
       features: shape [batch, ...] and dtype of a tower's batch.
       labels: shape [batch, ...] and dtype.
       placement: of the towers.
+
+    Raises:
+      ValueError: the pipeline is not one of this model.
     """
     how = task.pipeline
-    if how is None or how.cut:
+    if how is None:
         return task
     pieces, count = how.stages * how.chunks, len(task.model.blocks)
+    _check_blocks(how, task.model.name, count)
+    if how.cut:
+        return task
     costs = [1.0] * count
     if 1 < pieces < count:
         micro = [how.micro_batch(spec) for spec in (features, labels)]
@@ -160,6 +166,21 @@ def with_cut(
         costs = COSTS[how.balance](Work(plain, *micro, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))
+
+
+def _check_blocks(how: Pipeline, model: str, count: int) -> None:
+    """Looks whether a pipeline can be one of a model of so many blocks."""
+    given.check_one_of(how, "balance", COSTS)
+    of = f"{model} is a chain of {count} blocks"
+    if (pieces := how.stages * how.chunks) > count:
+        raise ValueError(
+            f"Pipeline(stages={how.stages}, chunks={how.chunks}) has {pieces} pieces, "
+            f"and {of}; write fewer"
+        )
+    if how.cut and how.cut[-1] != count:
+        raise ValueError(
+            f"Pipeline.cut is {how.cut!r}, and {of}; the last piece must end at {count}"
+        )
 
 
 def measure(work: Work) -> list[float]:
