@@ -334,7 +334,8 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.dict(schedule.SCHEDULES, planted),
             mock.patch.object(v1, "Session") as session,
             self.assertRaisesRegex(
-                schedule.ScheduleError, "stages wait for each other: stage 0 stands at"
+                schedule.ScheduleError,
+                "^schedule stuck: stages wait for each other: stage 0 stands at",
             ),
         ):
             _Run(_DENSE, Pipeline(2, 2, "stuck", 1, (2, 4)))

@@ -16,6 +16,16 @@ class PipelineTest(parameterized.TestCase):
         wanted = schedule.SCHEDULES[name].order(2, 4, chunks)
         self.assertEqual(pipeline.order(), wanted)
 
+    def test_an_order_is_plain_data(self):
+        """As a user's schedule may have it."""
+        row = schedule.Schedule(
+            lambda *sizes: (map(tuple, passes) for passes in schedule.gpipe(*sizes))
+        )
+        with mock.patch.dict(schedule.SCHEDULES, plain=row):
+            order = Pipeline(2, 4, "plain").order()
+        self.assertEqual(order, schedule.gpipe(2, 4))
+        self.assertTrue(all(isinstance(one, Pass) for own in order for one in own))
+
     def test_evaluation_goes_forward_only(self):
         order = Pipeline(stages=2, micro_batches=4).order(training=False)
         self.assertEqual(order, schedule.forward_only(2, 4))

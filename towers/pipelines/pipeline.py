@@ -153,7 +153,7 @@ def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
         return schedule_lib.sequence(legs.divide(order), legs)
     except ScheduleError as error:
         if not legs.meeting:
-            raise
+            raise ScheduleError(f"schedule {pipeline.schedule}: {error}") from error
         raise ScheduleError(
             f"batch norm waits for all {legs.meeting} micro-batches, which schedule "
             f"{pipeline.schedule} does not bring together ({error}); write schedule "
