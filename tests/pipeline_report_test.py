@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers.layout.schedule import Pass
+from towers.layout.schedule import SCHEDULES, Pass, simulate
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import spans
@@ -81,9 +81,27 @@ class NumbersTest(parameterized.TestCase):
             "  tower_0 stage 0 on d0: busy 8000.00 ms (80.0 %), peak 2.00 MB: a",
         )
         self.assertIn("imbalance 1.33", last)
+        self.assertEndsWith(
+            last,
+            "--num_micro_batches=19 on; these at most 75 %, as the busiest sets the "
+            "pace",
+        )
+        *_, last = pipeline_report.lines(self._report(8.0, 8.0), 7)
         self.assertEndsWith(last, "--num_micro_batches=19 on")
-        *_, last = pipeline_report.lines(self._report(8.0, 4.0, chunks=2), 7)
+        *_, last = pipeline_report.lines(self._report(8.0, 8.0, chunks=2), 7)
         self.assertEndsWith(last, "--num_micro_batches=10 on, in multiples of 2")
+
+    def test_unequal_stages_are_no_busier_than_the_busiest_lets_them(self):
+        """However many micro-batches, in the schedule's own arithmetic."""
+        times = (3.0, 1.0)
+        report = self._report(*times)
+        for name in ("gpipe", "1f1b"):
+            order = SCHEDULES[name].order(2, 400, 1)
+            ran = simulate(order, lambda one: times[one.chunk])
+            busy = 400 * sum(times) / max(span.end for span in ran)
+            self.assertLessEqual(busy, report.most_busy)
+            self.assertAlmostEqual(busy, report.most_busy, places=2)
+        self.assertEqual(pipeline_report.facts(report, 7)["most_busy"], 2 / 3)
 
     def test_where_micro_batches_meet(self):
         report = self._report(8.0, 4.0)._replace(meeting=0.5)

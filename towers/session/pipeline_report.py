@@ -78,6 +78,14 @@ class Report(NamedTuple):
         return max(busy) * len(busy) / sum(busy)
 
     @property
+    def most_busy(self) -> float:
+        """Share of the time that stages of this imbalance can be busy at most.
+
+        However many micro-batches there are, the busiest stage sets the pace.
+        """
+        return 1.0 / self.imbalance
+
+    @property
     def enough(self) -> int | None:
         """Fewest micro-batches that would keep equal stages busy enough; None: no
         number would.
@@ -202,6 +210,7 @@ def lines(report: Report, step: int) -> list[str]:
     found.append(
         f"  imbalance {report.imbalance:.2f} (busiest stage over the mean); equal "
         f"stages are busy {100 * ENOUGH:.0f} % of the time {_from(report)}"
+        + _of_these(report)
     )
     return found
 
@@ -221,6 +230,15 @@ def _from(report: Report) -> str:
     return f"from --num_micro_batches={report.enough} on{groups}"
 
 
+def _of_these(report: Report) -> str:
+    """What the stages as they are cut can reach, if that is not enough."""
+    if report.most_busy >= ENOUGH:
+        return ""
+    return (
+        f"; these at most {100 * report.most_busy:.0f} %, as the busiest sets the pace"
+    )
+
+
 def facts(report: Report, step: int) -> dict[str, Any]:
     """The report as JSON has it."""
     return {
@@ -228,6 +246,7 @@ def facts(report: Report, step: int) -> dict[str, Any]:
         "bubble": report.bubble,
         "ideal_bubble": report.ideal_bubble,
         "imbalance": report.imbalance,
+        "most_busy": report.most_busy,
         "seconds": report.seconds,
         "num_stages": report.num_stages,
         "num_micro_batches": report.micro_batches,
