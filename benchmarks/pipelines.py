@@ -66,29 +66,30 @@ def transformer(layers: int, *, units: int = 64, length: int = 64) -> models.Mod
 
 
 def build(
-    model: models.Model, how: Pipeline | None, *, batch_size: int, towers: int = 1
+    model: models.Model, how: Pipeline | None, *, towers: int = 1, **settings: int
 ) -> graph.TrainGraph:
     """A train graph on synthetic data and logical CPU devices.
 
     Args:
       model: of any size.
       how: its pipeline; None for whole towers.
-      batch_size: per tower.
       towers: how many.
+      **settings: more; `batch_size` is per tower, and `num_intra_threads` counts only
+        of a process's first graph.
     """
     stages = how.stages if how else 1
-    settings = config.make(
+    wanted = config.make(
         model=model.name,
         data_name="synthetic",
         device="cpu",
         num_gpus=towers * stages,
         num_stages=stages,
-        batch_size=batch_size,
         variable_update="replicated",
         optimizer="sgd",
         init_learning_rate=0.01,
+        **settings,
     )
-    parts = plan.make(settings, lambda name: model)
+    parts = plan.make(wanted, lambda name: model)
     return graph.build(
         model,
         parts.source,
@@ -103,13 +104,12 @@ class Running:
 
     Args:
       train: the graph.
-      threads: number that operations run on, each operation on one; 0 for the default.
+      threads: number that operations run on; 0 for the default.
     """
 
     def __init__(self, train: graph.TrainGraph, threads: int = 0):
-        one_each = 1 if threads else 0
         session_config = placement.session_config(
-            train.placement, intra_threads=one_each, inter_threads=threads
+            train.placement, inter_threads=threads
         )
         session_config.use_per_session_threads = True
         self._train = train
@@ -156,8 +156,9 @@ def compute(options: argparse.Namespace) -> list[str]:
     model = transformer(options.layers, units=options.units)
     flops = costs.flops(_work(model, options.batch_size // options.micro_batches))
     how = Pipeline(2, options.micro_batches, cut=partition.balanced(flops, 2))
-    alone = Running(build(model, None, batch_size=options.batch_size), 1)
-    both = Running(build(model, how, batch_size=options.batch_size), 2)
+    settings = {"batch_size": options.batch_size, "num_intra_threads": 1}
+    alone = Running(build(model, None, **settings), 1)
+    both = Running(build(model, how, **settings), 2)
     for each in (alone, both):
         each.seconds()
     times = [(alone.seconds(), both.seconds()) for _ in range(options.steps)]

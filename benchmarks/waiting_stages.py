@@ -2,9 +2,10 @@
 
     python -m benchmarks.waiting_stages
 
-Eight equal blocks wait for a fixed time per micro-batch forward, and twice as long
-backward.  Waiting takes no core, so the stages run side by side however few cores there
-are, and all loss is the schedule's.  The speed-up is the sum of all waits over the time
+Eight equal blocks, or sixteen where stages and chunks make as many pieces, wait for a
+fixed time per micro-batch forward, and twice as long backward.  Waiting takes no core,
+so the stages run side by side however few cores there are, and all loss is the
+schedule's.  The speed-up is the sum of all waits over the time
 of a step.  It is printed beside the ideal of K equal stages, M micro-batches and V
 chunks per stage, K M V / (M V + K - 1).  The fastest of a few steps counts, as other
 load on the machine only ever adds to a step.  The end of a wait costs about 0.3 ms of a
@@ -33,7 +34,7 @@ from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 
-BLOCKS = 8
+BLOCKS = 8  # or as many as there are pieces
 CLASSES = 3
 _CHUNKS = 2  # of each stage, where the schedule interleaves
 
@@ -87,7 +88,7 @@ def speed_up(how: Pipeline, *, seconds: float, steps: int) -> float:
     labels = np.zeros(how.micro_batches, np.int64)
     where = placement.local(how.stages, kind="cpu", num_stages=how.stages)
     train = graph.build(
-        waiting_model(seconds),
+        waiting_model(seconds, how.cut[-1]),
         inputs.from_arrays(examples, labels, num_classes=CLASSES, training=False),
         Update("sgd", Piecewise((0.0,))),
         placement=where,
@@ -106,11 +107,11 @@ def speed_up(how: Pipeline, *, seconds: float, steps: int) -> float:
             begun = time.perf_counter()
             step()
             best = min(best, time.perf_counter() - begun)
-    return 3 * seconds * BLOCKS * how.micro_batches / best
+    return 3 * seconds * how.cut[-1] * how.micro_batches / best
 
 
 def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipeline]:
-    """The pipelines of all schedules that the blocks can be cut into.
+    """The pipelines of all schedules, cut into pieces of equally many blocks.
 
     Args:
       stages: numbers of them.
@@ -120,10 +121,11 @@ def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipel
     for name, row in SCHEDULES.items():
         chunks = _CHUNKS if row.interleaves else 1
         for k in stages:
-            for m in micro_batches if k * chunks <= BLOCKS else ():
-                size = BLOCKS // (k * chunks)
-                cut = tuple(range(size, BLOCKS + 1, size))
-                found.append(Pipeline(k, m, name, chunks, cut))
+            pieces = k * chunks
+            blocks = max(BLOCKS, pieces)
+            size = blocks // pieces
+            cut = tuple(range(size, blocks + 1, size))
+            found += [Pipeline(k, m, name, chunks, cut) for m in micro_batches]
     return found
 
 

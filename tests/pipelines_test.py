@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from benchmarks import pipelines
 from towers.layout.stages import Pipeline
+from towers.tasks import sessions
 
 
 def _printed(*arguments: str) -> list[str]:
@@ -23,7 +24,11 @@ def _printed(*arguments: str) -> list[str]:
 class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
     def test_compute_says_its_share_of_the_ideal(self):
         size = ["--layers=2", "--units=32", "--batch_size=4", "--micro_batches=2"]
-        first, last = _printed("compute", *size, "--steps=1")
+        settled = mock.Mock(wraps=sessions.settle_process)
+        with mock.patch.object(sessions, "settle_process", settled):
+            first, last = _printed("compute", *size, "--steps=1")
+        _, devices = settled.call_args_list[0].args
+        self.assertEqual(devices.num_intra_threads, 1)
         self.assertRegex(first, r"^one device \d+\.\d+ s, two stages ")
         self.assertRegex(last, r"^speed-up \d+\.\d\d .* of the ideal 1\.\d\d$")
 
