@@ -160,6 +160,8 @@ _LATE = (
 _SYNC = ("batch_norm=sync", "batch_norm=sync_micro_batch")
 _WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
+_OF_A_TASK = ("task_index", "ps_hosts", "worker_hosts", "controller_host")
+_SHOW_A_STEP = ("trace_file", "graph_file", "pipeline_report")
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _ONE_GRAPH = (
     "variable_update=replicated",
@@ -187,6 +189,7 @@ _ONE_BY_ONE = (
 _NOT_TOGETHER = ", whose towers do not step together"
 _NO_SKIP = ", which cannot leave out an update"
 _EVERY_RATE = ", which says every learning rate"
+_NO_STEP = ", which takes no training step"
 _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
 _NO_STEPS = ", whose towers are not called step by step"
@@ -214,6 +217,7 @@ ROWS = (
     needs("save_summaries_steps", "train_dir"),
     needs("save_summaries_steps", "summary_verbosity"),
     needs("benchmark_test_id", "benchmark_log_dir"),
+    *(never(file, "eval", _NO_STEP) for file in _SHOW_A_STEP),
     never("data_dir", "data_name=synthetic", _NO_FILES),
     never("train_split", "data_name=synthetic", _NO_FILES),
     never("eval_split", "data_name=synthetic", _NO_FILES),
@@ -242,15 +246,9 @@ ROWS = (
     # Clusters.
     needs("allow_open_ports", "local_cluster"),
     needs("max_restarts", "local_cluster"),
-    needs("task_index", "job_name"),
-    needs("ps_hosts", "job_name"),
-    needs("worker_hosts", "job_name"),
-    needs("controller_host", "job_name"),
+    *(needs(flag, "job_name") for flag in _OF_A_TASK),
     never("job_name", "local_cluster", _EVERY_TASK),
-    never("task_index", "local_cluster", _EVERY_TASK),
-    never("ps_hosts", "local_cluster", _EVERY_TASK),
-    never("worker_hosts", "local_cluster", _EVERY_TASK),
-    never("controller_host", "local_cluster", _EVERY_TASK),
+    *(never(flag, "local_cluster", _EVERY_TASK) for flag in _OF_A_TASK),
     never("gpu_indices", "local_cluster", _EVERY_TASK),
     *(never("replication=between_graph", flag, _OWN_GRAPHS) for flag in _ONE_GRAPH),
     *(never("replication=between_graph", flag, _SCALED_BY_ONE) for flag in _FLOAT16),
