@@ -194,6 +194,13 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "'sounds', only images, tokens, pairs"):
             inputs.get("digits", request)
 
+    @parameterized.parameters("bytes", "pairs")
+    def test_only_images_are_distorted(self, row):
+        kind = preprocessing.PREPROCESSING[row].kind
+        request = Request(shape=(2,), kind=kind, preprocessing=row, augment=False)
+        with self.assertRaisesRegex(ValueError, f"distorted, not {kind}; leave it out"):
+            inputs.DatasetSource(None, request)
+
     def test_unknown_names(self):
         with self.assertRaisesRegex(ValueError, "did you mean mnist"):
             inputs.get("mnits", self.request)

@@ -61,8 +61,13 @@ class DatasetSource:
 
         Raises:
           ValueError: the images do not fit the network, or there is no such
-            preprocessing for its kind of data.
+            preprocessing for its kind of data, or no distortion to leave out.
         """
+        if not request.augment and request.kind != "images":
+            raise ValueError(
+                f"augment=False: only images are distorted, not {request.kind}; "
+                "leave it out"
+            )
         row = preprocessing.get(request.preprocessing, kind=request.kind)
         try:
             self.shape = row.fit(examples.shape, request.shape)
