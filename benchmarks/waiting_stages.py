@@ -5,12 +5,12 @@
 Eight equal blocks, or sixteen where stages and chunks make as many pieces, wait for a
 fixed time per micro-batch forward, and twice as long backward.  Waiting takes no core,
 so the stages run side by side however few cores there are, and all loss is the
-schedule's.  The speed-up is the sum of all waits over the time
-of a step.  It is printed beside the ideal of K equal stages, M micro-batches and V
-chunks per stage, K M V / (M V + K - 1).  The fastest of a few steps counts, as other
-load on the machine only ever adds to a step.  The end of a wait costs about 0.3 ms of a
-core, in Python: with waits much shorter than 10 ms, eight stages on two cores would
-measure that, and not the schedule.
+schedule's.  The speed-up is the sum of all waits over the time of a step.  It is
+printed beside the ideal, K M V / (M V + K - 1), of K equal stages, M micro-batches and
+V chunks per stage.  The fastest of a few steps counts, as other load on the machine
+only ever adds to a step.  The end of a wait costs about 0.3 ms of a core, in Python:
+with waits much shorter than 10 ms, eight stages on two cores would measure that, and
+not the schedule.
 """
 
 import json
