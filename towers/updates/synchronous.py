@@ -1,7 +1,10 @@
 """The synchronous modes: all towers step together, on the variables of this step."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
+from towers.compute.tower import Gradient
 from towers.gradients import reduction
 from towers.gradients.exchange import DEFAULT
 from towers.gradients.wire import Arrivals
@@ -238,26 +241,28 @@ class Independent(Replicated):
     exact = False
 
     def reduce(self, towers, names):
-        """Each tower's own gradients, beside its replicas, once all of them are ready.
+        """Each tower's own gradients, beside its replicas, each once nothing in the
+        tower still needs the variable's value.
 
-        TensorFlow copies a variable that is updated while it is still being read; to
-        apply each gradient as soon as it is ready would copy the whole model.
+        TensorFlow copies a variable that is updated while somebody holds its value; and
+        to wait for all gradients of the tower would keep them all in memory.
         """
         reduced = []
         with tf.name_scope("reduction"):
             for tower, own in zip(towers, self.exchange.gradients(towers)):
-                homes = [self._copies[tower.index].variables[n].device for n in names]
-                with tf.device(tower.device):
-                    end = tf.group(*(g for g in own if g is not None))
-                own = [_after(end, *pair) for pair in zip(own, homes)]
+                copy = self._copies[tower.index]
+                homes, uses = [copy.variables[n].device for n in names], copy.uses()
+                own = [
+                    _after(uses.get(n, ()), g, h) for n, g, h in zip(names, own, homes)
+                ]
                 means = reduction.mean([own], [[home] for home in homes], names=names)
                 reduced.append([copies[0] for copies in means])
         return reduced
 
 
-def _after(end: tf.Operation, gradient, home: str):
-    """The gradient, or None, on a device after an operation has run."""
+def _after(ops: Sequence[tf.Operation], gradient: Gradient, home: str) -> Gradient:
+    """The gradient, or None, on a device after operations have run."""
     if gradient is None:
         return None
-    with tf.device(home), tf.control_dependencies([end]):
+    with tf.device(home), tf.control_dependencies(ops):
         return tf.identity(gradient)

@@ -169,6 +169,17 @@ class Copy:
                 self._reads[name] = parts.read(self.held(name))
         return self._reads[name]
 
+    def uses(self) -> dict[str, list[tf.Operation]]:
+        """Name of each variable or part read -> what uses the value, in the graph so
+        far; once these have run, nobody holds the value."""
+        found = {}
+        for name, read in self._reads.items():
+            values = parts.each(read)
+            whole = values[0] is read
+            for k, value in enumerate(values):
+                found[name if whole else parts.name_of(name, k)] = value.consumers()
+        return found
+
     def update(
         self, gradients: Sequence, names: Sequence[str], update: Update, rate
     ) -> tf.Operation:
