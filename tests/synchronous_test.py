@@ -1,6 +1,7 @@
 """Modes in which towers step together: where variables are, what is read and saved."""
 
 import functools
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -115,6 +116,24 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             if handle.op.name.endswith("logits/dense/bias"):
                 first = tower.gradients[0].op.name
                 self.assertNotIn(first, needed)
+
+    @parameterized.parameters("replicated", "independent")
+    def test_the_first_step_makes_no_copy_of_replicas(self, mode):
+        """Replicas that shared a buffer would get their own in their first update."""
+        made = trainer.trained(mode, steps=0, towers=4)
+        metadata = v1.RunMetadata()
+        full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        made.session.run(made.train.train_op, options=full, run_metadata=metadata)
+        updates = {
+            node.node_name: sum(memory.total_bytes for memory in node.memory)
+            for device in metadata.step_stats.dev_stats
+            for node in device.node_stats
+            if re.search("kernel/ResourceApply", node.node_name)
+        }
+        self.assertLen(updates, 8)  # two kernels of four towers
+        # One or two may find a buffer that its last reader is just letting go.
+        copies = [name for name, num_bytes in updates.items() if num_bytes > 0]
+        self.assertLess(len(copies), 4, msg=updates)
 
     @parameterized.parameters("replicated", "distributed_replicated")
     def test_a_restored_checkpoint_reaches_all_replicas(self, mode):

@@ -255,11 +255,16 @@ def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
 
 
 def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
-    """Copies a variable's value to others, read once."""
+    """Copies a variable's value to others, read once.
+
+    Each gets a buffer of its own: TensorFlow assigns without a copy where it can, and
+    would make one at the variable's next update, beside the gradients of that step.
+    """
     with tf.device(first.device):
         value = first.read_value()
     copies = []
     for other in others:
         with tf.device(other.device):
-            copies.append(other.assign(value, read_value=False))
+            own = tf.raw_ops.DeepCopy(x=value)
+            copies.append(other.assign(own, read_value=False))
     return tf.group(*copies)
