@@ -15,7 +15,7 @@ from absl.testing import parameterized
 
 from tests import made_up_tasks
 from towers.layout import cluster
-from towers.tasks import controller, exposure, ports, server, stall
+from towers.tasks import controller, exposure, messages, ports, server, stall
 
 v1 = tf.compat.v1
 
@@ -33,12 +33,10 @@ class ControllerTest(parameterized.TestCase):
         self.tasks = made_up_tasks.Tasks()
         self.lines = []
         self.stop = types.SimpleNamespace(received=None)
-        for name, fake in (
-            ("start", lambda spec, config: types.SimpleNamespace(target="")),
-            ("ask", self.tasks.ask),
-            ("dismiss", self.tasks.dismiss),
-        ):
-            self._patch(server, name, fake)
+        no_server = types.SimpleNamespace(target="")
+        self._patch(server, "start", lambda spec, config: no_server)
+        self._patch(messages, "ask", self.tasks.ask)
+        self._patch(messages, "dismiss", self.tasks.dismiss)
         self._patch(exposure, "of", lambda spec: "open ports")
         self._patch(controller, "_QUIET_SECONDS", 0.0)
         self.sessions = self._controller(_SPEC)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from towers.layout import cluster
-from towers.tasks import server
+from towers.tasks import messages
 
 SPEC = cluster.from_hosts(
     "chief", 0, ps=["p:1"], workers=["w0:1", "w1:1"], controller="c:1"
@@ -11,7 +11,7 @@ SPEC = cluster.from_hosts(
 
 
 class Tasks:
-    """Answers `ask` and `dismiss` as the functions of `towers.tasks.server` would.
+    """Answers `ask` and `dismiss` as the functions of `towers.tasks.messages` would.
 
     Attributes:
       lives: task -> `Hello.life`, which a restart changes.
@@ -34,9 +34,9 @@ class Tasks:
     def ask(self, spec, task, *, seconds):
         self.looked.append(seconds)
         if task in self.silent:
-            raise server.SilentError(self.silent[task])
+            raise messages.SilentError(self.silent[task])
         facts = {"life": self.lives[task], "breaks": self.breaks.get(task, 0)}
-        return server.Hello(**self.hello, devices=self.devices, **facts, why="reset")
+        return messages.Hello(**self.hello, devices=self.devices, **facts, why="reset")
 
     def dismiss(self, spec, task, *, status, seconds):
         self.looked.append(seconds)

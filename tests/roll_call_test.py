@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 from tests import made_up_tasks
 from towers.layout import cluster
-from towers.tasks import roll_call, server
+from towers.tasks import messages, roll_call, server
 
 _SPEC = made_up_tasks.SPEC
 _WORKER = cluster.Task("worker", 1)
@@ -18,7 +18,7 @@ class RollCallTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.tasks = made_up_tasks.Tasks()
-        patch = mock.patch.object(server, "ask", self.tasks.ask)
+        patch = mock.patch.object(messages, "ask", self.tasks.ask)
         patch.start()
         self.addCleanup(patch.stop)
         self.roll_call = roll_call.RollCall(_SPEC, ("cpu", 2))
@@ -43,7 +43,7 @@ class RollCallTest(parameterized.TestCase):
         self.assertEqual(sorted(map(str, hellos)), ["ps 0", "worker 0"])
 
     def test_what_fails_is_no_answer(self):
-        with mock.patch.object(server, "ask", side_effect=RuntimeError("no thread")):
+        with mock.patch.object(messages, "ask", side_effect=RuntimeError("no thread")):
             with self.assertRaisesRegex(RuntimeError, "no thread"):
                 self.roll_call.ask()
 

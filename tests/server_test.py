@@ -17,7 +17,7 @@ from absl.testing import absltest
 from benchmarks import launched
 from tests.root import ROOT
 from towers.layout import cluster
-from towers.tasks import server
+from towers.tasks import messages, server
 
 # Two tasks in one process; the chief asks everybody, then sends worker 0 away.
 _INSIDE = """
@@ -26,7 +26,7 @@ from towers.tasks import private_network
 private_network.enter()
 import tensorflow as tf
 from towers.layout import cluster
-from towers.tasks import server
+from towers.tasks import messages, server
 
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
 chief, serving, closed, *others = (f"127.0.0.1:{s.getsockname()[1]}" for s in held)
@@ -65,27 +65,27 @@ facts = {"reasons": {}}
 while "strange" not in facts:
     try:
         task = cluster.Task("worker", 6)
-        hello = server.ask(spec("chief"), task, seconds=60)
+        hello = messages.ask(spec("chief"), task, seconds=60)
         tf.__version__ = right
-        facts["strange"] = server.differences(spec("chief"), task, hello)
-    except server.SilentError:
+        facts["strange"] = messages.differences(spec("chief"), task, hello)
+    except messages.SilentError:
         pass
 thread = threading.Thread(target=serve)
 thread.start()
 while "hello" not in facts:
     try:
         task = cluster.Task("worker", 0)
-        hello = server.ask(spec("chief"), task, seconds=60)
+        hello = messages.ask(spec("chief"), task, seconds=60)
         facts["hello"] = [hello.tensorflow, hello.devices, hello.cluster]
-        facts["differ"] = server.differences(spec("chief"), task, hello)
-    except server.SilentError:
+        facts["differ"] = messages.differences(spec("chief"), task, hello)
+    except messages.SilentError:
         pass
 for index, seconds in ((1, 2), (2, 2), (3, 2), (4, 60), (5, 60)):
     begun = time.monotonic()
     try:
         task = cluster.Task("worker", index)
-        server.ask(spec("chief"), task, seconds=seconds)
-    except server.SilentError as reason:
+        messages.ask(spec("chief"), task, seconds=seconds)
+    except messages.SilentError as reason:
         facts["reasons"][index] = str(reason)
     facts.setdefault("seconds", []).append(time.monotonic() - begun)
 try:
@@ -97,7 +97,7 @@ except server.ClusterError as error:
     facts["taken"] = str(error)
 for index in range(4):
     task = cluster.Task("worker", index)
-    server.dismiss(spec("chief"), task, status=3, seconds=2)
+    messages.dismiss(spec("chief"), task, status=3, seconds=2)
 thread.join(60)
 class Interrupted:
     def get(self):
@@ -157,7 +157,7 @@ class ServerTest(absltest.TestCase):
     def test_a_status_that_comes_during_a_look_is_obeyed_at_once(self):
         told, left, ends = queue.SimpleQueue(), threading.Event(), []
 
-        def look(*_):
+        def look(*_, **__):
             told.put(5)
             ends.append(left.wait(20))
             return "gone"
@@ -166,7 +166,7 @@ class ServerTest(absltest.TestCase):
             "ps", 0, ps=["p:1"], workers=["w:1"], controller="c:1"
         )
         lines = []
-        with mock.patch.object(server, "_look", look):
+        with mock.patch.object(messages, "silence", look):
             status = server.leave_when_told(
                 told, spec, stall_secs=0.1, wait_secs=0.1, console=lines.append
             )

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from towers.errors import explain
 from towers.layout.cluster import Cluster, Task
-from towers.tasks import exposure, ports, server
+from towers.tasks import exposure, messages, ports, server
 from towers.tasks.roll_call import ANSWER_SECONDS, RollCall, in_parallel
 from towers.tasks.sessions import Stop
 from towers.tasks.stall import LEAVE_SECONDS, StallError, WatchedSession
@@ -146,7 +146,7 @@ class Controller:
             given_up = task in self._given_up
             seconds = _FAREWELL_SECONDS if given_up else ANSWER_SECONDS
             if given_up or self._roll_call.is_ours(task):
-                server.dismiss(self._spec, task, status=status, seconds=seconds)
+                messages.dismiss(self._spec, task, status=status, seconds=seconds)
 
         in_parallel(tell, self._spec.servers)
 

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 from towers.layout.cluster import Cluster, Task
-from towers.tasks import server
+from towers.tasks import messages, server
 
 ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
 
-Hellos = dict[Task, server.Hello]
+Hellos = dict[Task, messages.Hello]
 
 
 class RollCall:
@@ -47,8 +47,8 @@ class RollCall:
 
         def ask(task: Task) -> None:
             try:
-                hellos[task] = server.ask(self._spec, task, seconds=seconds)
-            except server.SilentError as reason:
+                hellos[task] = messages.ask(self._spec, task, seconds=seconds)
+            except messages.SilentError as reason:
                 silent[task] = f"{self._named(task)}: {reason}"
 
         in_parallel(ask, self._tasks if tasks is None else tasks)
@@ -59,8 +59,8 @@ class RollCall:
         """Raises ClusterError unless all run what this task runs, on enough devices."""
         wrong = []
         for task, hello in hellos.items():
-            wrong += server.differences(self._spec, task, hello)
-            if task.job == "worker" and (lack := server.lacking(hello, *self._needs)):
+            wrong += messages.differences(self._spec, task, hello)
+            if task.job == "worker" and (lack := messages.lacking(hello, *self._needs)):
                 wrong.append(f"{self._named(task)} {lack}")
         if wrong:
             raise server.ClusterError("; ".join(wrong))
@@ -91,7 +91,7 @@ class RollCall:
             self.ask([task])
         if not (hello := self._heard.get(task)):
             return True
-        return server.leader(hello) == self._spec.address(self._spec.controller)
+        return messages.leader(hello) == self._spec.address(self._spec.controller)
 
     def _named(self, task: Task) -> str:
         return f"{task} at {self._spec.address(task)}"

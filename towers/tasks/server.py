@@ -1,70 +1,28 @@
-"""A task's server, and what it and the controller say to each other beside the graph.
-
-The controller must know what answers at an address, and each task when training has
-ended.  Both go over TensorFlow's own server, through two resources on the task: a
-string variable that holds its `Hello`, and a queue for the status to leave with.
-"""
+"""A task's server, which lives until the controller says that training has ended."""
 
 import collections
-import dataclasses
-import functools
 import itertools
-import json
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from towers.errors import explain
-from towers.layout.cluster import Cluster, Task
-from towers.layout.placement import device
+from towers.layout.cluster import Cluster
 from towers.layout.placement import task as filter_of
-from towers.tasks import exposure, ports
+from towers.tasks import exposure, messages, ports
 
 v1 = tf.compat.v1
 
-_HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
-_NOBODY = filter_of(Task("nobody", 0))  # all but a session's own master
-# Seconds: to close a session; at most between two polls of the controller.
-_CLOSE_SECONDS = 2.0
-_LOOK_SECONDS = 30.0
+_LOOK_SECONDS = 30.0  # at most between two polls of the controller
 # From the dismissal to the exit: the controller still closes its session to this task.
 _FAREWELL_SECONDS = 0.3
 
 
 class ClusterError(RuntimeError):
     """The cluster is not what it should be, or not there; a sentence for the user."""
-
-
-class SilentError(Exception):
-    """A task did not answer; in words that follow "worker 1 at host:port: "."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Hello:
-    """What a task says of itself.
-
-    Attributes:
-      tensorflow: its version.
-      cluster: job -> addresses, as the task was told.
-      devices: kind -> number, `{"CPU": 2}`.
-      life: a number of this process, so that a restarted task is told from the old.
-      breaks: how often it dropped out of a session.
-      why: it did the last time.
-      flags: of a client, as `Cluster` has them.
-    """
-
-    tensorflow: str
-    cluster: dict[str, list[str]]
-    devices: dict[str, int]
-    life: str
-    breaks: int = 0
-    why: str = ""
-    flags: Sequence[str] = ()
 
 
 def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
@@ -137,7 +95,7 @@ def attend(
     """
     told: queue.SimpleQueue[int] = queue.SimpleQueue()
     with tf.Graph().as_default() as graph:
-        put, dismissal = _own_mail(spec)
+        mail = messages.own_mail(spec)
         nothing = tf.no_op()
     options = v1.ConfigProto(device_filters=[filter_of(spec.me)])
     session = v1.Session(target, graph=graph, config=options)
@@ -148,12 +106,12 @@ def attend(
 
     def tell(why: str = "") -> None:
         facts = tf.__version__, spec.as_dict(), dict(devices), life
-        hello = Hello(*facts, breaks=next(breaks), why=why, flags=spec.flags)
-        session.run(put, {"hello:0": json.dumps(dataclasses.asdict(hello))})
+        hello = messages.Hello(*facts, next(breaks), why, spec.flags)
+        session.run(mail.publish, {mail.hello: hello.text()})
 
     tell()
     threading.Thread(
-        target=lambda: told.put(session.run(dismissal)), daemon=True
+        target=lambda: told.put(session.run(mail.dismissal)), daemon=True
     ).start()
     return told, tell
 
@@ -181,7 +139,7 @@ def leave_when_told(
     absence = Absence(
         spec,
         wait_secs=wait_secs,
-        look=functools.partial(_look, spec, seconds),
+        look=lambda: messages.silence(spec, spec.controller, seconds=seconds),
         console=lambda line: over.is_set() or console(line),
     )
 
@@ -247,153 +205,3 @@ class Absence:
             self._console(f"{self._spec.me}: no answer from the {where}: {reason}.")
             self._named = True
         return ""
-
-
-def _look(spec: Cluster, seconds: float) -> str:
-    """Why the controller's server does not answer; empty if it does."""
-    task = spec.controller
-    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
-        sign = tf.constant(0)
-    try:
-        _call(spec, task, graph=graph, fetch=sign, seconds=seconds)
-    except SilentError as error:
-        return str(error)
-    except tf.errors.OpError as error:
-        return explain.reason(error.message or "")
-    return ""
-
-
-def ask(spec: Cluster, task: Task, *, seconds: float) -> Hello:
-    """What a task says of itself.
-
-    Args:
-      spec: the cluster.
-      task: whom to ask.
-      seconds: to wait for the answer.
-
-    Raises:
-      SilentError: it does not answer, or what answers is no task of ours.
-    """
-    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
-        text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
-    try:
-        found = _call(spec, task, graph=graph, fetch=text, seconds=seconds)
-    except tf.errors.FailedPreconditionError:
-        raise SilentError(
-            "a TensorFlow server is there, but it is not (or not yet) a task of towers"
-        ) from None
-    except tf.errors.InvalidArgumentError:
-        raise SilentError(
-            "what answers there is another task (start all with the same hosts)"
-        ) from None
-    except tf.errors.OpError as error:
-        raise SilentError(explain.reason(error.message or "")) from None
-    try:
-        return Hello(**json.loads(found))
-    except (ValueError, TypeError):
-        raise SilentError("what answers there is another version of towers") from None
-
-
-def dismiss(spec: Cluster, task: Task, *, status: int, seconds: float) -> None:
-    """Tells a task to exit with a status; does nothing if it is gone."""
-    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
-        enqueue = _dismissals().enqueue(status)
-    try:
-        _call(spec, task, graph=graph, fetch=enqueue, seconds=seconds)
-    except (tf.errors.OpError, SilentError):
-        pass
-
-
-def differences(spec: Cluster, task: Task, hello: Hello) -> list[str]:
-    """Why a task that answers is not a task of this cluster, in words."""
-    name, found = f"{task} at {spec.address(task)}", []
-    if hello.tensorflow != tf.__version__:
-        found.append(
-            f"{name} runs TensorFlow {hello.tensorflow} and {spec.me} runs "
-            f"{tf.__version__}; install the same"
-        )
-    if hello.cluster != spec.as_dict():
-        found.append(
-            f"{name} was started with the cluster {json.dumps(hello.cluster)}, "
-            f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
-            "hosts"
-        )
-    if disagreement := spec.disagreement(task, hello.flags):
-        found.append(f"{name} {disagreement}")
-    return found
-
-
-def leader(hello: Hello) -> str:
-    """The address of the controller that a task was started for."""
-    jobs = hello.cluster
-    return (jobs.get("chief") or jobs["worker"])[0]
-
-
-def lacking(hello: Hello, kind: str, count: int) -> str:
-    """What a worker lacks to run so many towers, or ""."""
-    has = hello.devices.get(kind.upper(), 0)
-    if has >= count:
-        return ""
-    return (
-        f"has {has} {kind.upper()} devices, and needs {count}; give every task the "
-        "same --num_gpus, and --device=gpu or --device=cpu"
-    )
-
-
-def _own_mail(spec: Cluster) -> tuple[tf.Operation, tf.Tensor]:
-    """What publishes the hello that is fed, and what waits for the dismissal."""
-    with tf.device(device("CPU", 0, spec.me)):
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
-        text = v1.placeholder(tf.string, [], "hello")
-        put = tf.raw_ops.AssignVariableOp(resource=handle, value=text)
-        return put, _dismissals().dequeue()
-
-
-def _dismissals() -> tf.queue.FIFOQueue:
-    return tf.queue.FIFOQueue(8, [tf.int32], shapes=[[]], shared_name=_DISMISSAL)
-
-
-def _call(spec: Cluster, task: Task, *, graph: tf.Graph, fetch, seconds: float) -> Any:
-    """Runs something on one task, which may be gone, frozen or no task at all.
-
-    The session is that task's own: one of this task's would end those that another
-    process of its name has there, and such a process may be the one that trains.
-
-    TensorFlow's own timeouts do not hold while a session is made, so a thread waits;
-    it is left behind if the answer does not come in time.
-
-    Raises:
-      SilentError: it did not.
-      tf.errors.OpError: the answer.
-    """
-    until = time.monotonic() + seconds
-    if reason := ports.refusal(spec.address(task), seconds / 2):
-        raise SilentError(f"nothing answers there ({reason})")
-    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    config = v1.ConfigProto(
-        device_filters=[_NOBODY], operation_timeout_in_ms=int(1000 * seconds)
-    )
-    target = f"grpc://{spec.address(task)}"
-
-    def call() -> None:
-        session = v1.Session(target, graph=graph, config=config)
-        try:
-            answer.put(session.run(fetch))
-        except Exception as error:
-            answer.put(error)
-        session.close()
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    try:
-        found = answer.get(timeout=max(0.0, until - time.monotonic()))
-    except queue.Empty:
-        raise SilentError(
-            f"its port is open, but nothing was answered for {seconds:.2g} s: it is "
-            "frozen, or no TensorFlow server"
-        ) from None
-    thread.join(_CLOSE_SECONDS)
-    if isinstance(found, Exception):
-        raise found
-    return found
