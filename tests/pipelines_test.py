@@ -12,6 +12,11 @@ from benchmarks import pipelines
 from towers.layout.stages import Pipeline
 from towers.tasks import sessions
 
+# Of one batch size, so that what a test has found out of them helps the next one.
+_WHOLE, _CUT = Pipeline(1, 1), Pipeline(2, 2)
+_RECOMPUTED = Pipeline(2, 2, recompute="block")
+_BATCH = 2
+
 
 def _printed(*arguments: str) -> list[str]:
     """What the command prints below the machine's facts."""
@@ -39,30 +44,22 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(name, "lenet")
             self.assertLessEqual(float(after), float(before))
 
-    @parameterized.parameters(
-        (Pipeline(1, 1), 16),
-        (Pipeline(2, 4), 8),
-        (Pipeline(2, 4, recompute="block"), 3.5),
-    )
-    def test_the_largest_fits_and_the_next_does_not(self, how, megabytes):
+    @parameterized.parameters((_WHOLE, 5, 2), (_CUT, 5, 4), (_RECOMPUTED, 3, 6))
+    def test_the_largest_fits_and_the_next_does_not(self, how, megabytes, layers):
         limit = megabytes * 10**6
-        found = pipelines.largest(how, limit, 8)
+        found = pipelines.largest(how, limit, _BATCH)
+        self.assertEqual(found.layers, layers)
         self.assertLessEqual(found.estimate, limit)
-        self.assertEqual(found.layers % how.stages, 0)
-        smaller = pipelines.largest(how, found.estimate - 1, 8)
+        smaller = pipelines.largest(how, found.estimate - 1, _BATCH)
         self.assertEqual(smaller.layers, found.layers - how.stages)
 
     def test_where_not_one_layer_fits_nothing_is_run(self):
-        self.assertEqual(pipelines.largest(Pipeline(2, 4), 1, 8).layers, 0)
-        ways = {
-            "nothing": pipelines.Way(Pipeline(1, 1)),
-            "K=2": pipelines.Way(Pipeline(2, 2)),
-        }
+        ways = {"nothing": pipelines.Way(_WHOLE), "K=2": pipelines.Way(_CUT)}
         with (
             mock.patch.dict(pipelines.WAYS, ways, clear=True),
             mock.patch.object(pipelines, "build"),
         ):
-            *_, one, two = _printed("memory", "--megabytes=1", "--batch_size=4")
+            *_, one, two = _printed("memory", "--megabytes=1", f"--batch_size={_BATCH}")
         self.assertRegex(one, r"^nothing +0 +- +- +- +[1-9]\.\d for 1 +- +-$")
         self.assertRegex(two, r"^K=2 +0 +- +- +- +[1-9]\.\d for 2 +- +-$")
 
@@ -83,14 +80,13 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_a_run_takes_what_was_planned(self):
         ways = {
-            "nothing": pipelines.Way(Pipeline(1, 1), gpipe=3),
-            "K=2": pipelines.Way(Pipeline(2, 2)),
-            "K=2 + recompute": pipelines.Way(
-                Pipeline(2, 2, recompute="block"), gpipe=13
-            ),
+            "nothing": pipelines.Way(_WHOLE, gpipe=3),
+            "K=2": pipelines.Way(_CUT),
+            "K=2 + recompute": pipelines.Way(_RECOMPUTED, gpipe=13),
         }
         with mock.patch.dict(pipelines.WAYS, ways, clear=True):
-            title, _, *rows = _printed("memory", "--megabytes=3", "--batch_size=2")
+            words = "memory", "--megabytes=3", f"--batch_size={_BATCH}"
+            title, _, *rows = _printed(*words)
         self.assertIn("  layers  ratio  GPipe's  M parameters", title)
         layers, theirs = [], []
         for line in rows:
