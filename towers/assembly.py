@@ -3,7 +3,7 @@ cut into stages."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -45,15 +45,13 @@ def stamp_towers(
     Raises:
       ValueError: the towers cannot be made; the sentence says why.
     """
-    trace, copy = _WAYS[task.pipeline is not None]
-    if rounds > 1:
-        copy = functools.partial(_loops, rounds=rounds)
     batch = batches[0]
     task = _with_shards(task, variables.placement)
     _check_fit(task, batch, variables.placement)
     specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
     task = costs.with_cut(task, *specs, variables.placement)
     task = recompute.with_choice(task, *specs, variables.placement)
+    trace = pipeline.trace if task.pipeline else tower_lib.trace
     template = trace(task, *specs, create=variables.create)
     plain = rounds == 1 and task.pipeline is None and not task.compiled
     if plain:
@@ -81,21 +79,30 @@ def stamp_towers(
     ]
     if plain:
         _look_up(template, sites, variables)
-    size = turns(template, variables.placement) or len(sites)
+    if task.pipeline:
+        copy = pipeline.stamp
+    elif rounds > 1:
+        copy = functools.partial(_loops, rounds=rounds)
+    else:
+        copy = stamping.stamp
+    size = at_a_time(template, variables.placement) or len(sites)
     towers: list[Tower] = []
     for first in range(0, len(sites), size):
         group = sites[first : first + size]
-        for ahead, tower, site in zip(sites[first - size :], towers[-size:], group):
-            _begin_after(_end(tower, ahead.scope), site)
+        if first:  # each waits for one of the group before
+            for site, before, tower in zip(
+                group, sites[first - size :], towers[-size:]
+            ):
+                _begin_after(_end(tower, before.scope), site)
         towers += copy(template, group)
     return template, [t._replace(index=index) for index, t in enumerate(towers)]
 
 
-def turns(template: Template, placement: Placement) -> int:
-    """How many towers of a step compute at a time.
+def at_a_time(template: Template, placement: Placement) -> int:
+    """How many towers of a step compute at a time; 0 where none waits for another.
 
-    As the placement says; 0 for all of them, which is also where they exchange
-    something on the way, are pipelines or have several devices each.
+    As the placement says, but 0 for towers that exchange something on the way, are
+    pipelines or have several devices each.
     """
     count, most = len(placement.towers), placement.at_a_time
     plain = isinstance(template, Template) and not template.exchanges
@@ -180,10 +187,3 @@ def _look_up(template: Template, sites: Sequence[Site], variables: Any) -> None:
 def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:
     size, *rest = batch.shape
     return tf.TensorSpec([size // rounds, *rest], batch.dtype)
-
-
-# Whether the task has a pipeline -> how it is traced and how copied.
-_WAYS: dict[bool, tuple[Callable[..., Any], Callable[..., list[Tower]]]] = {
-    False: (tower_lib.trace, stamping.stamp),
-    True: (pipeline.trace, pipeline.stamp),
-}

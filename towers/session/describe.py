@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.assembly import turns
+from towers.assembly import at_a_time
 from towers.compute.joining import BATCH_NORM
 from towers.graph import TrainGraph
 from towers.layout.schedule import SCHEDULES
@@ -38,7 +38,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
         ("Devices", _devices(parts.placement)),
-        *_turns(built),
+        *_at_a_time(built),
         *_clients(parts.placement),
         ("NUMA bind", "False"),
         *([("Data format", parts.options.data_format)] if images else []),
@@ -92,9 +92,9 @@ def in_short(parts: Plan, built: TrainGraph) -> str:
     return ", ".join(words + [spec] * bool(spec))
 
 
-def _turns(built) -> list[tuple[str, str]]:
+def _at_a_time(built) -> list[tuple[str, str]]:
     """How many towers compute at the same time, if not all do."""
-    most = turns(built.template, built.placement)
+    most = at_a_time(built.template, built.placement)
     return [("At a time", f"{_plural(most, 'tower')}, one per core")] if most else []
 
 
