@@ -150,13 +150,13 @@ class NarrowTest(absltest.TestCase):
         self.assertEqual(ways.narrow(4, choices, []), [])
 
 
-class InOrderTest(absltest.TestCase):
+class SortedOnceTest(absltest.TestCase):
     def test_by_mode_and_number_of_towers(self):
         names = "parameter_server", "replicated"
         found = [Case(n, k, rounds=r) for r in (1, 2) for k in (2, 1) for n in names]
         found = [
             (c.variable_update, c.num_towers, c.rounds)
-            for c in ways.in_order(found + found)
+            for c in ways.sorted_once(found + found)
         ]
         self.assertEqual(
             found, [(n, k, r) for n in names for k in (1, 2) for r in (1, 2)]

@@ -87,7 +87,7 @@ class Selection:
         found += self._sharded(cuts)
         thorough = verify.pipelines == "all"
         found += ways.pipelined(self._num_towers, cuts, names=names, thorough=thorough)
-        self.cases = ways.in_order(found)
+        self.cases = ways.sorted_once(found)
 
     def _narrow(self, exchanges: Sequence[Exchange]) -> list[Case]:
         """Gradients that travel in 16 bits."""

@@ -55,27 +55,27 @@ def cases(
     names: Sequence[str] = (),
     modes: Modes = VARIABLE_UPDATES,
 ) -> list[Case]:
-    """Towers that are whole: every choice, every reduction once more in the modes that
-    do not take the steps of one tower, and the first one in several rounds.
+    """Towers that are whole, in every mode, number and number of rounds.
+
+    Modes whose replicas exchange gradients do so in every way that is given, or, if
+    they do not take the steps of one tower, with every reduction but no packing.  A
+    single tower exchanges nothing, and rounds do not change how the gradients that they
+    end with are reduced: there one way is enough.
 
     Args:
       num_towers: numbers of towers.
-      choices: for the modes whose replicas exchange gradients.
+      choices: the ways to exchange gradients.
       rounds: of gradient accumulation.
       names: of modes; all when empty.
       modes: the table of modes.
     """
-    plain = _plain(choices)
     found = []
-    for name in names or modes:
-        for count in num_towers:
-            for number in rounds:
-                own: Sequence[Exchange | None] = [None]
-                if "all_reduce_spec" in modes[name].reads:
-                    own = choices if modes[name].exact else plain
-                    # Alone, none has a say; what a round ends with is reduced as ever.
-                    own = own[:1] if count == 1 or number > 1 else own
-                found += [Case(name, count, exchange, number) for exchange in own]
+    for name, count, number in itertools.product(names or modes, num_towers, rounds):
+        own: Sequence[Exchange | None] = [None]
+        if "all_reduce_spec" in modes[name].reads:
+            own = choices if modes[name].exact else _plain(choices)
+            own = own[:1] if count == 1 or number > 1 else own
+        found += [Case(name, count, exchange, number) for exchange in own]
     return found
 
 
@@ -152,7 +152,7 @@ def pipelined(
         )
     ]
     found = [case for case in found if cuts.fits(case)]
-    return found if thorough else list(in_pairs(found, _settings))
+    return found if thorough else list(pairwise(found, _settings))
 
 
 def _settings(case: Case) -> tuple:
@@ -162,14 +162,15 @@ def _settings(case: Case) -> tuple:
     return case.variable_update, case.num_towers, *settings
 
 
-def in_pairs(
+def pairwise(
     choices: Sequence[Any], settings: Callable[[Any], Sequence[Any]]
 ) -> Iterator[Any]:
-    """Few of the choices in which still every two values meet that meet in any.
+    """A small selection in which every pair of values is left (pairwise testing).
 
     Args:
-      choices: to choose from; the first of several that are as good is taken.
-      settings: of a choice, as a tuple.
+      choices: to select from: again and again the one with most pairs of values that
+        are not selected yet, the first of several that are as good.
+      settings: of a choice: its values, in one order.
     """
     pairs = {
         index: frozenset(itertools.combinations(enumerate(settings(choice)), 2))
@@ -213,7 +214,7 @@ def sharded(
         )
         if how is None or how.stages in (1, spread.devices)
     ]
-    return list(in_pairs([case for case in found if cuts.fits(case)], _spread))
+    return list(pairwise([case for case in found if cuts.fits(case)], _spread))
 
 
 def _spread(case: Case) -> tuple:
@@ -257,11 +258,8 @@ def narrow(
     return found
 
 
-def in_order(found: Sequence[Case], modes: Modes = VARIABLE_UPDATES) -> list[Case]:
-    """By mode, as in the table, and by number of towers; otherwise as they are.
-
-    What is there several times comes once.
-    """
+def sorted_once(found: Sequence[Case], modes: Modes = VARIABLE_UPDATES) -> list[Case]:
+    """Each case once, by mode, as in the table, and then by number of towers."""
     places = {name: place for place, name in enumerate(modes)}
     once = dict.fromkeys(found)
     return sorted(once, key=lambda c: (places[c.variable_update], c.num_towers))
