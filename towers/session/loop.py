@@ -93,20 +93,19 @@ def run(
             hook.begin()
         for hook in hooks:
             hook.after_create_session(session, None)
-        step = _run(_Steps(session, train), hooks, last_step, steps_per_loop)
+        step = _run(_Steps(session, train, steps_per_loop), hooks, last_step)
         for hook in hooks:
             hook.end(session)
     return step
 
 
-def _run(steps: "_Steps", hooks, last_step: int, steps_per_loop: int) -> int:
+def _run(steps: "_Steps", hooks, last_step: int) -> int:
     step, stopped = steps.begin(), False
     while step < last_step and not stopped:
-        alone = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
-        most = steps.most_inside or steps_per_loop
-        inside = min(most, last_step - step, alone - 1 - step)
-        # A step that is left over of a free run is free, too.
-        if inside > 1 or (inside and steps.most_inside):
+        seen = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
+        inside = min(steps.most_inside, last_step - step, seen - 1 - step)
+        # To take a single step inside the graph is worth it for free towers only.
+        if inside >= (1 if steps.free else 2):
             for reached, losses, seconds in steps.inside(step, inside):
                 step = reached
                 for hook in hooks:
@@ -121,17 +120,22 @@ def _next_due(hook: v1.train.SessionRunHook, step: int) -> int:
 
 
 class _Steps:
-    """Runs steps; asks TensorFlow for a callable once per distinct set of fetches."""
+    """Runs steps; asks TensorFlow for a callable once per distinct set of fetches.
 
-    def __init__(self, session: v1.Session, train: TrainGraph):
+    Attributes:
+      free: whether towers do not wait for one another, so that many steps are taken in
+        one call, whatever `steps_per_loop` says.
+      most_inside: how many steps to take in one call.
+    """
+
+    def __init__(self, session: v1.Session, train: TrainGraph, steps_per_loop: int):
         self._session = session
         self._train = train
         self._callables = {}
         self._inside = None
-        free = train.loop is not None and train.loop.free
-        self._least_inside = _FREE_STEPS * train.placement.num_towers if free else 0
-        # In one call, whatever is asked for; 0: as many as that.
-        self.most_inside = self._least_inside
+        self.free = train.loop is not None and train.loop.free
+        self._least_free = _FREE_STEPS * train.placement.num_towers
+        self.most_inside = self._least_free if self.free else steps_per_loop
 
     def begin(self) -> int:
         """The global step before the first step."""
@@ -166,9 +170,9 @@ class _Steps:
             self._inside = self._train.loop.runner(self._session)
         begun = time.monotonic()
         yield from self._inside(step, count)
-        if self._least_inside:
+        if self.free:
             pace = count / max(time.monotonic() - begun, 1e-3)
-            self.most_inside = max(self._least_inside, int(_FREE_SECONDS * pace))
+            self.most_inside = max(self._least_free, int(_FREE_SECONDS * pace))
 
     def _run(self, fetches, asked):
         feeds = {}
