@@ -172,9 +172,11 @@ def _follow(order: Order, console: Console) -> int:
     console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
 
     def work() -> None:
-        status, parts = 1, (order.parts, sessions, tell)
+        status = 1
         try:
-            status = _explained(order, lambda: follow.follow(*parts))
+            status = _explained(
+                order, lambda: follow.follow(order.parts, sessions, tell)
+            )
         except (ValueError, server.ClusterError) as error:
             refuse([f"{spec.me}: {error}"], status=1)
         finally:
@@ -221,11 +223,12 @@ def _prepare(order: Order, where: placement.Placement, console: Console) -> None
 
 def _evaluate(order: Order, console: Console) -> int:
     """Evaluates the checkpoints that the cluster's controller writes."""
-    absent, spec = str, order.spec
+    spec, more = order.spec, {}
     if spec.jobs:  # else it was not told where the controller is
-        absent = server.Absence(spec, wait_secs=order.config.cluster.wait_secs)
+        wait_secs = order.config.cluster.wait_secs
+        more["absent"] = server.Absence(spec, wait_secs=wait_secs)
     return _explained(
-        order, lambda: watch.evaluate_checkpoints(order.parts, console, absent=absent)
+        order, lambda: watch.evaluate_checkpoints(order.parts, console, **more)
     )
 
 

@@ -24,7 +24,7 @@ def evaluate_checkpoints(
     console: Console,
     sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
     *,
-    absent: Callable[[], str] = str,
+    absent: Callable[[], str] = lambda: "",
 ) -> int:
     """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
 
@@ -53,19 +53,25 @@ def evaluate_checkpoints(
         console(parts.placement.notice)
     evaluator = _Evaluator(parts, console)
 
-    def attempt() -> int:
-        with sessions.open(evaluator.graph, evaluator.config) as session:
-            while stop.received is None:
-                # Asked first, so that no checkpoint before the failure is left out.
-                lost = interval and (lookout() or absent())
-                if evaluator.look(session, lambda: stop.received) or not interval:
-                    break
-                if lost:
-                    raise hooks.TrainingError(f"no more checkpoints will come: {lost}")
-                _wait(interval, lambda: stop.received or lookout() or absent())
-        return stop.status
-
     with StopOnSignal() as stop:
+
+        def lost() -> str:
+            return lookout() or absent()
+
+        def attempt() -> int:
+            with sessions.open(evaluator.graph, evaluator.config) as session:
+                while stop.received is None:
+                    # Asked first, so that no checkpoint before the failure is left out.
+                    reason = interval and lost()
+                    if evaluator.look(session, lambda: stop.received) or not interval:
+                        break
+                    if reason:
+                        raise hooks.TrainingError(
+                            f"no more checkpoints will come: {reason}"
+                        )
+                    _wait(interval, lambda: stop.received or lost())
+            return stop.status
+
         status = sessions.keep(attempt, stop, resumes=True)
     return stop.status if status is None else status
 
