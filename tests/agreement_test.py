@@ -1,6 +1,8 @@
 """The comparison with one tower, and the faults that it must find."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from unittest import mock
 
 import tensorflow as tf
@@ -84,13 +86,30 @@ class _OtherDropout:
         return feed._replace(batches=[first, *others])
 
 
-def _compare(mode: type | None = None, case=Case("", 2), **changes):  # noqa: B008
+@functools.cache
+def _references(get_model: Callable[[], Model]) -> reference.References:
+    """What a model is held against, trained once for all tests."""
+    return reference.References(trainer.subject(model=get_model()))
+
+
+def _compare(
+    mode: type | None = None,
+    case: Case = Case("", 2),  # noqa: B008
+    get_model: Callable[[], Model] = trainer.dense_model,
+    **changes,
+):
     """The outcome of one case, of a faulty mode if one is given."""
     modes = dict(VARIABLE_UPDATES)
     if mode:
-        case = dataclasses.replace(case, variable_update="planted")
-        modes["planted"] = mode
-    (outcome,) = agreement.compare(trainer.subject(**changes), [case], modes=modes)
+        case = dataclasses.replace(case, variable_update=mode.__name__)
+        modes[mode.__name__] = mode
+    if changes:
+        subject = trainer.subject(model=get_model(), **changes)
+        references = reference.References(subject)
+    else:
+        references = _references(get_model)
+    with mock.patch.object(agreement, "References", lambda subject: references):
+        (outcome,) = agreement.compare(references.subject, [case], modes=modes)
     return outcome
 
 
@@ -200,7 +219,7 @@ class CompareTest(parameterized.TestCase):
             return nn.dense(nn.flatten(x) * (1.0 + seconds), nn.num_classes)
 
         outcome = _compare(
-            case=Case("parameter_server", 2), model=trainer.model_of(late)
+            case=Case("parameter_server", 2), get_model=lambda: trainer.model_of(late)
         )
         self.assertEqual(outcome.verdict, "DIFFERS")
         self.assertFalse(outcome.repeats)
@@ -219,11 +238,13 @@ class CompareTest(parameterized.TestCase):
             kernel = nn.variable("kernel", [16, 5], dtype=dtype)
             return tf.cast(tf.cast(nn.flatten(x), dtype) @ kernel, tf.float32)
 
-        model = trainer.model_of(narrow)
-        outcome = _compare(case=Case("parameter_server", 4), model=model)
+        def get_model():
+            return trainer.model_of(narrow)
+
+        outcome = _compare(case=Case("parameter_server", 4), get_model=get_model)
         self.assertGreater(outcome.largest.relative, 1e-5)
         self.assertEqual((outcome.agrees, outcome.bound), (True, bound))
-        self.assertFalse(_compare(_Sums, model=model).agrees)
+        self.assertFalse(_compare(_Sums, get_model=get_model).agrees)
 
     def test_a_looser_bound_admits_more(self):
         self.assertTrue(_compare(_Sums, bound=1e9).agrees)
@@ -246,7 +267,7 @@ class CompareTest(parameterized.TestCase):
         Case("relaxed", 2, pipeline=Pipeline(2, 2, "gpipe", recompute="stage")),
     )
     def test_batch_norm_is_that_of_one_tower_with_the_same_pieces(self, case):
-        outcome = _compare(case=case, model=_normed_model())
+        outcome = _compare(case=case, get_model=_normed_model)
         self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
         self.assertIsNone(outcome.bound)
 
@@ -281,7 +302,7 @@ class CompareTest(parameterized.TestCase):
     def _agrees(self, batch_norm, *cases):
         options = agreement.graph.Options(batch_size=1, batch_norm=batch_norm)
         for case in cases:
-            outcome = _compare(case=case, model=_normed_model(), options=options)
+            outcome = _compare(case=case, get_model=_normed_model, options=options)
             self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
 
     @parameterized.parameters(
@@ -289,11 +310,11 @@ class CompareTest(parameterized.TestCase):
     )
     def test_finds_a_faulty_pipeline(self, stamp, normal):
         case = Case("replicated", 2, pipeline=Pipeline(2, 2, recompute="block"))
-        changes = {"model": _normed_model()} if normal else {}
-        right = _compare(case=case, **changes)
+        get_model = _normed_model if normal else trainer.dense_model
+        right = _compare(case=case, get_model=get_model)
         self.assertEqual(right.verdict, "agrees", verdict.row(right))
         with mock.patch.object(pipeline, "_Stamp", stamp):
-            outcome = _compare(case=case, **changes)
+            outcome = _compare(case=case, get_model=get_model)
         self.assertEqual(outcome.verdict, "DIFFERS")
         self.assertEqual(outcome.first.step, 1)
 
