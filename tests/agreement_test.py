@@ -274,8 +274,8 @@ class CompareTest(parameterized.TestCase):
     def test_batch_norm_of_other_pieces_differs(self):
         case = Case("parameter_server", 2)
         subject = trainer.subject(model=_normed_model())
-        with mock.patch.object(reference, "_alone") as alone:
-            alone.return_value = reference.Alone()
+        with mock.patch.object(reference, "_pieces_of") as pieces:
+            pieces.return_value = reference.Pieces()
             (outcome,) = agreement.compare(subject, [case])
         self.assertFalse(outcome.agrees)
 

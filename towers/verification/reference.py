@@ -129,64 +129,70 @@ class References:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._joined: dict[Alone, Reference] = {}
+        self._joined: dict[Pieces, Reference] = {}
         # Those of a property, of which only the latest mode's and number's are kept:
         # they are many, and large where the model is.
         self._latest: tuple[str, int] | None = None
-        self._of_property: dict[Alone, list[Reference]] = {}
+        self._of_property: dict[Pieces, list[Reference]] = {}
 
     def of(self, case: Case, train: graph.TrainGraph) -> list[Reference]:
         """One for all towers, or one for each if they exchange nothing."""
-        mode, alone = train.mode, _alone(self.subject, case, train)
+        mode, pieces = train.mode, _pieces_of(self.subject, case, train)
         if mode.exact:
-            if alone not in self._joined:
-                self._joined[alone] = _run_alone(self.subject, alone)
-            return [self._joined[alone]]
+            if pieces not in self._joined:
+                self._joined[pieces] = _trained(self.subject, pieces)
+            return [self._joined[pieces]]
         if self._latest != (case.variable_update, case.num_towers):
             self._latest = case.variable_update, case.num_towers
             self._of_property.clear()
-        if alone not in self._of_property:
+        if pieces not in self._of_property:
             run = _OF_PROPERTY[mode.joined, mode.together]
-            self._of_property[alone] = run(self.subject, case, alone)
-        return self._of_property[alone]
+            self._of_property[pieces] = run(self.subject, case, pieces)
+        return self._of_property[pieces]
 
 
-class Alone(NamedTuple):
-    """How the reference splits its batch; by default, not at all."""
+class Pieces(NamedTuple):
+    """What the reference takes its batch in; by default, it is one piece.
+
+    Attributes:
+      num_towers: that get a piece each.
+      rounds: in which each tower takes its own.
+      batch_norm: a row of `joining.BATCH_NORM`.
+    """
 
     num_towers: int = 1
     rounds: int = 1
     batch_norm: str = "micro_batch"
 
 
-def _alone(subject: Subject, case: Case, train: graph.TrainGraph) -> Alone:
-    """The reference of a case, or of one of its towers if they exchange nothing."""
+def _pieces_of(subject: Subject, case: Case, train: graph.TrainGraph) -> Pieces:
+    """Of the reference of a case, or of one of its towers if they exchange nothing."""
     if not train.template.statistics:
-        return Alone()
-    count, pieces = case.num_towers, case.pieces
+        return Pieces()
+    count, number = case.num_towers, case.pieces
     reach = BATCH_NORM[subject.options.batch_norm]
-    pieces = 1 if reach.micro_batches else pieces
-    if reach.towers and count > 1 and pieces > 1:
+    number = 1 if reach.micro_batches else number
+    if reach.towers and count > 1 and number > 1:
         # Each round has rows of every tower, as no tower alone can have them.
-        return Alone(count, pieces, subject.options.batch_norm)
+        return Pieces(count, number, subject.options.batch_norm)
     if train.mode.joined and train.mode.together and not reach.towers:
-        pieces *= count
+        number *= count
     if train.mode.exact and (count, case.pipeline) == (1, None):
-        return Alone(num_towers=pieces)
-    return Alone(rounds=pieces)
+        return Pieces(num_towers=number)
+    return Pieces(rounds=number)
 
 
-def _run_alone(
-    subject: Subject, alone: Alone, mode: str = DEFAULT, updates: int = 1
+def _trained(
+    subject: Subject, pieces: Pieces, mode: str = DEFAULT, updates: int = 1
 ) -> Reference:
-    options = dataclasses.replace(subject.options, batch_norm=alone.batch_norm)
+    options = dataclasses.replace(subject.options, batch_norm=pieces.batch_norm)
     subject = dataclasses.replace(subject, options=options)
-    case = Case(mode, alone.num_towers, rounds=alone.rounds)
+    case = Case(mode, pieces.num_towers, rounds=pieces.rounds)
     train = build(subject, case, VARIABLE_UPDATES)
     return Reference(train, subject.num_steps, updates)
 
 
-def _on_its_rows(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
+def _on_its_rows(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
     """For each tower, one tower on the rows of that tower.
 
     It goes through an epoch as fast as all towers together.
@@ -196,28 +202,28 @@ def _on_its_rows(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
         subject.update, learning_rate=lambda epochs: rate(epochs * count)
     )
     return [
-        _run_alone(
+        _trained(
             dataclasses.replace(
                 subject,
                 source=_Rows(subject.source, tower, count),
                 update=update,
                 global_batch=subject.global_batch // count,
             ),
-            alone,
+            pieces,
         )
         for tower in range(count)
     ]
 
 
-def _as_late(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
-    return [_run_alone(subject, alone, case.variable_update)]
+def _as_late(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
+    return [_trained(subject, pieces, case.variable_update)]
 
 
-def _one_by_one(subject: Subject, case: Case, alone: Alone) -> list[Reference]:
+def _one_by_one(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
     """One tower that takes a step for each update of the towers."""
     size = subject.global_batch // case.num_towers
     own = dataclasses.replace(subject, global_batch=size)
-    return [_run_alone(own, alone, updates=case.num_towers)]
+    return [_trained(own, pieces, updates=case.num_towers)]
 
 
 # (joined, together) of a mode that is not exact -> what its towers are held to.
