@@ -341,15 +341,14 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
     outputs = [ends.loss.name, *metric_names.values()]
     outputs += [name for names_ in gradient_names for name in names_]
     outputs += [name for _, name in statistic_names]
-    needed = [graph.get_tensor_by_name(name).op for name in outputs]
-    kept = ancestors(list(needed))
-    while missing := [
+    kept = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
+    # What is kept may read what towers exchange, which they must compute to send it.
+    while sent_only := [
         sent.tensor.op
         for name, sent in exchanges.sent.items()
         if name in kept and sent.tensor.op.name not in kept
     ]:
-        needed += missing
-        kept = ancestors(list(needed))
+        kept |= ancestors(sent_only)
     met = {name: sent for name, sent in exchanges.sent.items() if name in kept}
     all_sent = [sent.tensor.name for sent in met.values()]
     return Template(
@@ -389,7 +388,7 @@ def _beside_parts(graph_def, gradients) -> v1.GraphDef:
 
 
 def ancestors(ops: list[tf.Operation]) -> set[str]:
-    """Names of the operations, and of all that they depend on."""
+    """Names of the operations, and of all that they depend on; empties the list."""
     found: set[str] = set()
     while ops:
         op = ops.pop()
