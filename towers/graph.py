@@ -164,12 +164,12 @@ def _build(
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
     counters = steps.count(placement.counters)
-    now = counters.position_before
+    position = counters.position_before
     with tf.device(placement.master), tf.name_scope("learning_rate"):
-        rate = update.learning_rate(tf.cast(now / source.num_examples, tf.float32))
+        rate = update.learning_rate(tf.cast(position / source.num_examples, tf.float32))
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = clients.of(mode, options.purpose)
-    feed = _feed(source, mode, options, now)
+    feed = _feed(source, mode, options, position)
     template, towers = stamp_towers(
         _task(model, source, mode, options),
         feed.batches,
@@ -177,7 +177,7 @@ def _build(
         beside=_beside(feed, mode, scale),
         rounds=options.accumulate_steps,
     )
-    makes = steps.Steps(
+    builder = steps.Steps(
         mode=mode,
         template=template,
         update=update,
@@ -189,8 +189,8 @@ def _build(
         scale=scale,
         peers=peers,
     )
-    made = makes.steps(towers)
-    penalty, total_loss = makes.penalty(made[0].loss)
+    all_steps = builder.steps(towers)
+    penalty, total_loss = builder.penalty(all_steps[0].loss)
     held = constants.of(source, placement.master)
     return TrainGraph(
         graph=v1.get_default_graph(),
@@ -198,15 +198,15 @@ def _build(
         mode=mode,
         towers=towers,
         template=template,
-        steps=made,
-        **made[0]._asdict(),
-        loop=mode.loop([(step.train_op, step.loss) for step in made]),
+        steps=all_steps,
+        **all_steps[0]._asdict(),
+        loop=mode.loop([(step.train_op, step.loss) for step in all_steps]),
         penalty=penalty,
         total_loss=total_loss,
         learning_rate=rate,
         global_step=counters.global_step,
         position=counters.position,
-        averages=makes.averages,
+        averages=builder.averages,
         loss_scale=scale,
         skipped=scale and scale.skipped,
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
@@ -217,7 +217,7 @@ def _build(
         clients=peers,
         options=options,
         num_examples=source.num_examples,
-        examples_per_step=makes.examples(len(towers) // len(made)),
+        examples_per_step=builder.examples(len(towers) // len(all_steps)),
     )
 
 
