@@ -101,7 +101,8 @@ def make(
       config: a `flags.config.Config` that `check` found nothing wrong with.
       get_model: `--model` -> `models.Model`.
       cluster: to train on, rather than in this process alone.
-      watched: that others train on, as far as is known; the plan is to evaluate that.
+      watched: where others train, as far as is known, if the plan is for an evaluator
+        of their checkpoints, which is to know at which step they end.
 
     Raises:
       PlanError: with everything that cannot be had.
@@ -130,10 +131,9 @@ def make(
     if found.errors:
         raise PlanError(found.errors)
     source, eval_source = sources
-    if watched:
-        num_towers *= len(watched.with_towers) or 1
     # Where towers step apart, each makes as many steps as it would with the others.
-    apart = num_towers // _towers_per_step(mode, num_towers)
+    in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
+    apart = in_training // _towers_per_step(mode, in_training)
     limit, warmup, num_batches = _length(config.training, model.recipe, source)
     made = Plan(
         config=config,
