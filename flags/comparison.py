@@ -101,7 +101,7 @@ class Verify:
         1e-5,
         "largest difference that is no difference, relative to a variable's largest "
         "element; where something is in 16 bits, at least their rounding in one step; "
-        "where the model makes rounding grow, 16 times what one at the start becomes",
+        "where the model makes rounding grow, twice what 16 at the start become",
         must=ABOVE_0,
     )
     device: str = field(

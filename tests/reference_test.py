@@ -59,9 +59,29 @@ class BuildTest(absltest.TestCase):
 
 
 class ReferenceTest(parameterized.TestCase):
-    def test_a_start_is_off_by_a_rounding(self):
+    def test_a_start_is_off_by_sixteen_roundings(self):
         [start] = _trained(0).grown
-        self.assertBetween(start, 0.4 * _EPSILON, 1.6 * _EPSILON)
+        self.assertBetween(start, 15.4 * _EPSILON, 16.6 * _EPSILON)
+
+    def test_units_that_seldom_turn_over_are_known(self):
+        """Each is so many roundings away from where its derivative is another."""
+        offsets = 1.0 + np.array([3, 6, 9, 12, 15], np.float32) * _EPSILON
+
+        def kinks(x, nn):
+            scale = nn.variable("scale", [5], initializer=tf.ones_initializer())
+            return tf.nn.relu(scale - offsets) + 0.0 * nn.flatten(x)[:, :5]
+
+        subject = trainer.subject(model=trainer.model_of(kinks))
+        train = reference.build(subject, Case("parameter_server", 1), VARIABLE_UPDATES)
+        self.assertGreater(reference.Reference(train, 1).grown[1], 1e-3)
+
+    @parameterized.parameters((2.0, 4), (5.0, 16))
+    def test_starts_that_differ_much_are_not_the_last(self, farther, count):
+        one = _trained(1)
+        moved = [[1e-6, 1e-6], [1e-6, farther * 1e-6]]
+        with mock.patch.object(one, "_moved", side_effect=moved * 8) as call:
+            self.assertEqual(one.grown, [1e-6, farther * 1e-6])
+        self.assertEqual(call.call_count, count)
 
     def test_it_is_known_how_far_that_goes(self):
         grown = _trained(3).grown
