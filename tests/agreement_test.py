@@ -41,6 +41,28 @@ class _Stale(synchronous.Replicated):
         return super().update(gradients, names, update, rate)[:-1]
 
 
+class _Drifts(synchronous.Replicated):
+    """Rounds the last tower's gradients by themselves, which no bound can tell."""
+
+    def reduce(self, towers, names):
+        """By two ulps in all but the first."""
+        first, *others = super().reduce(towers, names)
+        return [first, *([gradient * (1 + 2.4e-7) for gradient in o] for o in others)]
+
+
+class _OtherShadow(synchronous.DistributedReplicated):
+    """Goes on updating the shadow copy when the replicas have their values."""
+
+    def update(self, gradients, names, update, rate):
+        """Each variable grows by a tenth."""
+        changes = super().update(gradients, names, update, rate)
+        with tf.control_dependencies(changes):
+            return [v.assign(1.1 * v, read_value=False) for v in self._shadow(names)]
+
+    def _shadow(self, names):
+        return [self.variables[name] for name in names]
+
+
 class _OtherStart(synchronous.Replicated):
     """Draws the second tower's initial values from another seed, and keeps them."""
 
@@ -184,6 +206,7 @@ class CompareTest(parameterized.TestCase):
         (_OtherStart, 0, "replica_1/" + KERNEL),
         (_Mixes, 1, "replica_1/" + KERNEL),
         (_Forgets, 0, KERNEL + "/Momentum"),
+        (_OtherShadow, 1, KERNEL),
     )
     def test_finds_a_faulty_mode(self, mode, step, variable):
         outcome = _compare(mode)
@@ -191,6 +214,16 @@ class CompareTest(parameterized.TestCase):
         self.assertFalse(outcome.agrees)
         self.assertEqual((outcome.first.step, outcome.first.variable), (step, variable))
         self.assertGreater(outcome.largest.relative, 1e-4)
+
+    @parameterized.parameters(1e-5, 1e9)
+    def test_replicas_that_exchange_are_bit_equal(self, bound):
+        outcome = _compare(_Drifts, bound=bound)
+        self.assertLess(outcome.largest.relative, 1e-6)
+        words = "DIFFERS (replicas that are not bit-equal)"
+        self.assertEqual((outcome.agrees, outcome.verdict), (False, words))
+        self.assertEqual(outcome.first.step, 1)
+        self.assertStartsWith(outcome.first.variable, "replica_1/")
+        self.assertTrue(outcome.repeats)
 
     @parameterized.parameters(*VARIABLE_UPDATES)
     def test_finds_a_tower_with_another_dropout_seed(self, name):

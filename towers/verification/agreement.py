@@ -23,15 +23,18 @@ Some models amplify rounding: a ReLU at its kink flips, a small gradient is divi
 its own norm.  A difference beyond the bound is therefore compared with how the
 reference amplifies rounding: it is trained again from initial values that are off by
 roundings.  A model that does not repeat its own steps, as it reads a clock or draws
-without a seed, cannot be excused so.
+without a seed, cannot be excused so; nor can replicas that exchange gradients and are
+not equal, bit for bit.
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from towers import graph
@@ -108,30 +111,80 @@ def _outcome(
     references: Sequence[Reference],
 ) -> Outcome:
     """Trains a case, with one reference for all towers or one for each."""
-    largest, beyond = Difference(0, "", 0.0, 0.0), []
-    replicas = parts.by_tower(train.mode.replicas(), train.mode.wholes)
-    variables = {(k, n): v for k, own in enumerate(replicas) for n, v in own.items()}
+    largest, beyond, apart = Difference(0, "", 0.0, 0.0), [], None
     shared = len(references) == 1
-    if shared:
-        variables = {(0, name): v for name, v in train.saved.items()} | variables
+    variables = _variables(train, shared)
     bound = case.bound(subject.bound, references[0].narrowest)
     updates = 1 if train.mode.together else case.num_towers
     found = reference.steps(train, variables, subject.num_steps, updates)
     wanted = [one.values for one in references]
     for step, (values, *expected) in enumerate(zip(found, *wanted)):
         if shared:  # what it does not save is missing
-            values = {(0, name): None for name in expected[0]} | values
-        for (tower, name), value in values.items():
-            own = expected[tower % len(expected)].get(name)
-            label = f"replica_{tower}/{name}" if tower else name
-            difference = Difference(step, label, *distance(own, value))
+            values = {_Key(None, name): None for name in expected[0]} | values
+        for key, value in values.items():
+            own = expected[(key.tower or 0) % len(expected)].get(key.name)
+            difference = Difference(step, str(key), *distance(own, value))
             largest = max(largest, difference, key=lambda d: d.relative)
             if difference.relative > bound:
                 beyond.append(difference)
+        if train.mode.joined:
+            apart = apart or _apart(step, values)
     first, grown = _unexplained(beyond, references)
+    if apart and first and first.step <= apart.step:
+        apart = None  # a larger difference that is known by then
     own = bound if bound != subject.bound else None
-    repeats = first is None or all(one.repeats for one in references)
-    return Outcome(case, largest, first, own, grown, repeats)
+    repeats = not (first or apart) or all(one.repeats for one in references)
+    return Outcome(case, largest, apart or first, own, grown, repeats, bool(apart))
+
+
+class _Key(NamedTuple):
+    """A variable of a case.
+
+    Attributes:
+      tower: whose replica it is; None if it is what is saved, a tower's or not.
+      name: that it is saved by.
+    """
+
+    tower: int | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.tower is None else f"replica_{self.tower}/{self.name}"
+
+
+def _variables(train: graph.TrainGraph, shared: bool) -> dict[_Key, Any]:
+    """The variables to compare: all replicas, and what is saved.
+
+    Args:
+      train: the case's.
+      shared: whether one reference has all that is saved; if not, only what the
+        towers have of their own is compared.
+    """
+    replicas = parts.by_tower(train.mode.replicas(), train.mode.wholes)
+    found = {
+        _Key(k, name): value
+        for k, own in enumerate(replicas)
+        for name, value in own.items()
+    }
+    saved = {v.ref() for own in train.saved.values() for v in parts.each(own)}
+    found = {
+        key._replace(tower=None) if parts.each(v)[0].ref() in saved else key: v
+        for key, v in found.items()
+    }
+    if not shared:
+        return found
+    return {_Key(None, name): value for name, value in train.saved.items()} | found
+
+
+def _apart(step: int, values: Mapping[_Key, Any]) -> Difference | None:
+    """The first replica that is not equal to what is saved, bit for bit."""
+    for key, value in values.items():
+        saved = values[key._replace(tower=None)]
+        if saved is None:  # which is a difference of another kind
+            continue
+        if not np.array_equal(saved, value, equal_nan=True):
+            return Difference(step, str(key), *distance(saved, value))
+    return None
 
 
 def _unexplained(

@@ -134,6 +134,8 @@ class Outcome:
       grown: how far rounding alone may take it, where it went beyond the bound and that
         explains it; else 0.
       repeats: whether one tower takes the same steps again, where a case differs.
+      apart: whether `first` is of a replica that is not bit-equal to the others, be it
+        by ever so little.
     """
 
     case: Case
@@ -142,11 +144,14 @@ class Outcome:
     bound: float | None = None
     grown: float = 0.0
     repeats: bool = True
+    apart: bool = False
 
     @property
     def verdict(self) -> str:
         """`agrees` or `DIFFERS`, and to what if that is not the bound of all."""
         verdict = "agrees" if self.agrees else "DIFFERS"
+        if self.apart:
+            return f"{verdict} (replicas that are not bit-equal)"
         if self.agrees and self.grown:
             return f"{verdict} (rounding grows to {self.grown:.0e})"
         return f"{verdict} (bound {self.bound:.0e})" if self.bound else verdict
