@@ -34,6 +34,21 @@ class DescribeTest(parameterized.TestCase):
         self.assertIn("/device:CPU:0", rows["Parameters"])
         self.assertEqual(rows["Mode"], "training")
 
+    @parameterized.parameters(
+        ({}, "", "no bound"),
+        (dict(max_staleness=1), "", "at most 1 update"),
+        (
+            dict(max_staleness=0, staleness_lr=True),
+            ", divided by its staleness where that is above 1",
+            "at most 0 updates",
+        ),
+    )
+    def test_towers_that_do_not_wait(self, flags, divided, bound):
+        rows, _ = _described(model="mlp", num_gpus=3, cross_replica_sync=False, **flags)
+        rule = f"for an update by 2 examples{divided}; 3 updates take the place of one"
+        self.assertEqual(rows["Learning rate"], f"{rule} synchronous step")
+        self.assertEqual(rows["Staleness"], bound)
+
     def test_batch_norm_says_which_statistics_are_saved(self):
         rows, _ = _described(model="resnet20")
         self.assertIn("mean over the towers", rows["Batch norm"])

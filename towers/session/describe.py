@@ -51,13 +51,7 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Reduction", joined if built.mode.joined else "none"),
     ]
     if not built.mode.together:
-        rows.append(
-            (
-                "Learning rate",
-                f"for an update by {parts.options.tower_batch} examples; "
-                f"{num_towers} updates take the place of one synchronous step",
-            )
-        )
+        rows += _asynchronous(parts)
     rows += _pipeline(parts.options.pipeline, built.template)
     rows += _shards(built.mode.wholes)
     if built.template.statistics:
@@ -70,6 +64,22 @@ def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         decay, where = parts.update.weight_decay, parts.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _asynchronous(parts: Plan) -> list[tuple[str, str]]:
+    """The rule for the learning rate, and what bounds the staleness."""
+    exchange = parts.options.exchange
+    rate = f"for an update by {parts.options.tower_batch} examples"
+    if exchange.staleness_lr:
+        rate += ", divided by its staleness where that is above 1"
+    place = f"{parts.placement.num_towers} updates take the place of one synchronous"
+    bound, known = exchange.max_staleness, "no bound"
+    if bound is not None:
+        known = f"at most {_plural(bound, 'update')}"
+    return [
+        ("Learning rate", f"{rate}; {place} step"),
+        ("Staleness", known),
+    ]
 
 
 def _clients(placement) -> list[tuple[str, str]]:
