@@ -40,6 +40,19 @@ class ExplainTest(tf.test.TestCase):
             r"its device: .*--device=cpu",
         )
 
+    def test_channels_first_where_only_channels_last_has_a_kernel(self):
+        def pool(where):
+            del where
+            with tf.name_scope("tower_1/block"):
+                x = v1.placeholder_with_default(tf.ones([1, 2, 4, 4], tf.float64), None)
+                return tf.nn.max_pool2d(x, 2, 2, "SAME", data_format="NCHW")
+
+        self._assert_sentence(
+            explain.operation_error(_error(pool)),
+            r"operation block/\w+ \(tower_1, block block\) failed: .*NHWC on device "
+            r"type CPU; write --data_format=NHWC$",
+        )
+
     def test_a_device_that_is_not_there(self):
         def far_away(where):
             del where

@@ -18,6 +18,10 @@ _IN_TOWER = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\
 _IN_PASS = re.compile(r"\{\{node (import(?:_\d+)?)/([^}/]+/[^}]+)\}\}")
 _IN_STAGE = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/stage_\d+/")
 
+# A CPU computes channels first by oneDNN only, which lacks some of what other kernels
+# have: float16, on most CPUs.
+_CHANNELS_LAST = re.compile(r"only supports (?:the )?NHWC")
+
 
 def operation_error(error: tf.errors.OpError) -> str | None:
     """What went wrong and what to do; None if the user cannot mend it.
@@ -81,10 +85,11 @@ def _model_failed(text: str) -> str | None:
     block = operation.removeprefix("gradients/").partition("/")[0]
     places = [] if found.re is _IN_PASS else [tower]
     places += [] if block == "look_up" else [f"block {block}"]
-    where = ", ".join(places)
+    where, remedy = ", ".join(places), "mend the block, or what it is given"
+    if _CHANNELS_LAST.search(text):
+        remedy = "write --data_format=NHWC"
     return (
-        f"operation {operation} ({where}) failed: {reason(text).rstrip('.')}; mend the "
-        "block, or what it is given"
+        f"operation {operation} ({where}) failed: {reason(text).rstrip('.')}; {remedy}"
     )
 
 
