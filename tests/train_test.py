@@ -27,6 +27,7 @@ from tests.root import ROOT
 from towers import train
 from towers.compute import flops
 from towers.errors import folders
+from towers.pipelines import costs
 from towers.updates import checkpoint
 
 _PATIENCE = 240  # seconds
@@ -294,6 +295,19 @@ class TrainTest(absltest.TestCase):
         follower = "--check_flags", *hosts, "worker", "--task_index=1"
         between = "--replication=between_graph"
         self.assertEqual(self._main(*follower, between), (0, ["legal"], []))
+
+    def test_what_the_model_is_not_made_for_is_not_legal(self):
+        model = ["--model=mlp", "--num_gpus=2", "--device=cpu", "--check_flags"]
+        for flag in ("--sparse_to_dense_grads", "--shard_embeddings=2"):
+            status, lines, errors = self._main(*model, flag)
+            self.assertEqual((status, lines), (2, []))
+            self.assertRegex("".join(errors), f"^error: {flag}: no .*; leave it out$")
+        with mock.patch.dict(costs.COSTS, time=None):  # nothing is timed for it
+            for flags in (
+                ["--num_stages=2", "--partition=auto"],
+                ["--local_cluster=worker:2", "--variable_update=replicated"],
+            ):
+                self.assertEqual(self._main(*model, *flags), (0, ["legal"], []))
 
     def test_an_evaluator_reads_what_is_said_of_the_devices_of_other_tasks(self):
         hosts = "--ps_hosts=a:1,b:1", "--worker_hosts=c:1,d:1", "--job_name=evaluator"

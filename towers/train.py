@@ -73,8 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         order = _read(sys.argv if argv is None else argv)
         if order.config.output.check_flags:
-            print("legal", flush=True)
-            return 0
+            return _explained(order, lambda: _check(order))
         role = order.spec.role if order.spec else None
         return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, plan.PlanError) as error:
@@ -87,6 +86,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return not_printed(error)
     except KeyboardInterrupt:  # before the first step; later it ends the loop
         return refuse(["interrupted before the first step"], status=130)
+
+
+def _check(order: Order) -> int:
+    """Says that the command line is legal, once the model has nothing against it."""
+    parts, role = order.parts, order.spec and order.spec.role
+    if parts and not order.config.evaluation.eval and role != cluster.EVALUATOR:
+        how = parts.options.pipeline
+        if how:  # whose blocks might be timed
+            how = dataclasses.replace(how, balance="params")
+        options = dataclasses.replace(parts.options, pipeline=how)
+        dataclasses.replace(parts, options=options).build()
+    print("legal", flush=True)
+    return 0
 
 
 def _alone(order: Order, console: Console) -> int:
