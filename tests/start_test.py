@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 _PROGRAM = """
-import os, sys
+import logging, os, sys
 from towers import start
 start.import_tensorflow()
 print("keras" in sys.modules, os.environ.get("TF_USE_LEGACY_KERAS"))
@@ -17,6 +17,12 @@ print(tf.keras.initializers.HeNormal.__module__.split(".")[0])
 from tensorflow.keras import initializers
 print(initializers.HeNormal is tf.keras.initializers.HeNormal)
 print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+class Said(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage().split(":")[0])
+logging.getLogger("tensorflow").addHandler(Said())
+for name, file in ("remove_checkpoint", tf.__file__), ("checkpoint_exists", "here"):
+    exec(compile(f"tf.compat.v1.train.{name}('none')", file, "exec"))
 """
 
 
@@ -59,7 +65,10 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
     def test_what_is_set_stays(self, level, wanted):
         quiet = {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
         found = self._run({"TF_USE_LEGACY_KERAS": "0", **quiet})
-        self.assertEqual(found, ["True 0", "keras", "True", wanted])
+        self.assertEqual(found[:4], ["True 0", "keras", "True", wanted])
+
+    def test_only_what_callers_can_mend_is_warned_of(self):
+        self.assertEqual(self._run({})[4:], ["From here"])
 
     @parameterized.parameters(
         ([], 130, "error: interrupted before anything was done\n"), (["x"], 7, "")

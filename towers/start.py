@@ -5,15 +5,19 @@ library must not change its process.
 """
 
 import importlib
+import logging
 import os
 import signal
 import sys
+import types
+from collections.abc import Callable
 
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its notes on each trace, and without Keras.
+    """Imports TensorFlow without its notes on each trace or on its own old calls, and
+    without Keras.
 
     Importing TensorFlow also imports Keras, which takes a quarter of the time and 40
     MB, and nothing here needs it.  If legacy Keras is requested, TensorFlow imports
@@ -28,9 +32,20 @@ def import_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     asked = _LEGACY in os.environ
     os.environ.setdefault(_LEGACY, "1")
-    importlib.import_module("tensorflow")
+    library = importlib.import_module("tensorflow")
+    logging.getLogger("tensorflow").addFilter(_of_callers(library))
     if not asked:
         del os.environ[_LEGACY]
+
+
+def _of_callers(library: types.ModuleType) -> Callable[[logging.LogRecord], bool]:
+    """A filter against warnings that the library's own files call what is deprecated.
+
+    Such a line would come in the middle of a run, as when the sixth checkpoint is
+    written, and nobody who reads it can do what it says.
+    """
+    itself = f"From {os.path.dirname(library.__file__)}{os.sep}"
+    return lambda record: not record.getMessage().startswith(itself)
 
 
 def _open_streams() -> None:
