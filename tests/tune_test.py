@@ -82,6 +82,8 @@ class TuneTest(runs.Runs):
             if line.startswith("replicated  ") and " tree " in line
         )
         self.assertEqual(row.split(), "replicated tree 32.0 [16.0, 64.0]".split())
+        begins = {line.find("[") for line in self.lines if "[" in line}
+        self.assertLen(begins, 1, "\n".join(self.lines))  # one column below the other
         self.assertIn(f"{_TREE}, remembered in {self.path}", self.lines[-1])
         other = tune.Choice("replicated", "xring")
         self.assertEqual(self._choose(other), (_TREE, []))

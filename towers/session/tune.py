@@ -35,7 +35,7 @@ AUTO = "auto"
 WARMUP = 3  # steps; the first makes kernels and threads
 STEPS = 20  # timed
 
-_COLUMNS = "{:<18} {:<16} {:>10}  {}"
+_COLUMNS = "{:<22} {:<16} {:>10}  {}"
 
 
 class Choice(NamedTuple):
