@@ -206,9 +206,9 @@ class ControllerTest(parameterized.TestCase):
                 session.run(get)
         self.assertEqual(self.lines[-1], "No step for 0 s: ps 0 at p:1: frozen.")
 
-    @parameterized.parameters((60, 55), (8, 4))
+    @parameterized.parameters((60, 55, 5), (8, 4, 4), (2, 1, 1))
     def test_frozen_tasks_are_asked_so_early_that_they_are_named_in_time(
-        self, stall_secs, patience
+        self, stall_secs, patience, answer
     ):
         self.sessions = self._controller(_SPEC, stall_secs=stall_secs)
         with mock.patch.object(controller, "WatchedSession") as watched:
@@ -216,10 +216,34 @@ class ControllerTest(parameterized.TestCase):
                 pass
         self.assertEqual(watched.call_args.kwargs["stall_secs"], patience)
         watched.call_args.kwargs["silent"]()
-        self.assertEqual(self.tasks.looked, [5.0] * 3)
+        self.assertEqual(self.tasks.looked, [answer] * 3)
         self.assertEqual(
             self.lines[-1], f"No step for {patience} s, though every task answers."
         )
+
+    @parameterized.parameters((False, []), (True, ["ps 0 at p:1: frozen"]))
+    def test_who_is_named_early_is_given_up_only_if_it_stays_silent(self, stays, found):
+        frozen = {_SPEC.servers[0]: "frozen"}
+
+        def hear(line):
+            self.lines.append(line)
+            self.tasks.silent = frozen if stays else {}
+
+        sessions = controller.Controller(
+            _SPEC,
+            v1.ConfigProto(),
+            needs=("cpu", 2),
+            stall_secs=2,
+            wait_secs=0.5,
+            console=hear,
+        )
+        with mock.patch.object(controller, "WatchedSession") as watched:
+            with sessions.open(tf.Graph(), v1.ConfigProto()):
+                pass
+        self.tasks.silent = frozen
+        self.assertEqual(watched.call_args.kwargs["silent"](), found)
+        self.assertEqual(self.lines[-1], "No step for 1 s: ps 0 at p:1: frozen.")
+        self.assertEqual(self.tasks.looked, [1.0] * 3 + [5.0] * 3)
 
     def test_a_session_that_lost_a_task_is_not_waited_for(self):
         """Closing it would wait for the task."""

@@ -216,12 +216,18 @@ class Controller:
 
         A follower goes on waiting for a chief: its call ends when the chief begins
         again.  If the follower dropped out, the chief might already have begun.
+
+        Who is silent is named within `stall_secs`, but not given up before it had
+        `ANSWER_SECONDS`: it may be busy.
         """
         asked = time.monotonic() - self._patience
-        reasons = self._roll_call.absent()
+        seconds = self._stall_secs - self._patience
+        reasons = self._roll_call.absent(seconds)
         said = "; ".join(reasons.values())
         found = f": {said}" if reasons else ", though every task answers"
         self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
+        if reasons and seconds < ANSWER_SECONDS:
+            reasons = self._roll_call.absent()
         reasons.pop(self._spec.controller, None)
         return list(reasons.values())
 

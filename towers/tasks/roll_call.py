@@ -69,9 +69,13 @@ class RollCall:
         """Records the processes that training begins with."""
         self._known = hellos
 
-    def absent(self) -> dict[Task, str]:
-        """The tasks that do not answer or are not the recorded processes, in words."""
-        hellos, silent = self.ask()
+    def absent(self, seconds: float = ANSWER_SECONDS) -> dict[Task, str]:
+        """The tasks that do not answer or are not the recorded processes, in words.
+
+        Args:
+          seconds: as `ask` has it.
+        """
+        hellos, silent = self.ask(seconds=seconds)
         return {**silent, **self.changed(hellos)}
 
     def changed(self, hellos: Hellos) -> dict[Task, str]:
