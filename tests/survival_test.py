@@ -81,6 +81,7 @@ def freeze(name):
 
 def wake(name):
     freeze(name)
+    cluster.line(f"^Waiting for {name[0]} {name[1]} at ")  # given up
     cluster.past()
     cluster.send(name, signal.SIGCONT)
     goes_on()
