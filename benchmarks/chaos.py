@@ -34,7 +34,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import launched, machine, ratios, table
-from benchmarks.options import above_0, parser_for, positive
+from benchmarks.options import above_0, parser_for, positive, writable
 from towers.updates import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
@@ -290,7 +290,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--replication", default="in_graph", choices=WAYS)
     parser.add_argument("--num_batches", type=positive, default=1000)
     parser.add_argument("--minutes", type=above_0, help="no seed begins after so many")
-    parser.add_argument("--out", metavar="FILE", help="of JSON, to go on with")
+    parser.add_argument(
+        "--out", type=writable, metavar="FILE", help="of JSON, to go on with"
+    )
     options = parser.parse_args(argv)
     try:
         models.get(options.model)

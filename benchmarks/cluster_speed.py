@@ -29,7 +29,14 @@ from typing import Any, NamedTuple
 
 from benchmarks import cases, machine, process, ratios, systems, table
 from benchmarks.cases import Case, Length
-from benchmarks.options import add_places, one_case, parser_for, places_of, positive
+from benchmarks.options import (
+    add_places,
+    one_case,
+    parser_for,
+    places_of,
+    positive,
+    writable,
+)
 from benchmarks.process import Command
 from benchmarks.systems import Places
 
@@ -203,7 +210,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--timeout", type=positive, default=300, help="seconds of a run"
     )
     add_places(parser)
-    parser.add_argument("--out", metavar="FILE", help="of JSON")
+    parser.add_argument("--out", type=writable, metavar="FILE", help="of JSON")
     options = parser.parse_args(argv)
     if options.case.towers % _WORKERS:
         parser.error(f"--case={options.case}: its towers are shared by two workers")

@@ -29,6 +29,7 @@ from benchmarks.options import (
     places_of,
     positive,
     program,
+    writable,
 )
 from benchmarks.results import Results, Run
 from benchmarks.systems import SYSTEMS, missing
@@ -72,7 +73,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--torch_python", type=program, help="with PyTorch (--python's)"
     )
-    parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
+    parser.add_argument(
+        "--out", type=writable, metavar="PREFIX", help="of the .json and .png files"
+    )
     options = parser.parse_args(argv)
     options.systems = options.systems.split(",")
     for name in options.systems:

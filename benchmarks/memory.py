@@ -22,6 +22,7 @@ from benchmarks.options import (
     parser_for,
     places_of,
     positive,
+    writable,
 )
 from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
 
@@ -129,7 +130,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--timeout", type=above_0, default=600, help="of a run, in seconds"
     )
     add_places(parser)
-    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
     return parser.parse_args(argv)
 
 

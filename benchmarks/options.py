@@ -62,6 +62,16 @@ def program(text: str) -> str:
     return text
 
 
+def writable(text: str) -> str:
+    """A path of a file to write, or what such paths begin with: its folder is there."""
+    folder = os.path.dirname(text) or "."
+    if not os.path.isdir(folder):
+        raise argparse.ArgumentTypeError(f"there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise argparse.ArgumentTypeError(f"nothing can be written in {folder}")
+    return text
+
+
 def one_case(text: str) -> cases.Case:
     """The case of `lenet:4x8`; argparse turns the error into a sentence."""
     try:

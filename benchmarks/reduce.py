@@ -31,7 +31,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import chart, machine, ratios, table
-from benchmarks.options import above_0, parser_for, positive, positives
+from benchmarks.options import above_0, parser_for, positive, positives, writable
 from flags import config
 from towers import plan
 from towers.gradients import reduction, transfer
@@ -339,7 +339,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=above_0, default=0.3, help="of each measurement (%(default)s)"
     )
-    parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
+    parser.add_argument(
+        "--out", type=writable, metavar="PREFIX", help="of the .json and .png files"
+    )
     options = parser.parse_args(argv)
     options.models = options.models.split(",")
     options.specs = options.specs.split(",")

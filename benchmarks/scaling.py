@@ -26,7 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import chart, machine, process, ratios, table
-from benchmarks.options import above_0, parser_for, positive, program
+from benchmarks.options import above_0, parser_for, positive, program, writable
 from benchmarks.systems import ENVIRONMENT
 
 MODES = (
@@ -176,7 +176,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--timeout", type=above_0, default=600, help="of a process, in s"
     )
     parser.add_argument("--python", type=program, default=sys.executable)
-    parser.add_argument("--out", metavar="PREFIX", help="of the .json and .png files")
+    parser.add_argument(
+        "--out", type=writable, metavar="PREFIX", help="of the .json and .png files"
+    )
     return parser.parse_args(argv)
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from benchmarks import machine, table
-from benchmarks.options import parser_for, positive
+from benchmarks.options import parser_for, positive, writable
 from models import language
 from models.examples import Tokens
 from models.model import Images, Model, Recipe, Schedule
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--classes", type=positive, default=100_000)
     parser.add_argument("--batch_size", type=positive, default=64)
     parser.add_argument("--steps", type=positive, default=5)
-    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()))
     numbers = {}

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for, positive, program
+from benchmarks.options import parser_for, positive, program, writable
 from benchmarks.systems import ENVIRONMENT
 
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
@@ -172,7 +172,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="that a speed is measured on, about",
     )
     parser.add_argument("--python", type=program, default=sys.executable)
-    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
     return parser.parse_args(argv)
 
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import models
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for, positive
+from benchmarks.options import parser_for, positive, writable
 from flags import config
 from towers import graph, plan, run
 from towers.session import loop
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--num_batches", type=positive, default=5000, help="timed steps"
     )
     parser.add_argument("--rounds", type=positive, default=9)
-    parser.add_argument("--json", metavar="FILE", help="for all numbers")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
     try:
         _parts(options, None)

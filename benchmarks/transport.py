@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import machine, process, ratios, table
-from benchmarks.options import above_0, parser_for, positive, positives
+from benchmarks.options import above_0, parser_for, positive, positives, writable
 
 SIZES = (2**12, 2**16, 2**20, 2**24, 2**26)  # bytes
 COUNTS = (1, 2, 4)  # ps tasks
@@ -151,7 +151,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--settings", default="default", help=", ".join(SETTINGS))
     parser.add_argument("--sizes", type=positives, default=list(SIZES), help="in bytes")
     parser.add_argument("--counts", type=positives, default=list(COUNTS), help="of ps")
-    parser.add_argument("--out", metavar="FILE", help="of JSON")
+    parser.add_argument("--out", type=writable, metavar="FILE", help="of JSON")
     options = parser.parse_args(argv)
     options.settings = options.settings.split(",")
     if unknown := set(options.settings) - set(SETTINGS):

@@ -7,6 +7,7 @@ import io
 import os
 import pathlib
 import sys
+from unittest import mock
 
 from absl.testing import absltest, parameterized
 
@@ -33,6 +34,12 @@ _WRONG = {
     "waiting_stages": ("--stages 2 3", "invalid choice: 3"),
     "waiting_towers": ("--mode=replicatd", "no replicatd, only parameter_server"),
 }
+# A benchmark -> the flag that says where to write its numbers.
+_WRITES = {
+    **dict.fromkeys(("chaos", "cluster_speed", "compare", "reduce"), "out"),
+    **dict.fromkeys(("scaling", "transport"), "out"),
+    **dict.fromkeys(("memory", "sharding", "startup", "step_overhead"), "json"),
+}
 # Their packages may be absent; their flags are those of `peer`, and tested there.
 _WITH_PACKAGES_OF_THEIR_OWN = ("keras_peer", "torch_peer")
 
@@ -44,6 +51,7 @@ def _parsed(*arguments: str) -> argparse.Namespace:
     parser.add_argument("--seconds", type=options.above_0, default=0.3)
     parser.add_argument("--towers", type=options.positives, default="2,4")
     parser.add_argument("--warmup", type=options.natural, default=0)
+    parser.add_argument("--out", type=options.writable)
     options.add_places(parser)
     return parser.parse_args(arguments)
 
@@ -78,6 +86,7 @@ class OptionsTest(parameterized.TestCase):
         ("--seconds=x", "'x' is not a number"),
         ("--python=/no/such", "'/no/such' is no program"),
         ("--tf_cnn_python=/no/such", "'/no/such' is no program"),
+        ("--out=/no/such/file", "there is no folder /no/such"),
         ("--cases=lenet", "MODEL:TOWERSxBATCH"),
         ("--cases=lenet:1x2,lenet:1x2", "names a case twice"),
     )
@@ -98,6 +107,21 @@ class OptionsTest(parameterized.TestCase):
         self.assertEqual(caught.exception.code, 2)
         self.assertStartsWith(said.getvalue(), f"usage: python -m benchmarks.{name} ")
         self.assertRegex(said.getvalue(), f"{name}[a-z ]*: error: .*{sentence}.*\n$")
+
+    @parameterized.parameters(*_WRITES)
+    def test_a_folder_that_is_not_there_is_found_at_the_start(self, name):
+        main = importlib.import_module(f"benchmarks.{name}").main
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+            main([f"--{_WRITES[name]}=/no/such/file"])
+        self.assertIn("there is no folder /no/such", said.getvalue())
+
+    def test_a_folder_that_takes_nothing(self):
+        said = io.StringIO()
+        with mock.patch.object(os, "access", return_value=False):
+            with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+                _parsed("--out=numbers")
+        self.assertIn("nothing can be written in .\n", said.getvalue())
 
     def test_no_benchmark_is_left_out(self):
         folder = pathlib.Path(options.__file__).parent
