@@ -59,6 +59,7 @@ class PipelineTest(parameterized.TestCase):
         (dict(chunks=0), "Pipeline.chunks is 0, and must be a whole number"),
         (dict(schedule="zigzag"), "Pipeline.schedule is 'zigzag', and must be one of"),
         (dict(recompute="all"), "Pipeline.recompute is 'all', and must be one of none"),
+        (dict(memory_limit=-5), "Pipeline.memory_limit is -5, and must be bytes"),
         (dict(chunks=2), "Pipeline.chunks is 2, and must be 1 with schedule 1f1b"),
         *(
             (

@@ -77,6 +77,11 @@ class Pipeline:
         given.check_counts(self, "stages", "micro_batches", "chunks")
         given.check_one_of(self, "schedule", SCHEDULES)
         given.check_one_of(self, "recompute", RECOMPUTE)
+        if self.memory_limit < 0:
+            raise ValueError(
+                f"Pipeline.memory_limit is {self.memory_limit}, and must be bytes, or "
+                "0 for the device's own memory"
+            )
         if self.chunks > 1 and not SCHEDULES[self.schedule].interleaves:
             raise ValueError(
                 f"Pipeline.chunks is {self.chunks}, and must be 1 with schedule "
