@@ -1,10 +1,13 @@
 """A port inside is out of reach, and one outside too; the user stays who they are."""
 
+import ctypes
+import errno
 import itertools
 import os
 import socket
 import subprocess
 import sys
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -55,6 +58,13 @@ class PrivateNetworkTest(absltest.TestCase):
             for address in ("127.0.0.1", socket.gethostname()):
                 with self.assertRaises(OSError):
                     socket.create_connection((address, int(port)), 5)
+
+    @mock.patch.object(private_network.ctypes, "CDLL")
+    def test_a_limit_on_namespaces_is_no_full_disk(self, library):
+        library.return_value.unshare.return_value = -1
+        with mock.patch.object(ctypes, "get_errno", return_value=errno.ENOSPC):
+            with self.assertRaisesRegex(OSError, "no more namespaces are allowed"):
+                private_network.enter()
 
     def test_names_every_interface(self):
         found = private_network.interfaces()

@@ -6,6 +6,7 @@ library is used: a process must have a single thread to enter a namespace.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import socket
@@ -74,4 +75,7 @@ def _unshare(what: int) -> None:
         raise OSError("this system has no namespaces") from None
     if unshare(what):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        reason = os.strerror(number)
+        if number == errno.ENOSPC:  # which else means a full disk
+            reason = "no more namespaces are allowed, see /proc/sys/user/max_*"
+        raise OSError(number, reason)
