@@ -43,7 +43,11 @@ Found = dict[str, dict[int, list[dict[str, float]]]]  # mode -> towers -> rounds
 
 
 def measure(options: argparse.Namespace) -> tuple[Found, list[str]]:
-    """All rounds; the numbers, and a line for each measurement that failed."""
+    """All rounds; the numbers, and a line for each measurement that failed.
+
+    Raises:
+      ValueError: a measurement's program refuses its command line.
+    """
     found: Found = {mode: {n: [] for n in options.towers} for mode in options.modes}
     failures = []
     for number in range(1, options.rounds + 1):
@@ -53,6 +57,8 @@ def measure(options: argparse.Namespace) -> tuple[Found, list[str]]:
                     command(options, mode, towers), timeout=options.timeout
                 )
                 name = f"[{number}/{options.rounds}] {mode}, {towers} towers"
+                if finished.status == 2:  # what the command line asks for is wrong
+                    raise ValueError(finished.complaint)
                 if finished.status:
                     failures.append(f"{name}: {finished.complaint}")
                     print(failures[-1], flush=True)
@@ -185,7 +191,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = parse(argv)
-    found, failures = measure(options)
+    try:
+        found, failures = measure(options)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     print("\n".join([*report(found, options.wait), *failures]))
     if options.out:
         machine.write_json(

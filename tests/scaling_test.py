@@ -18,6 +18,8 @@ def _run(command, **options) -> process.Finished:
     if "mode" not in flags:  # the versions of the packages
         return process.Finished(0, [(1.0, "{}")], 1.0)
     towers = int(flags["num_towers"])
+    if flags["mode"] == "nope":
+        return process.Finished(2, [(1.0, "error: there is no nope")], 1.0)
     if flags["mode"] == "replicated:tree":
         return process.Finished(1, [(1.0, "error: no tree grows here")], 1.0)
     numbers = dict.fromkeys(("client", "build", "process"), 0.001 * towers)
@@ -58,6 +60,13 @@ class ScalingTest(parameterized.TestCase):
         last = "[1/1] replicated:tree, 2 towers: error: no tree grows here"
         self.assertEqual(text.splitlines()[-1], last)
         self.assertIn("replicated:xring, 2 towers: step / wait 1.10", text)
+
+    def test_a_mode_that_does_not_exist_ends_it_at_once(self):
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            status, text = _main("--modes", "nope", "parameter_server")
+        self.assertEqual((status, text), (2, ""))
+        self.assertEqual(errors.getvalue(), "error: there is no nope\n")
 
     @parameterized.parameters(0.5, 1.0, 2.0)
     def test_growth_is_the_exponent(self, power):
