@@ -92,12 +92,17 @@ class Net:
         return tf.nn.relu(x) if relu else x
 
 
-def lenet(x: tf.Tensor, net: Net) -> tf.Tensor:
+def lenet(x: tf.Tensor, net: Net, num_classes: int = 1001) -> tf.Tensor:
     """Two convolutions and a dense layer."""
     for filters in (32, 64):
         x = tf.nn.max_pool2d(net.conv_bias(x, filters, 5), 2, 2, "SAME")
     x = tf.reshape(x, [x.shape[0], -1])
-    return net.dense(net.dense(x, 512, relu=True), 1001)
+    return net.dense(net.dense(x, 512, relu=True), num_classes)
+
+
+def lenet_digits(x: tf.Tensor, net: Net) -> tf.Tensor:
+    """The same, for the digits that ship with this project."""
+    return lenet(x, net, 10)
 
 
 def resnet50(x: tf.Tensor, net: Net) -> tf.Tensor:
@@ -123,6 +128,7 @@ class Row(NamedTuple):
 
 MODELS = {
     "lenet": Row(lenet, (28, 28, 3)),
+    "lenet_digits": Row(lenet_digits, (8, 8, 1)),
     "resnet50": Row(resnet50, (224, 224, 3)),
 }
 
@@ -152,9 +158,10 @@ def build(
                 initializer=v1.random_uniform_initializer(),
                 use_resource=True,
             ).read_value()
-            labels = tf.constant(np.arange(batch_size) % 1001, tf.int32)
             net.begin()
             logits = row.network(tf.cast(images, dtype), net)
+            classes = np.arange(batch_size) % logits.shape[-1]
+            labels = tf.constant(classes, tf.int32)
             loss = tf.reduce_mean(
                 tf.nn.sparse_softmax_cross_entropy_with_logits(
                     labels=labels, logits=tf.cast(logits, tf.float32)

@@ -5,7 +5,8 @@ import re
 from typing import NamedTuple
 
 DEFAULT = (
-    "lenet:1x32,lenet:4x8,resnet20:1x128,resnet20:4x32,"
+    "lenet_digits:1x32,lenet_digits:4x8,lenet:1x32,lenet:4x8,"
+    "resnet20:1x128,resnet20:4x32,"
     "resnet50:1x16,resnet50:4x4,alexnet:1x32,alexnet:4x8"
 )
 
@@ -14,6 +15,7 @@ DEFAULT = (
 SPEEDS = {
     "alexnet": 70,
     "lenet": 3000,
+    "lenet_digits": 20_000,
     "mlp": 20_000,
     "resnet20": 1000,
     "resnet50": 14,

@@ -41,13 +41,18 @@ def mlp(x):
     return layers.Dense(10)(x)
 
 
-def lenet(x):
+def lenet(x, num_classes: int = 1001):
     """Two convolutions and a dense layer."""
     for filters in (32, 64):
         x = layers.Conv2D(filters, 5, padding="same", activation="relu")(x)
         x = layers.MaxPool2D(2)(x)
     x = layers.Dense(512, activation="relu")(layers.Flatten()(x))
-    return layers.Dense(1001)(x)
+    return layers.Dense(num_classes)(x)
+
+
+def lenet_digits(x):
+    """The same, for the digits that ship with this project."""
+    return lenet(x, 10)
 
 
 def alexnet(x):
@@ -110,6 +115,7 @@ class Row(NamedTuple):
 MODELS = {
     "alexnet": Row(alexnet, (227, 227, 3), 1001),
     "lenet": Row(lenet, (28, 28, 3), 1001),
+    "lenet_digits": Row(lenet_digits, (8, 8, 1), 10),
     "mlp": Row(mlp, (28, 28, 1), 10),
     "resnet20": Row(resnet20, (32, 32, 3), 10),
     "resnet50": Row(resnet50, (224, 224, 3), 1001),

@@ -2,8 +2,9 @@
 
 All of them: float32 (or bfloat16, where one has it), plain SGD at one small rate
 without weight decay, synthetic data, on the CPU, in NHWC where the user can choose; N
-towers are whatever the system itself has for N devices.  A new peer is one function
-and one row.
+towers are whatever the system itself has for N devices.  (`lenet_digits` is lenet on
+8 x 8 images: we read them from the embedded data set, the peers have one batch of noise
+in memory.)  A new peer is one function and one row.
 """
 
 import dataclasses
@@ -22,10 +23,14 @@ ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 # What keras_peer.py and torch_peer.py have; neither is imported here, for the sake of
 # interpreters that lack TensorFlow or PyTorch.
-PEER_MODELS = ("alexnet", "lenet", "mlp", "resnet20", "resnet50")
+PEER_MODELS = ("alexnet", "lenet", "lenet_digits", "mlp", "resnet20", "resnet50")
 
 # What bare_peer.py has.
-BARE_MODELS = ("lenet", "resnet50")
+BARE_MODELS = ("lenet", "lenet_digits", "resnet50")
+
+# Model of a case -> our model and its data set, where these are not the model of that
+# name on synthetic data.
+OUR_MODELS = {"lenet_digits": ("lenet", "digits")}
 
 # Our name -> model and data set of tf_cnn_benchmarks, where the layers are the same
 # (its resnet20 lacks one rectifier, its CIFAR-10 has an eleventh class).
@@ -74,19 +79,20 @@ class Row(NamedTuple):
 
 def towers(case: Case, length: Length, places: Places) -> Command:
     """This project."""
+    model, data_name = OUR_MODELS.get(case.model, (case.model, "synthetic"))
     return Command(
         [
             places.python,
             "-m",
             "towers.train",
-            f"--model={case.model}",
+            f"--model={model}",
+            f"--data_name={data_name}",
             f"--num_gpus={case.towers}",
             f"--batch_size={case.batch_size}",
             f"--num_batches={length.steps}",
             f"--num_warmup_batches={length.warmup}",
             f"--display_every={_display_every(length)}",
             f"--compute_dtype={case.dtype}",
-            "--data_name=synthetic",
             "--device=cpu",
             "--optimizer=sgd",
             f"--init_learning_rate={LEARNING_RATE}",

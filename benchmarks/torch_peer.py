@@ -69,14 +69,20 @@ def mlp() -> nn.Module:
     )
 
 
-def lenet() -> nn.Module:
-    """Two convolutions and a dense layer."""
+def lenet(size: int = 28, channels: int = 3, num_classes: int = 1001) -> nn.Module:
+    """Two convolutions and a dense layer, for square images of `size` pixels a side."""
     modules = []
-    for inputs, filters in ((3, 32), (32, 64)):
+    for inputs, filters in ((channels, 32), (32, 64)):
         modules += [nn.Conv2d(inputs, filters, 5, padding=2), nn.ReLU(inplace=True)]
         modules += [nn.MaxPool2d(2)]
-    modules += [nn.Flatten(), nn.Linear(64 * 7 * 7, 512), nn.ReLU(inplace=True)]
-    return nn.Sequential(*modules, nn.Linear(512, 1001))
+    pixels = (size // 4) ** 2
+    modules += [nn.Flatten(), nn.Linear(64 * pixels, 512), nn.ReLU(inplace=True)]
+    return nn.Sequential(*modules, nn.Linear(512, num_classes))
+
+
+def lenet_digits() -> nn.Module:
+    """The same, for the digits that ship with this project."""
+    return lenet(8, 1, 10)
 
 
 def alexnet() -> nn.Module:
@@ -148,6 +154,7 @@ class Row(NamedTuple):
 MODELS = {
     "alexnet": Row(alexnet, (3, 227, 227), 1001),
     "lenet": Row(lenet, (3, 28, 28), 1001),
+    "lenet_digits": Row(lenet_digits, (1, 8, 8), 10),
     "mlp": Row(mlp, (1, 28, 28), 10),
     "resnet20": Row(resnet20, (3, 32, 32), 10),
     "resnet50": Row(resnet50, (3, 224, 224), 1001),

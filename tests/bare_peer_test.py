@@ -6,19 +6,20 @@ import io
 import tensorflow as tf
 from absl.testing import parameterized
 
-import models
 from benchmarks import bare_peer, systems
 from benchmarks.process import TOTAL
 from models.layers import Layers
+from tests import peer_models
 
 v1 = tf.compat.v1
 
 
 def _sizes_of_ours(name: str) -> list[int]:
     with tf.Graph().as_default():
-        model = models.get(name)
+        model = peer_models.ours(name)
         images = tf.zeros([2, *bare_peer.MODELS[name].shape])
-        model.run(images, Layers(training=True, num_classes=1001))
+        nn = Layers(training=True, num_classes=model.inputs.num_classes)
+        model.run(images, nn)
         return sorted(v.shape.num_elements() for v in v1.trainable_variables())
 
 

@@ -37,7 +37,7 @@ class CasesTest(parameterized.TestCase):
     def test_the_default_has_both_of_each_pair(self):
         found = cases.parse_list(cases.DEFAULT)
         several = [case for case in found if case.towers > 1]
-        self.assertLen(several, 4)
+        self.assertLen(several, 5)
         self.assertContainsSubset([case.joined for case in several], found)
 
     def test_length(self):

@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-import models
 from benchmarks import cluster_speed, keras_peer, launched, process
 from benchmarks.cases import Case, Length
 from benchmarks.process import TOTAL
 from benchmarks.systems import Places
 from models.layers import Layers
+from tests import peer_models
 
 v1 = tf.compat.v1
 
@@ -72,7 +72,7 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*keras_peer.MODELS)
     def test_computes_what_ours_computes_on_the_same_weights(self, name):
         row = keras_peer.MODELS[name]
-        ours = models.get(name)
+        ours = peer_models.ours(name)
         self.assertEqual(row.shape, ours.inputs.shape)
         self.assertEqual(row.num_classes, ours.inputs.num_classes)
         tf.keras.utils.set_random_seed(1)

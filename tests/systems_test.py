@@ -34,6 +34,13 @@ class SystemsTest(parameterized.TestCase):
         self.assertEqual(settings.output.display_every, 20)
         self.assertEqual(settings.optimizer.weight_decay, 0.0)
 
+    def test_lenet_on_its_own_data(self):
+        command = _command("towers", "lenet_digits:4x8").argv
+        self.assertContainsSubset(["--model=lenet", "--data_name=digits"], command)
+        command = _command("keras_mirrored", "lenet_digits:4x8").argv
+        self.assertIn("--model=lenet_digits", command)
+        self.assertIsNone(_command("tf_cnn_benchmarks", "lenet_digits:4x8"))
+
     @parameterized.parameters("keras", "keras_no_xla", "keras_mirrored", "torch")
     def test_peers_programs_know_their_flags(self, name):
         towers = 4 if name == "keras_mirrored" else 1
@@ -79,7 +86,8 @@ class SystemsTest(parameterized.TestCase):
 
     def test_names_of_models(self):
         self.assertCountEqual(systems.PEER_MODELS, keras_peer.MODELS)
-        self.assertContainsSubset(systems.PEER_MODELS, models.MODELS)
+        ours = {systems.OUR_MODELS.get(m, (m,))[0] for m in systems.PEER_MODELS}
+        self.assertContainsSubset(ours, models.MODELS)
         self.assertContainsSubset(systems.TF_CNN_MODELS, models.MODELS)
 
     def test_missing(self):

@@ -7,10 +7,10 @@ import unittest
 import tensorflow as tf
 from absl.testing import parameterized
 
-import models
 from benchmarks import systems
 from benchmarks.process import TOTAL
 from models.layers import Layers
+from tests import peer_models
 
 try:
     from benchmarks import torch_peer
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 def _sizes_of_ours(name: str) -> tuple[list[int], list[int]]:
     """Elements of each trainable variable, in order; and the shape of the logits."""
     with tf.Graph().as_default():
-        model = models.get(name)
+        model = peer_models.ours(name)
         images = tf.zeros([2, *model.inputs.shape])
         nn = Layers(training=True, num_classes=model.inputs.num_classes)
         outputs = model.run(images, nn)
