@@ -119,7 +119,7 @@ class ControllerTest(parameterized.TestCase):
 
     def test_without_checkpoints_a_loss_is_the_end(self):
         lost = self.lose(0, tf.errors.UnavailableError(None, None, ""))
-        with self.assertRaisesRegex(server.ClusterError, "worker 0 .*--train_dir"):
+        with self.assertRaisesRegex(messages.ClusterError, "worker 0 .*--train_dir"):
             self.keep(lost, 0, resumes=False)
 
     def test_other_errors_are_raised(self):
@@ -149,7 +149,8 @@ class ControllerTest(parameterized.TestCase):
     def test_tasks_that_never_come_are_named(self):
         self.tasks.silent = {_SPEC.servers[2]: "nothing answers there"}
         with self.assertRaisesRegex(
-            server.ClusterError, "--wait_secs.*worker 1 at w1:1: nothing answers there"
+            messages.ClusterError,
+            "--wait_secs.*worker 1 at w1:1: nothing answers there",
         ):
             self.keep(0)
         self.assertIn(
@@ -167,7 +168,7 @@ class ControllerTest(parameterized.TestCase):
 
     def test_a_wrong_task_ends_the_run(self):
         self.tasks.devices = {"CPU": 1, "GPU": 4}
-        with self.assertRaisesRegex(server.ClusterError, "w0:1 has 1 CPU devices"):
+        with self.assertRaisesRegex(messages.ClusterError, "w0:1 has 1 CPU devices"):
             self.keep(0)
 
     def test_tells_all_tasks_to_leave(self):
@@ -192,7 +193,7 @@ class ControllerTest(parameterized.TestCase):
             self.assertCountEqual(self.tasks.dismissed, [(name, 0) for name in told])
             self.tasks.dismissed.clear()
             self.sessions = self._controller(_SPEC)
-            with self.assertRaises(server.ClusterError), self.sessions:
+            with self.assertRaises(messages.ClusterError), self.sessions:
                 self.keep(0)
             self.assertCountEqual(self.tasks.dismissed, [(name, 1) for name in told])
             self.sessions = self._controller(_SPEC)
@@ -299,7 +300,7 @@ class ControllerTest(parameterized.TestCase):
                 lose(ps)
                 raise AssertionError(f"it got {session.run(get)}")
 
-        with self.assertRaisesRegex(server.ClusterError, "^lost ps 0 at p:1: "):
+        with self.assertRaisesRegex(messages.ClusterError, "^lost ps 0 at p:1: "):
             self.keep(attempt, resumes=False)
         said = "frozen" if silent else "it was started anew"
         self.assertIn(f"No step for 0 s: worker 0 at a:1: {said}.", self.lines)

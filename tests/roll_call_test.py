@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 from tests import made_up_tasks
 from towers.layout import cluster
-from towers.tasks import messages, roll_call, server
+from towers.tasks import messages, roll_call
 
 _SPEC = made_up_tasks.SPEC
 _WORKER = cluster.Task("worker", 1)
@@ -74,13 +74,13 @@ class RollCallTest(parameterized.TestCase):
     )
     def test_a_wrong_task_is_named(self, wrong, words):
         self.tasks.hello |= wrong
-        with self.assertRaisesRegex(server.ClusterError, words):
+        with self.assertRaisesRegex(messages.ClusterError, words):
             self.roll_call.check(self.roll_call.ask()[0])
 
     def test_a_worker_without_the_devices_is_named(self):
         self.tasks.devices = {"CPU": 1, "GPU": 4}
         with self.assertRaisesRegex(
-            server.ClusterError, "^worker 0 at w0:1 has 1 CPU devices, and needs 2"
+            messages.ClusterError, "^worker 0 at w0:1 has 1 CPU devices, and needs 2"
         ):
             self.roll_call.check(self.roll_call.ask()[0])
 

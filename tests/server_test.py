@@ -93,7 +93,7 @@ try:
         "chief", 0, ps=[], workers=[chief], controller=others[0]
     )
     server.start(taken, config)
-except server.ClusterError as error:
+except messages.ClusterError as error:
     facts["taken"] = str(error)
 for index in range(4):
     task = cluster.Task("worker", index)

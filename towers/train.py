@@ -32,7 +32,7 @@ from towers.layout.stages import RECOMPUTE
 from towers.session import follow, tune
 from towers.session.hooks import TrainingError
 from towers.session.progress import Console
-from towers.tasks import local_cluster, server
+from towers.tasks import local_cluster, messages, server
 from towers.tasks.controller import Controller
 from towers.tasks.sessions import session_config, settle_process
 from towers.updates import checkpoint
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
-    except (TrainingError, folders.OutputError, server.ClusterError) as error:
+    except (TrainingError, folders.OutputError, messages.ClusterError) as error:
         return refuse([str(error)], status=1)
     except OSError as error:
         return not_printed(error)
@@ -189,7 +189,7 @@ def _follow(order: Order, console: Console) -> int:
             status = _explained(
                 order, lambda: follow.follow(order.parts, sessions, tell)
             )
-        except (ValueError, server.ClusterError) as error:
+        except (ValueError, messages.ClusterError) as error:
             refuse([f"{spec.me}: {error}"], status=1)
         finally:
             told.put(status)
@@ -235,12 +235,12 @@ def _prepare(order: Order, where: placement.Placement, console: Console) -> None
 
 def _evaluate(order: Order, console: Console) -> int:
     """Evaluates the checkpoints that the cluster's controller writes."""
-    spec, more = order.spec, {}
-    if spec.jobs:  # else it was not told where the controller is
-        wait_secs = order.config.cluster.wait_secs
-        more["absent"] = server.Absence(spec, wait_secs=wait_secs)
+    spec, absent = order.spec, None
+    if spec.jobs:  # else nothing says where the controller is
+        absent = server.Absence(spec, wait_secs=order.config.cluster.wait_secs)
     return _explained(
-        order, lambda: watch.evaluate_checkpoints(order.parts, console, **more)
+        order,
+        lambda: watch.evaluate_checkpoints(order.parts, console, absent=absent),
     )
 
 

@@ -24,7 +24,7 @@ def evaluate_checkpoints(
     console: Console,
     sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
     *,
-    absent: Callable[[], str] = lambda: "",
+    absent: Callable[[], str] | None = None,
 ) -> int:
     """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
 
@@ -35,7 +35,8 @@ def evaluate_checkpoints(
       parts: of the run.
       console: takes lines for the user.
       sessions: where sessions come from.
-      absent: why there will be no more checkpoints; empty while there may be.
+      absent: why there will be no more checkpoints, empty while there may be; None
+        where only `--train_dir` says so.
 
     Returns:
       the exit status: 0, or 130 after SIGINT and 129 after SIGHUP.
@@ -56,7 +57,7 @@ def evaluate_checkpoints(
     with StopOnSignal() as stop:
 
         def lost() -> str:
-            return lookout() or absent()
+            return lookout() or (absent() if absent else "")
 
         def attempt() -> int:
             with sessions.open(evaluator.graph, evaluator.config) as session:

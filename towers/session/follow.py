@@ -61,7 +61,7 @@ def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoRe
 
     Raises:
       ValueError: model and data do not fit.
-      server.ClusterError: the chief or a ps task is wrong, or does not come back.
+      messages.ClusterError: the chief or a ps task is wrong, or does not come back.
     """
     where = parts.placement
     config = session_config(where, parts.config.devices)

@@ -49,7 +49,7 @@ class Controller:
       target: of the server.
 
     Raises:
-      ClusterError: the port is taken.
+      messages.ClusterError: the port is taken.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Controller:
         """Makes the attempt until it succeeds; None if a signal came first.
 
         Raises:
-          ClusterError: a task is wrong, or does not come back, or nothing was saved.
+          messages.ClusterError: a task is wrong, or does not come back, or nothing
+            was saved.
         """
         while True:
             self._gather(stop)
@@ -130,7 +131,7 @@ class Controller:
                 if not lost:
                     raise
                 if not resumes:
-                    raise server.ClusterError(
+                    raise messages.ClusterError(
                         f"lost {lost}; without a --train_dir there is nothing to go on "
                         "from"
                     ) from error
@@ -203,7 +204,7 @@ class Controller:
             reasons = "; ".join(silent.values())
             if time.monotonic() - begun >= self._wait_secs:
                 self._given_up = set(silent)
-                raise server.ClusterError(
+                raise messages.ClusterError(
                     f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
                 )
             if time.monotonic() >= due:

@@ -28,6 +28,10 @@ _NOBODY = filter_of(Task("nobody", 0))  # all but a session's own master
 _CLOSE_SECONDS = 2.0  # to close a session
 
 
+class ClusterError(RuntimeError):
+    """The cluster is not what it should be, or not there; a sentence for the user."""
+
+
 class SilentError(Exception):
     """A task did not answer; in words that follow "worker 1 at host:port: "."""
 

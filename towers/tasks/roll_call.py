@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from towers.layout.cluster import Cluster, Task
-from towers.tasks import messages, server
+from towers.tasks import messages
 
 ANSWER_SECONDS = 5.0  # an idle task answers in 0.3 s
 
@@ -63,7 +63,7 @@ class RollCall:
             if task.job == "worker" and (lack := messages.lacking(hello, *self._needs)):
                 wrong.append(f"{self._named(task)} {lack}")
         if wrong:
-            raise server.ClusterError("; ".join(wrong))
+            raise messages.ClusterError("; ".join(wrong))
 
     def remember(self, hellos: Hellos) -> None:
         """Records the processes that training begins with."""

@@ -21,15 +21,11 @@ _LOOK_SECONDS = 30.0  # at most between two polls of the controller
 _FAREWELL_SECONDS = 0.3
 
 
-class ClusterError(RuntimeError):
-    """The cluster is not what it should be, or not there; a sentence for the user."""
-
-
 def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
     """This task's server; it lives as long as the process.
 
     Raises:
-      ClusterError: its port is taken.
+      messages.ClusterError: its port is taken.
     """
     job, index = spec.me
     address = spec.address(spec.me)
@@ -41,7 +37,7 @@ def start(spec: Cluster, config: v1.ConfigProto) -> tf.distribute.Server:
             )
     except tf.errors.OpError as error:
         reason = (error.message or "").strip().split("\n")[0]
-    raise ClusterError(
+    raise messages.ClusterError(
         f"{spec.me} cannot listen at {address} ({reason}); end what uses the port, "
         "or give the task another one"
     )
@@ -68,7 +64,7 @@ def serve(
       the exit status that the controller gave, or 1 when it is gone.
 
     Raises:
-      ClusterError: the port is taken.
+      messages.ClusterError: the port is taken.
     """
     target = start(spec, config).target
     told, _ = attend(target, spec)
