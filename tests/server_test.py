@@ -103,7 +103,7 @@ class Interrupted:
     def get(self):
         raise KeyboardInterrupt
 said = []
-facts["interrupted"] = server.leave_when_told(
+facts["interrupted"] = server.await_dismissal(
     Interrupted(), spec("chief"), stall_secs=2, wait_secs=2, console=said.append
 ), said
 facts |= {"left": left, "lines": lines, "version": tf.__version__}
@@ -155,10 +155,10 @@ class ServerTest(absltest.TestCase):
         self.assertLen(facts["lines"], 1)  # in a private network nothing is exposed
 
     def test_a_status_that_comes_during_a_look_is_obeyed_at_once(self):
-        told, left, ends = queue.SimpleQueue(), threading.Event(), []
+        statuses, left, ends = queue.SimpleQueue(), threading.Event(), []
 
         def look(*_, **__):
-            told.put(5)
+            statuses.put(5)
             ends.append(left.wait(20))
             return "gone"
 
@@ -167,8 +167,8 @@ class ServerTest(absltest.TestCase):
         )
         lines = []
         with mock.patch.object(messages, "silence", look):
-            status = server.leave_when_told(
-                told, spec, stall_secs=0.1, wait_secs=0.1, console=lines.append
+            status = server.await_dismissal(
+                statuses, spec, stall_secs=0.1, wait_secs=0.1, console=lines.append
             )
         self.assertEqual((status, ends), (5, []))
         left.set()

@@ -156,7 +156,7 @@ def _control(order: Order, console: Console) -> int:
 def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
     with _sessions(order, console) as sessions:
         if order.spec.between:  # followers ask, too
-            server.attend(sessions.target, order.spec)
+            server.announce(sessions.target, order.spec)
         status = act(order.parts, console, sessions)
         sessions.dismiss(status)
         return status
@@ -180,23 +180,23 @@ def _sessions(order: Order, console: Console) -> Controller:
 def _follow(order: Order, console: Console) -> int:
     """Trains with the cluster's controller until it says that training has ended."""
     sessions, spec = _sessions(order, console), order.spec
-    told, tell = server.attend(sessions.target, spec)
+    statuses, report_dropout = server.announce(sessions.target, spec)
     console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
 
     def work() -> None:
         status = 1
         try:
             status = _explained(
-                order, lambda: follow.follow(order.parts, sessions, tell)
+                order, lambda: follow.follow(order.parts, sessions, report_dropout)
             )
         except (ValueError, messages.ClusterError) as error:
             refuse([f"{spec.me}: {error}"], status=1)
         finally:
-            told.put(status)
+            statuses.put(status)
 
     threading.Thread(target=work, daemon=True).start()
-    return server.leave_when_told(
-        told,
+    return server.await_dismissal(
+        statuses,
         spec,
         stall_secs=order.config.cluster.stall_secs,
         wait_secs=order.config.cluster.wait_secs,

@@ -117,7 +117,7 @@ class Cluster:
 
     @property
     def with_towers(self) -> list[Task]:
-        """The tasks that run towers, as far as an evaluator was told of any."""
+        """The tasks that run towers, as far as an evaluator knows of any."""
         workers = [Task("worker", i) for i in range(len(self.jobs.get("worker", ())))]
         return self.clients if self.between and workers else workers
 

@@ -50,14 +50,16 @@ class Obey(loop.Hook):
         self._stamp += 1
 
 
-def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoReturn:
+def follow(
+    parts: Plan, sessions: Sessions, report_dropout: Callable[[str], None]
+) -> NoReturn:
     """Trains as the chief says; ends only when a task is lost for good.
 
     Args:
       parts: of the run.
       sessions: where sessions come from.
-      tell: tells the chief that this task dropped out, and why, so that the chief,
-        which may be waiting for it, starts over as well.
+      report_dropout: called with the reason when this task drops out of a session,
+        so that the chief, which may be waiting for it, starts over as well.
 
     Raises:
       ValueError: model and data do not fit.
@@ -81,21 +83,21 @@ def follow(parts: Plan, sessions: Sessions, tell: Callable[[str], None]) -> NoRe
     tokens: list[int] = []  # received and not yet followed: at most one
 
     @contextlib.contextmanager
-    def telling() -> Iterator[None]:
+    def reporting() -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            # At once: told after the chief has started over, it would do so again.
-            tell(explain.reason(str(getattr(error, "message", error))))
+            # At once: a chief that hears of it after starting over would do so again.
+            report_dropout(explain.reason(str(getattr(error, "message", error))))
             raise
 
     def attempt() -> int:
         if not tokens:
-            with sessions.open(waiting, config) as session, telling():
+            with sessions.open(waiting, config) as session, reporting():
                 tokens.append(int(session.run(token)))
         stamp = tokens.pop()
         train = graphs[clients.purpose_of(stamp)]
-        with sessions.open(train.graph, config) as session, telling():
+        with sessions.open(train.graph, config) as session, reporting():
             try:
                 tokens.extend(_train(train, session, stamp))
             except tf.errors.FailedPreconditionError:

@@ -224,8 +224,8 @@ class Controller:
         asked = time.monotonic() - self._patience
         seconds = self._stall_secs - self._patience
         reasons = self._roll_call.absent(seconds)
-        said = "; ".join(reasons.values())
-        found = f": {said}" if reasons else ", though every task answers"
+        silent = "; ".join(reasons.values())
+        found = f": {silent}" if reasons else ", though every task answers"
         self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
         if reasons and seconds < ANSWER_SECONDS:
             reasons = self._roll_call.absent()

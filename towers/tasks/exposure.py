@@ -18,9 +18,9 @@ def of(spec: Cluster) -> str:
     if interfaces.keys() <= {"lo"}:
         return ""
     port = spec.address(spec.me).rpartition(":")[2]
-    told = (f"{name} {' '.join(own)}" for name, own in interfaces.items())
+    listed = (f"{name} {' '.join(own)}" for name, own in interfaces.items())
     return (
-        f"{spec.me} listens on port {port} of every interface ({', '.join(told)}), "
+        f"{spec.me} listens on port {port} of every interface ({', '.join(listed)}), "
         f"unencrypted and without authentication: {_reach(interfaces)} can run "
         f"anything as {_user()}. Let only the cluster's own machines reach it: "
         "deploy/networkpolicy.yaml does that on Kubernetes, and deploy/tunnel.sh by a "

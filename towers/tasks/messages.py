@@ -42,9 +42,9 @@ class Hello:
 
     Attributes:
       tensorflow: its version.
-      cluster: job -> addresses, as the task was told.
+      cluster: job -> addresses, that the task was started with.
       devices: kind -> number, `{"CPU": 2}`.
-      life: a number of this process, so that a restarted task is told from the old.
+      life: a number of this process, which a restarted task does not share.
       breaks: how often it dropped out of a session.
       why: it did the last time.
       flags: of a client, as `Cluster` has them.

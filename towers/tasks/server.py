@@ -67,53 +67,53 @@ def serve(
       messages.ClusterError: the port is taken.
     """
     target = start(spec, config).target
-    told, _ = attend(target, spec)
+    statuses, _ = announce(target, spec)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
     if line := exposure.of(spec):
         console(line)
-    return leave_when_told(
-        told, spec, stall_secs=stall_secs, wait_secs=wait_secs, console=console
+    return await_dismissal(
+        statuses, spec, stall_secs=stall_secs, wait_secs=wait_secs, console=console
     )
 
 
-def attend(
+def announce(
     target: str, spec: Cluster
 ) -> tuple[queue.SimpleQueue[int], Callable[[str], None]]:
-    """Says what this task is to whoever asks, and listens for its dismissal.
+    """Publishes this task's `Hello`, and listens for its dismissal.
 
     Args:
       target: of this task's server.
       spec: with this task as `me`.
 
     Returns:
-      where the exit status comes from, and what to call with the reason when this
-      task drops out of a session, so that the controller hears of it.
+      (a queue that receives the exit status; a function to call with the reason when
+      this task drops out of a session, so that the controller learns of it).
     """
-    told: queue.SimpleQueue[int] = queue.SimpleQueue()
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
     with tf.Graph().as_default() as graph:
         mail = messages.own_mail(spec)
         nothing = tf.no_op()
     options = v1.ConfigProto(device_filters=[filter_of(spec.me)])
     session = v1.Session(target, graph=graph, config=options)
-    session.run(nothing)  # makes the session, which tells the devices
+    session.run(nothing)  # `list_devices` needs a session that exists
     devices = collections.Counter(d.device_type for d in session.list_devices())
 
     life, breaks = os.urandom(8).hex(), itertools.count()
 
-    def tell(why: str = "") -> None:
+    def report_dropout(why: str = "") -> None:
         facts = tf.__version__, spec.as_dict(), dict(devices), life
         hello = messages.Hello(*facts, next(breaks), why, spec.flags)
         session.run(mail.publish, {mail.hello: hello.text()})
 
-    tell()
+    report_dropout()
     threading.Thread(
-        target=lambda: told.put(session.run(mail.dismissal)), daemon=True
+        target=lambda: statuses.put(session.run(mail.dismissal)), daemon=True
     ).start()
-    return told, tell
+    return statuses, report_dropout
 
 
-def leave_when_told(
-    told: queue.SimpleQueue[int],
+def await_dismissal(
+    statuses: queue.SimpleQueue[int],
     spec: Cluster,
     *,
     stall_secs: float,
@@ -123,7 +123,7 @@ def leave_when_told(
     """Stays until a status comes, or the controller is gone; see `serve`.
 
     Args:
-      told: from `attend`.
+      statuses: from `announce`.
       spec: with this task as `me`.
       stall_secs: as `serve` has it.
       wait_secs: as `serve` has it.
@@ -139,16 +139,16 @@ def leave_when_told(
         console=lambda line: over.is_set() or console(line),
     )
 
-    def look_out() -> None:
+    def poll() -> None:
         while not over.wait(seconds):
             if (reason := absence()) and not over.is_set():
                 console(f"error: {spec.me}: {reason}; giving up")
-                return told.put(1)
+                return statuses.put(1)
 
     # Apart: a status that comes during a look is not to wait for its end.
-    threading.Thread(target=look_out, daemon=True).start()
+    threading.Thread(target=poll, daemon=True).start()
     try:
-        status = int(told.get())
+        status = int(statuses.get())
     except KeyboardInterrupt:  # it may have served for long
         console(f"error: {spec.me}: interrupted")
         return 130
@@ -159,7 +159,7 @@ def leave_when_told(
 
 
 class Absence:
-    """Tells, each time it is called, whether the controller is gone for good.
+    """Polls the controller: each call returns why it is gone for good, or "".
 
     Args:
       spec: the cluster.
