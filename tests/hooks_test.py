@@ -267,7 +267,7 @@ class FullDiskTest(parameterized.TestCase):
     def test_trace(self):
         made = _trainer()
         path = os.path.join(self.create_tempdir(), "trace.json")
-        hook = hooks.TraceStep(made.train, path, step=3, say=print)
+        hook = hooks.TraceStep(made.train, path, step=3, console=print)
         with self.assertRaisesRegex(
             folders.OutputError, f"trace .* {path} .*too large"
         ):
@@ -289,7 +289,7 @@ class TraceStepTest(parameterized.TestCase):
                     written.append(done)
 
         said = []
-        hook = hooks.TraceStep(made.train, path, step=step, say=said.append)
+        hook = hooks.TraceStep(made.train, path, step=step, console=said.append)
         around = [hook, *([Look()] if steps_per_loop == 1 else [])]
         self.assertEqual(made.run(around, 6, steps_per_loop), 6)
         if steps_per_loop == 1:
@@ -311,7 +311,7 @@ class TraceStepTest(parameterized.TestCase):
         made.steps(3)
         path = os.path.join(self.create_tempdir(), "trace.json")
         said = []
-        made.run([hooks.TraceStep(made.train, path, step=2, say=said.append)], 6)
+        made.run([hooks.TraceStep(made.train, path, step=2, console=said.append)], 6)
         self.assertFalse(os.path.exists(path))
         self.assertEqual(
             said,

@@ -254,7 +254,7 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         folder = os.path.join(self.create_tempdir(), "new")
         made = _made(Pipeline(2, 2, "gpipe", cut=(1, 2)))
         said = []
-        hook = ReportPipeline(made.train, folder, step=2, say=said.append)
+        hook = ReportPipeline(made.train, folder, step=2, console=said.append)
         made.steps(3, [hook])
         self.assertIn("Pipeline in step 2", said[0])
         self.assertLen(said, 4)

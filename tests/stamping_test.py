@@ -26,7 +26,7 @@ def _stamp(model, count: int, batches=None):
         Task(model=model, num_classes=5),
         batches,
         ParameterServer(placement.local(count, kind="cpu")),
-        beside=[{"total_weight": tf.constant(4.0 * count)}] * count,
+        scalars=[{"total_weight": tf.constant(4.0 * count)}] * count,
     )
 
 
@@ -119,7 +119,7 @@ def _stamp_second_alone(batch: Batch):
         Task(model=trainer.dense_model(), num_classes=5),
         [batch],
         Same(placed),
-        beside=[{"total_weight": tf.constant(8.0)}],
+        scalars=[{"total_weight": tf.constant(8.0)}],
         scope="alone",
     )
     return template, tower

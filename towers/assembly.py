@@ -25,7 +25,7 @@ def stamp_towers(
     batches: Sequence[Batch],
     variables: Any,
     *,
-    beside: Sequence[Mapping[str, tf.Tensor]],
+    scalars: Sequence[Mapping[str, tf.Tensor]],
     rounds: int = 1,
     scope: str = "tower",
 ) -> tuple[Template, list[Tower]]:
@@ -36,9 +36,9 @@ def stamp_towers(
       batches: one per tower.
       variables: makes them and says how each tower reads them: a row of
         `VARIABLE_UPDATES`, or one like it.
-      beside: what each tower gets beside its batch: `total_weight`, float32 scalar, is
-        what its shares are shares of, and 1 makes them sums; and `loss_scale`, if the
-        task is scaled.
+      scalars: for each tower, float32 inputs beside its batch: `total_weight`, which
+        its shares are shares of (1 makes them sums); and `loss_scale`, if the task is
+        scaled.
       rounds: pieces of equal size that each batch is taken in.
       scope: prefix of the towers' names.
 
@@ -70,7 +70,7 @@ def stamp_towers(
         Site(
             scope=f"{scope}_{index}",
             devices=devices,
-            inputs={**batch._asdict(), **beside[index]},
+            inputs={**batch._asdict(), **scalars[index]},
             reads=reads(index, host),
         )
         for index, (devices, host, batch) in enumerate(

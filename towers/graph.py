@@ -174,7 +174,7 @@ def _build(
         _task(model, source, mode, options),
         feed.batches,
         mode,
-        beside=_beside(feed, mode, scale),
+        scalars=_scalars(feed, mode, scale),
         rounds=options.accumulate_steps,
     )
     builder = steps.Steps(
@@ -237,7 +237,7 @@ def _nothing_is_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
+def _feed(source: Any, mode: Any, options: Options, position: tf.Tensor) -> Feed:
     where = mode.placement
     return source.feed(
         where.groups,
@@ -248,7 +248,7 @@ def _feed(source, mode, options: Options, position: tf.Tensor) -> Feed:
     )
 
 
-def _task(model, source, mode, options: Options) -> Task:
+def _task(model: Any, source: Any, mode: Any, options: Options) -> Task:
     towers = mode.placement.towers
     return Task(
         model=model,
@@ -271,8 +271,10 @@ def _task(model, source, mode, options: Options) -> Task:
     )
 
 
-def _beside(feed: Feed, mode, scale) -> list[dict[str, tf.Tensor]]:
-    """What each tower gets beside its batch: the total weight that its loss is divided
+def _scalars(
+    feed: Feed, mode: Any, scale: LossScale | None
+) -> list[dict[str, tf.Tensor]]:
+    """Each tower's inputs beside its batch: the total weight that its loss is divided
     by, of all examples of the step or its own, and the loss scale if there is one."""
     weights = []
     for batch in feed.batches:

@@ -78,7 +78,7 @@ def _record_step(
     attempt: Attempt, kind: type[hooks.TraceStep], path: str | None
 ) -> Hook | None:
     run, step = attempt.run, attempt.recorded_step
-    return kind(run.built, path, step=step, say=run.console) if path else None
+    return kind(run.built, path, step=step, console=run.console) if path else None
 
 
 def _write_summaries(attempt: Attempt) -> Hook | None:

@@ -113,9 +113,9 @@ def reason(text: str) -> str:
     TensorFlow puts other lines before it: where the node was made, and how many
     errors were found.
     """
-    told = re.split(r"(?m)^Node: .*\n", text)[-1]
+    body = re.split(r"(?m)^Node: .*\n", text)[-1]
     lines = [
-        re.sub(r"^\(\d+\) [A-Z_]+: ", "", line.strip()) for line in told.splitlines()
+        re.sub(r"^\(\d+\) [A-Z_]+: ", "", line.strip()) for line in body.splitlines()
     ]
     found = [one for one in lines if one and not _NOTHING_YET.fullmatch(one)]
     return (found or ["no reason given"])[0][:_LENGTH]

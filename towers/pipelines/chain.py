@@ -79,7 +79,7 @@ def guard(what: str = "") -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, RuntimeError) as error:
-        said = f"{error} {error.__cause__}"  # the error may have been told already
-        if not any(words in said for words in _OF_ANOTHER_GRAPH):
+        text = f"{error} {error.__cause__}"  # it may be wrapped in a sentence already
+        if not any(words in text for words in _OF_ANOTHER_GRAPH):
             raise
         raise ValueError(f"{what}: {_NOT_A_CHAIN}" if what else _NOT_A_CHAIN) from error

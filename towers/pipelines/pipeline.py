@@ -273,8 +273,8 @@ class _Stamp:
         site = site._replace(devices=site.devices[: pipeline.stages])
         self.devices = site.devices
         given: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
-        beside = ("total_weight", "loss_scale")
-        given |= {name: site.inputs[name] for name in beside if name in site.inputs}
+        scalars = ("total_weight", "loss_scale")
+        given |= {name: site.inputs[name] for name in scalars if name in site.inputs}
         with tf.name_scope(site.scope) as self.scope:
             micro_batches = _split(site, pipeline.micro_batches)
         self.values = [given | micro_batch for micro_batch in micro_batches]
@@ -294,12 +294,12 @@ class _Stamp:
         name = f"{'backward' if one.backward else 'forward'}_{one.chunk}"
         name += f"_leg_{one.leg}" if one.leg else ""
         found: dict[str, Output] = {}
-        for k, (said, part) in enumerate(function.steps):
+        for k, (pinned, part) in enumerate(function.steps):
             # A step on another device is not part of the stage's order: it waits only
             # for its inputs.
             where, number = self.devices[stage], stage
-            if said:
-                where = placement.of_node(said, self._all, self._owners)
+            if pinned:
+                where = placement.of_node(pinned, self._all, self._owners)
                 number = self._all.index(where) if where in self._all else stage
             of = f"stage_{number}/micro_batch_{one.micro_batch}/{name}"
             made = self._calls.add(
@@ -307,9 +307,9 @@ class _Stamp:
                 values | found,
                 name=f"{self.scope}{of}" + (f"/step_{k}" if k else ""),
                 device=where,
-                after=None if said else self._last[stage],
+                after=None if pinned else self._last[stage],
             )
-            if not said:
+            if not pinned:
                 self._last[stage] = next(iter(made.values())).call
             found |= made
         sums = {name: value for name, value in found.items() if name[:3] == "sum"}

@@ -100,7 +100,7 @@ def attach(
         task,
         feed.batches,
         mode,
-        beside=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
+        scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
         scope="eval_tower",
     )
     per_step = batch_size * len(towers)

@@ -279,16 +279,16 @@ class TraceStep(Hook):
     Args:
       path: of the JSON file; `chrome://tracing` and Perfetto read it.
       step: which.
-      say: takes a line if the step is never taken.
+      console: takes a line if the step is never taken.
     """
 
     def __init__(
-        self, train: TrainGraph, path: str, *, step: int, say: Callable[[str], None]
+        self, train: TrainGraph, path: str, *, step: int, console: Callable[[str], None]
     ):
         self._path = path
         self._wanted = step
         self._global_step = train.global_step
-        self._say = say
+        self._console = console
         self._step = 0
         self._written = False
 
@@ -318,7 +318,7 @@ class TraceStep(Hook):
     def end(self, session):
         """Says so if there is no file."""
         if not self._written:
-            self._say(
+            self._console(
                 f"{self._path} is not written: it is about step {self._wanted}, which "
                 "this run did not take"
             )

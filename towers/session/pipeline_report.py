@@ -2,8 +2,8 @@
 
 The numbers come from TensorFlow's own trace of one step.  A stage is busy while one of
 its passes runs; the bubble is the share of the step's passes, from the first one's
-begin to the last one's end, in which stages are not.  Devices that only have parts of
-what is spread are no stages, and are told beside them.
+begin to the last one's end, in which stages are not.  Devices that only hold
+shards of the model are not stages, and are reported beside them.
 """
 
 import html
@@ -356,26 +356,31 @@ class ReportPipeline(TraceStep):
     Args:
       folder: for the files.
       step: which.
-      say: takes lines.
+      console: takes lines.
     """
 
     def __init__(
-        self, train: TrainGraph, folder: str, *, step: int, say: Callable[[str], None]
+        self,
+        train: TrainGraph,
+        folder: str,
+        *,
+        step: int,
+        console: Callable[[str], None],
     ):
         path = os.path.join(folder, "report.json")
-        super().__init__(train, path, step=step, say=say)
+        super().__init__(train, path, step=step, console=console)
         self._train = train
         self._folder = folder
 
     def write(self, metadata: v1.RunMetadata, step: int) -> None:
-        """Says the lines and writes the files."""
+        """Prints the lines and writes the files."""
         report, found = analyse(self._train, metadata)
-        said = lines(report, step)
-        for line in said:
-            self._say(line)
+        printed = lines(report, step)
+        for line in printed:
+            self._console(line)
         contents = {
             "report.json": json.dumps(facts(report, step), indent=2),
-            "gantt.svg": gantt(found, said[0], report.num_stages),
+            "gantt.svg": gantt(found, printed[0], report.num_stages),
             "passes.json": json.dumps({"traceEvents": chrome_events(found)}),
         }
         for name, text in contents.items():

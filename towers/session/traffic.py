@@ -166,13 +166,13 @@ def picture(traffic: Traffic, title: str) -> str:
         parts.append(_text(x + cell / 2, 20 + _HEIGHT, str(k), middle=True))
         parts.append(_text(4, y + 15, f"{k}  {device}", bold=True))
         parts.append(_text(18, y + 29, "; ".join(traffic.holds[device])))
-        parts.append(_square(x, y, cell, colour="#dddddd", said=device))
+        parts.append(_square(x, y, cell, colour="#dddddd", tooltip=device))
         for j, other in enumerate(devices):
             if sent := traffic.sent.get((device, other)):
                 x = _LEFT + cell * j
                 colour = _colour(sent.bytes, most)
-                said = f"{k} to {j}: {sent.tensors} tensors, {_all(sent)}"
-                parts.append(_square(x, y, cell, colour=colour, said=said))
+                tooltip = f"{k} to {j}: {sent.tensors} tensors, {_all(sent)}"
+                parts.append(_square(x, y, cell, colour=colour, tooltip=tooltip))
                 if few:
                     parts.append(_text(x + cell / 2, y + 21, _all(sent), middle=True))
     return "\n".join([*parts, "</svg>\n"])
@@ -190,10 +190,10 @@ def _colour(count: int, most: int) -> str:
     return f"#{red:02x}{green:02x}ff"
 
 
-def _square(x: float, y: float, width: float, *, colour: str, said: str) -> str:
+def _square(x: float, y: float, width: float, *, colour: str, tooltip: str) -> str:
     return (
         f'<rect x="{x}" y="{y}" width="{width - 1}" height="{_HEIGHT - 1}" '
-        f'fill="{colour}"><title>{html.escape(said)}</title></rect>'
+        f'fill="{colour}"><title>{html.escape(tooltip)}</title></rect>'
     )
 
 
