@@ -67,7 +67,7 @@ def check(instance: Any, **bounds: Bound) -> None:
 
 
 def check_takes(what: str, function: Callable[..., Any], *args: str, **kwargs: Any):
-    """Looks whether a function can be called so, before it is.
+    """Checks that a function takes the arguments it will be called with.
 
     Args:
       what: it is; the sentence begins with it.

@@ -30,7 +30,7 @@ class Statistic(NamedTuple):
 
 
 class Joined(Protocol):
-    """What several batches of one size make together, in which each is alone."""
+    """How one of several batches of equal size gets the statistics of all of them."""
 
     count: int  # of batches
     mean: Callable[[tf.Tensor], tf.Tensor]  # of a tensor that each has, over them
@@ -55,7 +55,7 @@ def example_uniform(
     Args:
       shape: [batch, ...], static.
       seed: of the run.
-      salt: tells one use in the model from another.
+      salt: differs between uses in the model.
       first: int64 scalar, index in the stream of the batch's first example.
 
     Returns:

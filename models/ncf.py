@@ -75,7 +75,7 @@ def cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def metrics(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Whether pairs are told right, or how high the liked one of several stands.
+    """The accuracy of single pairs, or the rank of the liked one among candidates.
 
     Args:
       outputs: logits, float [batch] or [batch, candidates].

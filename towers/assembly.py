@@ -145,7 +145,7 @@ def _with_shards(task: Task, placement: Placement) -> Task:
 
 
 def _check_fit(task: Task, batch: Batch, placement: Placement) -> None:
-    """Looks whether the batch can be cut so, and the towers have the devices."""
+    """Checks that micro-batches divide the batch, and that towers have the devices."""
     how, size = task.pipeline or Pipeline(), batch.features.shape[0]
     if size % how.micro_batches:
         raise ValueError(

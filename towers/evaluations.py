@@ -1,4 +1,4 @@
-"""The evaluations that a run asks for: when, on what, and what is told of them."""
+"""The evaluations that a run asks for: when, on what, and their reports."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""From settings to the parts of a run; the one place that sees a whole `Config`."""
+"""From settings to the parts of a run: model, data, devices, optimizer, options."""
 
 import dataclasses
 import functools

@@ -193,7 +193,7 @@ def _progress(run: Prepared) -> Progress:
 def _report_speed(
     run: Prepared, sessions: Sessions, progress: Progress, step: int
 ) -> None:
-    """The total line, what a loop inside the graph tells, and the MFU."""
+    """Prints the total line, the report of a loop inside the graph, and the MFU."""
     if not len(progress.speed):
         run.console("Done with training: no step was timed")
         return

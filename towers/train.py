@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(order: Order) -> int:
-    """Says that the command line is legal, once the model has nothing against it."""
+    """Prints that the command line is legal, if its graph can be built."""
     parts, role = order.parts, order.spec and order.spec.role
     if parts and not order.config.evaluation.eval and role != cluster.EVALUATOR:
         how = parts.options.pipeline
@@ -114,7 +114,7 @@ def _train(order: Order, act: Callable[[], int]) -> int:
     """Trains; leaves the reason of a failure for those who wait for checkpoints."""
     directory = order.config.output.train_dir
 
-    def kept() -> int:
+    def noting_failure() -> int:
         try:
             return act()
         except (ValueError, KeyboardInterrupt):
@@ -127,7 +127,7 @@ def _train(order: Order, act: Callable[[], int]) -> int:
 
     with folders.held(f"--train_dir={directory}", directory):
         failure.clear(directory)
-        return _explained(order, kept)
+        return _explained(order, noting_failure)
 
 
 def _has_checkpoint(directory: str | None) -> bool:
@@ -225,7 +225,7 @@ def _serve(order: Order, console: Console) -> int:
 
 
 def _prepare(order: Order, where: placement.Placement, console: Console) -> None:
-    """Sees to the data set on this worker's disk, where it reads its share of it."""
+    """Makes sure that the data set is on this worker's disk, where it reads a share."""
     settle_process(where, order.config.devices)
     try:
         plan.sources_of(order.config, models.get(order.config.model.model))
@@ -317,7 +317,7 @@ def _read(argv: Sequence[str]) -> Order:
         if not (config.output.train_dir or config.cluster.job_name):
             errors = [*errors, "TF_CONFIG: an evaluator needs --train_dir"]
     try:
-        # What may be done on a cluster, only the cluster tells.
+        # Which flags may be used depends on the cluster, so that has to be known.
         if known and role != cluster.SERVER:
             parts = _plan(config, spec)
     except plan.PlanError as error:

@@ -123,7 +123,7 @@ class _Evaluator:
         """Evaluates the newest if it was not; whether that was of the run's end."""
         newest = checkpoint.latest(self._directory)
         if not newest or newest in self._done:
-            return self._ended()  # training tells it after it has saved
+            return self._ended()  # training notes its end after the last checkpoint
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
         if not loaded or loaded in self._done:

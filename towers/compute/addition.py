@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# More than so many are added in groups, unless a tensor has no more than so many bytes.
+# More tensors than this are added in groups, if each is larger than so many bytes.
 _AT_ONCE = 8
 _SMALL = 2**20
 

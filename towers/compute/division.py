@@ -22,7 +22,7 @@ class Part(NamedTuple):
     """Operations of one device.
 
     Attributes:
-      device: as its nodes said it, of which now none says anything; "" if they did not.
+      device: of its nodes, from which it is removed; "" if they had none.
       graph_def: the nodes.
       inputs: names of tensors, of placeholders or of earlier parts.
       outputs: names of tensors that later parts or the caller read.

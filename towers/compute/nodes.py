@@ -1,4 +1,4 @@
-"""Nodes of a GraphDef by the names that say them.
+"""Names of operations and tensors in a GraphDef.
 
 A node's input is `operation`, which means its first output, `operation:1`, or
 `^operation` where it only waits for that; a tensor is always `operation:0` or the like.
@@ -17,7 +17,7 @@ def operation_of(name: str) -> str:
 
 
 def tensor_of(name: str) -> str:
-    """The tensor that an input is, or that would be waited for."""
+    """The name of the tensor that an input means; of `^operation`, its first output."""
     name = name.removeprefix("^")
     return name if ":" in name else f"{name}:0"
 

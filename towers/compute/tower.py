@@ -15,7 +15,7 @@ towers have fewer examples or none; and no gradient is ever divided.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -387,12 +387,13 @@ def _beside_parts(graph_def, gradients) -> v1.GraphDef:
     return graph_def
 
 
-def ancestors(ops: list[tf.Operation]) -> set[str]:
-    """Names of the operations, and of all that they depend on; empties the list."""
+def ancestors(ops: Iterable[tf.Operation]) -> set[str]:
+    """Names of the operations, and of all that they depend on."""
     found: set[str] = set()
-    while ops:
-        op = ops.pop()
+    left = list(ops)
+    while left:
+        op = left.pop()
         if op.name not in found:
             found.add(op.name)
-            ops += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+            left += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
     return found

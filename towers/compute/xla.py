@@ -25,9 +25,9 @@ Call = Callable[[Mapping[str, tf.Tensor]], list[tf.Tensor]]
 _VARIABLE = "TF_XLA_FLAGS"
 _NEEDED = (
     "--tf_xla_cpu_global_jit",
-    # What TensorFlow folds in a cluster of operations it says to be on
-    # /job:localhost/device:CPU:0.  If that is not where the cluster is, it then fails
-    # with "Multiple CPU devices".
+    # TensorFlow places the constants that it folds in a cluster of operations on
+    # /job:localhost/device:CPU:0.  If the cluster is on another device, compilation
+    # fails with "Multiple CPU devices".
     "--tf_xla_disable_constant_folding",
 )
 

@@ -62,7 +62,7 @@ class Request:
         not, they are prepared like those of evaluation.
       seed: of order, distortions and synthetic data.
       data_dir: where TFDS keeps its data sets; its own default when empty.
-      vocabulary: of the text that is trained on, where another is to be told in it.
+      vocabulary: of the text that is trained on, to encode another one with.
       prefetch: batches to prefetch for each tower.
       threads: the input pipeline's own; 0 or None to share the session's.
     """

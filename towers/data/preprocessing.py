@@ -72,7 +72,7 @@ def example_uniform(
       shape: [batch, ...], static.
       seed: of the run.
       first: int64 scalar, index in the stream of the batch's first example.
-      salt: tells one use from another.
+      salt: differs between uses.
 
     Returns:
       float32 of `shape`.

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 _LENGTH = 200  # characters of TensorFlow's own words
 
-# Lines before the one that says why: how many reasons there are, who tells of them.
+# Lines before the one with the reason: the number of errors, the task they are from.
 _NOTHING_YET = re.compile(
     r".*(root error\(s\) found\.|Graph execution error:)|From /job:\S+:|=+"
 )

@@ -1,4 +1,4 @@
-"""Collects all that is wrong with settings, to report it at once."""
+"""Errors in settings, collected to be reported at once, and how a main prints them."""
 
 import errno
 import os

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def check_counts(settings: Any, *names: str) -> None:
-    """Looks whether fields are whole numbers from 1 on.
+    """Checks that fields are whole numbers of at least 1.
 
     Args:
       settings: an instance of the class that has them.
@@ -25,7 +25,7 @@ def check_counts(settings: Any, *names: str) -> None:
 
 
 def check_one_of(settings: Any, name: str, choices: Iterable[str]) -> None:
-    """Looks whether a field is one of those that there are.
+    """Checks that a field is one of the values that there are.
 
     Args:
       settings: an instance of the class that has it.

@@ -198,8 +198,8 @@ def find(
 def _check_unused(flags: Any) -> None:
     """Settings about other tasks need some."""
     for name, default in vars(type(flags)()).items():
-        tells = name in ("stall_secs", "wait_secs", "replication")
-        if tells and getattr(flags, name) != default:
+        of_others = name in ("stall_secs", "wait_secs", "replication")
+        if of_others and getattr(flags, name) != default:
             raise ValueError(
                 f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster "
                 "or a TF_CONFIG with other tasks"

@@ -131,7 +131,7 @@ def is_called(device: str, full: str) -> bool:
 
     Args:
       device: `/device:GPU:1`, or `/job:worker/task:0/device:GPU:1`.
-      full: `/job:worker/replica:0/task:0/device:GPU:1`, of any job if none is said.
+      full: `/job:worker/replica:0/task:0/device:GPU:1`; any job, if `device` has none.
     """
     return full.replace("/replica:0", "").endswith(device)
 

@@ -169,7 +169,7 @@ def with_cut(
 
 
 def _check_blocks(how: Pipeline, model: str, count: int) -> None:
-    """Looks whether a pipeline can be one of a model of so many blocks."""
+    """Checks that a pipeline fits a model of `count` blocks."""
     given.check_one_of(how, "balance", COSTS)
     of = f"{model} is a chain of {count} blocks"
     if (pieces := how.stages * how.chunks) > count:

@@ -1,1 +1,1 @@
-"""A run's session: its loop, what is done around a step, what is said of it."""
+"""A run's session: its loop, the hooks around a step, the reports."""

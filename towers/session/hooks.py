@@ -316,7 +316,7 @@ class TraceStep(Hook):
             self._written = True
 
     def end(self, session):
-        """Says so if there is no file."""
+        """Reports that no file was written, if none was."""
         if not self._written:
             self._console(
                 f"{self._path} is not written: it is about step {self._wanted}, which "

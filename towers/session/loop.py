@@ -6,8 +6,9 @@ order, and `run` makes one callable per distinct set of fetches.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from towers.graph import TrainGraph
@@ -33,7 +34,7 @@ class Hook(v1.train.SessionRunHook):
         """The first global step after `step` that this hook must see by itself."""
         return step + 1
 
-    def after_steps(self, step: int, losses, seconds: float) -> None:
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Called for steps that ran inside the graph.
 
         Args:
@@ -164,7 +165,7 @@ class _Steps:
             )
         return int(results[-1]), context.stop_requested
 
-    def inside(self, step: int, count: int):
+    def inside(self, step: int, count: int) -> Iterator[tuple[int, np.ndarray, float]]:
         """`count` steps after a global step, as the loop's runner has them."""
         if self._inside is None:
             self._inside = self._train.loop.runner(self._session)

@@ -1,4 +1,4 @@
-"""What a run says: tf_cnn_benchmarks' lines for people and parsers, JSON for the rest.
+"""Reports of a run: tf_cnn_benchmarks' lines for people and parsers, JSON for the rest.
 
 The formats of the header, the step line, the total line and the evaluation line are
 those of tf_cnn_benchmarks, so that old parsers work.  `BenchmarkLog` writes what goes

@@ -38,7 +38,7 @@ class SilentError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Hello:
-    """What a task says of itself.
+    """A task's description of itself.
 
     Attributes:
       tensorflow: its version.
@@ -81,7 +81,7 @@ def own_mail(spec: Cluster) -> Mail:
 
 
 def ask(spec: Cluster, task: Task, *, seconds: float) -> Hello:
-    """What a task says of itself.
+    """Fetches what a task published of itself.
 
     Args:
       spec: the cluster.

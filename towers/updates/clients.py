@@ -119,10 +119,12 @@ class Chief(Alone):
                 self._set = self._stamp.assign(self._given, read_value=False)
             with tf.device(placement.counters):
                 self._queues = [token_queue(k) for k in followers]
-                self._tell = [queue.enqueue(self._given) for queue in self._queues]
+                self._send_tokens = [
+                    queue.enqueue(self._given) for queue in self._queues
+                ]
 
     def step(self, sums, *, finish, refills):
-        """Adds what the followers send, updates, and tells them."""
+        """Sums all clients' gradients, updates, and sends each follower a token."""
         del refills
         with v1.name_scope("clients"):
             total = self._add(sums)
@@ -172,7 +174,7 @@ class Chief(Alone):
         counts = session.run(self._counts)
         session.run([drain for n, drain in zip(counts, self._drains) if n])
         session.run(self._fresh, given)
-        session.run([self._set, *self._tell], given)
+        session.run([self._set, *self._send_tokens], given)
 
     def _new_stamp(self, session: v1.Session) -> int:
         step = int(session.run(self._global_step))
@@ -181,7 +183,7 @@ class Chief(Alone):
 
 
 class FreeChief(Chief):
-    """The client that says how many steps all take; its towers wait for nobody."""
+    """The client that allots the steps to all; its towers wait for nobody."""
 
     def __init__(self, mode, purpose):
         super().__init__(mode, purpose)
@@ -197,7 +199,7 @@ class FreeChief(Chief):
         """Sends the followers a token, and lets turns be drawn when all are there."""
         stamp = self._new_stamp(session)
         self._board.close(session, stamp)
-        session.run(self._tell, {self._given: stamp})
+        session.run(self._send_tokens, {self._given: stamp})
         missing = self._placement.clients - 1
         while missing:
             missing -= int(session.run(self._ready)) == stamp
@@ -266,7 +268,7 @@ class FreeFollower(Follower):
     def __init__(self, mode, purpose):
         super().__init__(mode, purpose)
         with v1.name_scope("clients"), tf.device(self._placement.counters):
-            self._tell = _ready_queue().enqueue(self._given)
+            self._report_ready = _ready_queue().enqueue(self._given)
 
     def step(self, sums, *, finish, refills):
         """The step of one of this client's towers."""
@@ -274,9 +276,9 @@ class FreeFollower(Follower):
         return finish(sums)
 
     def ready(self, session, stamp):
-        """Tells the chief, who waits for that."""
+        """Reports to the chief, who waits for that, that this client can begin."""
         self._board.stamp = stamp >> STEP_BITS << STEP_BITS
-        session.run(self._tell, {self._given: stamp})
+        session.run(self._report_ready, {self._given: stamp})
 
 
 def of(mode: Any, purpose: int) -> Alone:

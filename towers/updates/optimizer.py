@@ -142,7 +142,7 @@ class Update:
       optimizer: a row of `OPTIMIZERS`.
       settings: its hyperparameters.
       learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
-      weight_decay: the factor of weight decay; the module `weight_decay` says of what.
+      weight_decay: the factor of weight decay; what it multiplies: see `weight_decay`.
       decayed: model's name of a variable -> whether it is decayed.
       ema_decay: decay of the trainable variables' moving averages; 0 keeps none.
       clip_value: bound on the size of each element of a gradient; None for no bound.

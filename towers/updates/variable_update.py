@@ -7,10 +7,10 @@
 from collections.abc import Callable
 
 from towers.updates.late_update import Asynchronous, Relaxed, Staged
+from towers.updates.mode import Mode
 from towers.updates.synchronous import (
     DistributedReplicated,
     Independent,
-    Mode,
     ParameterServer,
     Replicated,
 )
