@@ -126,9 +126,13 @@ class ReportTest(tf.test.TestCase):
         self.assertTrue(re.match(r"\d{4}-\d\d-\d\dT", first["timestamp"]))
 
     def test_no_directory_writes_nothing(self):
+        folder = self.create_tempdir().full_path
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder)
         log = report.BenchmarkLog(None)
         log.run({})
         log.metric("loss", 1.0, 1)
+        self.assertEmpty(os.listdir(folder))
 
 
 if __name__ == "__main__":

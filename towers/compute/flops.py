@@ -46,7 +46,7 @@ def of_nodes(graph_def: v1.GraphDef) -> int:
     """Floating point operations in one run of a tower's template."""
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
-    return of_graph(graph, "")
+    return of_graph(graph)
 
 
 def _size(tensor: tf.Tensor) -> int:
@@ -54,7 +54,7 @@ def _size(tensor: tf.Tensor) -> int:
 
 
 def _product(op: tf.Operation, length: int | None) -> int:
-    """Each output element takes so many products."""
+    """Each output element takes `length` multiplications and additions."""
     return 2 * _size(op.outputs[0]) * (length or 0)
 
 

@@ -56,18 +56,15 @@ DEFAULT = Choice(variable_update.DEFAULT)
 Measure = Callable[[Plan, Choice], list[float]]
 
 
-def candidates(
-    num_towers: int, *, kind: str, modes: Mapping[str, Any] = VARIABLE_UPDATES
-) -> list[Choice]:
+def candidates(num_towers: int, *, kind: str) -> list[Choice]:
     """The ways to train that take the steps of one tower.
 
     Args:
       num_towers: alone, a tower has nothing to reduce.
       kind: of their devices, cpu or gpu, which decides on the reductions there are.
-      modes: the table of modes.
     """
     found = []
-    for name, mode in modes.items():
+    for name, mode in VARIABLE_UPDATES.items():
         if not (mode.exact and mode.joined):
             continue
         if "all_reduce_spec" in mode.reads and num_towers > 1:

@@ -53,7 +53,6 @@ def cases(
     *,
     rounds: Sequence[int] = (1,),
     names: Sequence[str] = (),
-    modes: Modes = VARIABLE_UPDATES,
 ) -> list[Case]:
     """Towers that are whole, in every mode, number and number of rounds.
 
@@ -67,13 +66,15 @@ def cases(
       choices: the ways to exchange gradients.
       rounds: of gradient accumulation.
       names: of modes; all when empty.
-      modes: the table of modes.
     """
     found = []
-    for name, count, number in itertools.product(names or modes, num_towers, rounds):
+    for name, count, number in itertools.product(
+        names or VARIABLE_UPDATES, num_towers, rounds
+    ):
         own: Sequence[Exchange | None] = [None]
-        if "all_reduce_spec" in modes[name].reads:
-            own = choices if modes[name].exact else _plain(choices)
+        mode = VARIABLE_UPDATES[name]
+        if "all_reduce_spec" in mode.reads:
+            own = choices if mode.exact else _plain(choices)
             own = own[:1] if count == 1 or number > 1 else own
         found += [Case(name, count, exchange, number) for exchange in own]
     return found
@@ -132,7 +133,6 @@ def pipelined(
     cuts: Cuts,
     *,
     names: Sequence[str] = (),
-    modes: Modes = VARIABLE_UPDATES,
     thorough: bool = False,
 ) -> list[Case]:
     """Towers that are cut into stages.
@@ -141,14 +141,13 @@ def pipelined(
       num_towers: numbers of towers.
       cuts: settings of the pipelines.
       names: of modes; all when empty.
-      modes: the table of modes.
       thorough: every combination; otherwise so few that every two values of different
         settings meet.
     """
     found = [
         Case(name, count, pipeline=how)
         for name, count, how in itertools.product(
-            names or modes, num_towers, cuts.pipelines()
+            names or VARIABLE_UPDATES, num_towers, cuts.pipelines()
         )
     ]
     found = [case for case in found if cuts.fits(case)]
@@ -230,7 +229,6 @@ def narrow(
     dtypes: Sequence[tf.DType],
     *,
     names: Sequence[str] = (),
-    modes: Modes = VARIABLE_UPDATES,
 ) -> list[Case]:
     """Gradients that travel in 16 bits, in the modes that are exact otherwise: every
     reduction, by turns in each of the dtypes.
@@ -240,12 +238,11 @@ def narrow(
       choices: for the modes whose replicas exchange gradients.
       dtypes: that they travel in.
       names: of modes; all when empty.
-      modes: the table of modes.
     """
     turns = itertools.cycle(dtypes)
     found = []
-    for name in names or modes:
-        mode = modes[name]
+    for name in names or VARIABLE_UPDATES:
+        mode = VARIABLE_UPDATES[name]
         if mode.exact and "transfer" in mode.reads and dtypes:
             if "all_reduce_spec" in mode.reads:
                 specs = [choice.all_reduce_spec for choice in _plain(choices)]
@@ -258,8 +255,8 @@ def narrow(
     return found
 
 
-def sorted_once(found: Sequence[Case], modes: Modes = VARIABLE_UPDATES) -> list[Case]:
+def sorted_once(found: Sequence[Case]) -> list[Case]:
     """Each case once, by mode, as in the table, and then by number of towers."""
-    places = {name: place for place, name in enumerate(modes)}
+    places = {name: place for place, name in enumerate(VARIABLE_UPDATES)}
     once = dict.fromkeys(found)
     return sorted(once, key=lambda c: (places[c.variable_update], c.num_towers))
