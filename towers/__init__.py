@@ -3,6 +3,10 @@
 The words, and the module where each lives:
 
 * tower: one copy of the model's operations on one device (`compute.tower`);
+* stage, micro-batch: a piece of a tower on a device of its own, and of its batch
+  (`pipelines.pipeline`);
+* replica: one copy of a variable (`updates.synchronous`);
+* shard: a part of a layer's variables and work on another device (`layout.shards`);
 * task, cluster: a process with a server, and all that train together
   (`layout.cluster`);
 * placement: which device holds what (`layout.placement`);
@@ -11,5 +15,6 @@ The words, and the module where each lives:
   (`updates.variable_update`);
 * position: how many examples of the input stream were consumed (`data.inputs`).
 
-`graph` puts the parts together, `session.loop` runs the session, `train` is the main.
+To read on from: `train` (the main), `plan` (flags become the parts of a run), `run` (a
+whole run), `graph` (the parts become one `tf.Graph`), `session.loop` (the steps).
 """

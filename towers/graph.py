@@ -27,6 +27,7 @@ from towers.layout.stages import Pipeline
 from towers.updates import clients, constants, steps
 from towers.updates.clients import Step
 from towers.updates.loss_scale import LossScale, LossScaling
+from towers.updates.mode import Mode
 from towers.updates.optimizer import Update
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
@@ -100,7 +101,7 @@ class TrainGraph(NamedTuple):
 
     graph: tf.Graph
     placement: Placement
-    mode: Any  # the VARIABLE_UPDATES object that holds the variables
+    mode: Mode  # holds the variables
     towers: list[Tower]
     template: Template
     steps: list[Step]  # one of all towers, or one for each; below is the first
@@ -135,7 +136,7 @@ def build(
     *,
     placement: Placement,
     options: Options,
-    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+    modes: Mapping[str, Callable[..., Mode]] = VARIABLE_UPDATES,
 ) -> TrainGraph:
     """Builds the train graph.
 
@@ -160,7 +161,7 @@ def build(
 
 
 def _build(
-    model: Any, source: Any, update: Update, *, mode: Any, options: Options
+    model: Any, source: Any, update: Update, *, mode: Mode, options: Options
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
     counters = steps.count(placement.counters)
@@ -237,7 +238,7 @@ def _nothing_is_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _feed(source: Any, mode: Any, options: Options, position: tf.Tensor) -> Feed:
+def _feed(source: Any, mode: Mode, options: Options, position: tf.Tensor) -> Feed:
     where = mode.placement
     return source.feed(
         where.groups,
@@ -248,7 +249,7 @@ def _feed(source: Any, mode: Any, options: Options, position: tf.Tensor) -> Feed
     )
 
 
-def _task(model: Any, source: Any, mode: Any, options: Options) -> Task:
+def _task(model: Any, source: Any, mode: Mode, options: Options) -> Task:
     towers = mode.placement.towers
     return Task(
         model=model,
@@ -272,7 +273,7 @@ def _task(model: Any, source: Any, mode: Any, options: Options) -> Task:
 
 
 def _scalars(
-    feed: Feed, mode: Any, scale: LossScale | None
+    feed: Feed, mode: Mode, scale: LossScale | None
 ) -> list[dict[str, tf.Tensor]]:
     """Each tower's inputs beside its batch: the total weight that its loss is divided
     by, of all examples of the step or its own, and the loss scale if there is one."""

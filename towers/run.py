@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -106,7 +107,12 @@ class _Training:
         if path:
             self._run.console(f"Resuming from {path}")
 
-    def _was_over(self, session: v1.Session, begin: int, evaluate) -> bool:
+    def _was_over(
+        self,
+        session: v1.Session,
+        begin: int,
+        evaluate: Callable[[v1.Session, int], float],
+    ) -> bool:
         """Whether a run that goes on has no step to take.
 
         Evaluations follow the checkpoint of their step, so that of the restored step

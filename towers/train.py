@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 if __name__ == "__main__":
     from towers import start
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import models
 from flags import parse, roles
+from flags.config import Config
 from towers import plan, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
@@ -63,7 +64,7 @@ _READ_BY = {
 class Order(NamedTuple):
     """What the command line and the environment ask for."""
 
-    config: Any  # `flags.config.Config`
+    config: Config
     spec: cluster.Cluster | None
     parts: plan.Plan | None  # None for a task that only serves
 
@@ -330,7 +331,7 @@ def _read(argv: Sequence[str]) -> Order:
     return Order(config, spec, parts)
 
 
-def _plan(config: Any, spec: cluster.Cluster | None) -> plan.Plan:
+def _plan(config: Config, spec: cluster.Cluster | None) -> plan.Plan:
     """The parts of a run on the cluster, or beside it for its evaluator."""
     settings = tune.settled(config)
     if spec and spec.role == cluster.EVALUATOR:
@@ -338,7 +339,7 @@ def _plan(config: Any, spec: cluster.Cluster | None) -> plan.Plan:
     return plan.make(settings, models.get, spec)
 
 
-def _parsed(argv: Sequence[str]) -> tuple[Any, list[str], Collection[str]]:
+def _parsed(argv: Sequence[str]) -> tuple[Config, list[str], Collection[str]]:
     """The settings, what is wrong with them, and the flags at fault.
 
     In their place the settings have the defaults.

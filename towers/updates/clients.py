@@ -32,6 +32,7 @@ from towers.compute import addition
 from towers.data.stream import unsaved
 from towers.gradients import sparse
 from towers.layout.placement import Placement, task_of
+from towers.updates.mode import Mode
 from towers.updates.turns import STEP_BITS
 
 v1 = tf.compat.v1
@@ -101,7 +102,7 @@ class Chief(Alone):
       purpose: of the graph.
     """
 
-    def __init__(self, mode: Any, purpose: int):
+    def __init__(self, mode: Mode, purpose: int):
         self._placement = placement = mode.placement
         self._board = mode.board
         self._purpose = purpose
@@ -219,7 +220,7 @@ class Follower(Alone):
 
     watched = True
 
-    def __init__(self, mode: Any, purpose: int):
+    def __init__(self, mode: Mode, purpose: int):
         self._placement = placement = mode.placement
         self._board = mode.board
         self._purpose = purpose
@@ -281,7 +282,7 @@ class FreeFollower(Follower):
         session.run(self._report_ready, {self._given: stamp})
 
 
-def of(mode: Any, purpose: int) -> Alone:
+def of(mode: Mode, purpose: int) -> Alone:
     """This client's part, in the current graph; arguments as `Chief` has them."""
     if mode.placement.clients == 1:
         return Alone()

@@ -8,7 +8,7 @@ the global step is incremented.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,8 +17,9 @@ from towers.compute.tower import Template, Tower
 from towers.data.feed import Feed
 from towers.gradients import reduction
 from towers.layout import parts
-from towers.updates.clients import Step, Sums
+from towers.updates.clients import Alone, Step, Sums
 from towers.updates.loss_scale import LossScale
+from towers.updates.mode import Mode
 from towers.updates.optimizer import Update
 
 v1 = tf.compat.v1
@@ -67,7 +68,7 @@ class Steps:
       ValueError: dynamic loss scaling skips steps, and the mode defers gradients.
     """
 
-    mode: Any
+    mode: Mode
     template: Template
     update: Update
     rate: tf.Tensor
@@ -76,7 +77,7 @@ class Steps:
     tower_batch: int
     limit: int | None
     scale: LossScale | None
-    peers: Any
+    peers: Alone
 
     def __post_init__(self):
         names = self.template.trainable
