@@ -100,7 +100,8 @@ class Verify:
     bound: float = field(
         1e-5,
         "largest difference that is no difference, relative to a variable's largest "
-        "element; where something is in 16 bits, at least their rounding in one step; "
+        "element, and to the most that one has moved, but for the rounding of each "
+        "update; where something is in 16 bits, at least their rounding in one step; "
         "where the model makes rounding grow, twice what 16 at the start become",
         must=ABOVE_0,
     )

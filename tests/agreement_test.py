@@ -237,6 +237,42 @@ class CompareTest(parameterized.TestCase):
             self.assertEqual(outcome.first.step, 1)
             self.assertEqual(outcome.first.variable, KERNEL)
 
+    def test_finds_a_sum_of_gradients_too_small_to_matter_beside_the_variables(self):
+        update = Update("sgd", Piecewise((5e-6,)))
+
+        def logits(x, nn):
+            ones = tf.ones_initializer()  # no variable begins at 0
+            kernel = nn.variable("kernel", [16, 5], ones)
+            return nn.flatten(x) @ kernel
+
+        def get_model():
+            return trainer.model_of(logits)
+
+        self.assertTrue(
+            _compare(
+                case=Case("parameter_server", 2), get_model=get_model, update=update
+            ).agrees
+        )
+        self.assertFalse(_compare(_Sums, get_model=get_model, update=update).agrees)
+
+    @parameterized.parameters("micro_batch", "sync")
+    def test_a_bias_before_batch_norm_hides_no_fault(self, batch_norm):
+        """Its gradient is nothing but rounding, which may double or vanish."""
+
+        def block(x, nn):
+            x = nn.batch_norm(nn.conv(x, 4, 3))
+            return nn.dense(nn.flatten(x), nn.num_classes)
+
+        changes = dict(
+            get_model=lambda: trainer.model_of(block),
+            update=Update("momentum", Piecewise((1e-6,))),
+            options=graph.Options(batch_size=1, batch_norm=batch_norm),
+        )
+        self.assertTrue(_compare(case=Case("parameter_server", 2), **changes).agrees)
+        outcome = _compare(_Sums, **changes)
+        self.assertFalse(outcome.agrees)
+        self.assertNotIn("bias", outcome.first.variable)
+
     def test_rounding_that_grows_is_no_fault(self):
         case, bound = Case("parameter_server", 4), 1e-9  # below any rounding
         outcome = _compare(case=case, bound=bound)

@@ -22,9 +22,10 @@ takes several of these as one, the reference has them in one piece.
 Some models amplify rounding: a ReLU at its kink flips, a small gradient is divided by
 its own norm.  A difference beyond the bound is therefore compared with how the
 reference amplifies rounding: it is trained again from initial values that are off by
-roundings.  A model that does not repeat its own steps, as it reads a clock or draws
-without a seed, cannot be excused so; nor can replicas that exchange gradients and are
-not equal, bit for bit.
+roundings.  Where a variable's gradient is nothing but rounding, as that of a bias
+before batch norm, this excuses no difference of any other variable.  A model that does
+not repeat its own steps, as it reads a clock or draws without a seed, cannot be excused
+so; nor can replicas that exchange gradients and are not equal, bit for bit.
 """
 
 import dataclasses
@@ -42,8 +43,9 @@ from towers.layout import parts
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
-from towers.verification import reference
-from towers.verification.reference import Reference, References, Subject
+from towers.verification import reference, trained
+from towers.verification.reference import References, Subject
+from towers.verification.trained import Reference
 from towers.verification.verdict import Case, Difference, Outcome, distance
 from towers.verification.ways import Modes
 
@@ -116,17 +118,18 @@ def _outcome(
     variables = _variables(train, shared)
     bound = case.bound(subject.bound, references[0].narrowest)
     updates = 1 if train.mode.together else case.num_towers
-    found = reference.steps(train, variables, subject.num_steps, updates)
-    wanted = [one.values for one in references]
-    for step, (values, *expected) in enumerate(zip(found, *wanted)):
+    found = trained.steps(train, variables, subject.num_steps, updates)
+    for step, values in enumerate(found):
         if shared:  # what it does not save is missing
-            values = {_Key(None, name): None for name in expected[0]} | values
+            values = {_Key(None, n): None for n in references[0].values[0]} | values
         for key, value in values.items():
-            own = expected[(key.tower or 0) % len(expected)].get(key.name)
-            difference = Difference(step, str(key), *distance(own, value))
+            one = references[(key.tower or 0) % len(references)]
+            difference = Difference(
+                step, str(key), *one.distance(key.name, step, value)
+            )
             largest = max(largest, difference, key=lambda d: d.relative)
             if difference.relative > bound:
-                beyond.append(difference)
+                beyond.append((key.name, difference))
         if train.mode.joined:
             apart = apart or _apart(step, values)
     first, grown = _unexplained(beyond, references)
@@ -188,13 +191,22 @@ def _apart(step: int, values: Mapping[_Key, Any]) -> Difference | None:
 
 
 def _unexplained(
-    beyond: Sequence[Difference], references: Sequence[Reference]
+    beyond: Sequence[tuple[str, Difference]], references: Sequence[Reference]
 ) -> tuple[Difference | None, float]:
     """The first difference that amplified rounding does not explain, or None; and the
-    bound of those that it explains, 0 if there are none."""
+    bound of those that it explains, 0 if there are none.
+
+    Args:
+      beyond: (name that it is saved by, difference).
+      references: as `References.of` has them.
+    """
     first, grown = None, 0.0
-    for difference in beyond:
-        admitted = _TIMES_GROWN * max(one.grown[difference.step] for one in references)
+    for name, difference in beyond:
+        # Of what no reference has, no difference is explained.
+        known = [
+            one.grown[name][difference.step] for one in references if name in one.grown
+        ]
+        admitted = _TIMES_GROWN * max(known, default=0.0)
         if difference.relative <= admitted < math.inf:
             grown = max(grown, admitted)
         else:

@@ -119,7 +119,7 @@ class Difference(NamedTuple):
     step: int
     variable: str  # `replica_2/name` in a replica but the first
     ulps: float  # of the variable's largest element
-    relative: float  # to that element
+    relative: float  # to that element, or to the farthest that one has moved
 
 
 @dataclasses.dataclass(frozen=True)
