@@ -38,6 +38,24 @@ def _train(make) -> dict[str, np.ndarray]:
 
 
 class SparseStepsTest(parameterized.TestCase):
+    def test_adam_moves_as_tensorflows(self):
+        rates = (0.1, 0.8, 0.95, 1e-3)
+        wanted = _train(lambda: v1.train.AdamOptimizer(*rates))
+        found = _train(lambda: sparse_steps.Adam(*rates))
+        self.assertEqual(found.keys(), wanted.keys())
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, 1e-5, 1e-6, err_msg=name)
+
+    def test_adam_updates_a_table_by_one_kernel(self):
+        with tf.Graph().as_default() as graph:
+            table = v1.get_variable("table", [6, 3], use_resource=True)
+            rows = tf.IndexedSlices(tf.ones([4, 3]), tf.constant([2, 0, 2, 5]))
+            sparse_steps.Adam(0.1).apply_gradients([(rows, table)])
+            types = [op.type for op in graph.get_operations()]
+        self.assertEqual(types.count("ResourceApplyAdam"), 1)
+        # Its own operations would make every later read of the table copy it.
+        self.assertNotIn("ResourceScatterAdd", types)
+
     @parameterized.named_parameters(*((name, make) for name, make in _MAKES.items()))
     def test_moves_as_the_kernel_does(self, make):
         wanted = _train(make)

@@ -65,7 +65,7 @@ def rmsprop(rate: Rate, settings: Settings) -> v1.train.Optimizer:
 
 def adam(rate: Rate, settings: Settings) -> v1.train.Optimizer:
     """Adam (Kingma & Ba 2015)."""
-    return v1.train.AdamOptimizer(
+    return sparse_steps.Adam(
         rate, settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon
     )
 

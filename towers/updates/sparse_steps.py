@@ -1,12 +1,18 @@
-"""Momentum and RMSProp whose sparse updates also run on GPUs.
+"""TensorFlow's optimizers, with better updates for sparse gradients.
 
-TensorFlow has kernels for their sparse gradients on CPUs only.  On any other device the
-rows with gradients are gathered, updated as these kernels do, and scattered back; other
-rows, and their slots, stay unchanged.
+TensorFlow has kernels for Momentum's and RMSProp's sparse updates on CPUs only.  On any
+other device the rows with gradients are gathered, updated as these kernels do, and
+scattered back; other rows, and their slots, stay unchanged.
+
+Adam's moments decay in every row, with a gradient or without, so every row moves in
+every step.  TensorFlow computes that in some twenty passes over the table and copies of
+it; here the gradient is made dense on the table's device, for the one kernel of a dense
+update.
 """
 
 import tensorflow as tf
 
+from towers.updates import weight_decay
 from towers.updates.weight_decay import Rate
 
 v1 = tf.compat.v1
@@ -53,6 +59,15 @@ class RmsProp(v1.train.RMSPropOptimizer):
             _put(slot, indices, step),
             _take(handle, indices, step),
         )
+
+
+class Adam(v1.train.AdamOptimizer):
+    """TensorFlow's Adam, with sparse gradients made dense where they are applied."""
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        """Updates all rows; `indices` may name a row more than once."""
+        slices = tf.IndexedSlices(grad, indices)
+        return self._resource_apply_dense(weight_decay.dense(slices, handle), handle)
 
 
 def _has_kernel(variable: tf.Variable) -> bool:

@@ -85,7 +85,7 @@ class _Optimizer(v1.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """As `tf.compat.v1.train.Optimizer` has it."""
         self._pairs = [
-            (_dense(gradient, variable), variable)
+            (dense(gradient, variable), variable)
             for gradient, variable in grads_and_vars
             if gradient is not None
         ]
@@ -105,7 +105,7 @@ class _Optimizer(v1.train.Optimizer):
         yield from wholes.values()
 
 
-def _dense(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
+def dense(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
     """The gradient as a dense tensor, on the variable's device."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
