@@ -191,6 +191,10 @@ class Relaxed(Replicated):
     w_{t+1} = update(w_t, g_{t-1}), where g_t is the mean gradient of step t, at w_t,
     and g_{-1} = 0.  So the reduction of a step's gradients overlaps with the whole next
     step.  The deferred gradient is in the checkpoint; weight decay is taken at w_t.
+
+    A sparse gradient is deferred as a dense one, as large as its table.  So Momentum
+    and RMSProp update the slots of all rows, where other modes leave those of rows
+    without a gradient as they are.
     """
 
     description = (
