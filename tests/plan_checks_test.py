@@ -6,7 +6,7 @@ from unittest import mock
 from absl.testing import absltest, parameterized
 
 from flags import config
-from models.examples import Tokens
+from models.examples import Images, Tokens
 from tests import runs
 from towers import plan
 from towers.data import room
@@ -64,6 +64,20 @@ class PlanChecksTest(parameterized.TestCase):
         [error] = self._errors(model, **flags)
         [name] = flags
         self.assertRegex(error, f"--{name}=.*: dense reads tokens, not images")
+
+    def test_distortions_of_a_preprocessing_without(self):
+        plain = dataclasses.replace(_dense(), inputs=Images((8, 8, 1), 10))
+        [error] = self._errors(plain, distortions=True)
+        self.assertEqual(
+            error,
+            "--distortions=True: dense's preprocessing, scale, has no distortions; "
+            "leave it out",
+        )
+        for model, distortions in ((plain, False), (_dense(), True)):
+            settings = config.make(
+                data_name="synthetic", device="cpu", distortions=distortions
+            )
+            plan.make(settings, lambda name, model=model: model)
 
     def test_batch_norm_of_a_model_without(self):
         [error] = self._errors(batch_norm="sync", num_gpus=2)

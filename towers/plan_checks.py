@@ -5,6 +5,7 @@ from typing import Any
 
 from towers.compute.tower import check_batch_norm
 from towers.data import evaluation, room
+from towers.data.preprocessing import PREPROCESSING
 from towers.errors.findings import Found, PlanError
 from towers.layout.cluster import LAUNCHER, Cluster
 from towers.layout.placement import Placement
@@ -66,6 +67,7 @@ def check_data(
     found.get(lambda: _images(config, model))
     if sources:
         source, _ = sources
+        found.get(lambda: _distortions(config, model))
         found.get(lambda: check_batch_norm(norm, model, source))
         settings = {
             "real": source.name != "synthetic",
@@ -90,6 +92,16 @@ def _images(config, model) -> None:
                 f"--{name}={value}: {model.name} reads {model.inputs.kind}, not "
                 "images; leave it out"
             )
+
+
+def _distortions(config, model) -> None:
+    """Refuses to distort by a preprocessing that has no distortions."""
+    name = model.inputs.preprocessing
+    if config.data.distortions and not PREPROCESSING[name].distorts:
+        raise ValueError(
+            f"--distortions=True: {model.name}'s preprocessing, {name}, has no "
+            "distortions; leave it out"
+        )
 
 
 def _room(config, model, num_towers: int, source) -> None:

@@ -59,6 +59,11 @@ class Preprocessing(NamedTuple):
     training: Callable[[tf.Tensor, Shape, tf.Tensor], tf.Tensor]
     evaluation: Callable[[tf.Tensor, Shape], tf.Tensor]
 
+    @property
+    def distorts(self) -> bool:
+        """Whether it prepares an image for training otherwise than for evaluation."""
+        return self.training is not self.evaluation
+
 
 def example_uniform(
     shape: tuple[int, ...], *, seed: int, first: tf.Tensor | int, salt: int = 0
