@@ -86,6 +86,14 @@ class StopOnNanTest(parameterized.TestCase):
             made.run(around, 8, steps_per_loop)
         self.assertTrue(checkpoint.latest(directory).endswith("model.ckpt-4"))
 
+    @parameterized.parameters(1, 3)
+    def test_no_learning_rate_is_to_blame_for_the_first_loss(self, steps_per_loop):
+        made = _trainer(self._source(np.nan, 3))
+        with self.assertRaisesRegex(
+            hooks.NanLossError, "^the loss of step 1 is nan; it is that of the initial"
+        ):
+            made.run([self._stop(made)], 8, steps_per_loop)
+
     def test_a_loss_scale_that_is_too_large(self):
         made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**120))
         with self.assertRaisesRegex(hooks.NanLossError, " or --fp16_loss_scale$"):

@@ -84,9 +84,13 @@ class StopOnNan(Hook):
 
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
+            advice = self._advice
+            if step == 1:  # no learning rate has had an effect on it
+                advice = (
+                    "it is that of the initial values: look at the model or the data"
+                )
             raise NanLossError(
-                f"the loss of step {step} is {loss}; {self._advice}",
-                int(step),
+                f"the loss of step {step} is {loss}; {advice}", int(step)
             )
 
 
