@@ -4,7 +4,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from towers.compute import flops
+from towers.compute import flops, kernels
 from towers.layout import placement
 
 
@@ -48,6 +48,12 @@ class FlopsTest(tf.test.TestCase):
             x, w = tf.zeros([2, 3, 8, 8]), tf.zeros([3, 3, 3, 4])
             tf.gradients(tf.nn.conv2d(x, w, 2, "SAME", "NCHW"), [x, w])
             self.assertEqual(flops.of_graph(graph, "t/"), 3 * 2 * 2 * 16 * 4 * 27)
+
+    def test_a_sum_of_rows_is_not_counted(self):
+        with tf.Graph().as_default() as graph:
+            for rows in (3, 3000):
+                kernels.sum_of_rows(tf.zeros([rows, 5], tf.bfloat16))
+        self.assertEqual(flops.of_graph(graph), 0)
 
     def test_other_names_do_not_count(self):
         with tf.Graph().as_default() as graph:

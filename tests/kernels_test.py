@@ -62,6 +62,43 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(found, np.full([1, 1, 2, 3], 24))
 
     @parameterized.parameters(
+        ("NHWC", (4096, 6)),
+        ("NHWC", (64, 8, 8, 6)),
+        ("NCHW", (1024, 6, 2, 2)),
+        ("NHWC", (4096, 6), True),
+    )
+    def test_the_gradient_of_a_bias_is_added_in_float32(
+        self, data_format, shape, unknown=False
+    ):
+        """TensorFlow's kernel adds in bfloat16, and comes to 256 ones at most."""
+        random = np.random.default_rng(0)
+        axis = 1 if data_format == "NCHW" else len(shape) - 1
+        with tf.Graph().as_default(), v1.Session() as session:
+            dy = tf.constant(random.uniform(0, 2, shape), tf.bfloat16)
+            bias = tf.zeros([6], tf.bfloat16)
+            x = tf.zeros(shape, tf.bfloat16)
+            if unknown:
+                x = v1.placeholder_with_default(x, [None, None])
+                bias = v1.placeholder_with_default(bias, [None])
+                dy = v1.placeholder_with_default(dy, [None, None])
+            with kernels.gradients(kind="cpu", dtype=tf.bfloat16):
+                y = tf.nn.bias_add(x, bias, data_format)
+            made = tf.gradients(y, [x, bias], dy)
+            wide = [tf.cast(value, tf.float32) for value in (dy, *made)]
+            dy, by_input, by_bias = session.run(wide)
+        self.assertAllEqual(by_input, dy)
+        others = tuple(k for k in range(len(shape)) if k != axis)
+        wanted = dy.astype(np.float64).sum(others)
+        self.assertAllClose(by_bias, wanted, rtol=2**-7)
+
+    @parameterized.parameters(tf.bfloat16, tf.float16, tf.float32)
+    def test_rows_are_summed_in_float32(self, dtype):
+        with tf.Graph().as_default(), v1.Session() as session:
+            found = session.run(kernels.sum_of_rows(tf.ones([2048, 3], dtype)))
+        self.assertEqual(found.dtype, dtype.as_numpy_dtype)
+        self.assertAllEqual(found.astype(np.float32), [2048.0] * 3)
+
+    @parameterized.parameters(
         ("NHWC", "VALID", True),
         ("NHWC", [[0, 0], [0, 1], [1, 1], [0, 0]], True),
         ("NHWC", "SAME", False),

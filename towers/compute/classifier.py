@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition
+from towers.compute import addition, kernels
 from towers.layout.parts import Split
 from towers.layout.placement import shard
 from towers.layout.shards import Shards, classifiers
@@ -209,7 +209,7 @@ class Spread:
             of_kernel = tf.matmul(rows, error, transpose_a=True)
         if weights.bias is None:
             return [of_rows, of_kernel]
-        return [of_rows, of_kernel, tf.raw_ops.BiasAddGrad(out_backprop=error)]
+        return [of_rows, of_kernel, kernels.sum_of_rows(error)]
 
 
 class _Softmax(NamedTuple):

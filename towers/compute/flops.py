@@ -59,7 +59,17 @@ def _product(op: tf.Operation, length: int | None) -> int:
 
 
 def _matmul(op: tf.Operation) -> int:
+    if _adds_rows(op.inputs[0]):
+        return 0
     return _product(op, op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1])
+
+
+def _adds_rows(left: tf.Tensor) -> bool:
+    """Whether a product is a sum of rows, as the gradient of a bias is."""
+    if left.shape.rank != 2 or left.shape[0] != 1:
+        return False
+    ones = tf.get_static_value(left)
+    return ones is not None and bool(np.all(ones == 1))
 
 
 def _batch_matmul(op: tf.Operation) -> int:

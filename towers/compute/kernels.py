@@ -1,10 +1,15 @@
-"""Replacement gradients where TensorFlow's kernel is slow or missing.
+"""Replacement gradients where TensorFlow's kernel is slow, inexact or missing.
 
 The filter gradient of a 1 x 1 convolution is the matrix product of its input and the
 gradient of its output.  On CPUs in bfloat16, oneDNN multiplies matrices two to three
 times as fast as its filter gradient kernels do the same work (TensorFlow 2.21, AVX-512
 with AMX); a ResNet-50 spends a sixth of its step there.  In float32, and for larger
 filters, matrix products were not faster.
+
+The gradient of a bias is the sum of all rows of its output's gradient.  On CPUs in
+bfloat16, TensorFlow's kernel adds them one by one in bfloat16: a sum stops growing at
+256 times a row, and is 5 % off after 2,000 rows of noise.  The product of a row of ones
+and these rows is added in float32, rounded once, and takes less time.
 
 On CPUs only oneDNN has a kernel for the gradient of max pooling in NCHW, and it needs
 the pooling in the same function, while forward and backward pass may be two functions.
@@ -17,6 +22,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 _CONV2D, _MAX_POOL = "TowersConv2D", "TowersMaxPool"
+_BIAS_ADD = "TowersBiasAdd"
 _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
 
 
@@ -32,7 +38,7 @@ def gradients(
     """
     chosen = {}
     if kind == "cpu" and dtype == tf.bfloat16:
-        chosen["Conv2D"] = _CONV2D
+        chosen |= {"Conv2D": _CONV2D, "BiasAdd": _BIAS_ADD}
     if kind == "cpu" and apart:
         chosen["MaxPool"] = _MAX_POOL
     return v1.get_default_graph().gradient_override_map(chosen)
@@ -69,6 +75,24 @@ def _is_product(op: tf.Operation) -> bool:
         and x.shape[1:3].is_fully_defined()
         and x.shape[1:3] == y.shape[1:3]
     )
+
+
+@tf.RegisterGradient(_BIAS_ADD)
+def _bias_add(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
+    """The gradients by the input and by the bias."""
+    if op.get_attr("data_format") == b"NCHW":
+        others = [axis for axis in range(dy.shape.rank) if axis != 1]
+        return [dy, tf.reduce_sum(dy, others)]
+    channels = op.inputs[1].shape[0] or tf.size(op.inputs[1])
+    return [dy, sum_of_rows(tf.reshape(dy, [-1, channels]))]
+
+
+def sum_of_rows(rows: tf.Tensor) -> tf.Tensor:
+    """The sum of [rows, columns], in their dtype: [columns], rounded once."""
+    if rows.dtype != tf.bfloat16:
+        return tf.raw_ops.BiasAddGrad(out_backprop=rows)
+    ones = tf.ones([1, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)
+    return tf.reshape(tf.matmul(ones, rows), [rows.shape[1] or -1])
 
 
 @tf.RegisterGradient(_MAX_POOL)
