@@ -61,6 +61,21 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
                 found = session.run(dw, {x: np.ones([2, 3, 4, 2])})
         self.assertAllEqual(found, np.full([1, 1, 2, 3], 24))
 
+    @parameterized.product(known=(True, False), dtype=(tf.int32, tf.int64))
+    def test_the_gradient_of_a_padding(self, known, dtype):
+        dy = np.arange(6 * 7, dtype=np.float32).reshape(6, 7)
+        with tf.Graph().as_default() as graph, v1.Session() as session:
+            x, paddings = tf.ones([3, 2]), tf.constant([[1, 2], [0, 5]], dtype)
+            if not known:
+                x = v1.placeholder_with_default(x, [None, 2])
+                paddings = v1.placeholder_with_default(paddings, [None, 2])
+            with kernels.gradients(kind="cpu", dtype=tf.float32):
+                y = tf.pad(x, paddings)
+            [dx] = tf.gradients(y, [x], tf.constant(dy))
+            self.assertAllEqual(session.run(dx), dy[1:4, :2])
+            computed = {op.type for op in graph.get_operations()} & {"StridedSlice"}
+        self.assertEqual(bool(computed), not known)
+
     @parameterized.parameters(
         ("NHWC", (4096, 6)),
         ("NHWC", (64, 8, 8, 6)),

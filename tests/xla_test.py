@@ -50,10 +50,16 @@ def _train(model: Model, towers: int, mode="parameter_server", **options):
     ).start()
 
 
+def padded(x, nn):
+    """A dense layer, and a padding behind it, which has a gradient of its own."""
+    x = nn.dense(nn.flatten(x), 16, activation=tf.nn.relu)
+    return nn.dense(tf.pad(x, [[0, 0], [1, 2]]), nn.num_classes)
+
+
 def _steps(where: placement.Placement, target: str = "", *, auto_jit: bool):
     """The variables after some steps, and the devices of what XLA runs in one."""
     options = graph.Options(batch_size=24 // where.num_towers)
-    model, source = trainer.dense_model(), trainer.random_source()
+    model, source = trainer.model_of(padded), trainer.random_source()
     update = trainer.MOMENTUM
     made = graph.build(model, source, update, placement=where, options=options)
     config = placement.session_config(where, auto_jit=auto_jit)

@@ -13,6 +13,11 @@ and these rows is added in float32, rounded once, and takes less time.
 
 On CPUs only oneDNN has a kernel for the gradient of max pooling in NCHW, and it needs
 the pooling in the same function, while forward and backward pass may be two functions.
+
+The gradient of a padding cuts the middle out of its output's.  TensorFlow's computes at
+run time where that begins, and XLA, which must know it, looks for its value on the
+first CPU of the process: a cluster on another logical CPU then fails with "Multiple CPU
+devices".
 """
 
 import contextlib
@@ -22,7 +27,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 _CONV2D, _MAX_POOL = "TowersConv2D", "TowersMaxPool"
-_BIAS_ADD = "TowersBiasAdd"
+_BIAS_ADD, _PAD = "TowersBiasAdd", "TowersPad"
 _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
 
 
@@ -36,7 +41,7 @@ def gradients(
       dtype: that they compute in.
       apart: whether forward and backward pass are functions of their own.
     """
-    chosen = {}
+    chosen = {"Pad": _PAD} if kind == "cpu" else {}
     if kind == "cpu" and dtype == tf.bfloat16:
         chosen |= {"Conv2D": _CONV2D, "BiasAdd": _BIAS_ADD}
     if kind == "cpu" and apart:
@@ -93,6 +98,19 @@ def sum_of_rows(rows: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.BiasAddGrad(out_backprop=rows)
     ones = tf.ones([1, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)
     return tf.reshape(tf.matmul(ones, rows), [rows.shape[1] or -1])
+
+
+@tf.RegisterGradient(_PAD)
+def _pad(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor | None]:
+    """The gradient by the input; there is none by the sizes of the padding."""
+    x, paddings = op.inputs
+    known = tf.get_static_value(paddings)
+    begin = paddings[:, 0] if known is None else known[:, 0]
+    if x.shape.is_fully_defined():
+        size = tf.constant(x.shape.as_list(), paddings.dtype)
+    else:
+        size = tf.shape(x, paddings.dtype)
+    return [tf.slice(dy, begin, size), None]
 
 
 @tf.RegisterGradient(_MAX_POOL)
