@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import threading
 from unittest import mock
 
 import tensorflow as tf
@@ -97,7 +98,13 @@ class TuneTest(runs.Runs):
         self.assertIn(" 96.0 ", "\n".join(self.lines))
 
     @parameterized.parameters(
-        "", "{", "[1]", '{"key": 3}', b"\xff\xfe", '{"key": {"choice": {"a": 1}}}'
+        "",
+        "{",
+        "[1]",
+        "[" * 100_000,
+        '{"key": 3}',
+        b"\xff\xfe",
+        '{"key": {"choice": {"a": 1}}}',
     )
     def test_a_file_that_cannot_be_used_is_ignored(self, content):
         self.path.parent.mkdir()
@@ -113,6 +120,20 @@ class TuneTest(runs.Runs):
         self.assertEqual(
             json.loads(self.path.read_text())[key]["choice"], _TREE._asdict()
         )
+
+    def test_runs_that_end_together_are_all_remembered(self):
+        def one(run: int) -> None:
+            memory = tune.Memory(str(self.path), self.lines.append)
+            for turn in range(10):
+                memory.remember(f"{run} {turn}", {"choice": {}})
+
+        runs = [threading.Thread(target=one, args=(run,)) for run in range(4)]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        self.assertLen(json.loads(self.path.read_text()), 4 * 10)
+        self.assertEqual(os.listdir(self.path.parent), [self.path.name])
 
     def test_a_folder_that_cannot_be_written_is_said(self):
         self.path.parent.write_text("a file in the way")

@@ -6,15 +6,17 @@ remembered in a JSON file by machine, model, batch and devices.  The run is then
 same as with that `--variable_update` and `--all_reduce_spec`.
 """
 
+import contextlib
 import dataclasses
 import datetime
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -132,13 +134,15 @@ class Memory:
 
     def remember(self, key: str, found: Mapping[str, Any]) -> bool:
         """Replaces the file atomically; returns whether that was possible."""
-        everything = {**self._read(), key: dict(found)}
+        folder = os.path.dirname(self.path)
         part = f"{self.path}.{os.getpid()}.part"
         try:
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            with open(part, "w", encoding="utf-8") as file:
-                json.dump(everything, file, indent=1)
-            os.replace(part, self.path)
+            os.makedirs(folder, exist_ok=True)
+            with _one_at_a_time(folder):
+                everything = {**self._read(), key: dict(found)}
+                with open(part, "w", encoding="utf-8") as file:
+                    json.dump(everything, file, indent=1)
+                os.replace(part, self.path)
         except OSError as error:
             self._console(f"Not remembered in {self.path}: {error.strerror}")
             return False
@@ -152,11 +156,23 @@ class Memory:
                 raise ValueError("not a JSON object")
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._console(f"Ignoring {self.path}: {reason.splitlines()[0]}")
             return {}
         return found
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: str) -> Iterator[None]:
+    """Waits for other runs that are about to add what they found to a file here."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def default_path() -> str:
