@@ -20,7 +20,7 @@ import tensorflow as tf
 import models
 from benchmarks.options import natural, parser_for, positive
 from flags import config
-from towers import plan
+from towers import planning
 from towers.layout import placement
 from towers.session import loop
 
@@ -32,10 +32,10 @@ FIRST_STEP = "first step"
 def measure(options: argparse.Namespace) -> dict[str, float]:
     """Builds, starts, runs; says when the first step is done."""
     times = [time.perf_counter()]
-    parts = _parts(options)
-    train = parts.build()
+    plan = _plan(options)
+    train = plan.build()
     times.append(time.perf_counter())
-    with v1.Session(graph=train.graph, config=_session_config(parts, options)) as sess:
+    with v1.Session(graph=train.graph, config=_session_config(plan, options)) as sess:
         loop.start(train, sess, lambda session: None)
         times.append(time.perf_counter())
         step = sess.make_callable(train.train_op)
@@ -53,12 +53,12 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         "build": build,
         "start": start,
         "first_step": first,
-        "images_per_second": parts.examples_per_step * options.num_batches / seconds,
+        "images_per_second": plan.examples_per_step * options.num_batches / seconds,
     }
 
 
-def _parts(options: argparse.Namespace) -> plan.Plan:
-    """The parts that the flags name, for images of another size than the model's."""
+def _plan(options: argparse.Namespace) -> planning.Plan:
+    """The plan that the flags name, for images of another size than the model's."""
     model = models.get(options.model)
     if model.inputs.kind != "images":
         raise ValueError(
@@ -76,12 +76,12 @@ def _parts(options: argparse.Namespace) -> plan.Plan:
         batch_size=options.batch_size,
         num_batches=options.num_batches,
     )
-    return plan.make(settings, lambda name: model)
+    return planning.make(settings, lambda name: model)
 
 
-def _session_config(parts: plan.Plan, options: argparse.Namespace) -> v1.ConfigProto:
+def _session_config(plan: planning.Plan, options: argparse.Namespace) -> v1.ConfigProto:
     """This project's, with TensorFlow's own choice of graph optimizers if asked."""
-    session_config = placement.session_config(parts.placement)
+    session_config = placement.session_config(plan.placement)
     if options.graph_optimizers:
         session_config.ClearField("graph_options")
     return session_config

@@ -35,7 +35,7 @@ from benchmarks.options import parser_for, positive
 from flags import config
 from models.examples import Tokens
 from models.transformer_lm import Size, chain
-from towers import graph, plan
+from towers import graph, planning
 from towers.compute import tower
 from towers.layout import partition, placement, schedule
 from towers.layout.stages import Pipeline
@@ -89,13 +89,13 @@ def build(
         init_learning_rate=0.01,
         **settings,
     )
-    parts = plan.make(wanted, lambda name: model)
+    plan = planning.make(wanted, lambda name: model)
     return graph.build(
         model,
-        parts.source,
-        parts.update,
-        placement=parts.placement,
-        options=dataclasses.replace(parts.options, pipeline=how),
+        plan.source,
+        plan.update,
+        placement=plan.placement,
+        options=dataclasses.replace(plan.options, pipeline=how),
     )
 
 

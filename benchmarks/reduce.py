@@ -33,7 +33,7 @@ import models
 from benchmarks import chart, machine, ratios, table
 from benchmarks.options import above_0, parser_for, positive, positives, writable
 from flags import config
-from towers import plan
+from towers import planning
 from towers.gradients import reduction, transfer
 from towers.layout import placement
 
@@ -75,8 +75,8 @@ def shapes_of(name: str) -> list[tf.TensorShape]:
     settings = config.make(
         model=name, data_name="synthetic", device="cpu", batch_size=1
     )
-    parts = plan.make(settings, models.get)
-    built = parts.build()
+    plan = planning.make(settings, models.get)
+    built = plan.build()
     return [built.mode.variables[name].shape for name in built.template.trainable]
 
 

@@ -25,7 +25,7 @@ import models
 from benchmarks import machine, process, ratios, table
 from benchmarks.options import parser_for, positive, writable
 from flags import config
-from towers import graph, plan, run
+from towers import graph, planning, run
 from towers.session import loop
 from towers.session.progress import Console
 from towers.tasks.sessions import session_config
@@ -33,47 +33,47 @@ from towers.tasks.sessions import session_config
 v1 = tf.compat.v1
 
 
-def _session(parts: plan.Plan, train: graph.TrainGraph) -> v1.Session:
-    config = session_config(parts.placement, parts.config.devices)
+def _session(plan: planning.Plan, train: graph.TrainGraph) -> v1.Session:
+    config = session_config(plan.placement, plan.config.devices)
     return v1.Session(graph=train.graph, config=config)
 
 
-def bare(parts: plan.Plan) -> float:
+def bare(plan: planning.Plan) -> float:
     """Seconds per step of a callable, called over and over."""
-    train = parts.build()
-    with _session(parts, train) as session:
+    train = plan.build()
+    with _session(plan, train) as session:
         loop.start(train, session, lambda session: None)
         step = session.make_callable(train.train_op)
-        for _ in range(parts.num_warmup):
+        for _ in range(plan.num_warmup):
             step()
         begun = time.perf_counter()
-        for _ in range(parts.num_batches):
+        for _ in range(plan.num_batches):
             step()
-        return (time.perf_counter() - begun) / parts.num_batches
+        return (time.perf_counter() - begun) / plan.num_batches
 
 
-def looped(parts: plan.Plan) -> float:
+def looped(plan: planning.Plan) -> float:
     """Seconds per step of the session loop."""
-    train = parts.build()
-    with _session(parts, train) as session:
+    train = plan.build()
+    with _session(plan, train) as session:
         loop.start(train, session, lambda session: None)
-        loop.run(train, session, [], last_step=parts.num_warmup)
+        loop.run(train, session, [], last_step=plan.num_warmup)
         begun = time.perf_counter()
-        loop.run(train, session, [], last_step=parts.num_steps)
-        return (time.perf_counter() - begun) / parts.num_batches
+        loop.run(train, session, [], last_step=plan.num_steps)
+        return (time.perf_counter() - begun) / plan.num_batches
 
 
-def whole(parts: plan.Plan) -> float:
+def whole(plan: planning.Plan) -> float:
     """Seconds per step of a whole run, by the line that it prints."""
     log = io.StringIO()
-    run.train(parts, Console(log))
+    run.train(plan, Console(log))
     said = process.Finished(0, [(0.0, text) for text in log.getvalue().splitlines()], 0)
-    return parts.examples_per_step / said.images_per_second
+    return plan.examples_per_step / said.images_per_second
 
 
 # name -> (what is measured, whether it saves).  The first is what the others are
 # compared with.
-VARIANTS: dict[str, tuple[Callable[[plan.Plan], float], bool]] = {
+VARIANTS: dict[str, tuple[Callable[[planning.Plan], float], bool]] = {
     "bare": (bare, False),
     "loop": (looped, False),
     "run": (whole, False),
@@ -87,8 +87,8 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     for number in range(1, options.rounds + 1):
         for name, (seconds_per_step, saves) in VARIANTS.items():
             with tempfile.TemporaryDirectory() as folder:
-                parts = _parts(options, folder if saves else None)
-                found[name].append(seconds_per_step(parts))
+                plan = _plan(options, folder if saves else None)
+                found[name].append(seconds_per_step(plan))
         told = ", ".join(f"{k} {ratios.number(1e6 * v[-1])}" for k, v in found.items())
         print(f"[{number}/{options.rounds}] us per step: {told}", flush=True)
     return found
@@ -105,7 +105,7 @@ def report(found: dict[str, list[float]]) -> list[str]:
     return table.lines(["", "us per step", f"speed / {base}"], rows)
 
 
-def _parts(options: argparse.Namespace, train_dir: str | None) -> plan.Plan:
+def _plan(options: argparse.Namespace, train_dir: str | None) -> planning.Plan:
     """The run that is measured."""
     saving = {}
     if train_dir:
@@ -125,7 +125,7 @@ def _parts(options: argparse.Namespace, train_dir: str | None) -> plan.Plan:
         num_warmup_batches=options.num_batches // 10,
         **saving,
     )
-    return plan.make(settings, models.get)
+    return planning.make(settings, models.get)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
     try:
-        _parts(options, None)
+        _plan(options, None)
     except ValueError as error:
         parser.error(str(error))
     found = measure(options)

@@ -241,7 +241,7 @@ def _verified_exchange(given: _Given) -> Iterator[str]:
 def _stages(given: _Given) -> Iterator[str]:
     """Shards divide the devices; shards and stages of a tower are the same devices.
 
-    `plan` checks that stages divide the devices.
+    `planning` checks that stages divide the devices.
     """
     gpus = given.get("num_gpus", sections.Devices.num_gpus)
     for name in _shards(given):

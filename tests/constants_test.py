@@ -11,7 +11,7 @@ from models import language
 from models.examples import Tokens
 from models.model import Model, Recipe, Schedule
 from tests import runs
-from towers import plan
+from towers import planning
 from towers.updates import constants
 from towers.updates.checkpoint import Checkpoints
 
@@ -96,9 +96,9 @@ class RunTest(runs.Runs):
         self.text("test.txt", "c c c b b d")
         splits = {"train_split": "validation", "eval_split": "test"}
         data = {"device": "cpu", "data_name": f"{self.texts}", **splits}
-        parts = plan.make(config.make(eval_at_end=True, **data), _words_model)
-        self.assertEqual(parts.source.vocabulary, (b"a", b"b", b"c", b"<unk>"))
-        self.assertEqual(parts.eval_source.vocabulary, parts.source.vocabulary)
+        plan = planning.make(config.make(eval_at_end=True, **data), _words_model)
+        self.assertEqual(plan.source.vocabulary, (b"a", b"b", b"c", b"<unk>"))
+        self.assertEqual(plan.eval_source.vocabulary, plan.source.vocabulary)
 
 
 class CheckpointTest(tf.test.TestCase):

@@ -7,16 +7,16 @@ from absl.testing import parameterized
 
 import models
 from flags import config
-from towers import graph, plan
+from towers import graph, planning
 from towers.layout.stages import Pipeline
 from towers.session import describe
 
 
 def _described(**flags):
     settings = config.make(device="cpu", data_name="synthetic", batch_size=2, **flags)
-    parts = plan.make(settings, models.get)
-    built = parts.build()
-    return dict(describe.header(parts, built)), describe.facts(parts, built)
+    plan = planning.make(settings, models.get)
+    built = plan.build()
+    return dict(describe.header(plan, built)), describe.facts(plan, built)
 
 
 class DescribeTest(parameterized.TestCase):

@@ -12,7 +12,7 @@ from absl.testing import parameterized
 from flags import config
 from models.model import Images, Model, Recipe, Schedule
 from tests import runs
-from towers import plan, run
+from towers import planning, run
 from towers.data import inputs
 from towers.session import diagnose, hooks, progress
 from towers.updates import checkpoint
@@ -71,10 +71,10 @@ class DiagnoseTest(runs.Runs):
         made = config.make(
             device="cpu", data_name="synthetic", num_batches=11, **settings
         )
-        parts = plan.make(made, lambda name: _model())
-        parts = dataclasses.replace(parts, source=_source(value, also))
+        plan = planning.make(made, lambda name: _model())
+        plan = dataclasses.replace(plan, source=_source(value, also))
         self.stream = io.StringIO()
-        run.train(parts, progress.Console(self.stream))
+        run.train(plan, progress.Console(self.stream))
 
     def _fails(self, sentence, error=hooks.NanLossError, **settings):
         with self.assertRaisesRegex(error, f"^{sentence}$") as caught:
@@ -128,7 +128,7 @@ class DiagnoseTest(runs.Runs):
             "variable marked/v is not finite after step 6; "
             "lower --init_learning_rate; nothing was saved"
         )
-        with mock.patch.object(plan.Plan, "num_steps", 6):
+        with mock.patch.object(planning.Plan, "num_steps", 6):
             self.assertEqual(self._fails(sentence, **settings).step, 6)
         self.assertEqual(self.steps(), [])
 

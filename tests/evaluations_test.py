@@ -33,11 +33,11 @@ class _Interrupts(io.StringIO):
 
 class NumExamplesTest(absltest.TestCase):
     def test_the_least_of_a_split_is_an_example(self):
-        parts = types.SimpleNamespace(
+        plan = types.SimpleNamespace(
             config=config.make(num_eval_epochs=1e-6),
             eval_source=types.SimpleNamespace(num_examples=355),
         )
-        self.assertEqual(evaluations.num_examples(parts), 1)
+        self.assertEqual(evaluations.num_examples(plan), 1)
 
 
 class LostTest(runs.Runs):

@@ -17,7 +17,7 @@ from absl.testing import parameterized
 import models
 from flags import config
 from models.model import Model
-from towers import evaluations, plan
+from towers import evaluations, planning
 from towers.session import device_loop, probe, replicas, summary
 from towers.updates import optimizer
 
@@ -107,16 +107,16 @@ def _graphs(**settings) -> list[v1.GraphDef]:
         made = config.make(
             device="gpu", num_batches=2, eval_at_end=evaluates, **settings
         )
-        parts = plan.make(made, models.get)
-        built = parts.build()
+        plan = planning.make(made, models.get)
+        built = plan.build()
     with built.graph.as_default():
-        evaluations.attach(parts, built)
+        evaluations.attach(plan, built)
         summary.build(built, 3)
         if made.variables.check_replicas_every:
             replicas.same(built.mode)
         if made.training.steps_per_loop > 1:
             device_loop.build(built.train_op, built.step, built.loss)
-    first = probe.build(parts.options, parts.placement)
+    first = probe.build(plan.options, plan.placement)
     return [train.graph.as_graph_def() for train in (built, first)]
 
 

@@ -1,4 +1,4 @@
-"""The update that a recipe and flags make; plan_test sweeps the schedules."""
+"""The update that a recipe and flags make; planning_test sweeps the schedules."""
 
 import dataclasses
 

@@ -3,7 +3,7 @@
 from absl.testing import absltest
 
 from flags import config, modes, pairs
-from towers import plan
+from towers import planning
 from towers.gradients.exchange import Exchange
 from towers.updates import variable_update
 
@@ -37,7 +37,7 @@ class ModesTest(absltest.TestCase):
             with self.subTest(settings=settings):
                 made = config.make(**settings)
                 self.assertEqual(config.check(made, _TABLES), [])
-                self.assertEqual(plan.mode_of(made.variables), mode)
+                self.assertEqual(planning.mode_of(made.variables), mode)
 
     def test_the_pairs_name_the_modes_that_they_are_about(self):
         table = variable_update.VARIABLE_UPDATES

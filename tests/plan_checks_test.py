@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 from flags import config
 from models.examples import Images, Tokens
 from tests import runs
-from towers import plan
+from towers import planning
 from towers.data import room
 from towers.layout import cluster
 
@@ -22,8 +22,8 @@ def _dense():
 class PlanChecksTest(parameterized.TestCase):
     def _errors(self, model=None, spec=None, **settings):
         settings = {"data_name": "synthetic", "device": "cpu", **settings}
-        with self.assertRaises(plan.PlanError) as caught:
-            plan.make(config.make(**settings), lambda name: model or _dense(), spec)
+        with self.assertRaises(planning.PlanError) as caught:
+            planning.make(config.make(**settings), lambda name: model or _dense(), spec)
         return caught.exception.errors
 
     @parameterized.parameters(
@@ -77,7 +77,7 @@ class PlanChecksTest(parameterized.TestCase):
             settings = config.make(
                 data_name="synthetic", device="cpu", distortions=distortions
             )
-            plan.make(settings, lambda name, model=model: model)
+            planning.make(settings, lambda name, model=model: model)
 
     def test_batch_norm_of_a_model_without(self):
         [error] = self._errors(batch_norm="sync", num_gpus=2)

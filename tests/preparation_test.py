@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 import models
 from flags import config
 from tests import runs
-from towers import plan, preparation
+from towers import planning, preparation
 from towers.session.progress import Console
 
 
@@ -19,8 +19,8 @@ def _prepare(get_model=models.get, **flags):
     settings = {"model": "mlp", "data_name": "synthetic", "batch_size": 2, **flags}
     stream = io.StringIO()
     with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
-        parts = plan.make(config.make(device="cpu", **settings), get_model)
-    return preparation.prepare(parts, Console(stream)), stream.getvalue()
+        plan = planning.make(config.make(device="cpu", **settings), get_model)
+    return preparation.prepare(plan, Console(stream)), stream.getvalue()
 
 
 class PrepareTest(parameterized.TestCase):

@@ -25,7 +25,8 @@ MAINS = ("towers/train.py", "towers/verify.py")
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
     errors layout tasks data compute gradients updates pipelines
-    assembly graph plan_checks plan session evaluations preparation run_hooks run watch
+    assembly graph plan_checks planning
+    session evaluations preparation run_hooks run watch
     verification start train verify
 """.split()
 

@@ -9,15 +9,16 @@ from absl.testing import absltest, parameterized
 import models
 from flags import config
 from tests import runs
-from towers import plan, preparation, run_hooks
+from towers import planning, preparation, run_hooks
 from towers.session.progress import Console
 
 
 def _attempt(begin=0, last_step=100, **flags):
     settings = {"model": "mlp", "data_name": "digits", "batch_size": 2, **flags}
     with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
-        parts = plan.make(config.make(device="cpu", num_gpus=2, **settings), models.get)
-    run = preparation.prepare(parts, Console(io.StringIO()))
+        made = config.make(device="cpu", num_gpus=2, **settings)
+        plan = planning.make(made, models.get)
+    run = preparation.prepare(plan, Console(io.StringIO()))
     return run_hooks.Attempt(run, begin, last_step, lambda session, step: 0.0)
 
 

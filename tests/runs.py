@@ -15,7 +15,7 @@ from absl.testing import parameterized
 
 from flags import config
 from models.model import Images, Model, Recipe, Schedule
-from towers import plan, run, watch
+from towers import planning, run, watch
 from towers.compute import flops
 from towers.session import progress
 from towers.updates import checkpoint
@@ -83,13 +83,11 @@ class Runs(parameterized.TestCase):
         settings = {"device": "cpu", "data_name": "digits", **settings}
         get_model = get_model or (lambda name: small_model())
         with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": data_dir()}):
-            parts = plan.make(config.make(**settings), get_model)
+            plan = planning.make(config.make(**settings), get_model)
             act = (
-                watch.evaluate_checkpoints
-                if parts.config.evaluation.eval
-                else run.train
+                watch.evaluate_checkpoints if plan.config.evaluation.eval else run.train
             )
-            found = act(parts, progress.Console(stream))
+            found = act(plan, progress.Console(stream))
         self.assertEqual(found, status)
         return stream.getvalue().splitlines()
 

@@ -13,7 +13,7 @@ from absl.testing import parameterized
 
 from flags import config
 from tests import runs, trainer
-from towers import plan, train
+from towers import planning, train
 from towers.gradients.reduction import REDUCTIONS, usable
 from towers.session import tune
 from towers.updates.synchronous import ParameterServer
@@ -26,7 +26,7 @@ def _seconds(fast: tune.Choice):
     """A clock by which one way to train is twice as fast as all others."""
     asked = []
 
-    def measured(parts, way):
+    def measured(plan, way):
         asked.append(way)
         return [0.5, 0.25, 0.125] if way == fast else [0.5, 0.5, 0.5]
 
@@ -40,18 +40,18 @@ class TuneTest(runs.Runs):
         self.lines = []
         self.memory = tune.Memory(str(self.path), self.lines.append)
 
-    def _parts(self, **settings) -> plan.Plan:
+    def _plan(self, **settings) -> planning.Plan:
         made = config.make(
             data_name="synthetic", device="cpu", num_batches=3, **settings
         )
-        return plan.make(tune.settled(made), lambda name: trainer.dense_model())
+        return planning.make(tune.settled(made), lambda name: trainer.dense_model())
 
     def _choose(self, fast=_TREE, *, again=False, **settings):
         """The choice, and what was timed for it."""
         measured, asked = _seconds(fast)
-        parts = self._parts(num_gpus=2, **settings)
+        plan = self._plan(num_gpus=2, **settings)
         options = dict(again=again, measured=measured)
-        found = tune.choose(parts, self.memory, self.lines.append, **options)
+        found = tune.choose(plan, self.memory, self.lines.append, **options)
         return found, asked
 
     def test_what_competes(self):
@@ -108,7 +108,7 @@ class TuneTest(runs.Runs):
     )
     def test_a_file_that_cannot_be_used_is_ignored(self, content):
         self.path.parent.mkdir()
-        key = tune.key(self._parts(num_gpus=2))
+        key = tune.key(self._plan(num_gpus=2))
         if isinstance(content, str):
             content = content.replace("key", key).encode()
         self.path.write_bytes(content)
@@ -141,31 +141,31 @@ class TuneTest(runs.Runs):
         self.assertTrue(any(s.startswith("Not remembered in ") for s in self.lines))
 
     def test_a_way_that_does_not_work_here_is_left_out(self):
-        def measured(parts, way):
+        def measured(plan, way):
             if way == _TREE:
                 raise tf.errors.ResourceExhaustedError(None, None, "OOM when alloc")
             if way != tune.DEFAULT:
                 raise ValueError("no such link")
             return [1.0]
 
-        parts = self._parts(num_gpus=2)
-        found = tune.choose(parts, self.memory, self.lines.append, measured=measured)
+        plan = self._plan(num_gpus=2)
+        found = tune.choose(plan, self.memory, self.lines.append, measured=measured)
         self.assertEqual(found, tune.DEFAULT)
         for reason in ("no such link", "OOM when alloc"):
             self.assertTrue(any(reason in line for line in self.lines))
 
-        def broken(parts, way):
+        def broken(plan, way):
             raise ValueError("no such link")
 
         with self.assertRaisesRegex(ValueError, "^--variable_update=auto: .*no such"):
             tune.choose(
-                parts, self.memory, self.lines.append, again=True, measured=broken
+                plan, self.memory, self.lines.append, again=True, measured=broken
             )
 
     def test_steps_are_timed(self):
-        parts = self._parts(num_gpus=2)
+        plan = self._plan(num_gpus=2)
         for way in (tune.DEFAULT, _TREE):
-            found = tune.measure(parts, way)
+            found = tune.measure(plan, way)
             self.assertLen(found, tune.STEPS)
             self.assertGreater(min(found), 0)
 
@@ -184,7 +184,7 @@ class TuneTest(runs.Runs):
         values = []
         for tuned in (False, True):
             if tuned:
-                tune.measure(self._parts(num_gpus=2), _TREE)
+                tune.measure(self._plan(num_gpus=2), _TREE)
             self.directory = os.path.join(self.create_tempdir(), "train")
             self.run_flags(
                 num_gpus=2,

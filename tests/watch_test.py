@@ -15,7 +15,7 @@ from absl.testing import absltest, parameterized
 import models
 from flags import config
 from tests import runs, tasks
-from towers import plan, watch
+from towers import planning, watch
 from towers.errors import failure
 from towers.session import hooks, progress
 from towers.session.stop import StopOnSignal
@@ -48,11 +48,11 @@ class WatchTest(runs.Runs):
         flags = {"num_epochs": 1.0, "train_dir": self.directory, **flags}
         return self.run_flags(eval=True, **flags)
 
-    def _parts(self, **flags):
+    def _plan(self, **flags):
         flags = dict(device="cpu", data_name="digits", eval=True, **flags)
         made = config.make(train_dir=self.directory, **flags)
         with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
-            return plan.make(made, lambda name: runs.small_model())
+            return planning.make(made, lambda name: runs.small_model())
 
     def _forget(self, *steps):
         """Removes the checkpoints of some steps, newest last."""
@@ -224,11 +224,11 @@ class WatchTest(runs.Runs):
         self.assertEqual(looks, [7, 7])
 
     def test_a_controller_that_is_gone_ends_the_wait_with_an_error(self):
-        parts = self._parts(eval_interval_secs=7, num_epochs=9.0)
+        plan = self._plan(eval_interval_secs=7, num_epochs=9.0)
         lines = io.StringIO()
         with self.assertRaisesRegex(hooks.TrainingError, "will come: nobody is there"):
             watch.evaluate_checkpoints(
-                parts, progress.Console(lines), absent=lambda: "nobody is there"
+                plan, progress.Console(lines), absent=lambda: "nobody is there"
             )
         self.assertIn("Running evaluation at global_step 46", lines.getvalue())
 

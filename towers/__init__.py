@@ -15,6 +15,6 @@ The words, and the module where each lives:
   (`updates.variable_update`);
 * position: how many examples of the input stream were consumed (`data.inputs`).
 
-To read on from: `train` (the main), `plan` (flags become the parts of a run), `run` (a
-whole run), `graph` (the parts become one `tf.Graph`), `session.loop` (the steps).
+To read on from: `train` (the main), `planning` (flags become the plan of a run), `run`
+(a whole run), `graph` (the parts become one `tf.Graph`), `session.loop` (the steps).
 """

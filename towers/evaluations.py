@@ -8,74 +8,74 @@ import tensorflow as tf
 
 from towers import graph
 from towers.compute.tower import Task
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.session import evaluate, report, summary
 from towers.session.progress import Console
 
 v1 = tf.compat.v1
 
 
-def attach(parts: Plan, built: graph.TrainGraph) -> evaluate.EvalGraph | None:
+def attach(plan: Plan, built: graph.TrainGraph) -> evaluate.EvalGraph | None:
     """Evaluation towers in the train graph, if the run will evaluate."""
-    if parts.eval_source is None or not (any(steps(parts)) or at_end(parts)):
+    if plan.eval_source is None or not (any(steps(plan)) or at_end(plan)):
         return None
     return evaluate.attach(
-        task(parts),
-        parts.eval_source,
-        placement=parts.placement,
+        task(plan),
+        plan.eval_source,
+        placement=plan.placement,
         mode=evaluate.Averaged(built.mode, built.averages),
-        batch_size=parts.eval_batch_size,
-        num_examples=num_examples(parts),
+        batch_size=plan.eval_batch_size,
+        num_examples=num_examples(plan),
     )
 
 
-def task(parts: Plan) -> Task:
+def task(plan: Plan) -> Task:
     """What an evaluation tower computes."""
-    pipeline = parts.options.pipeline
+    pipeline = plan.options.pipeline
     return Task(
-        model=parts.model,
-        num_classes=parts.source.num_classes,
+        model=plan.model,
+        num_classes=plan.source.num_classes,
         training=False,
-        data_format=parts.options.data_format,
-        dtype=parts.options.dtype,
-        seed=parts.options.seed,
-        kind=parts.placement.kind,
-        compiled=parts.options.xla_compile,
-        pipeline=pipeline and pipeline.for_batch(parts.eval_batch_size),
-        shards=parts.options.shards,
+        data_format=plan.options.data_format,
+        dtype=plan.options.dtype,
+        seed=plan.options.seed,
+        kind=plan.placement.kind,
+        compiled=plan.options.xla_compile,
+        pipeline=pipeline and pipeline.for_batch(plan.eval_batch_size),
+        shards=plan.options.shards,
     )
 
 
-def num_examples(parts: Plan) -> int:
+def num_examples(plan: Plan) -> int:
     """How many examples an evaluation counts: the split's, each once, by default."""
-    flags, total = parts.config.evaluation, parts.eval_source.num_examples
+    flags, total = plan.config.evaluation, plan.eval_source.num_examples
     if flags.num_eval_batches is not None:
         return (
-            flags.num_eval_batches * parts.eval_batch_size * len(parts.placement.towers)
+            flags.num_eval_batches * plan.eval_batch_size * len(plan.placement.towers)
         )
     if flags.num_eval_epochs is not None:
         return max(1, round(flags.num_eval_epochs * total))
     return total
 
 
-def at_end(parts: Plan) -> bool:
+def at_end(plan: Plan) -> bool:
     """Whether training ends with one, if there is something to evaluate on."""
-    asked = parts.config.evaluation.eval_at_end
-    return parts.num_batches is None if asked is None else asked
+    asked = plan.config.evaluation.eval_at_end
+    return plan.num_batches is None if asked is None else asked
 
 
-def steps(parts: Plan) -> tuple[float, list[int]]:
+def steps(plan: Plan) -> tuple[float, list[int]]:
     """(every so many steps or 0, single steps) at which training is evaluated.
 
     Epochs need not be whole numbers of steps, so what lies between two evaluations
     need not be either.
     """
-    flags = parts.config.evaluation
+    flags = plan.config.evaluation
     every = flags.eval_during_training_every_n_steps or 0.0
     if epochs := flags.eval_during_training_every_n_epochs:
-        every = epochs * parts.source.num_examples / parts.examples_per_step
+        every = epochs * plan.source.num_examples / plan.examples_per_step
     at = list(flags.eval_during_training_at_specified_steps)
-    at += [parts.steps(e) for e in flags.eval_during_training_at_specified_epochs]
+    at += [plan.steps(e) for e in flags.eval_during_training_at_specified_epochs]
     return every, at
 
 
@@ -83,7 +83,7 @@ class Evaluator:
     """Evaluates; prints, logs and summarises what it finds.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       towers: that it evaluates on.
       console: takes lines for the user.
       log: takes numbers.
@@ -95,12 +95,12 @@ class Evaluator:
 
     def __init__(
         self,
-        parts: Plan,
+        plan: Plan,
         towers: evaluate.EvalGraph,
         console: Console,
         log: report.BenchmarkLog,
     ):
-        self._parts = parts
+        self._plan = plan
         self._towers = towers
         self._console = console
         self._log = log
@@ -128,26 +128,26 @@ class Evaluator:
         if result is None:
             self._console(f"The evaluation at global_step {step} was stopped.")
             return None
-        means = self._parts.model.with_derived(result.means)
+        means = self._plan.model.with_derived(result.means)
         self.accuracy = means.get("top_1_accuracy", math.nan)
         self._console(report.evaluation_line(means, result.num_examples))
         for name, value in means.items():
             self._log.metric(f"eval_{name}", value, step)
         rate = result.examples_per_second
         self._log.metric("eval_average_examples_per_sec", rate, step)
-        if directory := _directory(self._parts):
+        if directory := _directory(self._plan):
             summary.write_scalars(directory, means, step)
         return result
 
     def _progress(self, batches: int, rate: float) -> None:
-        every, last = self._parts.config.output.display_every, self._towers.num_steps
+        every, last = self._plan.config.output.display_every, self._towers.num_steps
         if batches % every == 0 or batches == last:
             self._console(f"{batches}\t{rate:.1f} examples/sec")
 
 
-def _directory(parts: Plan) -> str | None:
+def _directory(plan: Plan) -> str | None:
     """Where summaries of evaluations are written, if anywhere."""
-    given, train_dir = parts.config.evaluation.eval_dir, parts.config.output.train_dir
+    given, train_dir = plan.config.evaluation.eval_dir, plan.config.output.train_dir
     if given is None and train_dir:
         return os.path.join(train_dir, "eval")
     return given

@@ -3,7 +3,7 @@
     train = build(model, source, update, placement=placement, options=options)
 
 is the Python API: a model, a batch source, an optimizer and a placement in, the train
-graph out.  `plan` makes the same arguments from flags.
+graph out.  `planning` makes the same arguments from flags.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ from towers import evaluations
 from towers.errors import folders
 from towers.evaluations import Evaluator
 from towers.graph import TrainGraph
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.session import describe, device_loop, replicas, report, summary, traffic
 from towers.session.progress import Console
 from towers.updates.checkpoint import Checkpoints, Finite
@@ -22,7 +22,7 @@ class Prepared:
     """A run with everything but a session.
 
     Attributes:
-      parts: of the run.
+      plan: of the run.
       built: the train graph, finalized.
       console: takes lines for the user.
       log: takes numbers.
@@ -33,7 +33,7 @@ class Prepared:
       replicas: whether they are equal, or None if that is not asked for.
     """
 
-    parts: Plan
+    plan: Plan
     built: TrainGraph
     console: Console
     log: report.BenchmarkLog
@@ -46,79 +46,79 @@ class Prepared:
     @property
     def unit(self) -> report.Unit:
         """What its speeds count."""
-        inputs = self.parts.model.inputs
+        inputs = self.plan.model.inputs
         return report.Unit(inputs.unit, inputs.units_per_example)
 
 
-def prepare(parts: Plan, console: Console) -> Prepared:
+def prepare(plan: Plan, console: Console) -> Prepared:
     """Builds the graph of a run and says what it is.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       console: takes lines for the user.
 
     Raises:
       ValueError: model and data do not fit, or the model lacks what a flag needs.
       folders.OutputError: a file that a flag names cannot be written.
     """
-    if parts.placement.notice:
-        console(parts.placement.notice)
+    if plan.placement.notice:
+        console(plan.placement.notice)
     console("Generating training model")
-    built = parts.build()
-    _check_metrics(parts, built)
+    built = plan.build()
+    _check_metrics(plan, built)
     with built.graph.as_default():
-        prepared = _complete(parts, built, console)
+        prepared = _complete(plan, built, console)
     built.graph.finalize()
-    for line in report.header(describe.header(parts, prepared.built)):
+    for line in report.header(describe.header(plan, prepared.built)):
         console(line)
-    prepared.log.run(describe.facts(parts, prepared.built))
+    prepared.log.run(describe.facts(plan, prepared.built))
     return prepared
 
 
-def _check_metrics(parts: Plan, built: TrainGraph) -> None:
-    metrics, goal = built.template.metrics, parts.config.evaluation
+def _check_metrics(plan: Plan, built: TrainGraph) -> None:
+    metrics, goal = built.template.metrics, plan.config.evaluation
     if goal.stop_at_top_1_accuracy is not None and "top_1_accuracy" not in metrics:
         raise ValueError(
             f"--stop_at_top_1_accuracy={goal.stop_at_top_1_accuracy}: "
-            f"{parts.model.name} has no accuracy, only {', '.join(metrics)}"
+            f"{plan.model.name} has no accuracy, only {', '.join(metrics)}"
         )
 
 
-def _complete(parts: Plan, built: TrainGraph, console: Console) -> Prepared:
+def _complete(plan: Plan, built: TrainGraph, console: Console) -> Prepared:
     """Adds what stands beside the step: evaluation, summaries, saver, loop."""
-    output = parts.config.output
-    towers = evaluations.attach(parts, built)
+    output = plan.config.output
+    towers = evaluations.attach(plan, built)
     text = summary.build(built, output.summary_verbosity)
-    checked = parts.config.variables.check_replicas_every
+    checked = plan.config.variables.check_replicas_every
     equal = replicas.same(built.mode) if checked else None
-    if parts.config.training.steps_per_loop > 1:
+    if plan.config.training.steps_per_loop > 1:
         inner = device_loop.build(built.train_op, built.step, built.loss)
         built = built._replace(loop=inner)
     finite = Finite(built.saved)
-    checkpoints = _checkpoints(parts, built, finite, log=console)
+    checkpoints = _checkpoints(plan, built, finite, log=console)
     if output.graph_file:
-        _write_graph(output.graph_file, parts, built)
+        _write_graph(output.graph_file, plan, built)
     log = report.BenchmarkLog(output.benchmark_log_dir)
     return Prepared(
-        parts=parts,
+        plan=plan,
         built=built,
         console=console,
         log=log,
         finite=finite,
         checkpoints=checkpoints,
-        evaluator=Evaluator(parts, towers, console, log) if towers else None,
+        evaluator=Evaluator(plan, towers, console, log) if towers else None,
         summary=text,
         replicas=equal,
     )
 
 
 def _checkpoints(
-    parts: Plan, built: TrainGraph, finite: Finite, *, log: Console
+    plan: Plan, built: TrainGraph, finite: Finite, *, log: Console
 ) -> Checkpoints | None:
-    output = parts.config.output
+    output = plan.config.output
     if not output.train_dir:
         return None
-    with tf.device(parts.placement.master):  # whose disk holds the files
+    with tf.device(plan.placement.master):  # whose disk holds the files
         return Checkpoints(
             output.train_dir,
             built.saved | built.constants,
@@ -128,13 +128,13 @@ def _checkpoints(
         )
 
 
-def _write_graph(path: str, parts: Plan, built: TrainGraph) -> None:
+def _write_graph(path: str, plan: Plan, built: TrainGraph) -> None:
     """Its nodes, or what lies on each device and crosses between them."""
     folder, name = os.path.split(os.path.abspath(path))
     with folders.writing("nodes of the graph", path):
         if name.endswith(".svg"):
             os.makedirs(folder, exist_ok=True)
-            title = describe.in_short(parts, built)
+            title = describe.in_short(plan, built)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(traffic.picture(traffic.of(built), title))
         else:

@@ -1,4 +1,4 @@
-"""A run from its parts: training with all that goes on around it."""
+"""A run from its plan: training with all that goes on around it."""
 
 import signal
 import time
@@ -9,7 +9,7 @@ import tensorflow as tf
 from towers import evaluations, run_hooks
 from towers.compute import flops
 from towers.errors import failure
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.preparation import Prepared, prepare
 from towers.session import diagnose, hooks, loop, probe, report
 from towers.session.progress import Console, Display, Progress
@@ -21,14 +21,14 @@ v1 = tf.compat.v1
 
 
 def train(
-    parts: Plan,
+    plan: Plan,
     console: Console,
     sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
 ) -> int:
     """Trains, saves, evaluates, reports.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       console: takes lines for the user.
       sessions: where sessions come from.
 
@@ -42,9 +42,9 @@ def train(
     """
     with StopOnSignal() as stop:
         with stop.at_once():
-            training = _Training(prepare(parts, console), sessions, stop)
+            training = _Training(prepare(plan, console), sessions, stop)
         if stop.received is None:
-            resumes = parts.config.output.train_dir
+            resumes = plan.config.output.train_dir
             status = sessions.keep(training.attempt, stop, resumes=resumes)
             if status is not None:
                 return status
@@ -67,7 +67,7 @@ class _Training:
             return self._train()
         except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
             found = diagnose.explain(
-                self._run.parts,
+                self._run.plan,
                 self._sessions,
                 self._run.console,
                 last_step=error.step,
@@ -80,8 +80,8 @@ class _Training:
     def _train(self) -> int:
         run, stop = self._run, self._stop
         run.console("Initializing graph")
-        config = session_config(run.parts.placement, run.parts.config.devices)
-        probe.check(run.parts.options, run.parts.placement, config, self._sessions)
+        config = session_config(run.plan.placement, run.plan.config.devices)
+        probe.check(run.plan.options, run.plan.placement, config, self._sessions)
         with self._sessions.open(run.built.graph, config) as session:
             loop.start(run.built, session, self._restore)
             begin = int(session.run(run.built.global_step))
@@ -119,17 +119,17 @@ class _Training:
         may have been lost, and with it that the target accuracy was reached.
         """
         run = self._run
-        every, at = evaluations.steps(run.parts)
+        every, at = evaluations.steps(run.plan)
         if not hooks.is_due(begin, steps=every, at=at):
             return False
         if begin != run.evaluator.step:
             evaluate(session, begin)
-        goal = run.parts.config.evaluation.stop_at_top_1_accuracy
+        goal = run.plan.config.evaluation.stop_at_top_1_accuracy
         enough = goal is not None and run.evaluator.accuracy >= goal
         return enough or self._stop.received is not None
 
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
-        run, flags = self._run, self._run.parts.config
+        run, flags = self._run, self._run.plan.config
         try:
             return loop.run(
                 run.built,
@@ -152,11 +152,11 @@ class _Training:
     ) -> int:
         """Saves, evaluates and reports after the last step; the exit status."""
         run, stop = self._run, self._stop
-        directory = run.parts.config.output.train_dir
+        directory = run.plan.config.output.train_dir
         if step < last_step and stop.received is None:  # accurate enough
             failure.leave_end(directory, step)
         saved = run.checkpoints and run.checkpoints.save(session, step)
-        if stop.received is None and run.evaluator and evaluations.at_end(run.parts):
+        if stop.received is None and run.evaluator and evaluations.at_end(run.plan):
             if step != run.evaluator.step:
                 self._evaluate(session, step)
         _report_speed(run, self._sessions, progress, step)
@@ -179,16 +179,16 @@ class _Training:
 
 
 def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:
-    if run.parts.num_batches is not None:
-        return run.parts.num_steps
+    if run.plan.num_batches is not None:
+        return run.plan.num_steps
     return begin + loop.steps_left(run.built, session)
 
 
 def _progress(run: Prepared) -> Progress:
-    output = run.parts.config.output
+    output = run.plan.config.output
     display = Display(
         every=output.display_every,
-        warmup=run.parts.num_warmup,
+        warmup=run.plan.num_warmup,
         total_loss=output.loss_type_to_report == "total_loss",
         metrics=output.print_training_accuracy,
         unit=run.unit,
@@ -203,7 +203,7 @@ def _report_speed(
     if not len(progress.speed):
         run.console("Done with training: no step was timed")
         return
-    rate, unit, options = progress.examples_per_second, run.unit, run.parts.options
+    rate, unit, options = progress.examples_per_second, run.unit, run.plan.options
     for line in report.total_lines(rate * unit.per_example, unit=unit):
         run.console(line)
     if run.built.loop is not None:
@@ -212,7 +212,7 @@ def _report_speed(
     work = run.built.template.flops / options.batch_size
     done = rate * work
     peak = flops.measure_peak(
-        run.parts.placement, options.dtype, sessions, at_least=done
+        run.plan.placement, options.dtype, sessions, at_least=done
     )
     run.console(report.utilization_line(rate, work, peak, unit=unit))
     run.log.metric("average_examples_per_sec", rate, step)

@@ -36,7 +36,7 @@ class Attempt(NamedTuple):
         The second last warm-up step, as in tf_cnn_benchmarks, or if it is past the
         second of this process: the first makes the kernels.
         """
-        warm = self.run.parts.num_warmup - 1
+        warm = self.run.plan.num_warmup - 1
         return min(max(warm, self.begin + 2), self.last_step)
 
 
@@ -60,17 +60,17 @@ def _check_replicas(attempt: Attempt) -> Hook | None:
     run = attempt.run
     if run.replicas is None:
         return None
-    every = run.parts.config.variables.check_replicas_every
+    every = run.plan.config.variables.check_replicas_every
     return replicas.CheckReplicas(run.built, run.replicas, steps=every)
 
 
 def _trace_step(attempt: Attempt) -> Hook | None:
-    path = attempt.run.parts.config.output.trace_file
+    path = attempt.run.plan.config.output.trace_file
     return _record_step(attempt, hooks.TraceStep, path)
 
 
 def _report_pipeline(attempt: Attempt) -> Hook | None:
-    folder = attempt.run.parts.config.stages.pipeline_report
+    folder = attempt.run.plan.config.stages.pipeline_report
     return _record_step(attempt, ReportPipeline, folder)
 
 
@@ -82,7 +82,7 @@ def _record_step(
 
 
 def _write_summaries(attempt: Attempt) -> Hook | None:
-    run, output = attempt.run, attempt.run.parts.config.output
+    run, output = attempt.run, attempt.run.plan.config.output
     if run.summary is None:
         return None
     every = output.save_summaries_steps
@@ -90,7 +90,7 @@ def _write_summaries(attempt: Attempt) -> Hook | None:
 
 
 def _save_checkpoints(attempt: Attempt) -> Hook | None:
-    run, output = attempt.run, attempt.run.parts.config.output
+    run, output = attempt.run, attempt.run.plan.config.output
     steps, seconds = output.save_model_steps or 0, output.save_model_secs
     if not (steps or seconds):
         return None
@@ -101,10 +101,10 @@ def _save_checkpoints(attempt: Attempt) -> Hook | None:
 
 def _evaluate(attempt: Attempt) -> Hook | None:
     run = attempt.run
-    every, at = evaluations.steps(run.parts)
+    every, at = evaluations.steps(run.plan)
     if not (every or at):
         return None
-    goal = run.parts.config.evaluation.stop_at_top_1_accuracy
+    goal = run.plan.config.evaluation.stop_at_top_1_accuracy
     return hooks.Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
 
 

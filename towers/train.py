@@ -1,4 +1,4 @@
-"""The main: flags -> parts -> one graph -> one session.
+"""The main: flags -> plan -> one graph -> one session.
 
 python -m towers.train --num_gpus=4
 """
@@ -21,7 +21,7 @@ import tensorflow as tf
 import models
 from flags import parse, roles
 from flags.config import Config
-from towers import plan, run, watch
+from towers import planning, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
@@ -66,7 +66,7 @@ class Order(NamedTuple):
 
     config: Config
     spec: cluster.Cluster | None
-    parts: plan.Plan | None  # None for a task that only serves
+    plan: planning.Plan | None  # None for a task that only serves
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _explained(order, lambda: _check(order))
         role = order.spec.role if order.spec else None
         return _ROLES[role](order, Console(sys.stdout))
-    except (parse.UsageError, plan.PlanError) as error:
+    except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
@@ -91,13 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(order: Order) -> int:
     """Prints that the command line is legal, if its graph can be built."""
-    parts, role = order.parts, order.spec and order.spec.role
-    if parts and not order.config.evaluation.eval and role != cluster.EVALUATOR:
-        how = parts.options.pipeline
+    plan, role = order.plan, order.spec and order.spec.role
+    if plan and not order.config.evaluation.eval and role != cluster.EVALUATOR:
+        how = plan.options.pipeline
         if how:  # whose blocks might be timed
             how = dataclasses.replace(how, balance="params")
-        options = dataclasses.replace(parts.options, pipeline=how)
-        dataclasses.replace(parts, options=options).build()
+        options = dataclasses.replace(plan.options, pipeline=how)
+        dataclasses.replace(plan, options=options).build()
     print("legal", flush=True)
     return 0
 
@@ -106,7 +106,7 @@ def _alone(order: Order, console: Console) -> int:
     """Trains or evaluates in this process."""
     if order.config.evaluation.eval:
         return _explained(
-            order, lambda: watch.evaluate_checkpoints(order.parts, console)
+            order, lambda: watch.evaluate_checkpoints(order.plan, console)
         )
     return _train(order, lambda: run.train(_tuned(order, console), console))
 
@@ -135,14 +135,14 @@ def _has_checkpoint(directory: str | None) -> bool:
     return bool(directory and checkpoint.latest(directory))
 
 
-def _tuned(order: Order, console: Console) -> plan.Plan:
-    """The parts of the run, in the fastest mode if that was asked for."""
+def _tuned(order: Order, console: Console) -> planning.Plan:
+    """The plan of the run, in the fastest mode if that was asked for."""
     flags = order.config.variables
     if flags.variable_update != tune.AUTO:
-        return order.parts
+        return order.plan
     memory = tune.Memory(tune.default_path(), console)
-    choice = tune.choose(order.parts, memory, console, again=flags.tune_again)
-    return plan.make(tune.settled(order.config, choice), models.get)
+    choice = tune.choose(order.plan, memory, console, again=flags.tune_again)
+    return planning.make(tune.settled(order.config, choice), models.get)
 
 
 def _control(order: Order, console: Console) -> int:
@@ -158,14 +158,14 @@ def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
     with _sessions(order, console) as sessions:
         if order.spec.between:  # followers ask, too
             server.announce(sessions.target, order.spec)
-        status = act(order.parts, console, sessions)
+        status = act(order.plan, console, sessions)
         sessions.dismiss(status)
         return status
 
 
 def _sessions(order: Order, console: Console) -> Controller:
     """The sessions of a client; starts its server."""
-    where, flags = order.parts.placement, order.config.cluster
+    where, flags = order.plan.placement, order.config.cluster
     return Controller(
         order.spec,
         placement.server_config(
@@ -188,7 +188,7 @@ def _follow(order: Order, console: Console) -> int:
         status = 1
         try:
             status = _explained(
-                order, lambda: follow.follow(order.parts, sessions, report_dropout)
+                order, lambda: follow.follow(order.plan, sessions, report_dropout)
             )
         except (ValueError, messages.ClusterError) as error:
             refuse([f"{spec.me}: {error}"], status=1)
@@ -229,7 +229,7 @@ def _prepare(order: Order, where: placement.Placement, console: Console) -> None
     """Makes sure that the data set is on this worker's disk, where it reads a share."""
     settle_process(where, order.config.devices)
     try:
-        plan.sources_of(order.config, models.get(order.config.model.model))
+        planning.sources_of(order.config, models.get(order.config.model.model))
     except ValueError as error:  # it may be where only the controller looks
         console(f"{order.spec.me}: {error}")
 
@@ -241,13 +241,13 @@ def _evaluate(order: Order, console: Console) -> int:
         absent = server.Absence(spec, wait_secs=order.config.cluster.wait_secs)
     return _explained(
         order,
-        lambda: watch.evaluate_checkpoints(order.parts, console, absent=absent),
+        lambda: watch.evaluate_checkpoints(order.plan, console, absent=absent),
     )
 
 
 def _launch(order: Order, console: Console) -> int:
     """Starts the cluster's tasks on this machine; this process becomes the launcher."""
-    flags, where = order.config.cluster, order.parts.placement
+    flags, where = order.config.cluster, order.plan.placement
     directory = order.config.output.train_dir
     if not order.config.evaluation.eval:
         with folders.held(f"--train_dir={directory}", directory):
@@ -291,7 +291,7 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
 
 def _damage(order: Order, error: BaseException) -> str | None:
     """What is wrong with the data, if the error is about them."""
-    found = (order.parts.source, order.parts.eval_source)
+    found = (order.plan.source, order.plan.eval_source)
     damage = inputs.explain(error, *(source for source in found if source is not None))
     if damage and order.spec:
         damage += "; each worker reads its share of it there, on its own disk"
@@ -303,7 +303,7 @@ def _read(argv: Sequence[str]) -> Order:
     config, errors, at_fault = _parsed(argv)
     if config.devices.xla:  # before the plan opens this process's first session
         xla.allow_on_cpu()
-    spec = parts = None
+    spec = plan = None
     known = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
     try:
         if known:
@@ -320,23 +320,23 @@ def _read(argv: Sequence[str]) -> Order:
     try:
         # Which flags may be used depends on the cluster, so that has to be known.
         if known and role != cluster.SERVER:
-            parts = _plan(config, spec)
-    except plan.PlanError as error:
+            plan = _plan(config, spec)
+    except planning.PlanError as error:
         # An error that only comes from the default in place of a bad value is none.
         errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
     if errors:
         raise parse.UsageError(errors)
     if spec and spec.between and role in (cluster.CONTROLLER, cluster.FOLLOWER):
         spec = dataclasses.replace(spec, flags=roles.agreed(config))
-    return Order(config, spec, parts)
+    return Order(config, spec, plan)
 
 
-def _plan(config: Config, spec: cluster.Cluster | None) -> plan.Plan:
-    """The parts of a run on the cluster, or beside it for its evaluator."""
+def _plan(config: Config, spec: cluster.Cluster | None) -> planning.Plan:
+    """The plan of a run on the cluster, or beside it for its evaluator."""
     settings = tune.settled(config)
     if spec and spec.role == cluster.EVALUATOR:
-        return plan.make(settings, models.get, watched=spec)
-    return plan.make(settings, models.get, spec)
+        return planning.make(settings, models.get, watched=spec)
+    return planning.make(settings, models.get, spec)
 
 
 def _parsed(argv: Sequence[str]) -> tuple[Config, list[str], Collection[str]]:

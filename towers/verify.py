@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import models
 from flags import config, parse
-from towers import plan
+from towers import planning
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         subject, selected = _read(settings)
         return _explained(subject, lambda: _compare(subject, selected, console))
-    except (parse.UsageError, plan.PlanError) as error:
+    except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
@@ -79,39 +79,39 @@ def _read(
 ) -> tuple[agreement.Subject, selection.Selection]:
     """What is trained, and in which ways."""
     verify = settings.verify
-    parts = _plan(settings, max(selection.num_towers(verify)))
-    check_batch_norm(verify.batch_norm, parts.model, parts.source)
-    where = parts.placement
+    plan = _plan(settings, max(selection.num_towers(verify)))
+    check_batch_norm(verify.batch_norm, plan.model, plan.source)
+    where = plan.placement
     specs = verify.all_reduce_spec or (
         *ways.SPECS,
         *(name for name in reduction.usable(where.kind) if name not in ways.SPECS),
     )
     for text in specs:
         reduction.check(text, kind=where.kind, hosts=where.hosts)
-    batch = parts.examples_per_step
-    selection.check_batch(verify, batch, parts.options.batch_size)
+    batch = plan.examples_per_step
+    selection.check_batch(verify, batch, plan.options.batch_size)
     subject = agreement.Subject(
-        model=parts.model,
-        source=parts.source,
-        update=parts.update,
+        model=plan.model,
+        source=plan.source,
+        update=plan.update,
         global_batch=batch,
         num_steps=verify.num_steps,
         bound=verify.bound,
         device=verify.device,
-        options=dataclasses.replace(parts.options, batch_norm=verify.batch_norm),
+        options=dataclasses.replace(plan.options, batch_norm=verify.batch_norm),
     )
     return subject, selection.Selection(verify, subject, specs)
 
 
-def _plan(settings: config.VerifyConfig, num_towers: int) -> plan.Plan:
-    """The parts of a run of so many towers; its errors speak of our flags."""
+def _plan(settings: config.VerifyConfig, num_towers: int) -> planning.Plan:
+    """The plan of a run of so many towers; its errors speak of our flags."""
     flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
     run = config.make(num_gpus=num_towers, **flat)
     try:
-        return plan.make(run, models.get)
-    except plan.PlanError as error:
+        return planning.make(run, models.get)
+    except planning.PlanError as error:
         ours = [text.replace("--num_gpus", "--num_towers") for text in error.errors]
-        raise plan.PlanError(ours) from None
+        raise planning.PlanError(ours) from None
 
 
 def _shared(name: str) -> bool:

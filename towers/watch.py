@@ -8,7 +8,7 @@ import tensorflow as tf
 from towers import evaluations
 from towers.errors import failure
 from towers.layout.parts import joined
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.session import evaluate, hooks, report
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 
 def evaluate_checkpoints(
-    parts: Plan,
+    plan: Plan,
     console: Console,
     sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
     *,
@@ -32,7 +32,7 @@ def evaluate_checkpoints(
     evaluated, or a signal comes, or the training fails.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       console: takes lines for the user.
       sessions: where sessions come from.
       absent: why there will be no more checkpoints, empty while there may be; None
@@ -45,14 +45,14 @@ def evaluate_checkpoints(
       ValueError: there is no checkpoint, or it is of another model.
       hooks.TrainingError: the training failed, or who trains is gone.
     """
-    directory = parts.config.output.train_dir
+    directory = plan.config.output.train_dir
     lookout = failure.Lookout(directory)
-    interval = parts.config.evaluation.eval_interval_secs
+    interval = plan.config.evaluation.eval_interval_secs
     if checkpoint.latest(directory) is None and not interval:
         raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
-    if parts.placement.notice:
-        console(parts.placement.notice)
-    evaluator = _Evaluator(parts, console)
+    if plan.placement.notice:
+        console(plan.placement.notice)
+    evaluator = _Evaluator(plan, console)
 
     with StopOnSignal() as stop:
 
@@ -81,43 +81,43 @@ class _Evaluator:
     """Evaluates each checkpoint of a directory once.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       console: takes lines for the user.
 
     Attributes:
       graph, config: of the sessions that it is to be given.
     """
 
-    def __init__(self, parts: Plan, console: Console):
-        self._parts = parts
-        self._directory = parts.config.output.train_dir
+    def __init__(self, plan: Plan, console: Console):
+        self._plan = plan
+        self._directory = plan.config.output.train_dir
         self._done: set[str] = set()  # checkpoints, those that cannot be read too
-        self.config = session_config(parts.placement, parts.config.devices)
+        self.config = session_config(plan.placement, plan.config.devices)
         with tf.Graph().as_default() as self.graph:
-            mode = VARIABLE_UPDATES[DEFAULT](parts.placement)
+            mode = VARIABLE_UPDATES[DEFAULT](plan.placement)
             towers = evaluate.attach(
-                evaluations.task(parts),
-                parts.eval_source,
-                placement=parts.placement,
+                evaluations.task(plan),
+                plan.eval_source,
+                placement=plan.placement,
                 mode=mode,
-                batch_size=parts.eval_batch_size,
-                num_examples=evaluations.num_examples(parts),
+                batch_size=plan.eval_batch_size,
+                num_examples=evaluations.num_examples(plan),
             )
-            with tf.device(parts.placement.master):  # whose disk holds the files
+            with tf.device(plan.placement.master):  # whose disk holds the files
                 self._counters = {
                     name: v1.get_variable(name, [], tf.int64, use_resource=True)
                     for name in ("global_step", "position")
                 }
-                held = constants.of(parts.source, parts.placement.master)
-                names = _names(mode.variables, parts.update.ema_decay)
+                held = constants.of(plan.source, plan.placement.master)
+                names = _names(mode.variables, plan.update.ema_decay)
                 self._checkpoints = checkpoint.Checkpoints(
                     self._directory,
                     joined(names, mode.wholes) | self._counters | held,
                     partial=True,
                     log=console,
                 )
-        log = report.BenchmarkLog(parts.config.output.benchmark_log_dir)
-        self._evaluate = evaluations.Evaluator(parts, towers, console, log)
+        log = report.BenchmarkLog(plan.config.output.benchmark_log_dir)
+        self._evaluate = evaluations.Evaluator(plan, towers, console, log)
 
     def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""
@@ -133,18 +133,18 @@ class _Evaluator:
         if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
         self._done |= {newest, loaded}
-        return self._ended() or _is_the_end(self._parts, **counted)
+        return self._ended() or _is_the_end(self._plan, **counted)
 
     def _ended(self) -> bool:
         """Whether the run ended before its time, with what was evaluated last."""
         return self._evaluate.step >= failure.end(self._directory)
 
 
-def _is_the_end(parts: Plan, *, global_step: int, position: int) -> bool:
-    """Whether the run that `parts` describes, on any number of towers, ends here."""
-    if parts.num_batches is not None:
-        return global_step >= parts.num_steps
-    return position >= parts.options.limit
+def _is_the_end(plan: Plan, *, global_step: int, position: int) -> bool:
+    """Whether the run that `plan` describes, on any number of towers, ends here."""
+    if plan.num_batches is not None:
+        return global_step >= plan.num_steps
+    return position >= plan.options.limit
 
 
 def _wait(seconds: float, over: Callable[[], object]) -> None:

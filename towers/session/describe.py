@@ -10,69 +10,69 @@ from towers.graph import TrainGraph
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
 from towers.pipelines import recompute
-from towers.plan import Plan
+from towers.planning import Plan
 
 v1 = tf.compat.v1
 
 
-def header(parts: Plan, built: TrainGraph) -> list[tuple[str, str]]:
+def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     """The run in words: tf_cnn_benchmarks' rows, then our own."""
-    steps = parts.num_steps if parts.num_batches is None else parts.num_batches
-    examples = parts.options.limit or steps * parts.examples_per_step
-    epochs = examples / parts.source.num_examples
-    num_towers = parts.placement.num_towers
+    steps = plan.num_steps if plan.num_batches is None else plan.num_batches
+    examples = plan.options.limit or steps * plan.examples_per_step
+    epochs = examples / plan.source.num_examples
+    num_towers = plan.placement.num_towers
     spec = built.mode.all_reduce_spec
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
-    images = parts.model.inputs.kind == "images"
-    evaluates = parts.config.evaluation.during_training
+    images = plan.model.inputs.kind == "images"
+    evaluates = plan.config.evaluation.during_training
     rows = [
-        ("Model", parts.model.name),
-        ("Dataset", parts.source.name),
+        ("Model", plan.model.name),
+        ("Dataset", plan.source.name),
         ("Mode", "training + evaluation" if evaluates else "training"),
-        ("SingleSess", str(parts.placement.clients == 1)),
+        ("SingleSess", str(plan.placement.clients == 1)),
         (
             "Batch size",
-            f"{parts.options.tower_batch * num_towers} global\n"
-            + _per_device(parts.options),
+            f"{plan.options.tower_batch * num_towers} global\n"
+            + _per_device(plan.options),
         ),
         ("Num batches", str(steps)),
         ("Num epochs", f"{epochs:.2f}"),
-        ("Devices", _devices(parts.placement)),
+        ("Devices", _devices(plan.placement)),
         *_at_a_time(built),
-        *_clients(parts.placement),
+        *_clients(plan.placement),
         ("NUMA bind", "False"),
-        *([("Data format", parts.options.data_format)] if images else []),
-        ("Compute dtype", f"{parts.options.dtype.name}, variables float32"),
-        ("Optimizer", parts.update.optimizer),
-        ("Variables", parts.options.variable_update),
+        *([("Data format", plan.options.data_format)] if images else []),
+        ("Compute dtype", f"{plan.options.dtype.name}, variables float32"),
+        ("Optimizer", plan.update.optimizer),
+        ("Variables", plan.options.variable_update),
         *([("AllReduce", spec)] if spec else []),
         ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
         ("Update", built.mode.description),
         ("Reduction", joined if built.mode.joined else "none"),
     ]
     if not built.mode.together:
-        rows += _asynchronous(parts)
-    rows += _pipeline(parts.options.pipeline, built.template)
+        rows += _asynchronous(plan)
+    rows += _pipeline(plan.options.pipeline, built.template)
     rows += _shards(built.mode.wholes)
     if built.template.statistics:
-        rows.append(("Batch norm", _batch_norm(parts.options)))
-    if scaling := parts.options.loss_scaling:
+        rows.append(("Batch norm", _batch_norm(plan.options)))
+    if scaling := plan.options.loss_scaling:
         how = f"doubled every {scaling.grow_every} good steps, halved at a bad one"
         how = how if scaling.grow_every else "fixed"
         rows.append(("Loss scale", f"{scaling.initial:g}, {how}"))
-    if parts.update.weight_decay:
-        decay, where = parts.update.weight_decay, parts.update.place.words
+    if plan.update.weight_decay:
+        decay, where = plan.update.weight_decay, plan.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
 
 
-def _asynchronous(parts: Plan) -> list[tuple[str, str]]:
+def _asynchronous(plan: Plan) -> list[tuple[str, str]]:
     """The rule for the learning rate, and what bounds the staleness."""
-    exchange = parts.options.exchange
-    rate = f"for an update by {parts.options.tower_batch} examples"
+    exchange = plan.options.exchange
+    rate = f"for an update by {plan.options.tower_batch} examples"
     if exchange.staleness_lr:
         rate += ", divided by its staleness where that is above 1"
-    place = f"{parts.placement.num_towers} updates take the place of one synchronous"
+    place = f"{plan.placement.num_towers} updates take the place of one synchronous"
     bound, known = exchange.max_staleness, "no bound"
     if bound is not None:
         known = f"at most {_plural(bound, 'update')}"
@@ -92,13 +92,13 @@ def _clients(placement) -> list[tuple[str, str]]:
     ]
 
 
-def in_short(parts: Plan, built: TrainGraph) -> str:
+def in_short(plan: Plan, built: TrainGraph) -> str:
     """The run in a few words, as the title of a picture."""
-    num_towers = _plural(parts.placement.num_towers, "tower")
+    num_towers = _plural(plan.placement.num_towers, "tower")
     spec = built.mode.all_reduce_spec
-    words = [parts.model.name, num_towers, parts.options.variable_update]
-    if parts.options.pipeline:
-        words[1] += f" of {_plural(parts.options.pipeline.stages, 'stage')}"
+    words = [plan.model.name, num_towers, plan.options.variable_update]
+    if plan.options.pipeline:
+        words[1] += f" of {_plural(plan.options.pipeline.stages, 'stage')}"
     return ", ".join(words + [spec] * bool(spec))
 
 
@@ -187,18 +187,18 @@ def _plural(count: int, word: str) -> str:
     return f"{count} {word}" + ("" if count == 1 else "s")
 
 
-def facts(parts: Plan, built: TrainGraph) -> dict[str, Any]:
+def facts(plan: Plan, built: TrainGraph) -> dict[str, Any]:
     """What `benchmark_run.log` says of the run."""
     settings = {
         name: value
-        for section in vars(parts.config).values()
+        for section in vars(plan.config).values()
         for name, value in vars(section).items()
     }
     return {
-        "model_name": parts.model.name,
-        "dataset": {"name": parts.source.name},
-        "test_id": parts.config.output.benchmark_test_id,
-        "devices": list(parts.placement.devices),
+        "model_name": plan.model.name,
+        "dataset": {"name": plan.source.name},
+        "test_id": plan.config.output.benchmark_test_id,
+        "devices": list(plan.placement.devices),
         "num_parameters": built.template.parameters,
         "run_parameters": settings,
     }

@@ -15,7 +15,7 @@ import tensorflow as tf
 from towers import graph
 from towers.compute.tower import Tower
 from towers.errors.explain import cause
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.session import loop
 from towers.session.progress import Console
 from towers.tasks.sessions import Sessions, Stop, session_config
@@ -29,7 +29,7 @@ _NAMES = 3  # at most, of variables in a sentence
 
 
 def explain(
-    parts: Plan,
+    plan: Plan,
     sessions: Sessions,
     console: Console,
     *,
@@ -40,7 +40,7 @@ def explain(
     """Replays the steps until a tower's gradient or loss is not finite.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       sessions: where sessions come from.
       console: takes lines for the user.
       last_step: at which the run failed.
@@ -50,21 +50,21 @@ def explain(
     Returns:
       the finding, or why there is none, as the beginning of a sentence.
     """
-    train = parts.build()
+    train = plan.build()
     if not train.mode.together:
         return (
             "which gradient was the first to fail cannot be told, as the steps of "
             "towers that do not wait for one another do not repeat"
         )
-    if parts.placement.clients > 1:
+    if plan.placement.clients > 1:
         return (
             "which gradient was the first to fail cannot be told, as this client sees "
             "those of its own towers only"
         )
     with train.graph.as_default():
         fine = [_finite(tower) for tower in train.towers]
-        restore = _restorer(parts, train, console)
-        config = session_config(parts.placement, parts.config.devices)
+        restore = _restorer(plan, train, console)
+        config = session_config(plan.placement, plan.config.devices)
         try:
             with sessions.open(train.graph, config) as session:
                 loop.start(train, session, restore)
@@ -89,12 +89,12 @@ def _finite(tower: Tower) -> tf.Tensor:
         return tf.stack(found)
 
 
-def _restorer(parts: Plan, train: graph.TrainGraph, console: Console):
+def _restorer(plan: Plan, train: graph.TrainGraph, console: Console):
     """A function that restores the last checkpoint, if there is one."""
-    directory = parts.config.output.train_dir
+    directory = plan.config.output.train_dir
     if not directory:
         return lambda session: None
-    with tf.device(parts.placement.master):
+    with tf.device(plan.placement.master):
         saved = train.saved | train.constants
         return checkpoint.Checkpoints(directory, saved, log=console).restore
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers import graph
 from towers.errors import explain
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.session import loop, probe
 from towers.tasks.sessions import Sessions, session_config
 from towers.updates import clients
@@ -51,12 +51,12 @@ class Obey(loop.Hook):
 
 
 def follow(
-    parts: Plan, sessions: Sessions, report_dropout: Callable[[str], None]
+    plan: Plan, sessions: Sessions, report_dropout: Callable[[str], None]
 ) -> NoReturn:
     """Trains as the chief says; ends only when a task is lost for good.
 
     Args:
-      parts: of the run.
+      plan: of the run.
       sessions: where sessions come from.
       report_dropout: called with the reason when this task drops out of a session,
         so that the chief, which may be waiting for it, starts over as well.
@@ -65,16 +65,16 @@ def follow(
       ValueError: model and data do not fit.
       messages.ClusterError: the chief or a ps task is wrong, or does not come back.
     """
-    where = parts.placement
-    config = session_config(where, parts.config.devices)
+    where = plan.placement
+    config = session_config(where, plan.config.devices)
     graphs = {
-        clients.PROBE: probe.build(parts.options, where),
+        clients.PROBE: probe.build(plan.options, where),
         clients.TRAIN: graph.build(
-            parts.model,
-            parts.source,
-            parts.update,
+            plan.model,
+            plan.source,
+            plan.update,
             placement=where,
-            options=parts.options,
+            options=plan.options,
         ),
     }
     with tf.Graph().as_default() as waiting, tf.device(where.counters):

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from towers.errors import explain, folders
 from towers.gradients import reduction
-from towers.plan import Plan
+from towers.planning import Plan
 from towers.session import loop
 from towers.session.progress import Console
 from towers.tasks.sessions import session_config
@@ -85,24 +85,24 @@ def settled(config: Any, choice: Choice = DEFAULT) -> Any:
     )
 
 
-def measure(parts: Plan, choice: Choice) -> list[float]:
+def measure(plan: Plan, choice: Choice) -> list[float]:
     """Times a few steps in a new graph and session.
 
     Raises:
       ValueError: the mode or the reduction does not work here.
     """
-    exchange = parts.options.exchange
+    exchange = plan.options.exchange
     if spec := choice.all_reduce_spec:
         exchange = dataclasses.replace(exchange, all_reduce_spec=spec)
     options = dataclasses.replace(
-        parts.options,
+        plan.options,
         variable_update=choice.variable_update,
         exchange=exchange,
         limit=None,
     )
-    built = dataclasses.replace(parts, options=options).build()
+    built = dataclasses.replace(plan, options=options).build()
     seconds = []
-    config = session_config(parts.placement, parts.config.devices)
+    config = session_config(plan.placement, plan.config.devices)
     with v1.Session(graph=built.graph, config=config) as session:
         loop.start(built, session, lambda session: None)
         step = session.make_callable(built.train_op)
@@ -180,38 +180,38 @@ def default_path() -> str:
     return os.path.join(folders.caches(), "variable_update.json")
 
 
-def key(parts: Plan) -> str:
+def key(plan: Plan) -> str:
     """The key of a choice: machine, model, batch and devices, as text."""
-    details = [tf.config.experimental.get_device_details(d) for d in _gpus(parts)]
+    details = [tf.config.experimental.get_device_details(d) for d in _gpus(plan)]
     facts = {
         "machine": [platform.node(), platform.machine(), _processor(), os.cpu_count()],
         "gpus": [detail.get("device_name", "") for detail in details],
         "tensorflow": tf.__version__,
-        "model": parts.config.model.model,
-        "num_parameters": parts.model.num_parameters,
-        "data": parts.source.name,
-        "optimizer": parts.update.optimizer,
-        "placement": dataclasses.asdict(parts.placement),
+        "model": plan.config.model.model,
+        "num_parameters": plan.model.num_parameters,
+        "data": plan.source.name,
+        "optimizer": plan.update.optimizer,
+        "placement": dataclasses.asdict(plan.placement),
         "threads": [
-            parts.config.devices.num_intra_threads,
-            parts.config.devices.num_inter_threads,
+            plan.config.devices.num_intra_threads,
+            plan.config.devices.num_inter_threads,
         ],
-        "xla": parts.config.devices.xla,
+        "xla": plan.config.devices.xla,
         "options": {
-            field.name: str(getattr(parts.options, field.name))
-            for field in dataclasses.fields(parts.options)
+            field.name: str(getattr(plan.options, field.name))
+            for field in dataclasses.fields(plan.options)
             if field.name not in ("variable_update", "limit", "seed")
         },
     }
     text = json.dumps(facts, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    shape = f"{len(parts.placement.towers)}x{parts.options.batch_size}"
-    return f"{platform.node()} {parts.config.model.model} {shape} {digest}"
+    shape = f"{len(plan.placement.towers)}x{plan.options.batch_size}"
+    return f"{platform.node()} {plan.config.model.model} {shape} {digest}"
 
 
-def _gpus(parts: Plan) -> list:
+def _gpus(plan: Plan) -> list:
     return (
-        tf.config.list_physical_devices("GPU") if parts.placement.kind == "gpu" else []
+        tf.config.list_physical_devices("GPU") if plan.placement.kind == "gpu" else []
     )
 
 
@@ -224,7 +224,7 @@ def _processor() -> str:
 
 
 def choose(
-    parts: Plan,
+    plan: Plan,
     memory: Memory,
     console: Console,
     *,
@@ -234,7 +234,7 @@ def choose(
     """The fastest way to train, from memory or by timing all.
 
     Args:
-      parts: of the run, in any mode.
+      plan: of the run, in any mode.
       memory: what was found before.
       console: for the table.
       again: whether to time though there is a memory.
@@ -243,7 +243,7 @@ def choose(
     Raises:
       ValueError: none of them works here.
     """
-    where, name = parts.placement, key(parts)
+    where, name = plan.placement, key(plan)
     ways = candidates(len(where.towers), kind=where.kind)
     found = None if again else memory.recall(name)
     if found:
@@ -251,9 +251,9 @@ def choose(
         if choice:
             console(f"Fastest on {found.get('date')}: {choice} ({memory.path})")
             return choice
-    timings = _time_all(parts, ways, console, measured)
+    timings = _time_all(plan, ways, console, measured)
     best = min(timings, key=lambda way: statistics.median(timings[way]))
-    rates = {str(way): _rates(parts, seconds)[0] for way, seconds in timings.items()}
+    rates = {str(way): _rates(plan, seconds)[0] for way, seconds in timings.items()}
     kept = memory.remember(
         name,
         {
@@ -273,30 +273,30 @@ def _is_one(found: Mapping[str, Any], ways: list[Choice]) -> bool:
 
 
 def _time_all(
-    parts: Plan, ways: list[Choice], console: Console, measured: Measure
+    plan: Plan, ways: list[Choice], console: Console, measured: Measure
 ) -> dict[Choice, list[float]]:
     """Times every candidate; prints a row for each as soon as it is known."""
-    console(f"Timing {len(ways)} ways to train {parts.model.name}, {STEPS} steps each")
+    console(f"Timing {len(ways)} ways to train {plan.model.name}, {STEPS} steps each")
     columns = "variable_update", "all_reduce_spec", "examples/s", "[least, most]"
     console(_COLUMNS.format(*columns))
     timings, reason = {}, ""
     for way in ways:
         cells = way.variable_update, way.all_reduce_spec or "-"
         try:
-            timings[way] = measured(parts, way)
+            timings[way] = measured(plan, way)
         except (ValueError, tf.errors.ResourceExhaustedError) as error:
             reason = explain.cause(error)
             console(_COLUMNS.format(*cells, "-", reason))
             continue
-        median, least, most = _rates(parts, timings[way])
+        median, least, most = _rates(plan, timings[way])
         console(_COLUMNS.format(*cells, f"{median:.1f}", f"[{least:.1f}, {most:.1f}]"))
     if not timings:
         raise ValueError(f"--variable_update=auto: nothing works here; {reason}")
     return timings
 
 
-def _rates(parts: Plan, seconds: list[float]) -> tuple[float, float, float]:
+def _rates(plan: Plan, seconds: list[float]) -> tuple[float, float, float]:
     """Examples per second: of the median step, the slowest and the fastest."""
-    examples = parts.options.tower_batch * len(parts.placement.towers)
+    examples = plan.options.tower_batch * len(plan.placement.towers)
     middle = statistics.median(seconds)
     return examples / middle, examples / max(seconds), examples / min(seconds)

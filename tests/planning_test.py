@@ -1,4 +1,4 @@
-"""From flags to the parts of a run, by comparison with numbers worked out by hand."""
+"""From flags to the plan of a run, by comparison with numbers worked out by hand."""
 
 import dataclasses
 import os
@@ -13,7 +13,7 @@ import models
 from flags import config
 from models.examples import Images
 from models.model import Model, Recipe, Schedule
-from towers import plan
+from towers import planning
 from towers.data import inputs
 from towers.gradients.exchange import Exchange
 from towers.layout import cluster, placement
@@ -54,10 +54,10 @@ class PlanTest(parameterized.TestCase):
             patch = {}
         with mock.patch.dict(os.environ, patch):
             made = config.make(**settings)
-            return plan.make(made, lambda name: model, watched=watched)
+            return planning.make(made, lambda name: model, watched=watched)
 
     def _errors(self, model=None, **settings):
-        with self.assertRaises(plan.PlanError) as caught:
+        with self.assertRaises(planning.PlanError) as caught:
             self._make(model, **settings)
         return caught.exception.errors
 
@@ -292,7 +292,7 @@ class PlanTest(parameterized.TestCase):
     def test_a_cluster_has_a_tower_on_every_device(self):
         spec = cluster.local({"ps": 1, "worker": 3})
         settings = config.make(device="cpu", num_gpus=2, num_batches=5)
-        found = plan.make(settings, lambda name: _model(), spec)
+        found = planning.make(settings, lambda name: _model(), spec)
         self.assertLen(found.placement.towers, 6)
         self.assertEqual(found.examples_per_step, 48)
 
@@ -304,14 +304,14 @@ class PlanTest(parameterized.TestCase):
             mock.patch.object(inputs, "get", calls.get),
         ):
             calls.get.side_effect = ValueError("no data")
-            with self.assertRaisesRegex(plan.PlanError, "^no data$"):
-                plan.make(config.make(device="cpu"), lambda name: _model(), spec)
+            with self.assertRaisesRegex(planning.PlanError, "^no data$"):
+                planning.make(config.make(device="cpu"), lambda name: _model(), spec)
         self.assertEqual([call[0] for call in calls.mock_calls], ["take", "get"])
 
     def test_classes_are_on_the_devices_of_one_worker(self):
         spec = cluster.local({"ps": 1, "worker": 2})
         settings = config.make(device="cpu", num_gpus=4, shard_classifier=2)
-        found = plan.make(settings, lambda name: _model(), spec)
+        found = planning.make(settings, lambda name: _model(), spec)
         self.assertLen(found.placement.towers, 4)
         for devices in found.placement.stages:
             self.assertLen(set(map(placement.task_of, devices)), 1)
@@ -329,10 +329,10 @@ class PlanTest(parameterized.TestCase):
         def make(ps):
             spec = cluster.local({"ps": ps, "worker": 1})
             made = config.make(device="cpu", **asked)
-            return plan.make(made, lambda name: _model(), spec)
+            return planning.make(made, lambda name: _model(), spec)
 
         self.assertEqual(getattr(make(2).options.exchange, name), value)
-        with self.assertRaises(plan.PlanError) as caught:
+        with self.assertRaises(planning.PlanError) as caught:
             make(1)
         [error] = caught.exception.errors
         self.assertRegex(error, f"^--{name}={value}: .*; use .* two ps tasks, or leave")
@@ -348,15 +348,15 @@ class PlanTest(parameterized.TestCase):
         spec = cluster.local({"ps": 1, "worker": 2}, controller=False)
         between = dataclasses.replace(spec, between=True)
         made = config.make(device="cpu", num_warmup_batches=0, num_batches=2**28)
-        plan.make(made, lambda name: _model(), spec)
-        with self.assertRaises(plan.PlanError) as caught:
-            plan.make(made, lambda name: _model(), between)
+        planning.make(made, lambda name: _model(), spec)
+        with self.assertRaises(planning.PlanError) as caught:
+            planning.make(made, lambda name: _model(), between)
         [error] = caught.exception.errors
         self.assertRegex(error, "has 268435456; lower --num_batches")
 
     def test_no_such_model(self):
-        with self.assertRaises(plan.PlanError) as caught:
-            plan.make(config.make(model="lenett", device="cpu"), models.get)
+        with self.assertRaises(planning.PlanError) as caught:
+            planning.make(config.make(model="lenett", device="cpu"), models.get)
         [error] = caught.exception.errors
         self.assertRegex(error, "--model=lenett: no such model; did you mean lenet")
 
