@@ -87,7 +87,7 @@ class CheckReplicasTest(parameterized.TestCase):
 
     def test_replicas_that_do_not_exchange_differ(self):
         made, compared = _trainer("independent")
-        with self.assertRaisesRegex(replicas.ReplicaError, "and so do 1?[0-9] others"):
+        with self.assertRaisesRegex(replicas.ReplicaError, "; so do 1?[0-9] more"):
             self._check(made, compared, last_step=2, steps=1)
 
     def test_acts_when_due_only(self):

@@ -65,7 +65,7 @@ class CheckReplicas(hooks.Every):
         differ = [where for where, equal in found.items() if not equal]
         if differ:
             tower, name = differ[0]
-            more = f", and so do {len(differ) - 1} others" if differ[1:] else ""
+            more = f"; so do {len(differ) - 1} more" if differ[1:] else ""
             raise ReplicaError(
                 f"after step {step}, the replica of {name} in tower {tower} differs "
                 f"from that in tower 0{more}: a fault of the tower's device, or of "

@@ -124,6 +124,7 @@ class Memory:
     def __init__(self, path: str, console: Console):
         self.path = path
         self._console = console
+        self._ignored = False
 
     def recall(self, key: str) -> dict[str, Any] | None:
         """The remembered choice, or None."""
@@ -157,8 +158,10 @@ class Memory:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            self._console(f"Ignoring {self.path}: {reason.splitlines()[0]}")
+            if not self._ignored:  # it is read again before it is written
+                reason = getattr(error, "strerror", None) or str(error)
+                self._console(f"Ignoring {self.path}: {reason.splitlines()[0]}")
+            self._ignored = True
             return {}
         return found
 
