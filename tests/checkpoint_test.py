@@ -54,6 +54,12 @@ class CheckpointTest(tf.test.TestCase):
         self.assertEndsWith(path, "model.ckpt-2")
         self.assertEqual(value, 2)
 
+    def test_room_for_two_or_for_the_next(self):
+        _, _, made = self._graph()
+        self.assertEqual(made.needed(), 2 * 4 * (3 + 4))
+        self._save([1])
+        self.assertEqual(made.needed(), 4 * (3 + 4))
+
     def test_an_empty_directory_restores_nothing(self):
         graph, _, made = self._graph()
         with v1.Session(graph=graph) as session:

@@ -74,8 +74,13 @@ class FoldersTest(absltest.TestCase):
             folders.check("--d=x", os.path.join(self.root, "new"))
 
     def test_a_disk_that_is_too_small(self):
-        with self.assertRaisesRegex(ValueError, "^--d=x: .* MB are free.*make room"):
-            folders.check("--d=x", self.root, 2**60)
+        for place in (self.root, os.path.join(self.root, "not", "yet")):
+            folders.check_room("--d=x", place, 1)
+            with self.assertRaisesRegex(
+                ValueError, r"^--d=x: [\d.]+ MB are free.*make room"
+            ):
+                folders.check_room("--d=x", place, 2**60)
+        self.assertEqual(os.listdir(self.root), [])
 
     def test_what_cannot_be_written_is_said_in_a_sentence(self):
         path = os.path.join(self.root, "file")
@@ -131,17 +136,16 @@ class FoldersTest(absltest.TestCase):
 
 
 class ChecksTest(parameterized.TestCase):
-    def _places(self, *, num_parameters=0, **flags):
-        checks = folders.checks(config.make(**flags), num_parameters)
-        return [check.args for check in checks]
+    def _places(self, **flags):
+        return [check.args for check in folders.checks(config.make(**flags))]
 
     def test_what_a_run_writes(self):
         self.assertEqual(self._places(), [])
         self.assertEqual(
-            self._places(train_dir="d", num_parameters=5, trace_file="t", eval_dir="e"),
+            self._places(train_dir="d", trace_file="t", eval_dir="e"),
             [
                 ("--train_dir=d", "d"),
-                ("--train_dir=d", "d", 120),
+                ("--train_dir=d", "d"),
                 ("--trace_file=t", "t"),
                 ("--eval_dir=e", "e"),
             ],
@@ -149,7 +153,7 @@ class ChecksTest(parameterized.TestCase):
 
     def test_what_an_evaluation_writes(self):
         there = self.create_tempdir().full_path
-        flags = {"eval": True, "num_parameters": 5}
+        flags = {"eval": True}
         summaries, loaded = f"{there}/eval", (f"--train_dir={there}", there)
         self.assertEqual(
             self._places(train_dir=there, **flags),
@@ -169,12 +173,12 @@ class ChecksTest(parameterized.TestCase):
     @parameterized.parameters("a[b", "[ab]/c", "a\\b", "a*", "what?")
     def test_folders_that_tensorflow_takes_for_patterns(self, name):
         for flags in ({}, {"eval": True}):
-            look, *_ = folders.checks(config.make(train_dir=name, **flags), 0)
+            look, *_ = folders.checks(config.make(train_dir=name, **flags))
             with self.assertRaisesRegex(
                 ValueError, "^--train_dir=.*would take the . in it"
             ):
                 look()
-        folders.checks(config.make(train_dir="a b{c} \u00fc]"), 0)[0]()
+        folders.checks(config.make(train_dir="a b{c} \u00fc]"))[0]()
 
 
 if __name__ == "__main__":

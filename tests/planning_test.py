@@ -385,13 +385,6 @@ class PlanTest(parameterized.TestCase):
         self._make(_model("digits"), eval=True, train_dir=path)
         self.assertFalse(os.path.exists(path))
 
-    def test_the_size_of_checkpoints_is_that_of_the_images(self):
-        model = dataclasses.replace(_model("digits"), num_parameters=10**15)
-        [error] = self._errors(model, train_dir="/tmp")
-        self.assertRegex(error, "^--train_dir=/tmp: .* MB are needed")
-        images = dataclasses.replace(model.inputs, shape=(28, 28, 1))
-        self._make(dataclasses.replace(model, inputs=images), train_dir="/tmp")
-
     def test_images_that_do_not_fit(self):
         model = _model("digits")
         images = dataclasses.replace(

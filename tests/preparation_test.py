@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 from unittest import mock
 
 import tensorflow as tf
@@ -47,6 +48,14 @@ class PrepareTest(parameterized.TestCase):
         with self.assertRaises(RuntimeError):  # it is finalized with that
             with run.built.graph.as_default():
                 tf.constant(1)
+
+    def test_a_disk_without_room_for_checkpoints(self):
+        usage = mock.Mock(free=2 * 4 * 2 * 199_210)  # of mlp with momenta, no counters
+        with mock.patch.object(shutil, "disk_usage", return_value=usage):
+            with self.assertRaisesRegex(ValueError, "^--train_dir=.*MB are needed"):
+                _prepare(train_dir=self.create_tempdir().full_path)
+            usage.free += 100
+            _prepare(train_dir=self.create_tempdir().full_path)
 
     def test_steps_inside_the_graph(self):
         run, _ = _prepare(steps_per_loop=4)

@@ -441,7 +441,7 @@ class TrainTest(absltest.TestCase):
             )
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        self.assertEqual(status, 1)
+        self.assertEqual(status, 2)
         self.assertLen(errors, 1)
         self.assertRegex(
             errors[0],

@@ -124,7 +124,7 @@ def make(
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
         update = found.get(lambda: update_of(config.optimizer, model, per_step))
-    for check in folders.checks(config, _num_parameters(model, sources)):
+    for check in folders.checks(config):
         found.get(check)
     if cluster is not None:
         found.get(lambda: plan_checks.check_on_cluster(config))
@@ -300,12 +300,6 @@ def sources_of(config: Any, model: Any) -> tuple[Any, Any]:
     split = config.evaluation.eval_split
     request = dataclasses.replace(request, vocabulary=source.vocabulary)
     return source, inputs.get(name, request, split=split, training=False)
-
-
-def _num_parameters(model, sources) -> int:
-    """The model's stated number of parameters; 0 if images have another size."""
-    same = sources and tuple(sources[0].shape) == tuple(model.inputs.shape)
-    return model.num_parameters if same else 0
 
 
 def _length(training, recipe, source) -> tuple[int | None, int, int | None]:

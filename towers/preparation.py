@@ -58,7 +58,8 @@ def prepare(plan: Plan, console: Console) -> Prepared:
       console: takes lines for the user.
 
     Raises:
-      ValueError: model and data do not fit, or the model lacks what a flag needs.
+      ValueError: model and data do not fit, the model lacks what a flag needs, or the
+        disk has no room for two checkpoints.
       folders.OutputError: a file that a flag names cannot be written.
     """
     if plan.placement.notice:
@@ -119,13 +120,16 @@ def _checkpoints(
     if not output.train_dir:
         return None
     with tf.device(plan.placement.master):  # whose disk holds the files
-        return Checkpoints(
+        checkpoints = Checkpoints(
             output.train_dir,
             built.saved | built.constants,
             max_to_keep=output.max_ckpts_to_keep,
             finite=finite,
             log=log,
         )
+    flag = f"--train_dir={output.train_dir}"
+    folders.check_room(flag, output.train_dir, checkpoints.needed())
+    return checkpoints
 
 
 def _write_graph(path: str, plan: Plan, built: TrainGraph) -> None:

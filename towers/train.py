@@ -79,10 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
-    except ValueError as error:
-        return refuse([str(error)], status=2)
-    except (TrainingError, folders.OutputError, messages.ClusterError) as error:
+    except (TrainingError, checkpoint.NotFiniteError, messages.ClusterError) as error:
         return refuse([str(error)], status=1)
+    except (ValueError, folders.OutputError) as error:
+        return refuse([str(error)], status=2)
     except OSError as error:
         return not_printed(error)
     except KeyboardInterrupt:  # before the first step; later it ends the loop

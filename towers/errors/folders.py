@@ -47,12 +47,11 @@ def caches(environment: Mapping[str, str] = os.environ) -> str:
     return os.path.join(home, "towers")
 
 
-def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:
+def checks(config: Any) -> list[Callable[[], None]]:
     """Checks of all places that a run will write to.
 
     Args:
       config: a `flags.config.Config`.
-      num_parameters: of the model; 0: not known.
 
     Returns:
       functions that raise a ValueError where that is not possible.
@@ -62,9 +61,7 @@ def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:
     if output.train_dir:
         found.append(functools.partial(_check_literal, flag, output.train_dir))
     if output.train_dir and not config.evaluation.eval:
-        # Two checkpoints, of the variables and at most two slots of each.
-        size = 2 * 12 * num_parameters
-        found.append(functools.partial(check, flag, output.train_dir, size))
+        found.append(functools.partial(check, flag, output.train_dir))
     elif config.evaluation.eval and os.path.isdir(output.train_dir or ""):
         eval_dir = eval_dir or os.path.join(output.train_dir, "eval")
     for name, path, look in (
@@ -79,13 +76,12 @@ def checks(config: Any, num_parameters: int) -> list[Callable[[], None]]:
     return found
 
 
-def check(flag: str, directory: str, num_bytes: int = 0) -> None:
+def check(flag: str, directory: str) -> None:
     """Proves that a folder can be made and written to; leaves nothing behind.
 
     Args:
       flag: that names the folder, as the user typed it.
       directory: the folder.
-      num_bytes: how much is to be written.
 
     Raises:
       ValueError: it cannot be written to, or the disk is full.
@@ -99,16 +95,31 @@ def check(flag: str, directory: str, num_bytes: int = 0) -> None:
             probe.write(b"\0" * 4096)
             probe.flush()
             os.fsync(probe.fileno())
-        free = shutil.disk_usage(directory).free
     except OSError as error:
         raise ValueError(
             f"{flag}: cannot be written to ({error.strerror}); name another place"
         ) from error
     finally:
         _remove(missing)
+
+
+def check_room(flag: str, directory: str, num_bytes: int) -> None:
+    """Proves that the disk of a folder, which need not be there, has room.
+
+    Args:
+      flag: that names the folder, as the user typed it.
+      directory: the folder.
+      num_bytes: how much is to be written.
+
+    Raises:
+      ValueError: it is too little.
+    """
+    missing = _missing(directory)
+    there = os.path.dirname(missing[-1]) if missing else directory
+    free = shutil.disk_usage(there).free
     if free < num_bytes:
         raise ValueError(
-            f"{flag}: {free / 1e6:.0f} MB are free and {num_bytes / 1e6:.0f} MB are "
+            f"{flag}: {free / 1e6:.1f} MB are free and {num_bytes / 1e6:.1f} MB are "
             "needed; make room or name another place"
         )
 

@@ -115,6 +115,16 @@ class Checkpoints:
         self._saved_step = -1
         self._cleared = False
 
+    def needed(self) -> int:
+        """The bytes that are to be free when a run starts.
+
+        They are those of two checkpoints, as one is deleted when the next is whole, or
+        of one where another run has left the first.
+        """
+        kinds = [v for whole in self._variables.values() for v in parts.each(whole)]
+        size = sum(kind.dtype.size * kind.shape.num_elements() for kind in kinds)
+        return size if latest(self._directory) else 2 * size
+
     def save(self, session: v1.Session, step: int) -> str:
         """Writes the checkpoint of this global step, unless it was the last one.
 
