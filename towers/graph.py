@@ -17,7 +17,7 @@ import tensorflow as tf
 from towers.assembly import stamp_towers
 from towers.compute import joining
 from towers.compute.tower import Task, Template, Tower
-from towers.data.feed import Feed, Part
+from towers.data.feed import Feed, Part, Source
 from towers.errors import given
 from towers.gradients.exchange import Exchange
 from towers.layout import parts
@@ -131,7 +131,7 @@ class TrainGraph(NamedTuple):
 
 def build(
     model: Any,
-    source: Any,
+    source: Source,
     update: Update,
     *,
     placement: Placement,
@@ -142,7 +142,7 @@ def build(
 
     Args:
       model: a `models.Model`.
-      source: where batches come from, of `towers.data.inputs`.
+      source: where batches come from, of `towers.data.inputs` or one's own.
       update: optimizer, learning rate, weight decay.
       placement: devices of the towers and variables.
       options: batch size and the rest.
@@ -161,7 +161,7 @@ def build(
 
 
 def _build(
-    model: Any, source: Any, update: Update, *, mode: Mode, options: Options
+    model: Any, source: Source, update: Update, *, mode: Mode, options: Options
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
     counters = steps.count(placement.counters)
@@ -238,7 +238,7 @@ def _nothing_is_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _feed(source: Any, mode: Mode, options: Options, position: tf.Tensor) -> Feed:
+def _feed(source: Source, mode: Mode, options: Options, position: tf.Tensor) -> Feed:
     where = mode.placement
     return source.feed(
         where.groups,
@@ -249,7 +249,7 @@ def _feed(source: Any, mode: Mode, options: Options, position: tf.Tensor) -> Fee
     )
 
 
-def _task(model: Any, source: Any, mode: Mode, options: Options) -> Task:
+def _task(model: Any, source: Source, mode: Mode, options: Options) -> Task:
     towers = mode.placement.towers
     return Task(
         model=model,

@@ -5,6 +5,7 @@ from typing import Any
 
 from towers.compute.tower import check_batch_norm
 from towers.data import evaluation, room
+from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
 from towers.errors.findings import Found, PlanError
 from towers.layout.cluster import LAUNCHER, Cluster
@@ -46,7 +47,7 @@ def check_on_cluster(config: Any) -> None:
 def check_data(
     config: Any,
     model: Any,
-    sources: tuple[Any, Any] | None,
+    sources: tuple[NamedSource, NamedSource | None] | None,
     *,
     where: Placement | None,
     tasks: Cluster | None,

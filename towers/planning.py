@@ -50,8 +50,8 @@ class Plan:
     config: Any
     model: Any
     placement: placement.Placement
-    source: Any
-    eval_source: Any
+    source: inputs.NamedSource
+    eval_source: inputs.NamedSource | None
     update: Update
     options: graph.Options
     eval_batch_size: int
@@ -275,7 +275,9 @@ def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
     return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(asked, asked))
 
 
-def sources_of(config: Any, model: Any) -> tuple[Any, Any]:
+def sources_of(
+    config: Any, model: Any
+) -> tuple[inputs.NamedSource, inputs.NamedSource | None]:
     """The training source, and that of evaluation (None where there will be none)."""
     wanted, data = model.inputs, config.data
     name = data.data_name or wanted.data_name

@@ -1,8 +1,8 @@
-"""The interface between data sources and towers: `Request`, `Batch` and `Feed`."""
+"""The interface between data sources and towers: `Source`, `Request` and `Feed`."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -43,6 +43,42 @@ class Feed(NamedTuple):
     refills: list[tf.Operation]  # one per tower, to be run in each of its steps
     # float32 scalar, the weight of the step's examples; None: that of the batches.
     weight: tf.Tensor | None = None
+
+
+class Source(Protocol):
+    """Where the batches of a graph come from; a class of one's own may be one.
+
+    One that has a `vocabulary`, the word of each token, has it kept in checkpoints.
+
+    Attributes:
+      num_classes: labels are in [0, num_classes); of pairs, (users, items).
+      num_examples: in an epoch.
+    """
+
+    num_classes: int | tuple[int, int]
+    num_examples: int
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+        part: Part = Part(),  # noqa: B008 - a tuple
+    ) -> Feed:
+        """Adds the towers' input to the current graph.
+
+        The batches of a step are the next examples of one stream, which never ends:
+        what they are depends on their position in it, and not on the number of towers.
+
+        Args:
+          groups: the hosts, with the devices of the towers that each feeds.
+          batch_size: of each tower.
+          position: int64 scalar, of the next example when the feed is initialized.
+          limit: examples from here on have the weight 0; None where there are none.
+          part: of the stream, where other clients read the rest.
+        """
 
 
 @dataclasses.dataclass(frozen=True)

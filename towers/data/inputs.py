@@ -155,12 +155,12 @@ class DatasetSource:
         return v1.data.make_initializable_iterator(dataset)
 
 
-Source = SyntheticSource | DatasetSource
+NamedSource = SyntheticSource | DatasetSource
 
 
 def get(
     name: str, request: Request, *, split: str | None = None, training: bool = True
-) -> Source:
+) -> NamedSource:
     """The source that `--data_name=name` means.
 
     Args:
@@ -259,7 +259,7 @@ def from_dataset(
     return DatasetSource(examples, request, training=training)
 
 
-def explain(error: Exception, *sources: Source) -> str | None:
+def explain(error: Exception, *sources: NamedSource) -> str | None:
     """One sentence about a session call that failed on damaged files, or None.
 
     Args:
@@ -269,7 +269,9 @@ def explain(error: Exception, *sources: Source) -> str | None:
     return records.explain(error, paths=[source.path for source in sources])
 
 
-def _named(name: str, request: Request, split: str | None, training: bool) -> Source:
+def _named(
+    name: str, request: Request, split: str | None, training: bool
+) -> NamedSource:
     splits = (split,) if split else ("train",) if training else ("validation", "test")
     examples = KINDS[request.kind](name, request, splits=splits)
     return DatasetSource(examples, request, training=training)
@@ -281,7 +283,7 @@ def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
 
 def _synthetic(
     name: str, request: Request, split: str | None, training: bool
-) -> Source:
+) -> NamedSource:
     del name, split, training
     return SyntheticSource(request)
 
@@ -294,7 +296,7 @@ KINDS: dict[str, Callable[..., Records]] = {
 }
 
 # name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.
-DATASETS: dict[str, Callable[[str, Request, str | None, bool], Source]] = {
+DATASETS: dict[str, Callable[[str, Request, str | None, bool], NamedSource]] = {
     "synthetic": _synthetic,
     "digits": _named,
     "shakespeare": _named,

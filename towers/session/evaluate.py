@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from towers.assembly import stamp_towers
 from towers.compute.tower import Task
-from towers.data.feed import Feed
-from towers.data.inputs import Source
+from towers.data.feed import Feed, Source
 from towers.layout import parts
 from towers.layout.placement import Placement
 

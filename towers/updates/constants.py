@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from towers.data.feed import Source
+
 v1 = tf.compat.v1
 
 # Of their names in a checkpoint.  One that was written before there were constants can
@@ -19,7 +21,7 @@ v1 = tf.compat.v1
 PREFIX = "constant/"
 
 
-def of(source: Any, device: str) -> dict[str, tf.Variable]:
+def of(source: Source, device: str) -> dict[str, tf.Variable]:
     """Makes variables of the constants of a data source.
 
     They are in no collection, so that no mode takes them for part of a model.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers import graph
 from towers.compute.joining import BATCH_NORM
-from towers.data.feed import Feed
+from towers.data.feed import Feed, Source
 from towers.gradients.exchange import Exchange
 from towers.layout import placement as placement_lib
 from towers.updates.optimizer import Update
@@ -34,7 +34,7 @@ class Subject:
 
     Attributes:
       model: a `models.Model`.
-      source: where batches come from, of `towers.data.inputs`.
+      source: where batches come from.
       update: optimizer, learning rate, weight decay.
       global_batch: examples per step, of all towers together.
       num_steps: of every run.
@@ -45,7 +45,7 @@ class Subject:
     """
 
     model: Any
-    source: Any
+    source: Source
     update: Update
     global_batch: int
     num_steps: int = 5
@@ -172,7 +172,7 @@ _OF_PROPERTY = {
 class _Rows:
     """A source of which one tower gets what tower `tower` of `count` would get."""
 
-    source: Any
+    source: Source
     tower: int
     count: int
 
