@@ -12,6 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
 import numpy as np
 import tensorflow as tf
 

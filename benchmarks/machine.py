@@ -11,6 +11,9 @@ from benchmarks import process
 
 PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
 
+# What settings of libraries begin with, in the environment that all systems get.
+_SETTINGS = ("TF_", "ONEDNN_", "DNNL_", "OMP_", "KMP_", "MKL_", "MALLOC_", "XLA_")
+
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
 found = {"python": platform.python_version()}
@@ -24,7 +27,7 @@ print(json.dumps(found))
 
 
 def facts() -> dict[str, Any]:
-    """The machine, and how busy it is now."""
+    """The machine, how busy it is now, and settings of libraries."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
         "platform": platform.platform(),
@@ -32,6 +35,11 @@ def facts() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load": list(os.getloadavg()),
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_SETTINGS)
+        },
     }
 
 

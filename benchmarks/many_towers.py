@@ -15,6 +15,11 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
 import tensorflow as tf
 
 import models

@@ -27,6 +27,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
 import tensorflow as tf
 
 import models

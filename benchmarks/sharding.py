@@ -20,6 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
 import tensorflow as tf
 
 from benchmarks import machine, table

@@ -19,6 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
 import tensorflow as tf
 
 import models

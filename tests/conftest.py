@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 from absl import flags
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as in .bazelrc; read at import
+# As in .bazelrc; read when TensorFlow is imported.  The mains have oneDNN on, too.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:

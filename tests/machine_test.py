@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from unittest import mock
 
 import numpy as np
 from absl.testing import absltest
@@ -16,6 +17,13 @@ class MachineTest(absltest.TestCase):
         self.assertGreater(facts["cores"], 0)
         self.assertTrue(facts["cpu"])
         json.dumps(facts)
+
+    def test_settings_of_libraries_are_facts(self):
+        settings = {"TF_ENABLE_ONEDNN_OPTS": "1", "HOME": "here"}
+        with mock.patch.dict(os.environ, settings, clear=True):
+            self.assertEqual(
+                machine.facts()["environment"], {"TF_ENABLE_ONEDNN_OPTS": "1"}
+            )
 
     def test_versions(self):
         found = machine.versions(sys.executable, ["numpy", "no-such-package"])

@@ -1,11 +1,18 @@
 """How the mains import TensorFlow, in processes of their own."""
 
+import logging
 import os
+import platform
 import subprocess
 import sys
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
+
+from towers import start
+
+_NAMES = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "TF_USE_LEGACY_KERAS")
 
 _PROGRAM = """
 import logging, os, sys
@@ -16,7 +23,7 @@ import tensorflow as tf
 print(tf.keras.initializers.HeNormal.__module__.split(".")[0])
 from tensorflow.keras import initializers
 print(initializers.HeNormal is tf.keras.initializers.HeNormal)
-print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"], os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
 class Said(logging.Handler):
     def emit(self, record):
         print(record.getMessage().split(":")[0])
@@ -61,11 +68,23 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
         found = self._run({})
         self.assertEqual(found[:3], ["False None", "keras", "True"])
 
-    @parameterized.parameters(("3", "3"), ("", "2"))
-    def test_what_is_set_stays(self, level, wanted):
-        quiet = {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
-        found = self._run({"TF_USE_LEGACY_KERAS": "0", **quiet})
-        self.assertEqual(found[:4], ["True 0", "keras", "True", wanted])
+    def test_what_is_set_stays(self):
+        found = self._run(dict(zip(_NAMES, ("3", "0", "0"))))
+        self.assertEqual(found[:4], ["True 0", "keras", "True", "3 0"])
+
+    @parameterized.parameters(("x86_64", "1"), ("AMD64", "1"), ("aarch64", None))
+    def test_onednn_is_on_where_it_was_measured(self, machine, wanted):
+        modules = {"tensorflow": os}  # what is imported does not matter
+        with (
+            mock.patch.dict(os.environ),
+            mock.patch.dict(sys.modules, modules),
+            mock.patch.object(logging.getLogger("tensorflow"), "filters", []),
+            mock.patch.object(platform, "machine", return_value=machine),
+        ):
+            os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+            start.import_tensorflow()
+            start.take_interrupts()
+            self.assertEqual(os.environ.get("TF_ENABLE_ONEDNN_OPTS"), wanted)
 
     def test_only_what_callers_can_mend_is_warned_of(self):
         self.assertEqual(self._run({})[4:], ["From here"])
@@ -108,8 +127,7 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(written.read(), "True")
 
     def _run(self, settings: dict[str, str]) -> list[str]:
-        names = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")
-        left = {k: v for k, v in os.environ.items() if k not in names}
+        left = {k: v for k, v in os.environ.items() if k not in _NAMES}
         path = os.pathsep.join(filter(None, sys.path))
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM],
