@@ -111,6 +111,7 @@ class Comparison:
         checkouts = {
             "towers": str(process.ROOT),
             "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
+            "tf_cnn_benchmarks_onednn": self._places.tf_cnn_benchmarks,
         }
         found, of_python = {}, {}
         for name in self._options.systems:

@@ -169,6 +169,21 @@ def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command | N
     )
 
 
+def tf_cnn_benchmarks_onednn(
+    case: Case, length: Length, places: Places
+) -> Command | None:
+    """The same with the kernels that this project's commands switch on.
+
+    On a CPU with AVX-512 VNNI and later, TensorFlow does so by itself.
+    """
+    command = tf_cnn_benchmarks(case, length, places)
+    return command and dataclasses.replace(
+        command, env={**command.env, "TF_ENABLE_ONEDNN_OPTS": "1"}
+    )
+
+
+_OLD_KERAS = ("tensorflow", "tf-keras")
+
 # name -> system, ours first: it is what the others are compared with.
 SYSTEMS: dict[str, Row] = {
     "towers": Row(towers, "python", ("tensorflow",)),
@@ -177,8 +192,9 @@ SYSTEMS: dict[str, Row] = {
     "keras_no_xla": Row(keras_no_xla, "python", ("tensorflow", "keras")),
     "keras_mirrored": Row(keras_mirrored, "python", ("tensorflow", "keras"), 0.25),
     "torch": Row(torch, "torch_python", ("torch",)),
-    "tf_cnn_benchmarks": Row(
-        tf_cnn_benchmarks, "tf_cnn_python", ("tensorflow", "tf-keras")
+    "tf_cnn_benchmarks": Row(tf_cnn_benchmarks, "tf_cnn_python", _OLD_KERAS),
+    "tf_cnn_benchmarks_onednn": Row(
+        tf_cnn_benchmarks_onednn, "tf_cnn_python", _OLD_KERAS
     ),
 }
 
@@ -192,7 +208,7 @@ def missing(name: str, places: Places, versions: Mapping[str, str]) -> str:
       versions: of the packages that its interpreter has.
     """
     row = SYSTEMS[name]
-    if name == "tf_cnn_benchmarks":
+    if row.python == "tf_cnn_python":
         if not places.tf_cnn_benchmarks:
             return "give --tf_cnn_benchmarks, the path of a checkout"
         if not os.path.isfile(f"{places.tf_cnn_benchmarks}/tf_cnn_benchmarks.py"):

@@ -71,7 +71,8 @@ class SystemsTest(parameterized.TestCase):
         self.assertIsNone(_command("keras_no_xla", "lenet:4x8"))
 
     @parameterized.parameters(
-        "bare", "keras", "keras_no_xla", "torch", "tf_cnn_benchmarks"
+        *("bare", "keras", "keras_no_xla", "torch"),
+        *("tf_cnn_benchmarks", "tf_cnn_benchmarks_onednn"),
     )
     def test_no_command_for_a_model_that_a_peer_lacks(self, name):
         self.assertIsNone(_command(name, "mine:net:1x8"))
@@ -83,6 +84,9 @@ class SystemsTest(parameterized.TestCase):
         )
         self.assertEqual(command.env["TF_USE_LEGACY_KERAS"], "1")
         self.assertEqual(command.cwd, "/checkout")
+        same = _command("tf_cnn_benchmarks_onednn", "resnet20:4x32")
+        self.assertEqual(same.argv, command.argv)
+        self.assertEqual(same.env, {**command.env, "TF_ENABLE_ONEDNN_OPTS": "1"})
 
     def test_names_of_models(self):
         self.assertCountEqual(systems.PEER_MODELS, keras_peer.MODELS)
@@ -105,14 +109,13 @@ class SystemsTest(parameterized.TestCase):
 
     def test_missing_checkout(self):
         versions = {"tensorflow": "2", "tf-keras": "2"}
-        self.assertIn(
-            "/checkout", systems.missing("tf_cnn_benchmarks", PLACES, versions)
-        )
         folder = self.create_tempdir()
         here = Places("python", "python", folder.full_path, "python")
         folder.create_file("tf_cnn_benchmarks.py")
-        self.assertEqual(systems.missing("tf_cnn_benchmarks", here, versions), "")
-        self.assertIn("tf-keras", systems.missing("tf_cnn_benchmarks", here, {}))
+        for name in ("tf_cnn_benchmarks", "tf_cnn_benchmarks_onednn"):
+            self.assertIn("/checkout", systems.missing(name, PLACES, versions))
+            self.assertEqual(systems.missing(name, here, versions), "")
+            self.assertIn("tf-keras", systems.missing(name, here, {}))
 
 
 if __name__ == "__main__":
