@@ -32,7 +32,7 @@ _CASES = {
 }
 
 
-def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
+def _start(case: str, towers: int, directory: str | None = None, **options):
     make, data, rate = _CASES[case]
     update = dataclasses.replace(trainer.MOMENTUM, learning_rate=Piecewise((rate,)))
     made = trainer.Trainer(
@@ -42,12 +42,25 @@ def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
         batch_size=GLOBAL_BATCH // towers,
         update=update,
         **options,
-    ).start()
+    )
+    return made.start(directory)
+
+
+def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
+    made = _start(case, towers, **options)
     return made.to_the_end() if last_step is None else made.steps(last_step)
 
 
 # What several tests compare with is trained once.
 _reference = functools.cache(_train)
+
+
+def _first_step_that_differs(case: str, towers: int) -> int:
+    runs = [_start(case, 1), _start(case, towers)]
+    for step in range(1, STEPS + 1):
+        if trainer.difference(*(run.steps(step) for run in runs)) >= BOUND:
+            return step
+    raise AssertionError("the same runs did not differ this time")
 
 
 class TowersEqualOneTowerTest(parameterized.TestCase):
@@ -58,7 +71,24 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
         for towers in (2, 3, 4, 8):
             with self.subTest(towers=towers):
                 many = _reference(case, towers)
-                self.assertLess(trainer.difference(one, many), BOUND)
+                if trainer.difference(one, many) >= BOUND:
+                    self._assert_they_part_at_a_kink(case, towers)
+
+    def _assert_they_part_at_a_kink(self, case, towers):
+        """One tower that goes on from the checkpoint before takes the very steps.
+
+        Which side of a kink, a tie in a max pooling say, a run is on may depend on the
+        last bits of the variables, and so on the kernels for this CPU.  A wrong mean
+        parts them at every step, and the goings-on, too.
+        """
+        step = _first_step_that_differs(case, towers)
+        self.assertGreater(step, 1)
+        folder = self.create_tempdir().full_path
+        many = _start(case, towers)
+        many.steps(step - 1)
+        many.save(folder)
+        one = _start(case, 1, folder)
+        self.assertLess(trainer.difference(one.steps(STEPS), many.steps(STEPS)), BOUND)
 
     @parameterized.product(
         # 70 + 3: the last step has one example, and so seven towers of eight none.

@@ -36,8 +36,13 @@ CASES = {
 class KernelsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.named_parameters((name, *case) for name, case in CASES.items())
     def test_the_gradients_are_those_of_tensorflow(self, x, filters, options, product):
-        found, kinds = self._gradients(x, filters, options)
-        wanted, _ = self._gradients(x, filters, options, kind="gpu")
+        try:
+            found, kinds = self._gradients(x, filters, options)
+            wanted, _ = self._gradients(x, filters, options, kind="gpu")
+        except tf.errors.InvalidArgumentError as error:
+            if "dilation rates larger than 1" not in error.message:
+                raise
+            self.skipTest("TensorFlow has no such gradient in bfloat16 on this CPU")
         for one, other in zip(found, wanted):
             # Numbers of 8 bits, added in float32 and then rounded to 8 bits.
             self.assertAllClose(one, other, rtol=2**-7, atol=0.01 * abs(other).max())
