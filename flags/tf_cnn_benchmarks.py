@@ -31,7 +31,7 @@ SWITCHES: Mapping[str, str] = {
     "winograd_nonfused": "export TF_ENABLE_WINOGRAD_NONFUSED=1 or =0 instead",
     "batchnorm_persistent": "export TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1 or =0 "
     "instead",
-    "mkl": "oneDNN, as MKL's kernels are called now, is always on; export "
+    "mkl": "oneDNN, as MKL's kernels are called now, is on by default; export "
     "TF_ENABLE_ONEDNN_OPTS=0 to do without",
     # Input.
     "use_datasets": "input always comes from tf.data; leave it out",

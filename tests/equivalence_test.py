@@ -55,11 +55,15 @@ def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
 _reference = functools.cache(_train)
 
 
-def _first_step_that_differs(case: str, towers: int) -> int:
+def _first_jump(case: str, towers: int) -> tuple[int, float]:
+    """The step after which the runs differ, and how many times more than before it."""
     runs = [_start(case, 1), _start(case, towers)]
+    before = BOUND
     for step in range(1, STEPS + 1):
-        if trainer.difference(*(run.steps(step) for run in runs)) >= BOUND:
-            return step
+        now = trainer.difference(*(run.steps(step) for run in runs))
+        if now >= BOUND:
+            return step, now / before
+        before = now
     raise AssertionError("the same runs did not differ this time")
 
 
@@ -79,10 +83,11 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
 
         Which side of a kink, a tie in a max pooling say, a run is on may depend on the
         last bits of the variables, and so on the kernels for this CPU.  A wrong mean
-        parts them at every step, and the goings-on, too.
+        parts them at every step, and the goings-on, too; what adds up does not jump.
         """
-        step = _first_step_that_differs(case, towers)
+        step, jump = _first_jump(case, towers)
         self.assertGreater(step, 1)
+        self.assertGreater(jump, 10)
         folder = self.create_tempdir().full_path
         many = _start(case, towers)
         many.steps(step - 1)
