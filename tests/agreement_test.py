@@ -18,7 +18,7 @@ from towers.pipelines import pipeline
 from towers.updates import synchronous
 from towers.updates.optimizer import Piecewise, Update
 from towers.updates.variable_update import VARIABLE_UPDATES
-from towers.verification import agreement, reference, verdict, ways
+from towers.verification import agreement, reference, ways
 from towers.verification.verdict import Case
 
 KERNEL = "hidden/dense/kernel"
@@ -197,7 +197,7 @@ class CompareTest(parameterized.TestCase):
             {o.case.variable_update for o in outcomes}, {*VARIABLE_UPDATES}
         )
         for outcome in outcomes:
-            self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
+            self.assertEqual(outcome.verdict, "agrees", outcome)
             self.assertLess(outcome.largest.ulps, 40)
 
     @parameterized.parameters(
@@ -337,7 +337,7 @@ class CompareTest(parameterized.TestCase):
     )
     def test_batch_norm_is_that_of_one_tower_with_the_same_pieces(self, case):
         outcome = _compare(case=case, get_model=_normed_model)
-        self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
+        self.assertEqual(outcome.verdict, "agrees", outcome)
         self.assertIsNone(outcome.bound)
 
     def test_batch_norm_of_other_pieces_differs(self):
@@ -372,7 +372,7 @@ class CompareTest(parameterized.TestCase):
         options = agreement.graph.Options(batch_size=1, batch_norm=batch_norm)
         for case in cases:
             outcome = _compare(case=case, get_model=_normed_model, options=options)
-            self.assertEqual(outcome.verdict, "agrees", verdict.row(outcome))
+            self.assertEqual(outcome.verdict, "agrees", outcome)
 
     @parameterized.parameters(
         (_FirstSums, False), (_SameDraws, False), (_LastStatistics, True)
@@ -381,7 +381,7 @@ class CompareTest(parameterized.TestCase):
         case = Case("replicated", 2, pipeline=Pipeline(2, 2, recompute="block"))
         get_model = _normed_model if normal else trainer.dense_model
         right = _compare(case=case, get_model=get_model)
-        self.assertEqual(right.verdict, "agrees", verdict.row(right))
+        self.assertEqual(right.verdict, "agrees", right)
         with mock.patch.object(pipeline, "_Stamp", stamp):
             outcome = _compare(case=case, get_model=get_model)
         self.assertEqual(outcome.verdict, "DIFFERS")
@@ -394,7 +394,7 @@ class CompareTest(parameterized.TestCase):
     def test_finds_faulty_shards(self, name, faulty):
         case = Case("parameter_server", 2, shards=Shards(2))
         right = _compare(case=case)
-        self.assertEqual(right.verdict, "agrees", verdict.row(right))
+        self.assertEqual(right.verdict, "agrees", right)
         method = getattr(classifier.Spread, name)
         with mock.patch.object(
             classifier.Spread, name, lambda *args: faulty(method(*args))

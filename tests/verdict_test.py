@@ -6,6 +6,7 @@ from absl.testing import absltest, parameterized
 
 from towers.gradients.exchange import Exchange
 from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
 from towers.updates.variable_update import VARIABLE_UPDATES
 from towers.verification import verdict
 from towers.verification.verdict import Case
@@ -31,9 +32,17 @@ class DistanceTest(parameterized.TestCase):
 
 
 class WordsTest(absltest.TestCase):
-    def test_the_table_has_room_for_every_mode(self):
-        room = verdict.HEADING.index("reduction")
-        self.assertLess(max(map(len, VARIABLE_UPDATES)), room)
+    def test_the_table_has_room_for_every_case(self):
+        none = verdict.Difference(0, "", 0.0, 0.0)
+        how = Pipeline(2, 4, "interleaved", recompute="block")
+        cases = [Case(name, 2) for name in VARIABLE_UPDATES]
+        cases += [Case("relaxed", 16, Exchange("hierarchical", 8, 1024), 2, how)]
+        table = verdict.Table(cases)
+        ends = {table.heading.index("towers") + len("towers")}
+        for case in cases:
+            row = table.row(verdict.Outcome(case, none, None))
+            ends.add(row.index(f" {case.num_towers}  ") + len(f" {case.num_towers}"))
+        self.assertLen(ends, 1)
 
     def test_the_row_and_the_sentence_name_the_first_difference(self):
         first = verdict.Difference(2, "replica_1/logits/kernel", 8e6, 0.5)
@@ -42,7 +51,7 @@ class WordsTest(absltest.TestCase):
         none = verdict.Difference(0, "", 0.0, 0.0)
         right = verdict.Outcome(Case("parameter_server", 4), none, None)
         self.assertEqual(
-            verdict.row(wrong).split(),
+            verdict.Table([case]).row(wrong).split(),
             "replicated xring#2 4 8e+06 5.0e-01 step 2, replica_1/logits/kernel "
             "DIFFERS".split(),
         )

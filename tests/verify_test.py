@@ -185,7 +185,8 @@ class VerifyTest(parameterized.TestCase):
         flags = ["--model=tests.verify_test:words", *small]
         status, lines, errors = _run(*flags, modes)
         self.assertEqual((status, errors), (0, []))
-        ways = {" ".join(line[19:].split()[:-5]) for line in lines[2:-1]}
+        second = lines[1].index("reduction")
+        ways = {" ".join(line[second:].split()[:-5]) for line in lines[2:-1]}
         self.assertEqual(
             {way for way in ways if " over " in way},
             {"classes over 2", "rows over 2", "classes and rows over 2"},

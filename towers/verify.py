@@ -131,11 +131,12 @@ def _compare(
     )
     for words in selected.left_out:
         console(f"left out: {words}")
-    console(verdict.HEADING)
+    table = verdict.Table(selected.cases)
+    console(table.heading)
     outcomes = []
     for outcome in agreement.compare(subject, selected.cases):
         outcomes.append(outcome)
-        console(verdict.row(outcome))
+        console(table.row(outcome))
     console(verdict.summary(outcomes, subject.bound))
     return 1 if any(not outcome.agrees for outcome in outcomes) else 0
 

@@ -11,17 +11,6 @@ from towers.gradients.exchange import Exchange
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
-_COLUMNS = "{:22}  {:43} {:>6}  {:>8}  {:>8}  {:34}  {}"
-HEADING = _COLUMNS.format(
-    "variable_update",
-    "reduction, packing, rounds, devices",
-    "towers",
-    "ulps",
-    "relative",
-    "first beyond the bound",
-    "verdict",
-)
-
 # dtype -> the most that rounding to it changes a number, relative to it.
 _ROUNDING = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
@@ -189,18 +178,44 @@ def distance(
     return float(gap / ulp), float(gap / scale)
 
 
-def row(outcome: Outcome) -> str:
-    """A line of the table under `HEADING`."""
-    case, first = outcome.case, outcome.first
-    return _COLUMNS.format(
-        case.variable_update,
-        case.reduction,
-        case.num_towers,
-        f"{outcome.largest.ulps:.3g}",
-        f"{outcome.largest.relative:.1e}",
-        f"step {first.step}, {first.variable}" if first else "-",
-        outcome.verdict,
-    )
+class Table:
+    """The table of outcomes, a line at a time.
+
+    Args:
+      cases: that its columns have room for.
+
+    Attributes:
+      heading: its first line.
+    """
+
+    def __init__(self, cases: Sequence[Case]):
+        mode, reduction = "variable_update", "reduction, packing, rounds, devices"
+        first = max(map(len, [mode, *(case.variable_update for case in cases)]))
+        second = max(map(len, [reduction, *(case.reduction for case in cases)]))
+        others = "{:>6}  {:>8}  {:>8}  {:34}  {}"
+        self._columns = f"{{:{first}}}  {{:{second}}}  {others}"
+        self.heading = self._columns.format(
+            mode,
+            reduction,
+            "towers",
+            "ulps",
+            "relative",
+            "first beyond the bound",
+            "verdict",
+        )
+
+    def row(self, outcome: Outcome) -> str:
+        """The line of an outcome."""
+        case, first = outcome.case, outcome.first
+        return self._columns.format(
+            case.variable_update,
+            case.reduction,
+            case.num_towers,
+            f"{outcome.largest.ulps:.3g}",
+            f"{outcome.largest.relative:.1e}",
+            f"step {first.step}, {first.variable}" if first else "-",
+            outcome.verdict,
+        )
 
 
 def summary(outcomes: Sequence[Outcome], bound: float) -> str:
