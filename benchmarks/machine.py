@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import process
+from towers.layout import processor
 
 PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
 
@@ -31,7 +32,7 @@ def facts() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
         "platform": platform.platform(),
-        "cpu": _cpu(),
+        "cpu": processor.name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load": list(os.getloadavg()),
@@ -79,14 +80,3 @@ def write_json(path: str, numbers: dict[str, Any]) -> None:
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump({"machine": facts(), **numbers}, file, indent=1)
     os.replace(path + ".part", path)
-
-
-def _cpu() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

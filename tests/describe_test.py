@@ -1,6 +1,7 @@
 """The header says what is averaged over what, in every mode."""
 
 import json
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -8,6 +9,7 @@ from absl.testing import parameterized
 import models
 from flags import config
 from towers import graph, planning
+from towers.layout import processor
 from towers.layout.stages import Pipeline
 from towers.session import describe
 
@@ -33,6 +35,15 @@ class DescribeTest(parameterized.TestCase):
         self.assertEqual(rows["Batch size"], "6 global\n2 per device")
         self.assertIn("/device:CPU:0", rows["Parameters"])
         self.assertEqual(rows["Mode"], "training")
+
+    @parameterized.parameters(("float32", False), ("bfloat16", True))
+    def test_a_dtype_that_is_slow_on_this_cpu(self, dtype, slow):
+        facts = self.create_tempfile(content="flags : fpu avx2\n\n").full_path
+        with mock.patch.object(processor, "_FACTS", facts):
+            rows, _ = _described(model="mlp", compute_dtype=dtype)
+        first, *others = rows["Compute dtype"].split("\n")
+        self.assertEqual(first, f"{dtype}, variables float32")
+        self.assertLen(others, int(slow))
 
     @parameterized.parameters(
         ({}, "", "no bound"),

@@ -7,6 +7,7 @@ import tensorflow as tf
 from towers.assembly import at_a_time
 from towers.compute.joining import BATCH_NORM
 from towers.graph import TrainGraph
+from towers.layout import processor
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
 from towers.pipelines import recompute
@@ -42,7 +43,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         *_clients(plan.placement),
         ("NUMA bind", "False"),
         *([("Data format", plan.options.data_format)] if images else []),
-        ("Compute dtype", f"{plan.options.dtype.name}, variables float32"),
+        ("Compute dtype", _compute_dtype(plan)),
         ("Optimizer", plan.update.optimizer),
         ("Variables", plan.options.variable_update),
         *([("AllReduce", spec)] if spec else []),
@@ -64,6 +65,15 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         decay, where = plan.update.weight_decay, plan.update.place.words
         rows.append(("Weight decay", f"{decay:g}, {where}"))
     return rows
+
+
+def _compute_dtype(plan: Plan) -> str:
+    """The dtypes, and whether they are a bad choice on this CPU."""
+    dtype = plan.options.dtype
+    words = f"{dtype.name}, variables float32"
+    if plan.placement.kind == "cpu" and processor.lacks_kernels(dtype.name):
+        words += "\nconvolutions in it are slow: this CPU has no instructions for it"
+    return words
 
 
 def _asynchronous(plan: Plan) -> list[tuple[str, str]]:

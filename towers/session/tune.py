@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from towers.errors import explain, folders
 from towers.gradients import reduction
+from towers.layout import processor
 from towers.planning import Plan
 from towers.session import loop
 from towers.session.progress import Console
@@ -187,9 +188,14 @@ def key(plan: Plan) -> str:
     """The key of a choice: machine, model, batch and devices, as text."""
     details = [tf.config.experimental.get_device_details(d) for d in _gpus(plan)]
     facts = {
-        "machine": [platform.node(), platform.machine(), _processor(), os.cpu_count()],
+        "machine": [
+            platform.node(),
+            platform.machine(),
+            processor.name(),
+            os.cpu_count(),
+        ],
         "gpus": [detail.get("device_name", "") for detail in details],
-        "tensorflow": tf.__version__,
+        "tensorflow": [tf.__version__, os.environ.get("TF_ENABLE_ONEDNN_OPTS")],
         "model": plan.config.model.model,
         "num_parameters": plan.model.num_parameters,
         "data": plan.source.name,
@@ -216,14 +222,6 @@ def _gpus(plan: Plan) -> list:
     return (
         tf.config.list_physical_devices("GPU") if plan.placement.kind == "gpu" else []
     )
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((s for s in file if s.startswith("model name")), "").strip()
-    except OSError:
-        return platform.processor()
 
 
 def choose(
