@@ -26,6 +26,20 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
     """
     if template.compiled:
         return [_call(template, index, site) for index, site in enumerate(sites)]
+    groups = [sites] if template.exchanges else [[site] for site in sites]
+    values = [own for group in groups for own in _copy(template, group)]
+    return [
+        tower(template, index, site.device, own)
+        for index, (site, own) in enumerate(zip(sites, values))
+    ]
+
+
+def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor]]:
+    """Copies the template for towers that exchange something, or for one tower.
+
+    Returns:
+      for each, output of the template -> its tensor.
+    """
     graph_def = v1.GraphDef(
         versions=template.graph_def.versions, library=template.graph_def.library
     )
@@ -33,23 +47,16 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
     wanted: list[str] = []
     for site in sites:
         given = _given(template, site)
-        used = _copy_nodes(graph_def, template, site, given, first=sites[0].scope)
+        used = _copy_nodes(graph_def, template, site, given, first=sites[0])
         fed |= {f"{site.scope}/{name}:0": given[name] for name in used}
         wanted += [f"{site.scope}/{name}" for name in template.outputs]
     _add_exchanges(graph_def, template, sites)
     # The scopes are absolute: a caller's name scope or device does not move a tower.
-    with v1.name_scope(None), tf.device(None):
-        found = tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
-    size = len(template.outputs)
-    return [
-        tower(
-            template,
-            index,
-            site.device,
-            dict(zip(template.outputs, found[index * size : (index + 1) * size])),
+    with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
+        found = iter(
+            tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
         )
-        for index, site in enumerate(sites)
-    ]
+    return [dict(zip(template.outputs, found)) for _ in sites]
 
 
 def devices(template: Template, site: Site) -> dict[str, str]:
@@ -84,11 +91,12 @@ def _call(template: Template, index: int, site: Site) -> Tower:
 
 
 def _copy_nodes(
-    graph_def: v1.GraphDef, template: Template, site: Site, given: dict, *, first: str
+    graph_def: v1.GraphDef, template: Template, site: Site, given: dict, *, first: Site
 ) -> set[str]:
     """Adds a tower's nodes; returns which of the given placeholders they use.
 
-    The joins of what towers exchange are under the first tower's scope.
+    The joins of what towers exchange are under the first tower's scope.  Nodes on its
+    device have none of their own, but that of the import: so it takes a third less.
     """
     used: set[str] = set()
     owners = _owners(template, site)
@@ -97,7 +105,7 @@ def _copy_nodes(
 
     def renamed(name: str) -> str:
         if name in exchanges:
-            return f"{first}/{name}"
+            return f"{first.scope}/{name}"
         return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
 
     for node in template.graph_def.node:
@@ -105,7 +113,8 @@ def _copy_nodes(
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.name = f"{site.scope}/{node.name}"
-            copy.device = placement.of_node(node.device, site.devices, owners)
+            device = placement.of_node(node.device, site.devices, owners)
+            copy.device = "" if device == first.device else device
             # Colocation would name nodes of the template; the devices say the same.
             copy.attr.pop("_class", None)
             del copy.input[:]

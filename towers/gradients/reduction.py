@@ -295,8 +295,10 @@ def reduce_to_first(
 
 def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
     """The tensor in a dtype, or as it is if None; cast on its own device."""
+    if dtype is None:
+        return tensor
     with tf.device(tensor.device):
-        return tensor if dtype is None else tf.cast(tensor, dtype)
+        return tf.cast(tensor, dtype)
 
 
 def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
