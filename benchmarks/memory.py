@@ -4,8 +4,13 @@
 
 Each measurement is a process of its own, and its number the maximum resident set size
 of that process, since TensorFlow's CPU allocator records no peak.  It includes what
-TensorFlow itself takes; the row `import tensorflow` shows how much.  Prints MiB of both
+TensorFlow itself takes; the row `import tensorflow` shows how much.  Prints MiB of all
 and ours / theirs, as median, least and most of the rounds; 1 or less is the target.
+
+The peer runs as it comes and, on CPUs where TensorFlow leaves oneDNN off, with it, as
+this project does.  With oneDNN, TensorFlow keeps freed memory in a pool: fewer pages
+are touched anew, a fifth more is held.  TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 in the
+environment does without the pool.
 """
 
 import argparse
@@ -26,13 +31,14 @@ from benchmarks.options import (
 )
 from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
 
-OURS, THEIRS = "towers", "tf_cnn_benchmarks"
+OURS = "towers"
+PEERS = ("tf_cnn_benchmarks", "tf_cnn_benchmarks_onednn")
 
-# Mode -> system -> its flags beside the case and --variable_update.
-MODES: dict[str, dict[str, list[str]]] = {
-    "parameter_server": {OURS: [], THEIRS: []},
-    "replicated": {OURS: [], THEIRS: ["--all_reduce_spec=pscpu"]},
-    "independent": {OURS: [], THEIRS: []},
+# Mode -> flags of the peers, beside the case and --variable_update.
+MODES: dict[str, list[str]] = {
+    "parameter_server": [],
+    "replicated": ["--all_reduce_spec=pscpu"],
+    "independent": [],
 }
 IMPORT = "import tensorflow"
 
@@ -68,11 +74,12 @@ def commands(
     alone = [places.python, "-c", IMPORT]
     found = {("-", IMPORT, OURS): process.Command(alone, ENVIRONMENT)}
     for case in wanted:
-        for mode, flags in MODES.items():
+        for mode, theirs in MODES.items():
             for system in systems:
                 command = SYSTEMS[system].command(case, cases.of_steps(5), places)
                 if command:
-                    own = [f"--variable_update={mode}", *flags[system]]
+                    flags = [] if system == OURS else theirs
+                    own = [f"--variable_update={mode}", *flags]
                     command = dataclasses.replace(command, argv=[*command.argv, *own])
                     found[str(case), mode, system] = command
     return found
@@ -82,11 +89,12 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
     """All rounds: the numbers, and a line for each run that failed."""
     where = places_of(options)
     systems, failures = [OURS], []
-    reason = missing(THEIRS, where, machine.versions(where.tf_cnn_python))
-    if reason:
-        print(f"{THEIRS} is left out: {reason}", flush=True)
-    else:
-        systems.append(THEIRS)
+    versions = machine.versions(where.tf_cnn_python)
+    for peer in PEERS:
+        if reason := missing(peer, where, versions):
+            print(f"{peer} is left out: {reason}", flush=True)
+        else:
+            systems.append(peer)
     wanted = commands(options.cases, systems, where)
     found: Runs = {key: [] for key in wanted}
     for number in range(1, options.rounds + 1):
@@ -104,16 +112,21 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
 
 
 def report(found: Runs) -> list[str]:
-    """A table: MiB of each, and ours over theirs."""
-    rows = []
+    """A table: MiB of each, and ours over each peer's."""
+    peers = [peer for peer in PEERS if any(peer in key for key in found)]
+    title, rows = ["peak MiB", OURS], []
+    for peer in peers:
+        title += [peer, "ours / theirs"]
     for case, mode, system in found:
         if system != OURS:
             continue
-        ours, theirs = found[case, mode, OURS], found.get((case, mode, THEIRS), [])
-        cells = [ratios.spread(runs) for runs in (ours, theirs)]
-        cells.append(ratios.spread(ratios.paired(ours, theirs)))
+        ours = found[case, mode, OURS]
+        cells = [ratios.spread(ours)]
+        for peer in peers:
+            theirs = found.get((case, mode, peer), [])
+            cells += [ratios.spread(theirs), ratios.spread(ratios.paired(ours, theirs))]
         rows.append([f"{case} {mode}", *(str(c) if c else "-" for c in cells)])
-    return table.lines(["peak MiB", OURS, THEIRS, "ours / theirs"], rows)
+    return table.lines(title, rows)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

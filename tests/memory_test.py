@@ -49,9 +49,9 @@ class MemoryTest(absltest.TestCase):
 
     def test_their_mode_is_said_last(self):
         wanted = memory.commands(
-            cases.parse_list("lenet:4x8"), [memory.OURS, memory.THEIRS], _PLACES
+            cases.parse_list("lenet:4x8"), [memory.OURS, *memory.PEERS], _PLACES
         )
-        argv = wanted["lenet:4x8", "replicated", memory.THEIRS].argv
+        argv = wanted["lenet:4x8", "replicated", memory.PEERS[0]].argv
         self.assertEqual(
             argv[-2:], ["--variable_update=replicated", "--all_reduce_spec=pscpu"]
         )
@@ -75,8 +75,9 @@ class MemoryTest(absltest.TestCase):
         flags = ("--cases=lenet:4x8", "--rounds=2", f"--json={path}")
         status, text = self._main(*flags)
         self.assertEqual(status, 1)
-        self.assertRegex(text, r"lenet:4x8 replicated +100 .* 200 .* 0\.500 ")
-        self.assertRegex(text, r"lenet:4x8 independent +100 \[100, 100\] +- +-\n")
+        both = r"( +200 \[200, 200\] +0\.500 \[0\.500, 0\.500\]){2}\n"
+        self.assertRegex(text, r"lenet:4x8 replicated +100 \[100, 100\]" + both)
+        self.assertRegex(text, r"lenet:4x8 independent +100 \[100, 100\]( +-){4}\n")
         self.assertIn("[2] lenet:4x8 independent tf_cnn_benchmarks failed: no", text)
         with open(path, encoding="utf-8") as file:
             found = json.load(file)["peak_mebibytes"]
