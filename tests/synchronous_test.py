@@ -2,6 +2,7 @@
 
 import functools
 import re
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +11,7 @@ from absl.testing import parameterized
 from tests import trainer
 from towers.compute import nodes
 from towers.layout import placement
+from towers.updates import variables
 from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -92,35 +94,45 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             replicas["logits/dense/kernel"][0], alone["logits/dense/kernel"], rtol=1e-5
         )
 
-    def test_independent_towers_change_what_they_no_longer_need(self):
-        """Nor do they keep a gradient until those of all layers are there."""
-        made = trainer.trained("independent", steps=0, towers=2)
+    @parameterized.parameters(
+        ("parameter_server", 1, 2),
+        ("replicated", 2, 2),
+        ("independent", 2, 1),
+        ("asynchronous", 2, 1),
+    )
+    def test_a_large_variable_changes_once_no_tower_needs_it(self, mode, times, towers):
+        """Nor does its gradient wait for those of all layers, or for other towers."""
+        with mock.patch.object(variables, "_LARGE", 0):
+            made = trainer.trained(mode, steps=0, towers=2)
         graph = made.train.graph
         known = {node.name: node for node in graph.as_graph_def().node}
         changes = [op for op in graph.get_operations() if op.type.endswith("Momentum")]
-        self.assertLen(changes, 8)  # two towers of four variables
+        self.assertLen(changes, 4 * times)  # of four variables
         for change in changes:
-            handle = change.inputs[0]
-            tower = made.train.towers["replica_1/" in handle.op.name]
             needed = nodes.needed_by(known, [change.name])
+            scopes = {name.partition("/")[0] for name in needed}
+            scopes &= {"tower_0", "tower_1"}
+            self.assertLen(scopes, towers)
+            handle = change.inputs[0]
             users = [
                 user.name
                 for read in handle.consumers()
                 if read.type == "ReadVariableOp"
                 for value in read.outputs[0].consumers()
                 for user in value.outputs[0].consumers()
-                if user.name.startswith(f"tower_{tower.index}/")
+                if user.name.partition("/")[0] in scopes
             ]
             self.assertNotEmpty(users)
             self.assertContainsSubset(users, needed)
             if handle.op.name.endswith("logits/dense/bias"):
-                first = tower.gradients[0].op.name
-                self.assertNotIn(first, needed)
+                for tower in made.train.towers:
+                    self.assertNotIn(tower.gradients[0].op.name, needed)
 
     @parameterized.parameters("replicated", "independent")
     def test_the_first_step_makes_no_copy_of_replicas(self, mode):
         """Replicas that shared a buffer would get their own in their first update."""
-        made = trainer.trained(mode, steps=0, towers=4)
+        with mock.patch.object(variables, "_LARGE", 0):
+            made = trainer.trained(mode, steps=0, towers=4)
         metadata = v1.RunMetadata()
         full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         made.session.run(made.train.train_op, options=full, run_metadata=metadata)

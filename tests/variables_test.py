@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from towers.compute import nodes
 from towers.updates import variables
 from towers.updates.optimizer import Piecewise, Update
 
@@ -96,6 +97,28 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             update = Update("momentum", Piecewise((1.0,)))
             with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
                 copy.update([None], ["w"], update, 1.0)
+
+    def test_a_gradient_waits_for_those_that_hold_the_value(self):
+        far, holders = "/job:worker/task:1/device:CPU:0", {}
+        with tf.Graph().as_default() as graph:
+            copy = variables.Copy([["/device:CPU:0"]], seed=1)
+            for name, size in (("large", 2**18), ("small", 8), ("rows", 2**18)):
+                copy.create(name, tf.TensorShape([size]), None, trainable=True)
+                copy.read(name)
+            for device in ("/device:CPU:1", "/device:CPU:2", far):
+                with tf.device(device):
+                    holders[device] = tf.square(copy.read("large"))
+            rows = tf.IndexedSlices(tf.ones([1]), tf.constant([3]))
+            gradients = [tf.ones([2**18]), tf.ones([8]), rows]
+            names, towers = ["large", "small", "rows"], {"/device:CPU:1", far}
+            large, *others = copy.once_free(gradients, names, towers)
+        known = {node.name: node for node in graph.as_graph_def().node}
+        needed = nodes.needed_by(known, [large.op.name])
+        self.assertIn(gradients[0].op.name, needed)
+        for device, holder in holders.items():
+            waits = device == "/device:CPU:1"  # not for another's, nor for a transfer
+            self.assertEqual(holder.op.name in needed, waits, msg=device)
+        self.assertEqual([id(one) for one in others], [id(g) for g in gradients[1:]])
 
     def test_a_variable_is_read_once_and_after_what_comes_before(self):
         with tf.Graph().as_default() as graph:

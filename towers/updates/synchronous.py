@@ -1,10 +1,7 @@
 """The synchronous modes: all towers step together, on the variables of this step."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
-from towers.compute.tower import Gradient
 from towers.gradients import reduction
 from towers.gradients.exchange import DEFAULT
 from towers.gradients.wire import Arrivals
@@ -61,7 +58,8 @@ class ParameterServer(Mode):
                 hosts=hosts,
                 dtype=self.exchange.transfer,
             )
-        return [[copies[0] for copies in means]]
+            devices = {d for t in towers for d in self.placement.stages[t.index]}
+            return [self._copy.once_free([c[0] for c in means], names, devices)]
 
     def update(self, gradients, names, update, rate):
         """One update of the one copy."""
@@ -119,7 +117,10 @@ class Replicated(Mode):
                 dtype=self.exchange.transfer,
                 reduce_all=self.exchange.reduce_all(self.placement.hosts),
             )
-        return [[copies[k] for copies in means] for k in range(len(towers))]
+            return [
+                self._copies[k].once_free([c[k] for c in means], names, own)
+                for k, own in enumerate(self.placement.stages)
+            ]
 
     def update(self, gradients, names, update, rate):
         """An update of each replica."""
@@ -241,28 +242,13 @@ class Independent(Replicated):
     exact = False
 
     def reduce(self, towers, names):
-        """Each tower's own gradients, beside its replicas, each once nothing in the
-        tower still needs the variable's value.
-
-        TensorFlow copies a variable that is updated while somebody holds its value; and
-        to wait for all gradients of the tower would keep them all in memory.
-        """
+        """Each tower's own gradients, beside its replicas."""
         reduced = []
         with tf.name_scope("reduction"):
             for tower, own in zip(towers, self.exchange.gradients(towers)):
                 copy = self._copies[tower.index]
-                homes, uses = [copy.variables[n].device for n in names], copy.uses()
-                own = [
-                    _after(uses.get(n, ()), g, h) for n, g, h in zip(names, own, homes)
-                ]
-                means = reduction.mean([own], [[home] for home in homes], names=names)
-                reduced.append([copies[0] for copies in means])
+                homes = [[copy.variables[name].device] for name in names]
+                means = [c[0] for c in reduction.mean([own], homes, names=names)]
+                devices = self.placement.stages[tower.index]
+                reduced.append(copy.once_free(means, names, devices))
         return reduced
-
-
-def _after(ops: Sequence[tf.Operation], gradient: Gradient, home: str) -> Gradient:
-    """The gradient, or None, on a device after operations have run."""
-    if gradient is None:
-        return None
-    with tf.device(home), tf.control_dependencies(ops):
-        return tf.identity(gradient)

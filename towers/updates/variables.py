@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,11 +11,14 @@ import tensorflow as tf
 from towers.gradients import exchange
 from towers.layout import parts
 from towers.layout.parts import Parts, Split
-from towers.layout.placement import host_of
+from towers.layout.placement import host_of, task_of
 from towers.updates.optimizer import Update
 
 v1 = tf.compat.v1
 
+
+# A copy of fewer bytes costs less than to wait for whoever holds the value.
+_LARGE = 2**20
 
 # --variable_placement -> what a variable of so many bytes adds to its device's load.
 # A variable is placed on the device with the least load, the first of several.
@@ -169,15 +172,39 @@ class Copy:
                 self._reads[name] = parts.read(self.held(name))
         return self._reads[name]
 
-    def uses(self) -> dict[str, list[tf.Operation]]:
-        """Name of each variable or part read -> what uses the value, in the graph so
-        far; once these have run, nobody holds the value."""
-        found = {}
-        for name, read in self._reads.items():
-            values = parts.each(read)
-            whole = values[0] is read
-            for k, value in enumerate(values):
-                found[name if whole else parts.name_of(name, k)] = value.consumers()
+    def once_free(
+        self, gradients: Sequence, names: Sequence[str], devices: Collection[str]
+    ) -> list:
+        """Gradients, those of large variables each once towers are done with its value.
+
+        TensorFlow copies a variable that is updated while somebody holds its value, and
+        the gradient by a layer's input, which needs the value, is often under way when
+        that by the variable is there.  To wait for all of the towers' gradients instead
+        would keep them all in memory.
+
+        Args:
+          gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
+          names: of the variables.
+          devices: of the towers, whose operations are in the graph.
+        """
+        values = {
+            piece.ref(): value
+            for name, read in self._reads.items()
+            for piece, value in zip(parts.each(self.held(name)), parts.each(read))
+        }
+        found = []
+        for gradient, piece in zip(gradients, self.pieces(names), strict=True):
+            large = 4 * piece.shape.num_elements() >= _LARGE
+            if large and piece.ref() in values and isinstance(gradient, tf.Tensor):
+                holders = [
+                    op
+                    for op in values[piece.ref()].consumers()
+                    if op.device in devices and _same_memory(op.device, piece.device)
+                ]
+                with tf.device(piece.device):
+                    with tf.control_dependencies([tf.group(*holders)]):
+                        gradient = tf.identity(gradient)
+            found.append(gradient)
         return found
 
     def update(
@@ -228,6 +255,12 @@ class Copy:
             return update.decayed(name.removeprefix(self._prefix))
 
         return dataclasses.replace(update, decayed=decayed)
+
+
+def _same_memory(one: str, other: str) -> bool:
+    """Whether a tensor of one device is read on the other where it lies."""
+    kinds = {tf.DeviceSpec.from_string(name).device_type for name in (one, other)}
+    return one == other or (kinds == {"CPU"} and task_of(one) == task_of(other))
 
 
 def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
