@@ -102,14 +102,14 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
         far, holders = "/job:worker/task:1/device:CPU:0", {}
         with tf.Graph().as_default() as graph:
             copy = variables.Copy([["/device:CPU:0"]], seed=1)
-            for name, size in (("large", 2**18), ("small", 8), ("rows", 2**18)):
+            for name, size in (("large", 2**20), ("small", 8), ("rows", 2**20)):
                 copy.create(name, tf.TensorShape([size]), None, trainable=True)
                 copy.read(name)
             for device in ("/device:CPU:1", "/device:CPU:2", far):
                 with tf.device(device):
                     holders[device] = tf.square(copy.read("large"))
             rows = tf.IndexedSlices(tf.ones([1]), tf.constant([3]))
-            gradients = [tf.ones([2**18]), tf.ones([8]), rows]
+            gradients = [tf.ones([2**20]), tf.ones([8]), rows]
             names, towers = ["large", "small", "rows"], {"/device:CPU:1", far}
             large, *others = copy.once_free(gradients, names, towers)
         known = {node.name: node for node in graph.as_graph_def().node}

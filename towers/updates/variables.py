@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 
 # A copy of fewer bytes costs less than to wait for whoever holds the value.
-_LARGE = 2**20
+_LARGE = 2**22
 
 # --variable_placement -> what a variable of so many bytes adds to its device's load.
 # A variable is placed on the device with the least load, the first of several.
