@@ -17,7 +17,8 @@ from towers.updates.optimizer import Update
 v1 = tf.compat.v1
 
 
-# A copy of fewer bytes costs less than to wait for whoever holds the value.
+# Smaller variables may be copied: to wait for those that hold a value takes an
+# operation on the device of each tower, and small variables are many.
 _LARGE = 2**22
 
 # --variable_placement -> what a variable of so many bytes adds to its device's load.
@@ -185,7 +186,7 @@ class Copy:
         Args:
           gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
           names: of the variables.
-          devices: of the towers, whose operations are in the graph.
+          devices: of the towers that take this step; to wait for another would run it.
         """
         values = {
             piece.ref(): value
