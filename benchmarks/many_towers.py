@@ -1,6 +1,10 @@
 """Builds many towers and runs them: one measurement of `benchmarks.startup`.
 
     python -m benchmarks.many_towers --num_towers=32
+    python -m benchmarks.many_towers --num_towers=32 --plain
+
+With --plain it builds the graph of `benchmarks.bare_peer` instead, towers in a Python
+loop, and runs it in a session with TensorFlow's defaults, graph optimizers included.
 
 Prints `first step` when the first step is done, and at the end one line of JSON: the
 seconds that `build`, `start` (session and initial values) and `first_step` took, and
@@ -12,8 +16,9 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 if __name__ == "__main__":
     from towers import start
@@ -23,6 +28,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
+from benchmarks import bare_peer
 from benchmarks.options import natural, parser_for, positive
 from flags import config
 from towers import planning
@@ -34,16 +40,32 @@ v1 = tf.compat.v1
 FIRST_STEP = "first step"
 
 
+class Built(NamedTuple):
+    """A graph, ready to be run.
+
+    Attributes:
+      graph: with the towers.
+      config: of its session.
+      start: gives the variables their values.
+      step: the training step.
+    """
+
+    graph: tf.Graph
+    config: v1.ConfigProto
+    start: Callable[[v1.Session], object]
+    step: tf.Operation
+
+
 def measure(options: argparse.Namespace) -> dict[str, float]:
     """Builds, starts, runs; says when the first step is done."""
+    build = _plain if options.plain else _towers
     times = [time.perf_counter()]
-    plan = _plan(options)
-    train = plan.build()
+    built = build(options)
     times.append(time.perf_counter())
-    with v1.Session(graph=train.graph, config=_session_config(plan, options)) as sess:
-        loop.start(train, sess, lambda session: None)
+    with v1.Session(graph=built.graph, config=_config(built, options)) as session:
+        built.start(session)
         times.append(time.perf_counter())
-        step = sess.make_callable(train.train_op)
+        step = session.make_callable(built.step)
         step()
         times.append(time.perf_counter())
         print(FIRST_STEP, flush=True)
@@ -53,13 +75,48 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         for _ in range(options.num_batches):
             step()
         seconds = time.perf_counter() - begun
-    build, start, first = (after - before for before, after in pairwise(times))
+    build_s, start, first = (after - before for before, after in pairwise(times))
+    examples = options.num_towers * options.batch_size * options.num_batches
     return {
-        "build": build,
+        "build": build_s,
         "start": start,
         "first_step": first,
-        "images_per_second": plan.examples_per_step * options.num_batches / seconds,
+        "images_per_second": examples / seconds,
     }
+
+
+def _towers(options: argparse.Namespace) -> Built:
+    """As this project builds them."""
+    plan = _plan(options)
+    train = plan.build()
+    return Built(
+        graph=train.graph,
+        config=placement.session_config(plan.placement),
+        start=lambda session: loop.start(train, session, lambda session: None),
+        step=train.train_op,
+    )
+
+
+def _plain(options: argparse.Namespace) -> Built:
+    """As one would write them for one model, in TensorFlow's default session."""
+    row = bare_peer.MODELS.get(options.model)
+    if row is None:
+        known = ", ".join(bare_peer.MODELS)
+        raise ValueError(f"--plain has no --model={options.model}; choose from {known}")
+    shape = (options.image_size, options.image_size, row.shape[-1])
+    with tf.Graph().as_default() as graph:
+        step, _ = bare_peer.build(
+            row._replace(shape=shape),
+            options.num_towers,
+            options.batch_size,
+            dtype=tf.float32,
+            rate=0.1,
+        )
+        values = tf.group(
+            v1.global_variables_initializer(), v1.local_variables_initializer()
+        )
+    defaults = v1.ConfigProto(device_count={"CPU": options.num_towers})
+    return Built(graph, defaults, lambda session: session.run(values), step)
 
 
 def _plan(options: argparse.Namespace) -> planning.Plan:
@@ -84,12 +141,11 @@ def _plan(options: argparse.Namespace) -> planning.Plan:
     return planning.make(settings, lambda name: model)
 
 
-def _session_config(plan: planning.Plan, options: argparse.Namespace) -> v1.ConfigProto:
-    """This project's, with TensorFlow's own choice of graph optimizers if asked."""
-    session_config = placement.session_config(plan.placement)
+def _config(built: Built, options: argparse.Namespace) -> v1.ConfigProto:
+    """The session's, with TensorFlow's own choice of graph optimizers if asked."""
     if options.graph_optimizers:
-        session_config.ClearField("graph_options")
-    return session_config
+        built.config.ClearField("graph_options")
+    return built.config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,6 +157,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch_size", type=positive, default=2, help="per tower")
     parser.add_argument("--num_batches", type=positive, default=10, help="timed steps")
     parser.add_argument("--num_warmup_batches", type=natural, default=2)
+    parser.add_argument(
+        "--plain", action="store_true", help="the graph of benchmarks.bare_peer"
+    )
     parser.add_argument(
         "--graph_optimizers",
         action=argparse.BooleanOptionalAction,

@@ -1,4 +1,4 @@
-"""Time to the first step; speed with and without TensorFlow's graph optimizers.
+"""Time to the first step, beside a plain graph's and with graph optimizers.
 
     python -m benchmarks.startup
 
@@ -10,7 +10,8 @@ rounds:
              to the end of the first step, minus `import tensorflow` alone.
     towers   resnet50 at 32 x 32 pixels on 1, 4, 8 and 32 towers: how long build,
              session and first step take, and images/s after them, with TensorFlow's
-             graph optimizers off, as this project has them, and on.
+             graph optimizers off, as this project has them, and on; and `plain`, towers
+             built in a Python loop and run with TensorFlow's defaults.
 """
 
 import argparse
@@ -37,6 +38,11 @@ BATCH_SIZE = 2  # per tower
 LEAST_STEPS = 5
 
 OFF, ON = "off", "on"  # the graph optimizers
+PLAIN = "plain"
+
+# How towers are built and run -> the flags of many_towers; what a line says of it.
+WAYS = {OFF: [], ON: ["--graph_optimizers"], PLAIN: ["--plain"]}
+TITLES = {OFF: "graph optimizers off", ON: "graph optimizers on", PLAIN: "plain"}
 
 
 class FailedError(Exception):
@@ -56,15 +62,13 @@ def command_round(options: argparse.Namespace) -> dict[str, float]:
 def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """`32 off` and the like -> what `many_towers` says of it."""
     return {
-        f"{count} {optimizers}": _many_towers(options, count, optimizers)
+        f"{count} {way}": _many_towers(options, count, way)
         for count in options.towers
-        for optimizers in (OFF, ON)
+        for way in WAYS
     }
 
 
-def _many_towers(
-    options: argparse.Namespace, count: int, optimizers: str
-) -> dict[str, float]:
+def _many_towers(options: argparse.Namespace, count: int, way: str) -> dict[str, float]:
     """Its numbers, and as `command` the seconds from its start to the first step."""
     finished = _run(
         [
@@ -73,13 +77,13 @@ def _many_towers(
             f"--num_towers={count}",
             f"--batch_size={BATCH_SIZE}",
             f"--num_batches={max(LEAST_STEPS, options.images // (count * BATCH_SIZE))}",
-            "--graph_optimizers" if optimizers == ON else "--no-graph_optimizers",
+            *WAYS[way],
         ]
     )
     numbers = json.loads(finished.lines[-1][1])
     numbers["command"] = finished.when(FIRST_STEP)
     print(
-        f"  towers {count}, graph optimizers {optimizers}: first step after "
+        f"  towers {count}, {TITLES[way]}: first step after "
         f"{to_first_step(numbers):.1f} s, {numbers['images_per_second']:.1f} images/s",
         flush=True,
     )
@@ -107,22 +111,40 @@ def command_table(rounds: Sequence[dict[str, float]]) -> list[str]:
 
 
 def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
-    """A row for each number of towers; times in seconds, `to` from the build on."""
-    rows = []
+    """Two tables with a row for each number of towers: seconds and images/s.
+
+    Seconds `to step 1` count from the build on.
+    """
+    seconds, speeds = [], []
     for count in dict.fromkeys(name.split()[0] for name in rounds[0]):
-        off, on = ([found[f"{count} {x}"] for found in rounds] for x in (OFF, ON))
-        speeds = [[r["images_per_second"] for r in variant] for variant in (off, on)]
-        spreads = [
-            ratios.spread(map(to_first_step, off)),
-            ratios.spread(map(to_first_step, on)),
-            ratios.spread(numbers["command"] for numbers in off),
-            *map(ratios.spread, speeds),
-            ratios.spread(ratios.paired(*speeds)),
-        ]
-        rows.append([count, *map(str, spreads)])
-    titles = [f"to step 1, {OFF}", ON, f"command to step 1, {OFF}"]
-    titles += [f"images/s, {OFF}", ON, f"{OFF} / {ON}"]
-    return table.lines(["towers", *titles], rows)
+        found = {way: [one[f"{count} {way}"] for one in rounds] for way in WAYS}
+        times = {way: [to_first_step(n) for n in own] for way, own in found.items()}
+        command = [numbers["command"] for numbers in found[OFF]]
+        seconds.append([count, *_columns(times), str(ratios.spread(command))])
+        rates = {
+            way: [n["images_per_second"] for n in own] for way, own in found.items()
+        }
+        speeds.append([count, *_columns(rates)])
+    compared = [
+        OFF,
+        *(title for way in (ON, PLAIN) for title in (way, f"{OFF} / {way}")),
+    ]
+    return [
+        *table.lines(
+            ["towers, s to step 1", *compared, f"from command, {OFF}"], seconds
+        ),
+        "",
+        *table.lines(["towers, images/s", *compared], speeds),
+    ]
+
+
+def _columns(found: dict[str, Sequence[float]]) -> list[str]:
+    """`OFF`, and each other way with the ratio of `OFF` to it, in pairs."""
+    columns = [ratios.spread(found[OFF])]
+    for way in (ON, PLAIN):
+        columns += [ratios.spread(found[way])]
+        columns += [ratios.spread(ratios.paired(found[OFF], found[way]))]
+    return list(map(str, columns))
 
 
 def to_first_step(numbers: dict[str, float]) -> float:

@@ -11,24 +11,31 @@ from benchmarks import many_towers, startup
 
 
 class ManyTowersTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("--graph_optimizers", "--no-graph_optimizers")
-    def test_measures(self, optimizers):
+    @parameterized.parameters(
+        ["--model=mlp", "--graph_optimizers"],
+        ["--model=mlp", "--no-graph_optimizers"],
+        ["--model=lenet", "--plain"],
+    )
+    def test_measures(self, *flags):
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             many_towers.main(
-                [
-                    "--model=mlp",
-                    "--image_size=8",
-                    "--num_towers=2",
-                    "--num_batches=2",
-                    optimizers,
-                ]
+                [*flags, "--image_size=8", "--num_towers=2", "--num_batches=2"]
             )
         first, numbers = output.getvalue().splitlines()
         self.assertEqual(first, startup.FIRST_STEP)
         numbers = json.loads(numbers)
         self.assertGreater(startup.to_first_step(numbers), 0.0)
         self.assertGreater(numbers["images_per_second"], 0.0)
+
+    def test_a_model_that_the_plain_graph_has_not(self):
+        with (
+            contextlib.redirect_stderr(io.StringIO()) as said,
+            self.assertRaises(SystemExit) as stopped,
+        ):
+            many_towers.main(["--model=mlp", "--plain"])
+        self.assertEqual(stopped.exception.code, 2)
+        self.assertIn("--plain has no --model=mlp; choose from", said.getvalue())
 
 
 if __name__ == "__main__":

@@ -26,8 +26,11 @@ def _run(command, **options) -> process.Finished:
     if "towers.train" in command.argv:
         lines = [(2.0, "Running warm up"), (5.0, startup.WARM)]
     elif "benchmarks.many_towers" in command.argv:
-        optimized = "--graph_optimizers" in command.argv
-        numbers = _numbers(*((4.0, 10.0) if optimized else (1.0, 20.0)))
+        numbers = _numbers(1.0, 20.0)
+        if "--graph_optimizers" in command.argv:
+            numbers = _numbers(4.0, 10.0)
+        if "--plain" in command.argv:
+            numbers = _numbers(5.0, 16.0)
         lines = [(7.0, startup.FIRST_STEP), (8.0, json.dumps(numbers))]
     else:
         lines = [(3.0, startup.IMPORTED)]
@@ -56,11 +59,15 @@ class StartupTest(absltest.TestCase):
             status, said = _main("--rounds=2", "--towers", "1", "32", f"--json={path}")
         self.assertEqual(status, 0)
         self.assertRegex(said, r"minus the first +2\.00 \[2\.00, 2\.00\]")
-        self.assertRegex(said, r"\n32 +3\.00 .* 12\.0 .* 7\.00 .* 20\.0 .* 2\.00 \[")
+        self.assertRegex(
+            said, r"\n32 +3\.00 .* 12\.0 .* 0\.25\d* .* 15\.0 .* 0\.200 .* 7\.00 "
+        )
+        self.assertRegex(said, r"\n32 +20\.0 .* 10\.0 .* 2\.00 .* 16\.0 .* 1\.25 \[")
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         self.assertLen(found["command"], 2)
-        self.assertEqual(set(found["towers"][0]), {"1 off", "1 on", "32 off", "32 on"})
+        ways = [f"{count} {way}" for count in (1, 32) for way in ("off", "on", "plain")]
+        self.assertCountEqual(found["towers"][0], ways)
 
     def test_fails_in_one_sentence(self):
         failed = process.Finished(1, [(0.0, "ValueError: sorry")], 1.0)
