@@ -295,6 +295,69 @@ class ArrivalsTest(absltest.TestCase):
                 x = tf.constant(1.0)
             self.assertIs(wire.Arrivals()(x, "/device:CPU:0"), x)
 
+    def test_small_ones_go_to_a_tower_together(self):
+        cpus = [f"/device:CPU:{k}" for k in range(4)]
+        arrive = wire.Arrivals()
+        with tf.Graph().as_default() as graph:
+            with tf.device(cpus[0]):
+                values = {
+                    "a": tf.constant([1.0, 2.0]),
+                    "b": tf.constant([[3.0], [4.0]]),
+                    "large": tf.zeros([2**13]),
+                    "narrow": tf.constant(5.0, tf.bfloat16),
+                }
+            with tf.device(cpus[1]):
+                values["here"] = tf.constant(6.0)
+            self.assertEqual(arrive.beside(values, cpus[2:]), values)
+            first, second = (arrive.beside(values, [cpu]) for cpu in cpus[1:3])
+            for name in ("large", "narrow", "here"):
+                self.assertIs(first[name], values[name])
+            self.assertEqual([first[name].device for name in "ab"], [cpus[1]] * 2)
+            self.assertEqual([second[name].device for name in "ab"], [cpus[2]] * 2)
+            joined = [op for op in graph.get_operations() if op.type == "ConcatV2"]
+            self.assertLen(joined, 1)  # once for both towers
+            self.assertEqual(joined[0].device, cpus[0])
+            with v1.Session(config=v1.ConfigProto(device_count={"CPU": 4})) as session:
+                found = session.run([(one["a"], one["b"]) for one in (first, second)])
+        for a, b in found:
+            np.testing.assert_array_equal(a, [1.0, 2.0])
+            np.testing.assert_array_equal(b, [[3.0], [4.0]])
+
+
+class SummedTest(absltest.TestCase):
+    def _add(self, shares, device):
+        self.calls.append((device, [share.shape.as_list() for share in shares]))
+        with tf.device(device):
+            return tf.add_n(shares)
+
+    def test_small_ones_as_one_vector(self):
+        self.calls = []
+        shapes, cpus = [(2,), (2**13,), (1, 3), ()], ["/device:CPU:0", "/device:CPU:1"]
+        with tf.Graph().as_default():
+            shares = []
+            for number, shape in enumerate(shapes):
+                own = []
+                for k, cpu in enumerate(cpus):
+                    with tf.device(cpu):
+                        own.append(tf.fill(shape, float(10 * number + k)))
+                shares.append(own)
+            sums = wire.summed(shares, [cpus[0]] * 4, self._add)
+            self.assertEqual({one.device for one in sums}, {cpus[0]})
+            self.assertEqual(
+                self.calls, [(cpus[0], [[6]] * 2), (cpus[0], [[2**13]] * 2)]
+            )
+            with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
+                found = session.run(sums)
+        for number, (shape, one) in enumerate(zip(shapes, found)):
+            np.testing.assert_array_equal(one, np.full(shape, 20.0 * number + 1))
+
+    def test_what_goes_nowhere_is_summed_alone(self):
+        self.calls = []
+        with tf.Graph().as_default(), tf.device("/device:CPU:0"):
+            one, other = tf.ones([2]), tf.ones([3])
+            wire.summed([[one, one], [other, other]], ["/device:CPU:0"] * 2, self._add)
+        self.assertLen(self.calls, 2)
+
 
 if __name__ == "__main__":
     absltest.main()

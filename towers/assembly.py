@@ -58,20 +58,20 @@ def stamp_towers(
         template = look_up.cut_out(template)
     cast, arrive = precision.Casts(), wire.Arrivals()
 
-    def reads(index: int, host: str) -> dict[str, tf.Tensor]:
+    def reads(index: int, host: str, devices: Sequence[str]) -> dict[str, tf.Tensor]:
         values = {
             name: cast(variables.read(name, index), dtype)
             for name, dtype in template.reads.items()
         }
         fetched = {n: v for n, v in values.items() if n not in template.owners}
-        return values | arrive.all(fetched, host)
+        return values | arrive.beside(arrive.all(fetched, host), devices)
 
     sites = [
         Site(
             scope=f"{scope}_{index}",
             devices=devices,
             inputs={**batch._asdict(), **scalars[index]},
-            reads=reads(index, host),
+            reads=reads(index, host, devices),
         )
         for index, (devices, host, batch) in enumerate(
             zip(variables.placement.stages, _hosts(variables.placement), batches)

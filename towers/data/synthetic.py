@@ -1,7 +1,8 @@
 """Synthetic data: random examples that stay in the towers' memory."""
 
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +27,9 @@ _PIXELS = np.float32(
         for level in range(_LEVELS)
     ]
 )
+
+# Towers' rows are drawn together, while they are not many more bytes than this.
+_TOGETHER = 2**26
 
 
 class SyntheticSource:
@@ -61,23 +65,24 @@ class SyntheticSource:
         batches, starts = [], []
         num_towers = sum(len(devices) for _, devices in groups)
         own = batch_size * (1 if part.apart else num_towers)
-        draw = _drawing(self._request, batch_size)
         with tf.name_scope("input"):
             for host, devices in groups:
+                before = part.index * own + len(batches) * batch_size
+                firsts = [
+                    0 if part.apart else before + number * batch_size
+                    for number in range(len(devices))
+                ]
                 with tf.device(host):
                     now, start = _counter(position, part.count * own)
+                    drawn = _drawn(self._request, firsts, batch_size)
                 starts.append(start)
-                for device in devices:
-                    before = part.index * own + len(batches) * batch_size
-                    first = 0 if part.apart else before
-                    with tf.device(host):
-                        rows = draw(first)
-                        indices = now + np.arange(first, first + batch_size)
+                for device, first, rows in zip(devices, firsts, drawn, strict=True):
                     with tf.device(device):
                         kept = [unsaved(part) for part in rows]
                         features, labels = (_narrow(part.read_value()) for part in kept)
                     starts += [variable.initializer for variable in kept]
                     with tf.device(host):
+                        indices = now + np.arange(first, first + batch_size)
                         batches.append(weighted(features, labels, indices, limit))
             with tf.device(groups[0][0]):
                 weight = weight_of_all(batches[0].first, part, own, limit)
@@ -85,24 +90,21 @@ class SyntheticSource:
             return Feed(batches, tf.group(starts), nothing, weight)
 
 
-def _drawing(request: Request, count: int) -> Callable[[int], list[tf.Tensor]]:
-    """First row of the global batch -> the `count` rows from there on.
-
-    Traced once: for many towers, to copy operations is faster than to make them.
-    """
-    with tf.Graph().as_default() as graph:
-        start = tf.compat.v1.placeholder(tf.int64, [], "first")
-        rows = SYNTHETIC[request.kind](request, start, count)
-    graph_def, names = graph.as_graph_def(), [part.name for part in rows]
-
-    def draw(first: int) -> list[tf.Tensor]:
-        given = {"first": tf.constant(first, tf.int64)}
-        return tf.import_graph_def(graph_def, given, return_elements=names, name="rows")
-
-    return draw
+def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
+    """The `count` rows from each of `firsts` on, which are consecutive or all one."""
+    draw = SYNTHETIC[request.kind]
+    if len(set(firsts)) == 1:
+        return [draw(request, firsts[0], count)] * len(firsts)
+    size = max(1, _TOGETHER // (4 * math.prod(request.shape) * count))
+    found = []
+    for begin in range(0, len(firsts), size):
+        some = firsts[begin : begin + size]
+        together = draw(request, some[0], count * len(some))
+        found += zip(*(tf.split(part, len(some)) for part in together))
+    return found
 
 
-def _images(request: Request, first: tf.Tensor, count: int) -> Rows:
+def _images(request: Request, first: int, count: int) -> Rows:
     """Float32 [count, height, width, channels] and classes [count]."""
     options = {"seed": request.seed, "first": first}
     draw = example_uniform((count, *request.shape), salt=1, **options)
@@ -111,7 +113,7 @@ def _images(request: Request, first: tf.Tensor, count: int) -> Rows:
     return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
 
 
-def _tokens(request: Request, first: tf.Tensor, count: int) -> Rows:
+def _tokens(request: Request, first: int, count: int) -> Rows:
     """Tokens [count, length], and those that follow each."""
     (length,) = request.shape
     draw = example_uniform((count, length + 1), salt=1, seed=request.seed, first=first)
@@ -119,7 +121,7 @@ def _tokens(request: Request, first: tf.Tensor, count: int) -> Rows:
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def _pairs(request: Request, first: tf.Tensor, count: int) -> Rows:
+def _pairs(request: Request, first: int, count: int) -> Rows:
     """Users and items [count, 2], few of them popular; 1 of 5 pairs is a positive."""
     users, items = request.num_classes
     draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
@@ -131,7 +133,7 @@ def _pairs(request: Request, first: tf.Tensor, count: int) -> Rows:
 
 # kind of data -> (request, first row of the global batch, number of rows) -> features
 # and labels.  Integers are int64, because GPUs hold no int32 variables.
-SYNTHETIC: dict[str, Callable[[Request, tf.Tensor, int], Rows]] = {
+SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
     "images": _images,
     "tokens": _tokens,
     "pairs": _pairs,

@@ -93,30 +93,40 @@ def _groups(shares, max_bytes: int, max_group: int) -> list[list[int]]:
 
 def _join(shares, devices) -> list[tf.Tensor]:
     """Concatenates [variables][towers] gradients to one vector per tower."""
-    vectors = []
-    for tower, device in enumerate(devices):
-        with tf.device(device):
-            flat = [tf.reshape(gradient[tower], [-1]) for gradient in shares]
-            vectors.append(tf.concat(flat, 0))
-    return vectors
+    return [
+        join([gradient[tower] for gradient in shares], device)
+        for tower, device in enumerate(devices)
+    ]
 
 
 def _join_pieces(totals, devices) -> list[tf.Tensor]:
     """Concatenates [packs][towers] to one vector per tower."""
-    vectors = []
-    for pieces, device in zip(zip(*totals), devices):
-        with tf.device(device):
-            vectors.append(tf.concat(pieces, 0))
-    return vectors
+    return [join(pieces, device) for pieces, device in zip(zip(*totals), devices)]
 
 
 def _cut(vectors, shares, devices) -> list[list[tf.Tensor]]:
     """Splits one vector per tower to [variables][towers], shaped as `shares`."""
-    shapes = [gradient[0].shape for gradient in shares]
-    sizes = [shape.num_elements() for shape in shapes]
-    by_tower = []
-    for vector, device in zip(vectors, devices):
-        with tf.device(device):
-            pieces = tf.split(vector, sizes)
-            by_tower.append([tf.reshape(p, s) for p, s in zip(pieces, shapes)])
+    like = [gradient[0] for gradient in shares]
+    by_tower = [cut(vector, like, device) for vector, device in zip(vectors, devices)]
     return [list(copies) for copies in zip(*by_tower)]
+
+
+def join(tensors: Sequence[tf.Tensor], device: str) -> tf.Tensor:
+    """The elements of tensors of one dtype as one vector, on a device."""
+    with tf.device(device):
+        flat = [x if x.shape.rank == 1 else tf.reshape(x, [-1]) for x in tensors]
+        return tf.concat(flat, 0)
+
+
+def cut(vector: tf.Tensor, like: Sequence[tf.Tensor], device: str) -> list[tf.Tensor]:
+    """Splits what `join` makes, or a sum of such vectors, on a device.
+
+    Args:
+      vector: to split.
+      like: tensors of static shape, those that were joined.
+      device: where the parts, shaped as these, are wanted.
+    """
+    shapes = [x.shape for x in like]
+    with tf.device(device):
+        parts = tf.split(vector, [shape.num_elements() for shape in shapes])
+        return [x if s.rank == 1 else tf.reshape(x, s) for x, s in zip(parts, shapes)]

@@ -41,7 +41,7 @@ from towers.compute import addition, precision
 from towers.compute.tower import Gradient
 from towers.gradients import all_reduce, collective, sparse, spec
 from towers.gradients.transfer import WIDE, Wire
-from towers.gradients.wire import bring
+from towers.gradients.wire import bring, summed
 from towers.layout.placement import task_of
 
 Shares = Sequence[tf.Tensor]  # of one variable's gradient, one per tower
@@ -262,7 +262,7 @@ def reduce_to_first(
     """Reduces every gradient to the first of its destinations, in tower order.
 
     Where hosts are apart, the shares of a host are summed on its CPU first, so that one
-    tensor per host crosses the network, small tensors several in one transfer.
+    tensor per host crosses the network.  Small tensors go several in one transfer.
 
     Args:
       hosts: the CPU device beside each tower.
@@ -282,12 +282,13 @@ def reduce_to_first(
         if groups and (many_tasks or len(groups) > 1):
             by_host = []
             for group in groups:
-                host = hosts[group[0]]
-                host_sums = [_sum([own[k] for k in group], host) for own in shares]
+                own_shares = [[own[k] for k in group] for own in shares]
+                on_host = [hosts[group[0]]] * len(shares)
+                host_sums = summed(own_shares, on_host, _sum)
                 host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
                 by_host.append(bring(host_sums, roots))
             shares = list(zip(*by_host))
-        totals = [_sum(own, root) for own, root in zip(shares, roots)]
+        totals = summed(shares, roots, _sum)
         return [[total] * len(d) for total, d in zip(totals, destinations)]
 
     return reduce_all

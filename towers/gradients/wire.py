@@ -1,4 +1,4 @@
-"""Transfers between the tasks of a cluster: once per task, small tensors in bundles.
+"""Transfers between tasks and devices: once per task, small tensors in bundles.
 
 The network is the slowest link, so a value is sent to a task once and all its towers
 read it there; the other way, `reduction.reduce_to_first` adds the gradients
@@ -7,16 +7,19 @@ worker and once back, however many towers there are.
 
 Each transfer costs both ends some 0.1 ms, whatever its size, and a model has hundreds
 of small variables.  So small tensors from one device to another are concatenated before
-they are sent, and split where they arrive.
+they are sent, and split where they arrive.  Between the devices of one task a transfer
+costs some microseconds, of TensorFlow's executors or of a GPU's bus; there only very
+small tensors go together, but with many towers these transfers are most of a graph.
 """
 
 import collections
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from towers.gradients.packing import cut, join
 from towers.layout import parts
 from towers.layout.placement import task_of
 
@@ -25,6 +28,7 @@ v1 = tf.compat.v1
 # Bytes.  Larger tensors than the first are sent alone, since concatenation copies them;
 # a bundle is bounded so that the first can be sent while others are still computed.
 _SMALL, _BUNDLE = 2**18, 2**20
+_SMALL_BESIDE = 2**14  # between devices of one task
 
 
 class Arrivals:
@@ -32,6 +36,7 @@ class Arrivals:
 
     def __init__(self):
         self._made: dict[tuple[str, str], tf.Tensor] = {}
+        self._joined: dict[tuple[str, ...], tf.Tensor] = {}
 
     def __call__(self, value: Any, host: str | None) -> tf.Tensor:
         """The value on a task.
@@ -77,6 +82,32 @@ class Arrivals:
                 self._made[tensor.name, host] = here
         return {name: self(value, host) for name, value in values.items()}
 
+    def beside(
+        self, values: Mapping[str, tf.Tensor], devices: Sequence[str]
+    ) -> dict[str, tf.Tensor]:
+        """Values for a tower, small ones of its task in few transfers to its device.
+
+        Args:
+          values: by any name.
+          devices: the tower's; with several, each fetches what it reads.
+        """
+        if len(devices) > 1:
+            return dict(values)
+        (device,) = devices
+        routes: dict[tuple[str, tf.DType], list[str]] = collections.defaultdict(list)
+        for name, value in values.items():
+            if _is_small_beside(value, device):
+                routes[value.device, value.dtype].append(name)
+        found = dict(values)
+        for (source, _), names in routes.items():
+            members = [values[name] for name in names]
+            if len(members) > 1:
+                key = tuple(x.name for x in members)
+                if key not in self._joined:  # once for all devices
+                    self._joined[key] = join(members, source)
+                found |= zip(names, cut(self._joined[key], members, device))
+        return found
+
 
 def bring(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Sends tensors to other tasks, small ones in bundles.
@@ -91,13 +122,47 @@ def bring(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tenso
     found = list(tensors)
     for bundle in _bundles(tensors, devices):
         members = [tensors[index] for index in bundle]
-        with tf.device(members[0].device):
-            joined = tf.concat([tf.reshape(x, [-1]) for x in members], 0)
-        with tf.device(devices[bundle[0]]):
-            sizes = [x.shape.num_elements() for x in members]
-            for index, piece in zip(bundle, tf.split(joined, sizes)):
-                found[index] = tf.reshape(piece, tensors[index].shape)
+        joined = join(members, members[0].device)
+        for index, piece in zip(bundle, cut(joined, members, devices[bundle[0]])):
+            found[index] = piece
     return found
+
+
+def summed(
+    shares: Sequence[Sequence[tf.Tensor]],
+    devices: Sequence[str],
+    add: Callable[[Sequence[tf.Tensor], str], tf.Tensor],
+) -> list[tf.Tensor]:
+    """A sum of each on its device; small ones travel and are added as one vector.
+
+    Args:
+      shares: [tensors][towers], of static shape where they are small.
+      devices: [tensors], where the sums are wanted.
+      add: (shares, device) -> their sum, element by element, there.
+    """
+    found: list[tf.Tensor | None] = [None] * len(shares)
+    routes: dict[Any, list[int]] = collections.defaultdict(list)
+    for index, (own, device) in enumerate(zip(shares, devices)):
+        small = len(own) > 1 and any(_is_small_beside(share, device) for share in own)
+        way = tuple((share.device, share.dtype) for share in own)
+        routes[device, way, None if small else index].append(index)
+    for (device, way, _), indices in routes.items():
+        if len(indices) == 1:
+            found[indices[0]] = add(shares[indices[0]], device)
+            continue
+        towers = list(zip(*(shares[index] for index in indices)))
+        vectors = [join(own, source) for own, (source, _) in zip(towers, way)]
+        pieces = cut(add(vectors, device), towers[0], device)
+        for index, piece in zip(indices, pieces):
+            found[index] = piece
+    return found
+
+
+def _is_small_beside(tensor: tf.Tensor, device: str) -> bool:
+    """Whether a tensor is on another device of the same task, and very small."""
+    size = (tensor.shape.num_elements() or 0) * tensor.dtype.size
+    beside = tensor.device != device and task_of(tensor.device) == task_of(device)
+    return beside and 0 < size <= _SMALL_BESIDE
 
 
 def _bundles(tensors, devices) -> list[list[int]]:

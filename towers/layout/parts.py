@@ -192,7 +192,8 @@ def read(variable: Any) -> Any:
 
     def read_part(part):
         with tf.device(part.device):
-            return part.read_value()
+            # `read_value` would add an identity, and `value` forget the device.
+            return tf.raw_ops.ReadVariableOp(resource=part.handle, dtype=part.dtype)
 
     return apply(read_part, variable)
 

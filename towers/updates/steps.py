@@ -151,7 +151,7 @@ class Steps:
             for (rule, _), value in zip(self.template.statistics, statistics):
                 variable = self.mode.variables[rule.variable]
                 with tf.device(variable.device):
-                    change = (variable.read_value() - value) * (1.0 - rule.momentum)
+                    change = (parts.read(variable) - value) * (1.0 - rule.momentum)
                     changes.append(variable.assign_sub(change, read_value=False))
         if self._average is None:
             return changes
