@@ -58,9 +58,8 @@ class Built(NamedTuple):
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
     """Builds, starts, runs; says when the first step is done."""
-    build = _plain if options.plain else _towers
     times = [time.perf_counter()]
-    built = build(options)
+    built = _plain(options) if options.plain else _towers(options)
     times.append(time.perf_counter())
     with v1.Session(graph=built.graph, config=_config(built, options)) as session:
         built.start(session)
@@ -75,10 +74,10 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         for _ in range(options.num_batches):
             step()
         seconds = time.perf_counter() - begun
-    build_s, start, first = (after - before for before, after in pairwise(times))
+    build, start, first = (after - before for before, after in pairwise(times))
     examples = options.num_towers * options.batch_size * options.num_batches
     return {
-        "build": build_s,
+        "build": build,
         "start": start,
         "first_step": first,
         "images_per_second": examples / seconds,

@@ -134,10 +134,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("replicated", "independent")
     def test_the_first_step_makes_no_copy_of_replicas(self, mode):
         """Replicas that shared a buffer would get their own in their first update."""
-        with (
-            mock.patch.object(variables, "_LARGE", 0),
-            mock.patch.object(wire, "_SMALL_BESIDE", 0),  # none is read with others
-        ):
+        with mock.patch.object(variables, "_LARGE", 0):
             made = trainer.trained(mode, steps=0, towers=4)
         metadata = v1.RunMetadata()
         full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)

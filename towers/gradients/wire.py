@@ -32,7 +32,7 @@ _SMALL_BESIDE = 2**14  # between devices of one task
 
 
 class Arrivals:
-    """Values fetched from other tasks, once per task."""
+    """Values that towers read: once per task, and few transfers to each device."""
 
     def __init__(self):
         self._made: dict[tuple[str, str], tf.Tensor] = {}
@@ -76,7 +76,11 @@ class Arrivals:
         if host is None:
             return {name: self(value, None) for name, value in values.items()}
         tensors = [x for value in values.values() for x in parts.each(value)]
-        new = [x for x in tensors if (x.name, host) not in self._made]
+        new = [
+            x
+            for x in tensors
+            if (x.name, host) not in self._made and task_of(x.device) != task_of(host)
+        ]
         for tensor, here in zip(new, bring(new, [host] * len(new))):
             if here is not tensor:
                 self._made[tensor.name, host] = here
@@ -93,37 +97,33 @@ class Arrivals:
         """
         if len(devices) > 1:
             return dict(values)
-        (device,) = devices
-        routes: dict[tuple[str, tf.DType], list[str]] = collections.defaultdict(list)
-        for name, value in values.items():
-            if _is_small_beside(value, device):
-                routes[value.device, value.dtype].append(name)
-        found = dict(values)
-        for (source, _), names in routes.items():
-            members = [values[name] for name in names]
-            if len(members) > 1:
-                key = tuple(x.name for x in members)
-                if key not in self._joined:  # once for all devices
-                    self._joined[key] = join(members, source)
-                found |= zip(names, cut(self._joined[key], members, device))
-        return found
+        there = bring(list(values.values()), [*devices] * len(values), self._joined)
+        return dict(zip(values, there))
 
 
-def bring(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Sends tensors to other tasks, small ones in bundles.
+def bring(
+    tensors: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    joined: dict[tuple[str, ...], tf.Tensor] | None = None,
+) -> list[tf.Tensor]:
+    """Sends tensors to other devices, small ones in bundles.
 
     Args:
-      tensors: of static shape, on any devices.
+      tensors: on any devices.
       devices: where each is wanted.
+      joined: names of tensors -> a bundle of them on their device, to be used again;
+        added to.
 
     Returns:
       the tensors to read there: what arrived in a bundle, else the tensor itself.
     """
-    found = list(tensors)
+    found, joined = list(tensors), {} if joined is None else joined
     for bundle in _bundles(tensors, devices):
         members = [tensors[index] for index in bundle]
-        joined = join(members, members[0].device)
-        for index, piece in zip(bundle, cut(joined, members, devices[bundle[0]])):
+        key = tuple(member.name for member in members)
+        if key not in joined:
+            joined[key] = join(members, members[0].device)
+        for index, piece in zip(bundle, cut(joined[key], members, devices[bundle[0]])):
             found[index] = piece
     return found
 
@@ -143,7 +143,7 @@ def summed(
     found: list[tf.Tensor | None] = [None] * len(shares)
     routes: dict[Any, list[int]] = collections.defaultdict(list)
     for index, (own, device) in enumerate(zip(shares, devices)):
-        small = len(own) > 1 and any(_is_small_beside(share, device) for share in own)
+        small = len(own) > 1 and any(_is_small(share, device) for share in own)
         way = tuple((share.device, share.dtype) for share in own)
         routes[device, way, None if small else index].append(index)
     for (device, way, _), indices in routes.items():
@@ -158,11 +158,11 @@ def summed(
     return found
 
 
-def _is_small_beside(tensor: tf.Tensor, device: str) -> bool:
-    """Whether a tensor is on another device of the same task, and very small."""
+def _is_small(tensor: tf.Tensor, device: str) -> bool:
+    """Whether a tensor of another device is better sent with others."""
+    beside = task_of(tensor.device) == task_of(device)
     size = (tensor.shape.num_elements() or 0) * tensor.dtype.size
-    beside = tensor.device != device and task_of(tensor.device) == task_of(device)
-    return beside and 0 < size <= _SMALL_BESIDE
+    return tensor.device != device and 0 < size <= (_SMALL_BESIDE if beside else _SMALL)
 
 
 def _bundles(tensors, devices) -> list[list[int]]:
@@ -171,9 +171,9 @@ def _bundles(tensors, devices) -> list[list[int]]:
     filled: dict[tuple[str, str, tf.DType], int] = collections.Counter()
     done: list[list[int]] = []
     for index, (tensor, device) in enumerate(zip(tensors, devices)):
-        size = (tensor.shape.num_elements() or 0) * tensor.dtype.size
-        if task_of(tensor.device) == task_of(device) or not 0 < size <= _SMALL:
+        if not _is_small(tensor, device):
             continue
+        size = tensor.shape.num_elements() * tensor.dtype.size
         route = (tensor.device, device, tensor.dtype)
         if filled[route] + size > _BUNDLE:
             done.append(open_.pop(route))
