@@ -64,15 +64,11 @@ class _OtherShadow(synchronous.DistributedReplicated):
 
 
 class _OtherStart(synchronous.Replicated):
-    """Draws the second tower's initial values from another seed, and keeps them."""
-
-    def __init__(self, placement, *, seed, exchange):
-        super().__init__(placement, seed=seed, exchange=exchange)
-        self._copies[1]._seed = seed + 1
+    """Starts the second tower from its own initial values, which are 0."""
 
     def sync(self):
-        """Nothing."""
-        return tf.no_op()
+        """Initialises what should be a copy."""
+        return tf.group(*(variable.initializer for variable in self.synced()))
 
 
 class _Mixes(synchronous.Independent):

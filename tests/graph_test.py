@@ -15,6 +15,7 @@ from towers.layout import cluster, placement
 from towers.layout.stages import Pipeline
 from towers.session import loop
 from towers.updates.optimizer import Piecewise, Update
+from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -127,6 +128,23 @@ class GraphTest(parameterized.TestCase):
         self.assertEqual(
             list(found), sorted(["global_step", "position", *variables, *slots])
         )
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_what_sync_fills_has_no_initial_value(self, mode):
+        made = trainer.Trainer(
+            trainer.normed_model(),
+            trainer.random_source(),
+            towers=3,
+            variable_update=mode,
+        )
+        train, session = made.train, made.session
+        with train.graph.as_default():
+            empty = v1.report_uninitialized_variables(v1.global_variables())
+            synced = {variable.op.name for variable in train.mode.synced()}
+        session.run(train.initializer)
+        self.assertEqual({name.decode() for name in session.run(empty)}, synced)
+        session.run(train.sync)
+        self.assertEmpty(session.run(empty))
 
     def test_importing_and_building_change_nothing_in_the_process(self):
         trainer.Trainer(trainer.dense_model(), trainer.random_source())

@@ -118,11 +118,11 @@ class TrainGraph(NamedTuple):
     averages: dict[str, Any]  # variable -> its moving average or those of parts, or {}
     saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
     constants: dict[str, tf.Variable]  # of `updates.constants`, by name in a checkpoint
-    initializer: tf.Operation  # of every variable
+    initializer: tf.Operation  # of every variable that `sync` does not fill
     loss_scale: LossScale | None
     skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
     feed: Feed  # its initializer runs once variables have their values
-    sync: tf.Operation  # runs after that
+    sync: tf.Operation  # runs after the initializer and a restore
     clients: Any  # this one's part among those that train together, of `clients`
     options: Options
     num_examples: int  # of one epoch
@@ -193,6 +193,7 @@ def _build(
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)
     held = constants.of(source, placement.master)
+    own = mode.own(v1.global_variables())
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
@@ -212,7 +213,7 @@ def _build(
         skipped=scale and scale.skipped,
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
         constants=held,
-        initializer=v1.variables_initializer([*v1.global_variables(), *held.values()]),
+        initializer=v1.variables_initializer([*own, *held.values()]),
         feed=feed,
         sync=mode.sync(),
         clients=peers,

@@ -177,11 +177,14 @@ class Staged(ParameterServer):
         with tf.control_dependencies(fills):
             return self._filled.assign(1.0, read_value=False)
 
+    def synced(self):
+        """The staged copies of all towers but the first."""
+        return [v for _, *others in self._staged.values() for v in others]
+
     def saved(self, variables):
         """The first tower's staged copies beside the variables."""
-        later = {v.ref() for copies in self._staged.values() for v in copies[1:]}
-        found = {v.op.name: v for v in variables if v.ref() not in later}
-        return parts.joined(found, _carried_wholes("staged", self.wholes))
+        wholes = _carried_wholes("staged", self.wholes)
+        return parts.joined(super().saved(variables), wholes)
 
 
 class Relaxed(Replicated):
@@ -247,11 +250,15 @@ class Relaxed(Replicated):
         copies = [copy_to(*kept) for kept in self._deferred.values()]
         return tf.group(super().sync(), *copies)
 
+    def synced(self):
+        """The deferred gradients of all towers but the first, too."""
+        later = [v for _, *others in self._deferred.values() for v in others]
+        return [*super().synced(), *later]
+
     def saved(self, variables):
         """The first tower's deferred gradients beside its replicas."""
-        later = {v.ref() for kept in self._deferred.values() for v in kept[1:]}
-        found = super().saved([v for v in variables if v.ref() not in later])
-        return parts.joined(found, _carried_wholes("gradient", self.wholes))
+        wholes = _carried_wholes("gradient", self.wholes)
+        return parts.joined(super().saved(variables), wholes)
 
 
 def _carried_wholes(kind: str, wholes: Mapping[str, Parts]) -> dict[str, Parts]:

@@ -176,9 +176,22 @@ class Mode:
         """The operation to run after initialisation and after a restore."""
         return tf.no_op()
 
+    def synced(self) -> list[tf.Variable]:
+        """The variables that only `sync` gives their values.
+
+        They have no initial values, which would take memory and be thrown away, and
+        are not saved.
+        """
+        return []
+
+    def own(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+        """The given variables, those that are `synced` left out."""
+        others = {variable.ref() for variable in self.synced()}
+        return [variable for variable in variables if variable.ref() not in others]
+
     def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Checkpoint name -> variable, out of all global variables of the graph.
 
         Each part of a partitioned variable, or of its slots, has its own name.
         """
-        return {variable.op.name: variable for variable in variables}
+        return {variable.op.name: variable for variable in self.own(variables)}

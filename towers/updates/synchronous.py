@@ -148,10 +148,9 @@ class Replicated(Mode):
         """Copies the first tower's replicas, slots too, to all others."""
         return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
 
-    def saved(self, variables):
-        """The given variables, with only the first tower's replica of each."""
-        later = {v.ref() for copies in self.replicas().values() for v in copies[1:]}
-        return {v.op.name: v for v in variables if v.ref() not in later}
+    def synced(self):
+        """The replicas of all towers but the first."""
+        return [v for _, *others in self.replicas().values() for v in others]
 
 
 class DistributedReplicated(ParameterServer):
@@ -222,10 +221,9 @@ class DistributedReplicated(ParameterServer):
         """Copies the shadow copy to all replicas, which may hold nothing yet."""
         return tf.group(*self._copies())
 
-    def saved(self, variables):
-        """All but the replicas."""
-        later = {v.ref() for copies in self.replicas().values() for v in copies}
-        return {v.op.name: v for v in variables if v.ref() not in later}
+    def synced(self):
+        """The replicas of all towers."""
+        return [v for replicas in self.replicas().values() for v in replicas]
 
 
 class Independent(Replicated):
