@@ -6,9 +6,8 @@
 With --plain it builds the graph of `benchmarks.bare_peer` instead, towers in a Python
 loop, and runs it in a session with TensorFlow's defaults, graph optimizers included.
 
-Prints `first step` when the first step is done, and at the end one line of JSON: the
-seconds that `build`, `start` (session and initial values) and `first_step` took, and
-`images_per_second` of the steps after the warm-up.
+Prints one line of JSON: the seconds that `build`, `start` (session and initial values)
+and `first_step` took, and `images_per_second` of the steps after the warm-up.
 """
 
 import argparse
@@ -37,8 +36,6 @@ from towers.session import loop
 
 v1 = tf.compat.v1
 
-FIRST_STEP = "first step"
-
 
 class Built(NamedTuple):
     """A graph, ready to be run.
@@ -57,7 +54,7 @@ class Built(NamedTuple):
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
-    """Builds, starts, runs; says when the first step is done."""
+    """Builds, starts, runs."""
     times = [time.perf_counter()]
     built = _plain(options) if options.plain else _towers(options)
     times.append(time.perf_counter())
@@ -67,7 +64,6 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         step = session.make_callable(built.step)
         step()
         times.append(time.perf_counter())
-        print(FIRST_STEP, flush=True)
         for _ in range(options.num_warmup_batches):
             step()
         begun = time.perf_counter()

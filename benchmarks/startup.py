@@ -11,7 +11,9 @@ rounds:
     towers   resnet50 at 32 x 32 pixels on 1, 4, 8 and 32 towers: how long build,
              session and first step take, and images/s after them, with TensorFlow's
              graph optimizers off, as this project has them, and on; and `plain`, towers
-             built in a Python loop and run with TensorFlow's defaults.
+             built in a Python loop and run with TensorFlow's defaults.  Beside it, how
+             many times as long as `import tensorflow` alone: so a slow machine does
+             not matter much.
 """
 
 import argparse
@@ -32,7 +34,6 @@ TRAIN += ["--num_warmup_batches=1", "--num_batches=1"]
 WARM = "Done warm up"
 
 MANY_TOWERS = ["-m", "benchmarks.many_towers"]
-FIRST_STEP = "first step"  # as in many_towers, whose import would import TensorFlow
 
 BATCH_SIZE = 2  # per tower
 LEAST_STEPS = 5
@@ -51,25 +52,25 @@ class FailedError(Exception):
 
 def command_round(options: argparse.Namespace) -> dict[str, float]:
     """Seconds to the import alone, to the first step, and between the two."""
-    alone = _run([options.python, *IMPORT]).when(IMPORTED)
-    first = _run([options.python, *TRAIN]).when(WARM)
-    if alone is None or first is None:
-        raise FailedError(f"no line {IMPORTED if alone is None else WARM!r}")
+    alone = _seconds_to(IMPORTED, [options.python, *IMPORT])
+    first = _seconds_to(WARM, [options.python, *TRAIN])
     print(f"  import alone {alone:.1f} s, first step {first:.1f} s", flush=True)
     return {"import": alone, "first_step": first, "difference": first - alone}
 
 
 def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """`32 off` and the like -> what `many_towers` says of it."""
-    return {
-        f"{count} {way}": _many_towers(options, count, way)
-        for count in options.towers
-        for way in WAYS
-    }
+    """`32 off` and the like -> what `many_towers` says, and how long an import took."""
+    found = {}
+    for count in options.towers:
+        alone = _seconds_to(IMPORTED, [options.python, *IMPORT])
+        for way in WAYS:
+            numbers = _many_towers(options, count, way)
+            found[f"{count} {way}"] = {**numbers, "import": alone}
+    return found
 
 
 def _many_towers(options: argparse.Namespace, count: int, way: str) -> dict[str, float]:
-    """Its numbers, and as `command` the seconds from its start to the first step."""
+    """Its numbers."""
     finished = _run(
         [
             options.python,
@@ -81,13 +82,20 @@ def _many_towers(options: argparse.Namespace, count: int, way: str) -> dict[str,
         ]
     )
     numbers = json.loads(finished.lines[-1][1])
-    numbers["command"] = finished.when(FIRST_STEP)
     print(
         f"  towers {count}, {TITLES[way]}: first step after "
         f"{to_first_step(numbers):.1f} s, {numbers['images_per_second']:.1f} images/s",
         flush=True,
     )
     return numbers
+
+
+def _seconds_to(line: str, argv: Sequence[str]) -> float:
+    """From the start of a program to a line of its output."""
+    seconds = _run(argv).when(line)
+    if seconds is None:
+        raise FailedError(f"no line {line!r}")
+    return seconds
 
 
 def _run(argv: Sequence[str]) -> process.Finished:
@@ -119,22 +127,22 @@ def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
     for count in dict.fromkeys(name.split()[0] for name in rounds[0]):
         found = {way: [one[f"{count} {way}"] for one in rounds] for way in WAYS}
         times = {way: [to_first_step(n) for n in own] for way, own in found.items()}
-        command = [numbers["command"] for numbers in found[OFF]]
-        seconds.append([count, *_columns(times), str(ratios.spread(command))])
+        alone = [numbers["import"] for numbers in found[OFF]]
+        times_as_long = ratios.spread(ratios.paired(times[OFF], alone))
+        imports = [str(ratios.spread(alone)), str(times_as_long)]
+        seconds.append([count, *_columns(times), *imports])
         rates = {
             way: [n["images_per_second"] for n in own] for way, own in found.items()
         }
         speeds.append([count, *_columns(rates)])
-    compared = [
-        OFF,
-        *(title for way in (ON, PLAIN) for title in (way, f"{OFF} / {way}")),
-    ]
+    titles = [OFF]
+    for way in (ON, PLAIN):
+        titles += [way, f"{OFF} / {way}"]
+    more = ["import alone", f"{OFF} / import"]
     return [
-        *table.lines(
-            ["towers, s to step 1", *compared, f"from command, {OFF}"], seconds
-        ),
+        *table.lines(["towers, s to step 1", *titles, *more], seconds),
         "",
-        *table.lines(["towers, images/s", *compared], speeds),
+        *table.lines(["towers, images/s", *titles], speeds),
     ]
 
 
