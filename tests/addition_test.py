@@ -26,10 +26,12 @@ class InOrderTest(parameterized.TestCase):
             found = session.run(addition.in_order([tf.constant(v) for v in values]))
         np.testing.assert_array_equal(found, values.sum(0))
 
-    @parameterized.parameters((2**18, [20]), (2**18 + 1, [6, 8, 8]), (None, [6, 8, 8]))
-    def test_at_most_eight_large_tensors_wait_for_each_other(self, size, wanted):
+    @parameterized.parameters(
+        (2**16, [12]), (2**16 + 1, [3, 4, 4, 4]), (None, [3, 4, 4, 4])
+    )
+    def test_at_most_four_large_tensors_wait_for_each_other(self, size, wanted):
         with tf.Graph().as_default() as graph:
-            addition.in_order([v1.placeholder(tf.float32, [size]) for _ in range(20)])
+            addition.in_order([v1.placeholder(tf.float32, [size]) for _ in range(12)])
             sums = [op for op in graph.get_operations() if op.type == "AddN"]
         self.assertEqual([len(op.inputs) for op in sums], wanted)
 
