@@ -192,8 +192,7 @@ def _build(
     )
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)
-    held = constants.of(source, placement.master)
-    own = mode.own(v1.global_variables())
+    own, held = mode.own(v1.global_variables()), constants.of(source, placement.master)
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
