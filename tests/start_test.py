@@ -1,10 +1,12 @@
 """How the mains import TensorFlow, in processes of their own."""
 
+import importlib.util
 import logging
 import os
 import platform
 import subprocess
 import sys
+import unittest
 from unittest import mock
 
 import tensorflow as tf
@@ -12,16 +14,16 @@ from absl.testing import parameterized
 
 from towers import start
 
-_NAMES = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "TF_USE_LEGACY_KERAS")
+_NAMES = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
 
 _PROGRAM = """
 import logging, os, sys
 from towers import start
 start.import_tensorflow()
-print("keras" in sys.modules, os.environ.get("TF_USE_LEGACY_KERAS"))
-import tensorflow as tf
-print(tf.keras.initializers.HeNormal.__module__.split(".")[0])
+print({"keras", "tf_keras"} & set(sys.modules))
 from tensorflow.keras import initializers
+print(initializers.HeNormal.__module__.split(".")[0])
+import tensorflow as tf
 print(initializers.HeNormal is tf.keras.initializers.HeNormal)
 print(os.environ["TF_CPP_MIN_LOG_LEVEL"], os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
 class Said(logging.Handler):
@@ -66,11 +68,16 @@ with open(sys.argv[1], "w") as file:
 class StartTest(parameterized.TestCase, tf.test.TestCase):
     def test_keras_comes_when_it_is_used(self):
         found = self._run({})
-        self.assertEqual(found[:3], ["False None", "keras", "True"])
+        self.assertEqual(found[:3], ["set()", "keras", "True"])
 
     def test_what_is_set_stays(self):
-        found = self._run(dict(zip(_NAMES, ("3", "0", "0"))))
-        self.assertEqual(found[:4], ["True 0", "keras", "True", "3 0"])
+        found = self._run(dict(zip(_NAMES, ("3", "0"))))
+        self.assertEqual(found[3], "3 0")
+
+    @unittest.skipUnless(importlib.util.find_spec("tf_keras"), "no tf-keras here")
+    def test_legacy_keras_comes_when_it_is_asked_for(self):
+        found = self._run({"TF_USE_LEGACY_KERAS": "1"})
+        self.assertEqual(found[:3], ["set()", "tf_keras", "True"])
 
     @parameterized.parameters(("x86_64", "1"), ("AMD64", "1"), ("aarch64", None))
     def test_onednn_is_on_where_it_was_measured(self, machine, wanted):
@@ -127,7 +134,8 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(written.read(), "True")
 
     def _run(self, settings: dict[str, str]) -> list[str]:
-        left = {k: v for k, v in os.environ.items() if k not in _NAMES}
+        own = (*_NAMES, "TF_USE_LEGACY_KERAS")
+        left = {k: v for k, v in os.environ.items() if k not in own}
         path = os.pathsep.join(filter(None, sys.path))
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM],

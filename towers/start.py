@@ -4,6 +4,7 @@ Only mains set the environment variables that TensorFlow reads when it is import
 library must not change its process.
 """
 
+import contextlib
 import importlib
 import logging
 import os
@@ -11,9 +12,8 @@ import platform
 import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-_LEGACY = "TF_USE_LEGACY_KERAS"
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
@@ -21,10 +21,9 @@ def import_tensorflow() -> None:
     """Imports TensorFlow without its notes on each trace or on its own old calls,
     without Keras, and with oneDNN's kernels.
 
-    Importing TensorFlow also imports Keras, which takes a quarter of the time and 40
-    MB, and nothing here needs it.  If legacy Keras is requested, TensorFlow imports
-    that instead, if it is installed.  A model that uses `tf.keras` still gets Keras 3:
-    TensorFlow looks up which one on first use.
+    Importing TensorFlow ends with importing Keras's optimizers, and so Keras, which
+    takes a quarter of the time and 40 MB, and nothing here needs it.  A model that uses
+    `tf.keras` gets it all the same: TensorFlow looks it up on first use.
 
     By itself, TensorFlow leaves oneDNN alone on an x86 CPU without instructions for
     neural networks (AVX-512 VNNI and later): convolutions are then up to two and a
@@ -38,12 +37,21 @@ def import_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if platform.machine().lower() in ("x86_64", "amd64"):
         os.environ.setdefault(_ONEDNN, "1")
-    asked = _LEGACY in os.environ
-    os.environ.setdefault(_LEGACY, "1")
-    library = importlib.import_module("tensorflow")
+    with _not_found("keras.src.optimizers", "tf_keras.src.optimizers"):
+        library = importlib.import_module("tensorflow")
     logging.getLogger("tensorflow").addFilter(_of_callers(library))
-    if not asked:
-        del os.environ[_LEGACY]
+
+
+@contextlib.contextmanager
+def _not_found(*modules: str) -> Iterator[None]:
+    """Lets importing these fail, where they are not imported yet."""
+    left_out = [name for name in modules if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(left_out))
+    try:
+        yield
+    finally:
+        for name in left_out:
+            del sys.modules[name]
 
 
 def _of_callers(library: types.ModuleType) -> Callable[[logging.LogRecord], bool]:
