@@ -230,7 +230,7 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
             found.records, Request(shape=(8, 8, 1)), memory=memory
         )
         with self.assertRaises(tf.errors.OpError) as caught:
-            feeding.read(source, 130)
+            feeding.read(source.decoded(), 130)
         synthetic = inputs.get("synthetic", self.request)
         sentence = inputs.explain(caught.exception, source, synthetic, found)
         self.assertRegex(sentence, rf"damaged .*: put {folder}/digits/1.0.0 back")

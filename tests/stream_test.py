@@ -137,6 +137,26 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         for part, other in zip(distorted, decoded):
             self.assertAllEqual(part, other)
 
+    @_BOTH_WAYS
+    def test_decoded_once_it_is_the_same_stream(self, in_memory):
+        opened = []
+        examples = _numbered(6)
+
+        def open_counted(seed):
+            opened.append(seed)
+            return examples.open(seed)
+
+        counted = examples._replace(open=open_counted)
+        stream = _stream(counted, in_memory=in_memory, augment=True)
+        wanted = _read(stream, 4, position=5)
+        decoded = stream.decoded()
+        self.assertIs(decoded.decoded(), decoded)
+        opened.clear()
+        for _ in range(2):
+            for one, other in zip(wanted, _read(decoded, 4, position=5), strict=True):
+                np.testing.assert_array_equal(one, other)
+        self.assertEqual(not opened, in_memory)
+
     def test_images_that_differ_in_size(self):
         stream = _stream(
             _of_all_sizes(9),

@@ -124,6 +124,7 @@ def _compare(
     subject: agreement.Subject, selected: selection.Selection, console: Console
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
+    subject = dataclasses.replace(subject, source=subject.source.decoded())
     console(
         f"{subject.model.name} on {subject.source.name}: {len(selected.cases)} ways to "
         f"train on the same {subject.global_batch} examples in each of "

@@ -11,6 +11,7 @@ stream never ends; examples from `limit` on carry weight 0, so that a short last
 is a batch like any other.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -143,6 +144,16 @@ class DatasetSource:
             with tf.device(groups[0][0]):
                 weight = weight_of_all(batches[0].first, part, rows, limit)
             return Feed(batches, tf.group(starts), refills, weight)
+
+    def decoded(self) -> "DatasetSource":
+        """The same source for many graphs of this process, which it decodes for once.
+
+        Raises:
+          tf.errors.OpError: files are damaged.
+        """
+        found = copy.copy(self)
+        found._stream = self._stream.decoded()
+        return found
 
     def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
         """An iterator over a host's batches; its initializer seeks to the position."""

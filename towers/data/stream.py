@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from towers.data.preprocessing import DRAWS, Preprocessing, Shape, example_uniform
@@ -50,6 +51,7 @@ class Stream:
       augment: whether examples are distorted as for training.
       in_memory: whether decoded images are kept in memory; if not, records are decoded
         in every epoch.
+      kept: all images and labels, of what is `decoded`; None: each graph decodes them.
     """
 
     records: Records
@@ -59,6 +61,19 @@ class Stream:
     shuffle: bool
     augment: bool
     in_memory: bool
+    kept: tuple[np.ndarray, np.ndarray] | None = None
+
+    def decoded(self) -> "Stream":
+        """The same stream, decoded here and now if it fits into memory.
+
+        Only graphs of this process can read it: they call back for the images.
+        """
+        if not self.in_memory or self.kept:
+            return self
+        # Threads of its own, or it would settle how many all later sessions have.
+        config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+        with tf.Graph().as_default(), v1.Session(config=config) as session:
+            return dataclasses.replace(self, kept=session.run(self._rows()))
 
     def batches(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
         """A dataset of one host's batches, step by step, on the current device.
@@ -77,16 +92,7 @@ class Stream:
 
     def _gathered(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
         """Gathers rows of decoded images, which are kept in a variable."""
-        n = self.records.num_examples
-
-        @_plain
-        def decode(_, record):
-            return self.records.decode(record)
-
-        every_record = self._records_of_epoch(None).enumerate()
-        decoded = every_record.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
-        rows = decoded.batch(n, drop_remainder=True).get_single_element()
-        images, labels = map(unsaved, rows)
+        images, labels = map(unsaved, self._rows())
         with tf.control_dependencies([images.initializer, labels.initializer]):
             # Whoever initializes an iterator over the dataset reads the images first.
             position = tf.identity(position)
@@ -102,6 +108,23 @@ class Stream:
 
         steps = numbers_of_rows.batch(share.step, drop_remainder=True).enumerate()
         return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """All images and labels, in their own order."""
+        if self.kept:
+            rows = tf.numpy_function(
+                lambda: self.kept, [], [a.dtype for a in self.kept], stateful=False
+            )
+            return tuple(map(tf.ensure_shape, rows, [a.shape for a in self.kept]))
+
+        @_plain
+        def decode(_, record):
+            return self.records.decode(record)
+
+        every_record = self._records_of_epoch(None).enumerate()
+        decoded = every_record.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        rows = decoded.batch(self.records.num_examples, drop_remainder=True)
+        return rows.get_single_element()
 
     def _decoded(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
         """Decodes records as they are read from their files."""

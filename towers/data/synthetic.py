@@ -52,6 +52,10 @@ class SyntheticSource:
         self.vocabulary = ()
         self._request = request
 
+    def decoded(self) -> "SyntheticSource":
+        """As `DatasetSource.decoded`: this one."""
+        return self
+
     def feed(
         self,
         groups: Groups,
