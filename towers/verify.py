@@ -9,6 +9,7 @@ fault.
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 if __name__ == "__main__":
     from towers import start
@@ -25,12 +26,16 @@ from towers.data import inputs
 from towers.errors import explain
 from towers.errors.findings import not_printed, refuse
 from towers.gradients import reduction
+from towers.layout.placement import cores
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
 from towers.session.progress import Console
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
-from towers.verification import agreement, selection, verdict, ways
+from towers.verification import agreement, helping, selection, verdict, ways
+
+# Ways to train from which on a second process is worth its start.
+_MANY = 24
 
 # Flag -> the table that its values are names in.
 CHOICES = {
@@ -43,15 +48,27 @@ CHOICES = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compares what the command line asks for; returns the exit status."""
+def main(
+    argv: Sequence[str] | None = None, *, again: Sequence[str] | None = None
+) -> int:
+    """Compares what the command line asks for; returns the exit status.
+
+    Args:
+      argv: the command line; the process's own when None.
+      again: starts this program with the same command line in another process, which
+        helps; None: this one does all.
+    """
     console = Console(sys.stdout)
     try:
         settings = parse.parse(
             sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
         )
         subject, selected = _read(settings)
-        return _explained(subject, lambda: _compare(subject, selected, console))
+        count = _num_helpers(settings.verify, subject, selected.cases) if again else 0
+        helpers = helping.Helpers(again or (), count)
+        return _explained(
+            subject, lambda: _compare(subject, selected, console, helpers)
+        )
     except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
     except ValueError as error:
@@ -74,37 +91,72 @@ def _explained(subject: agreement.Subject, act: Callable[[], int]) -> int:
         raise
 
 
+def _help(work: helping.Work) -> int:
+    """Compares what another process asks for; returns the exit status."""
+
+    def subject() -> agreement.Subject:
+        settings = parse.parse(sys.argv, CHOICES, config.VerifyConfig)
+        return _decoded(_subject(settings, _plan(settings)))
+
+    return helping.help_with(work, subject)
+
+
 def _read(
     settings: config.VerifyConfig,
 ) -> tuple[agreement.Subject, selection.Selection]:
     """What is trained, and in which ways."""
     verify = settings.verify
-    plan = _plan(settings, max(selection.num_towers(verify)))
+    plan = _plan(settings)
     check_batch_norm(verify.batch_norm, plan.model, plan.source)
     where = plan.placement
+    if where.kind != "cpu" and (verify.processes or 1) > 1:
+        raise ValueError(
+            f"--processes={verify.processes}: GPUs' memory is one process's; write "
+            "--processes=1, or --device=cpu"
+        )
     specs = verify.all_reduce_spec or (
         *ways.SPECS,
         *(name for name in reduction.usable(where.kind) if name not in ways.SPECS),
     )
     for text in specs:
         reduction.check(text, kind=where.kind, hosts=where.hosts)
-    batch = plan.examples_per_step
-    selection.check_batch(verify, batch, plan.options.batch_size)
-    subject = agreement.Subject(
-        model=plan.model,
-        source=plan.source,
-        update=plan.update,
-        global_batch=batch,
-        num_steps=verify.num_steps,
-        bound=verify.bound,
-        device=verify.device,
-        options=dataclasses.replace(plan.options, batch_norm=verify.batch_norm),
-    )
+    selection.check_batch(verify, plan.examples_per_step, plan.options.batch_size)
+    subject = _subject(settings, plan)
     return subject, selection.Selection(verify, subject, specs)
 
 
-def _plan(settings: config.VerifyConfig, num_towers: int) -> planning.Plan:
-    """The plan of a run of so many towers; its errors speak of our flags."""
+def _subject(settings: config.VerifyConfig, plan: planning.Plan) -> agreement.Subject:
+    """What is trained."""
+    verify = settings.verify
+    return agreement.Subject(
+        model=plan.model,
+        source=plan.source,
+        update=plan.update,
+        global_batch=plan.examples_per_step,
+        num_steps=verify.num_steps,
+        bound=verify.bound,
+        device=plan.placement.kind,
+        options=dataclasses.replace(plan.options, batch_norm=verify.batch_norm),
+    )
+
+
+def _decoded(subject: agreement.Subject) -> agreement.Subject:
+    return dataclasses.replace(subject, source=subject.source.decoded())
+
+
+def _num_helpers(
+    verify: Any, subject: agreement.Subject, cases: Sequence[verdict.Case]
+) -> int:
+    """How many processes help."""
+    if verify.processes:
+        return verify.processes - 1
+    worth_it = subject.device == "cpu" and cores() > 1 and len(cases) >= _MANY
+    return 1 if worth_it else 0
+
+
+def _plan(settings: config.VerifyConfig) -> planning.Plan:
+    """The plan of a run of the most towers; its errors speak of our flags."""
+    num_towers = max(selection.num_towers(settings.verify))
     flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
     run = config.make(num_gpus=num_towers, **flat)
     try:
@@ -121,10 +173,13 @@ def _shared(name: str) -> bool:
 
 
 def _compare(
-    subject: agreement.Subject, selected: selection.Selection, console: Console
+    subject: agreement.Subject,
+    selected: selection.Selection,
+    console: Console,
+    helpers: helping.Helpers,
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
-    subject = dataclasses.replace(subject, source=subject.source.decoded())
+    subject = _decoded(subject)
     console(
         f"{subject.model.name} on {subject.source.name}: {len(selected.cases)} ways to "
         f"train on the same {subject.global_batch} examples in each of "
@@ -132,10 +187,14 @@ def _compare(
     )
     for words in selected.left_out:
         console(f"left out: {words}")
+    if helpers.count:
+        console(
+            f"{1 + helpers.count} processes share them, from both ends of the table"
+        )
     table = verdict.Table(selected.cases)
     console(table.heading)
     outcomes = []
-    for outcome in agreement.compare(subject, selected.cases):
+    for outcome in helping.compare(subject, selected.cases, helpers):
         outcomes.append(outcome)
         console(table.row(outcome))
     console(verdict.summary(outcomes, subject.bound))
@@ -144,4 +203,6 @@ def _compare(
 
 if __name__ == "__main__":
     start.take_interrupts()
-    sys.exit(main())
+    if work := helping.asked():
+        sys.exit(_help(work))
+    sys.exit(main(again=[sys.executable, "-m", "towers.verify", *sys.argv[1:]]))

@@ -29,9 +29,8 @@ so; nor can replicas that exchange gradients and are not equal, bit for bit.
 """
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -54,14 +53,14 @@ _TIMES_GROWN = 2.0
 
 
 def compare(
-    subject: Subject, wanted: Sequence[Case], *, modes: Modes = VARIABLE_UPDATES
+    subject: Subject, wanted: Iterable[Case], *, modes: Modes = VARIABLE_UPDATES
 ) -> Iterator[Outcome]:
     """Trains the reference, then each case.
 
     Args:
       subject: what is trained.
-      wanted: the cases; those of one mode and number of towers, one after the other,
-        share what they are held against.
+      wanted: the cases, each taken when it is to be built; those of one mode and number
+        of towers, one after the other, share what they are held against.
       modes: the table that they are rows of.
 
     Raises:
@@ -79,7 +78,7 @@ def compare(
 
 
 def _built(
-    subject: Subject, wanted: Sequence[Case], modes: Modes
+    subject: Subject, wanted: Iterable[Case], modes: Modes
 ) -> Iterator[tuple[Case, graph.TrainGraph]]:
     """Each case and its train graph, built while the one before it trains.
 
@@ -87,11 +86,13 @@ def _built(
     """
     ahead = None
     with futures.ThreadPoolExecutor(1) as builder:
-        for case, following in itertools.zip_longest(wanted, wanted[1:]):
-            train = ahead.result() if ahead else reference.build(subject, case, modes)
-            if following:
-                ahead = builder.submit(reference.build, subject, following, modes)
-            yield case, train
+        for case in wanted:
+            following = case, builder.submit(reference.build, subject, case, modes)
+            if ahead:
+                yield ahead[0], ahead[1].result()
+            ahead = following
+        if ahead:
+            yield ahead[0], ahead[1].result()
 
 
 def check(
