@@ -1,6 +1,7 @@
 """Modes in which towers step together: where variables are, what is read and saved."""
 
 import functools
+import itertools
 import re
 from unittest import mock
 
@@ -13,6 +14,7 @@ from towers.compute import nodes
 from towers.gradients import wire
 from towers.layout import placement
 from towers.updates import variables
+from towers.updates.loss_scale import LossScaling
 from towers.updates.variable_update import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -131,6 +133,37 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
                 for tower in made.train.towers:
                     self.assertNotIn(tower.gradients[0].op.name, needed)
 
+    @parameterized.parameters(
+        (2, {}, True),
+        (2, {"loss_scaling": LossScaling()}, True),
+        (2, {"loss_scaling": LossScaling(grow_every=5)}, False),  # looks at all
+        (2, {"accumulate_steps": 3}, False),  # a loop makes all gradients
+        (0, {}, False),  # all compute at a time
+        (3, {}, False),
+    )
+    def test_independent_towers_take_turns_with_large_gradients(
+        self, at_a_time, options, turns
+    ):
+        with mock.patch.object(variables, "_LARGE", 0):
+            made = trainer.trained(
+                "independent", towers=3, at_a_time=at_a_time, **options
+            )
+        others = trainer.trained("independent", towers=3, at_a_time=0, **options)
+        trainer.assert_same_bits(others.values(), made.values())
+        copies = made.train.mode.replicas()
+        names = made.train.template.trainable
+        self.assertLen(names, 4)
+        for before, tower in itertools.pairwise(made.train.towers):
+            for name, gradient in zip(names, tower.gradients):
+                changes = [
+                    op
+                    for op in copies[name][before.index].handle.consumers()
+                    if op.type == "ResourceApplyMomentum"
+                ]
+                self.assertLen(changes, 1)
+                waits = changes[0] in gradient.op.control_inputs
+                self.assertEqual(waits, turns, msg=gradient.op.name)
+
     @parameterized.parameters("replicated", "independent")
     def test_the_first_step_makes_no_copy_of_replicas(self, mode):
         """Replicas that shared a buffer would get their own in their first update."""
@@ -143,7 +176,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             node.node_name: sum(memory.total_bytes for memory in node.memory)
             for device in metadata.step_stats.dev_stats
             for node in device.node_stats
-            if re.search("kernel/ResourceApply", node.node_name)
+            if re.search(r"kernel/ResourceApply\w+$", node.node_name)
         }
         self.assertLen(updates, 8)  # two kernels of four towers
         # One or two may find a buffer that its last reader is just letting go.

@@ -118,6 +118,8 @@ class Steps:
 
         def finish(sums: Sums) -> Step:
             changes = self._changes(sums.gradients, sums.statistics)
+            if self.scale is None or self.scale.skipped is None:
+                self.mode.take_turns(group, self.template.trainable)
             with tf.device(self.mode.placement.counters):
                 # A starting follower may read the position until it has sent its sums.
                 with tf.control_dependencies([sums.loss]):

@@ -7,7 +7,7 @@ from towers.gradients.exchange import DEFAULT
 from towers.gradients.wire import Arrivals
 from towers.layout import parts
 from towers.updates.mode import Mode
-from towers.updates.variables import Copy, copy_to
+from towers.updates.variables import Copy, copy_to, one_at_a_time
 
 v1 = tf.compat.v1
 
@@ -232,6 +232,9 @@ class Independent(Replicated):
     Every tower trains a separate model on its share of the data, with the mean gradient
     of its own batch.  The first tower's model is the one saved, and the one from which
     all towers of a resumed run start.
+
+    Where not all towers compute at a time, each large gradient is made after the tower
+    before has applied its own.
     """
 
     description = "a replica per tower, no exchange: it does NOT train one model"
@@ -250,3 +253,9 @@ class Independent(Replicated):
                 devices = self.placement.stages[tower.index]
                 reduced.append(copy.once_free(means, names, devices))
         return reduced
+
+    def take_turns(self, towers, names):
+        """Has towers that outnumber the cores make large gradients one by one."""
+        if 0 < self.placement.at_a_time < len(towers):
+            copies = [self._copies[tower.index] for tower in towers]
+            one_at_a_time(copies, towers, names)

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from towers.compute.tower import Tower
 from towers.gradients import exchange
 from towers.layout import parts
 from towers.layout.parts import Parts, Split
@@ -17,8 +18,8 @@ from towers.updates.optimizer import Update
 v1 = tf.compat.v1
 
 
-# Smaller variables may be copied: to wait for those that hold a value takes an
-# operation on the device of each tower, and small variables are many.
+# Bytes of a large variable.  Smaller ones may be copied, and their gradients be in
+# memory for longer: to wait takes time for each of them, and they are many.
 _LARGE = 2**22
 
 # --variable_placement -> what a variable of so many bytes adds to its device's load.
@@ -69,6 +70,7 @@ class Copy:
         self._reads: dict[str, Any] = {}
         self._optimizer: v1.train.Optimizer | None = None
         self._rate: tf.Tensor | None = None
+        self._updates: set[tf.Operation] = set()
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
 
@@ -195,8 +197,8 @@ class Copy:
         }
         found = []
         for gradient, piece in zip(gradients, self.pieces(names), strict=True):
-            large = 4 * piece.shape.num_elements() >= _LARGE
-            if large and piece.ref() in values and isinstance(gradient, tf.Tensor):
+            known = piece.ref() in values and isinstance(gradient, tf.Tensor)
+            if known and _is_large(piece):
                 holders = [
                     op
                     for op in values[piece.ref()].consumers()
@@ -247,7 +249,13 @@ class Copy:
         # not be updated before every tower has read it.
         reads = [part for read in self._reads.values() for part in parts.each(read)]
         with tf.control_dependencies([tf.group(*reads)]):
-            return self._optimizer.apply_gradients(pairs)
+            applied = self._optimizer.apply_gradients(pairs)
+        self._updates = set(applied.control_inputs)
+        return applied
+
+    def updates(self, variable: tf.Variable) -> list[tf.Operation]:
+        """The operations that change one of the variables in the last update made."""
+        return [op for op in variable.handle.consumers() if op in self._updates]
 
     def _by_model_names(self, update: Update) -> Update:
         """The update, with weight decay chosen by the model's names of variables."""
@@ -256,6 +264,40 @@ class Copy:
             return update.decayed(name.removeprefix(self._prefix))
 
         return dataclasses.replace(update, decayed=decayed)
+
+
+def _is_large(variable: tf.Variable) -> bool:
+    return 4 * variable.shape.num_elements() >= _LARGE
+
+
+def one_at_a_time(
+    copies: Sequence[Copy], towers: Sequence[Tower], names: Sequence[str]
+) -> None:
+    """Makes a large gradient once the copy before has been updated with its own.
+
+    So the gradients of two towers by one large variable are not in memory together.
+    Fetching those of one tower now updates the copies of the towers before.
+
+    Args:
+      copies: updated, each with the gradients of one tower alone.
+      towers: of the copies, in order.
+      names: of the trainable variables.
+    """
+    for before, copy, tower in zip(copies, copies[1:], towers[1:]):
+        for name, gradient in zip(names, tower.gradients, strict=True):
+            if name in copy.wholes or not isinstance(gradient, tf.Tensor):
+                continue
+            theirs, own = before.variables[name], copy.variables[name]
+            maker = gradient.op
+            while maker.type in ("Identity", "Cast"):
+                maker = maker.inputs[0].op
+            # What makes more than this gradient would wait as a whole.
+            alone = len(maker.outputs) == 1
+            if alone and _is_large(own) and _same_memory(theirs.device, own.device):
+                for update in before.updates(theirs):
+                    # Updates are built from gradients, so all towers exist before the
+                    # first update; no public function adds to what operations wait for.
+                    maker._add_control_input(update)
 
 
 def _same_memory(one: str, other: str) -> bool:
