@@ -11,6 +11,7 @@ from models.model import Model
 from tests import trainer
 from towers.session import loop
 from towers.updates.loss_scale import LossScaling
+from towers.updates.optimizer import OPTIMIZERS
 
 v1 = tf.compat.v1
 
@@ -104,7 +105,13 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "^loss_scaling: Relaxed applies a "):
             _made(2.0, 1, variable_update="relaxed")
 
-    def test_it_never_falls_below_one(self):
+    @parameterized.product(
+        optimizer=sorted(OPTIMIZERS),
+        mode=("parameter_server", "distributed_replicated"),
+    )
+    def test_it_never_falls_below_one(self, optimizer, mode):
+        """And no optimizer changes anything in a step that is skipped."""
+
         class Poisoned:
             """A source with a value that no factor helps."""
 
@@ -123,6 +130,10 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
             trainer.dense_model(),
             Poisoned(),
             towers=2,
+            update=trainer.Update(
+                optimizer, trainer.Piecewise((0.05,)), weight_decay=0.1
+            ),
+            variable_update=mode,
             loss_scaling=LossScaling(4.0, 10),
         ).start()
         before = made.values()

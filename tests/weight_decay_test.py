@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
+from towers.compute import nodes
 from towers.updates import weight_decay
 from towers.updates.optimizer import OPTIMIZERS, Piecewise, Settings, Update
 
@@ -162,6 +163,29 @@ class FormulaTest(parameterized.TestCase):
 
 
 class PenaltyTest(parameterized.TestCase):
+    @parameterized.parameters(sorted(OPTIMIZERS))
+    def test_no_variable_changes_before_its_gradient_is_there(self, name):
+        """Other clients may read it until then."""
+        made = trainer.Trainer(
+            trainer.dense_model(),
+            trainer.random_source(),
+            update=Update(name, Piecewise((0.1,)), weight_decay=0.1),
+        )
+        known = {n.name: n for n in made.train.graph.as_graph_def().node}
+        needed = nodes.needed_by(known, [made.train.train_op.name])
+        names = made.train.template.trainable
+        for name, gradient in zip(names, made.train.towers[0].gradients, strict=True):
+            changes = [
+                op
+                for op in made.train.saved[name].handle.consumers()
+                if op.name in needed and op.type != "ReadVariableOp"
+            ]
+            self.assertNotEmpty(changes)
+            for change in changes:
+                self.assertIn(
+                    gradient.op.name, nodes.needed_by(known, [change.name]), change.name
+                )
+
     @parameterized.parameters(("sgd", 4 + 9), ("lars", 4), ("adamw", 0), ("lamb", 0))
     def test_only_what_is_a_gradient_adds_to_the_loss(self, name, squares):
         with tf.Graph().as_default(), v1.Session() as session:

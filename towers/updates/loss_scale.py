@@ -123,7 +123,8 @@ class Gate:
     def through(self, tensor: tf.Tensor) -> tf.Tensor:
         """The tensor, if the gate is open."""
         with tf.device(tensor.device):
-            return tf.raw_ops.Switch(data=tensor, pred=self.open).output_true
+            passed = tf.raw_ops.Switch(data=tensor, pred=self.open).output_true
+            return tf.identity(passed)  # what waits for a switch itself is never dead
 
     def gradients(
         self, gradients: Sequence[Sequence[Gradient]]

@@ -189,8 +189,11 @@ class AdamW(_Adam):
         beta1_power, beta2_power = self._power_tensors
         decayed = []
         if factor := self._decay.of(handle):
-            shrink = self._rate_tensor * factor * handle.read_value()
-            decayed = [handle.assign_sub(shrink, read_value=False)]
+            # Not before the gradient is there: other clients may still read the value,
+            # and a step that is skipped has none.
+            with tf.control_dependencies([grad]):
+                shrink = self._rate_tensor * factor * handle.read_value()
+                decayed = [handle.assign_sub(shrink, read_value=False)]
         # The update of Adam does not read the value, so it may come after the decay.
         with tf.control_dependencies(decayed):
             return tf.raw_ops.ResourceApplyAdam(
