@@ -94,6 +94,13 @@ class DescribeTest(parameterized.TestCase):
         options = graph.Options(batch_size=2, batch_norm=batch_norm, **settings)
         self.assertEqual(describe._batch_norm(options), words)
 
+    def test_independent_towers_save_what_the_first_has_seen(self):
+        options = graph.Options(batch_size=2)
+        self.assertEqual(
+            describe._batch_norm(options, joined=False),
+            "statistics per tower; saved: the first tower's",
+        )
+
     def test_stages_say_their_blocks_and_their_order(self):
         rows, facts = _described(
             model="resnet20",

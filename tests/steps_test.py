@@ -28,13 +28,22 @@ def _normed_model() -> Model:
 
 
 class StepsTest(parameterized.TestCase):
-    def test_moving_averages_follow_the_mean_of_the_towers_statistics(self):
+    @parameterized.parameters(
+        ("parameter_server", 2),
+        ("replicated", 2),
+        ("independent", 1),  # the model that is saved is the first tower's
+    )
+    def test_moving_averages_follow_the_mean_of_the_towers_statistics(
+        self, mode, count
+    ):
         images = np.arange(32, dtype=np.float32).reshape(8, 2, 2, 1)
         labels = np.zeros(8, int)
         source = inputs.from_arrays(images, labels, num_classes=5, training=False)
-        made = trainer.Trainer(_normed_model(), source, towers=2, batch_size=4).start()
+        made = trainer.Trainer(
+            _normed_model(), source, towers=2, batch_size=4, variable_update=mode
+        ).start()
         found = made.steps(1)
-        halves = images.reshape(2, 4, 4)
+        halves = images.reshape(2, 4, 4)[:count]
         mean = halves.mean(axis=(0, 1))
         variance = halves.var(axis=1, ddof=1).mean(axis=0)
         np.testing.assert_allclose(

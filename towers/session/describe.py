@@ -56,7 +56,8 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     rows += _pipeline(plan.options.pipeline, built.template)
     rows += _shards(built.mode.wholes)
     if built.template.statistics:
-        rows.append(("Batch norm", _batch_norm(plan.options)))
+        words = _batch_norm(plan.options, joined=built.mode.joined)
+        rows.append(("Batch norm", words))
     if scaling := plan.options.loss_scaling:
         how = f"doubled every {scaling.grow_every} good steps, halved at a bad one"
         how = how if scaling.grow_every else "fixed"
@@ -159,9 +160,10 @@ def _range(names) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def _batch_norm(options) -> str:
+def _batch_norm(options, *, joined: bool = True) -> str:
     """Which statistics it normalises by, and which are saved."""
     reach, piece = BATCH_NORM[options.batch_norm], ""
+    towers = " and towers" if joined else " of the first tower"
     if options.pipeline and options.pipeline.micro_batches > 1:
         piece, pieces = "micro-batch", "micro-batches"
     elif options.accumulate_steps > 1:
@@ -174,9 +176,10 @@ def _batch_norm(options) -> str:
             f"{pieces}"
         )
     if piece and not reach.micro_batches:
-        return f"statistics per {piece}; saved: the mean over the {pieces} and towers"
+        return f"statistics per {piece}; saved: the mean over the {pieces}{towers}"
     of = f", of all its {pieces} as one" if piece else ""
-    return f"statistics per tower{of}; saved: the mean over the towers"
+    whose = "the mean over the towers" if joined else "the first tower's"
+    return f"statistics per tower{of}; saved: {whose}"
 
 
 def _per_device(options) -> str:

@@ -174,6 +174,8 @@ class Steps:
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
         """The mean of each batch statistic, on its moving average's device."""
+        if not self.mode.joined:  # towers have models of their own: one is saved
+            group = group[:1]
         hosts = [self.mode.placement.hosts[tower.index] for tower in group]
         rules = [rule for rule, _ in self.template.statistics]
         devices = [self.mode.variables[rule.variable].device for rule in rules]
