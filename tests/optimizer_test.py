@@ -227,6 +227,16 @@ class LearningRateTest(parameterized.TestCase):
         found = self._rates(schedule, [0, 1.9, 2, 4, 6, 40])
         np.testing.assert_allclose(found, [1, 1, 0.5, 0.25, 0.2, 0.2])
 
+    @parameterized.parameters(0.1, 0.3, 0.7, 1 / 3)
+    def test_staircase_steps_down_on_every_boundary(self, period):
+        """Also where epoch / period is rounded to just below a whole number."""
+        schedule = optimizer.Staircase(1.0, 0.5, period)
+        steps = np.arange(1, 40)
+        on = self._rates(schedule, list(steps * period))
+        np.testing.assert_array_equal(on, 0.5**steps)
+        before = self._rates(schedule, list(steps * period - 1e-4))
+        np.testing.assert_array_equal(before, 0.5 ** (steps - 1.0))
+
 
 if __name__ == "__main__":
     tf.test.main()

@@ -172,6 +172,9 @@ class PlanTest(parameterized.TestCase):
     def test_a_base_rate_for_a_rate_that_does_not_grow(self):
         [error] = self._errors(resnet_base_lr=0.1)
         self.assertRegex(error, "--resnet_base_lr=0.1: .*use --init_learning_rate")
+        schedule = dataclasses.replace(GROWS, rates=(0.0, 0.1), epochs=(1.0,))
+        [error] = self._errors(_model(schedule=schedule), resnet_base_lr=0.1)
+        self.assertRegex(error, "=0.1: .* begins with 0.*use --init_learning_rate")
 
     # Update.
 

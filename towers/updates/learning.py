@@ -74,6 +74,11 @@ def _learning_rate(
                 f"--resnet_base_lr={flags.resnet_base_lr}: the model's learning rate "
                 "does not grow with the batch; use --init_learning_rate"
             )
+        if not schedule.rates[0]:
+            raise ValueError(
+                f"--resnet_base_lr={flags.resnet_base_lr}: the model's learning rate "
+                "begins with 0, which cannot be scaled; use --init_learning_rate"
+            )
         scale = flags.resnet_base_lr / schedule.rates[0] * global_batch / 256
     return Piecewise(
         tuple(rate * scale for rate in schedule.rates),

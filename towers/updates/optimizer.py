@@ -319,7 +319,9 @@ class Staircase:
 
     def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
         """The rate at an epoch; both float32 scalars."""
-        rate = self.rate * self.factor ** tf.floor(epoch / self.period)
+        # A step on the boundary has passed it, though the quotient may be rounded down.
+        periods = tf.floor(epoch / self.period * (1.0 + 2.0**-21))
+        rate = self.rate * self.factor**periods
         rate = tf.maximum(rate, self.minimum)
         if self.warmup_epochs:
             warm = self.rate * epoch / self.warmup_epochs
