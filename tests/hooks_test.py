@@ -94,6 +94,14 @@ class StopOnNanTest(parameterized.TestCase):
         ):
             made.run([self._stop(made)], 8, steps_per_loop)
 
+    def test_nor_for_the_first_loss_after_a_checkpoint(self):
+        made = _trainer(self._source(np.nan, 43))
+        made.steps(5)
+        with self.assertRaisesRegex(
+            hooks.NanLossError, "^the loss of step 6 is nan; it is that of the checkp"
+        ):
+            made.run([self._stop(made)], 8)
+
     def test_a_loss_scale_that_is_too_large(self):
         made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**120))
         with self.assertRaisesRegex(hooks.NanLossError, " or --fp16_loss_scale$"):
@@ -152,7 +160,10 @@ class EveryTest(parameterized.TestCase):
                 now[0] += len(losses)
 
         made = _trainer()
-        with mock.patch.object(hooks.time, "monotonic", lambda: now[0]):
+        with (
+            mock.patch.object(hooks.time, "monotonic", lambda: now[0]),
+            mock.patch.object(loop, "_SECONDS", 100.0),
+        ):
             notes = _Notes(made.train, seconds=4)
             made.run([Tick(), notes], 13, steps_per_loop)
         self.assertEqual(notes.steps, steps)

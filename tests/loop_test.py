@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from absl.testing import parameterized
 
 from tests import trainer
 from towers.session import loop
@@ -198,7 +199,7 @@ class TensorFlowsHooksTest(tf.test.TestCase):
         self.assertEqual(values, [1, 2, 3])
 
 
-class LoopTest(tf.test.TestCase):
+class LoopTest(tf.test.TestCase, parameterized.TestCase):
     def test_hooks_are_called_in_order(self):
         made = _trainer().start()
         hook = _Recorder()
@@ -239,13 +240,37 @@ class LoopTest(tf.test.TestCase):
         self.assertEqual(step, 24)
         self.assertEqual(hook.events[2:-1], [1, 5, 2, 1, 1, 5, 5, 4])
 
+    @parameterized.parameters(
+        (50, 1.0, [8, 3, 3, 3, 3]),  # no longer than 3 seconds, from the second call on
+        (50, 0.25, [8, 12]),
+        (5, 0.25, [5, 5, 5, 5]),
+        (50, 60.0, [8, 2, 2, 2, 2, 2, 2]),
+    )
+    def test_steps_inside_the_graph_end_in_time(self, steps_per_loop, pace, calls):
+        """So that a signal or a checkpoint waits for seconds, not for all of them."""
+        made = _trainer().add_loop().start()
+        now, hook = [50.0], _Recorder(due=[])
+        runner = made.train.loop.runner(made.session)
+
+        def timed(step, count):
+            now[0] += pace * count
+            yield from runner(step, count)
+
+        inner = types.SimpleNamespace(free=False, runner=lambda session: timed)
+        train = made.train._replace(loop=inner)
+        with mock.patch.object(loop.time, "monotonic", lambda: now[0]):
+            loop.run(
+                train, made.session, [hook], last_step=20, steps_per_loop=steps_per_loop
+            )
+        self.assertEqual(hook.events[2:-1], calls)
+
     def test_towers_that_run_free_end_together_from_time_to_time(self):
         """So that a hook may become due meanwhile, as by a signal."""
         made = _trainer().add_loop().start()
         free = types.SimpleNamespace(free=True, runner=made.train.loop.runner)
         train = made.train._replace(loop=free)
         least, hook = 8 * train.placement.num_towers, _Recorder(due=[])
-        with mock.patch.object(loop, "_FREE_SECONDS", 0.0):
+        with mock.patch.object(loop, "_SECONDS", 0.0):
             loop.run(train, made.session, [hook], last_step=2 * least + 1)
         self.assertEqual(hook.events[2:-1], [least, least, 1])
 

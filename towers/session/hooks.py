@@ -54,6 +54,11 @@ class StopOnNan(Hook):
         self._advice = "lower --init_learning_rate" + (
             " or --fp16_loss_scale" if fixed_scale else ""
         )
+        self._first = 1
+
+    def after_create_session(self, session, coord):
+        """Notes the first step."""
+        self._first = int(session.run(self._global_step)) + 1
 
     def next_due(self, step: int) -> int:
         """Losses of steps inside the graph arrive by `after_steps`."""
@@ -85,9 +90,12 @@ class StopOnNan(Hook):
     def _check(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
             advice = self._advice
-            if step == 1:  # no learning rate has had an effect on it
+            if step == self._first:  # this run's learning rate had no effect on it
                 advice = (
                     "it is that of the initial values: look at the model or the data"
+                    if step == 1
+                    else "it is that of the checkpoint's values: go on from an earlier "
+                    "one, by moving that away"
                 )
             raise NanLossError(
                 f"the loss of step {step} is {loss}; {advice}", int(step)

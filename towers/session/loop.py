@@ -17,10 +17,11 @@ v1 = tf.compat.v1
 
 NEVER = 2**62  # a step that no run reaches
 
-# How long towers that do not wait for one another run before hooks are asked again what
-# is due, as after a signal; but each tower at least some steps, for they end together.
-_FREE_SECONDS = 3.0
-_FREE_STEPS = 8
+# How long steps run in one call before hooks are asked again what is due, as after a
+# signal; and how many steps the first call takes.  Of towers that do not wait for one
+# another, each takes at least as many, for they end together.
+_SECONDS = 3.0
+_FIRST_STEPS = 8
 
 
 class Hook(v1.train.SessionRunHook):
@@ -83,8 +84,9 @@ def run(
       session: on it.
       hooks: called around each step, in order.
       last_step: global step at which training ends.
-      steps_per_loop: at most so many steps run inside the graph between two calls of
-        hooks; has no effect on asynchronous towers.
+      steps_per_loop: at most so many steps, and no more than take about 3 seconds, run
+        inside the graph between two calls of hooks; has no effect on asynchronous
+        towers.
 
     Returns:
       the global step reached.
@@ -135,8 +137,11 @@ class _Steps:
         self._callables = {}
         self._inside = None
         self.free = train.loop is not None and train.loop.free
-        self._least_free = _FREE_STEPS * train.placement.num_towers
-        self.most_inside = self._least_free if self.free else steps_per_loop
+        self._range = (min(steps_per_loop, 2), steps_per_loop)
+        self.most_inside = min(steps_per_loop, _FIRST_STEPS)
+        if self.free:
+            self.most_inside = _FIRST_STEPS * train.placement.num_towers
+            self._range = (self.most_inside, NEVER)
 
     def begin(self) -> int:
         """The global step before the first step."""
@@ -171,9 +176,9 @@ class _Steps:
             self._inside = self._train.loop.runner(self._session)
         begun = time.monotonic()
         yield from self._inside(step, count)
-        if self.free:
-            pace = count / max(time.monotonic() - begun, 1e-3)
-            self.most_inside = max(self._least_free, int(_FREE_SECONDS * pace))
+        pace = count / max(time.monotonic() - begun, 1e-3)
+        least, most = self._range
+        self.most_inside = min(most, max(least, int(_SECONDS * pace)))
 
     def _run(self, fetches, asked):
         feeds = {}
