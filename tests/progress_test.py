@@ -180,7 +180,8 @@ class ProgressTest(_Runs):
     def test_nothing_left_to_do(self):
         shown = self._run(3, begin=3, warmup=9)
         self.assertEqual(
-            self.lines, ["Step 3 is the last of this run: none is left to train"]
+            self.lines,
+            ["Step 3 is reached and this run ends at 3: none is left to train"],
         )
         self.assertEqual(shown.examples_per_second, 0)
 

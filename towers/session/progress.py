@@ -129,7 +129,10 @@ class Progress(Hook):
         self._step = step
         self._first_timed = max(self._warmup, step + 1)
         if step >= last_step:
-            self._console(f"Step {step} is the last of this run: none is left to train")
+            self._console(
+                f"Step {step} is reached and this run ends at {last_step}: none is "
+                "left to train"
+            )
         elif self._console.is_terminal:
             self._console.open_bar(step, last_step)
         elif step < self._warmup:
@@ -207,11 +210,13 @@ class Progress(Hook):
         if len(self.speed):
             speed = self.speed.statistics()
         if self._console.is_terminal:
-            self._console.advance(
-                0,
-                f"{self._loss_name} {self.last_loss:.3f}, "
+            metrics = zip(self._metrics, values["metrics"])
+            beside = [
+                f"{self._loss_name} {self.last_loss:.3f}",
+                *(f"{name} {value:.3f}" for name, value in metrics),
                 f"{speed[0]:.0f} {self._unit.name}/s",
-            )
+            ]
+            self._console.advance(0, ", ".join(beside))
         else:
             if not self._titled:
                 self._console(
