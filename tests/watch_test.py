@@ -1,5 +1,6 @@
 """Evaluation alone finds what training's own evaluation found, on any towers."""
 
+import dataclasses
 import io
 import json
 import math
@@ -88,6 +89,13 @@ class WatchTest(runs.Runs):
         with_averages = runs.accuracies(self._evaluate())
         without = runs.accuracies(self._evaluate(ema_decay=0.0))
         self.assertNotEqual(with_averages, without)
+
+    def test_averages_are_not_left_aside_without_a_word(self):
+        plan = self._plan(num_epochs=1.0)
+        update = dataclasses.replace(plan.update, ema_decay=0.0)
+        plan = dataclasses.replace(plan, update=update)
+        with self.assertRaisesRegex(ValueError, "write the --ema_decay of the train"):
+            watch.evaluate_checkpoints(plan, lambda line: None)
 
     def test_summaries_and_logs(self):
         out = self.create_tempdir().full_path

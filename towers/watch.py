@@ -18,6 +18,8 @@ from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
+_AVERAGE = "/ExponentialMovingAverage"  # after the name of a variable
+
 
 def evaluate_checkpoints(
     plan: Plan,
@@ -129,11 +131,27 @@ class _Evaluator:
         if not loaded or loaded in self._done:
             self._done.add(newest)
             return False
+        self._check_averages(loaded)
         counted = session.run(self._counters)
         if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
         self._done |= {newest, loaded}
         return self._ended() or _is_the_end(self._plan, **counted)
+
+    def _check_averages(self, path: str) -> None:
+        """Refuses to leave the moving averages of a checkpoint aside, unless asked to.
+
+        Training evaluated them, so their accuracy is the one that was reported.
+        """
+        asked = self._plan.config.optimizer.ema_decay
+        if asked is not None or self._plan.update.ema_decay:
+            return
+        names = v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
+        if any(name.endswith(_AVERAGE) for name in names):
+            raise ValueError(
+                f"{path} holds moving averages; write the --ema_decay of the training "
+                "to evaluate them, or --ema_decay=0 to evaluate what they average"
+            )
 
     def _ended(self) -> bool:
         """Whether the run ended before its time, with what was evaluated last."""
@@ -158,6 +176,6 @@ def _names(variables: dict[str, tf.Variable], ema_decay: float):
     if not ema_decay:
         return variables
     return {
-        f"{name}/ExponentialMovingAverage" if variable.trainable else name: variable
+        f"{name}{_AVERAGE}" if variable.trainable else name: variable
         for name, variable in variables.items()
     }
