@@ -88,8 +88,10 @@ def metrics(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     if logits.shape.rank == 1:
         right = tf.equal(logits > 0, labels > 0)
         return {"accuracy": tf.cast(right, tf.float32)}
-    # A tie counts against the liked one, or scores that are all equal would be hits.
-    better = tf.cast(logits[:, 1:] >= logits[:, :1], tf.float32)
+    # A tie counts against the liked one, or scores that are all equal would be hits;
+    # so does what is not a number.
+    worse = tf.less(logits[:, 1:], logits[:, :1])
+    better = tf.cast(tf.logical_not(worse), tf.float32)
     rank = tf.reduce_sum(better, axis=1)
     hit = tf.cast(rank < _BEST, tf.float32)
     return {

@@ -65,6 +65,8 @@ class NcfTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(found["ndcg_at_10"], wanted)
         equal = self._run(ncf.metrics, np.zeros_like(scores), labels)
         self.assertAllEqual(equal["hit_rate_at_10"], [0, 0, 0, 0])
+        broken = self._run(ncf.metrics, scores * np.nan, labels)
+        self.assertAllEqual(broken["hit_rate_at_10"], [0, 0, 0, 0])
 
     def test_several_candidates_are_scored_as_pairs_are(self):
         x = np.random.default_rng(0).integers(0, 9, (2, 5, 2)).astype(np.int32)
