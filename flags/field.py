@@ -112,6 +112,12 @@ class Flag:
         return self.kind is bool or {"true", "false"} <= set(self.choices)
 
     @property
+    def path(self) -> bool:
+        """Whether it names a file or folder, whose `~` stands for the user's home: a
+        shell does not replace it after `=`."""
+        return self.name.endswith(("_dir", "_file", "pipeline_report"))
+
+    @property
     def kind_words(self) -> str:
         """What a value is, in words."""
         return _KIND_WORDS[self.kind][self.many]

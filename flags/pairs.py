@@ -354,9 +354,10 @@ _SWITCHED = ("", "true", "false")  # what a flag says without a value
 _HEADING = """\
 # Which flags go together
 
-A command line that breaks a row is refused, with all that is wrong with it; a setting
-that would have no effect is refused too, unless it is about GPUs, or about the speed of
-reading, where there are none and nothing is read.  `python -m towers.train
+A command line that breaks a row is refused, with all that is wrong with it; so is most
+that would have no effect, but not settings of GPUs, or of the speed of reading, where
+there are none and nothing is read, nor, with `--eval`, those of the training whose
+checkpoints it evaluates.  `python -m towers.train
 --check_flags` and any other flags say `legal`, or why not, and train nothing.  The rows
 are those of `flags/pairs.py`, which the code and `--help` read.
 

@@ -8,6 +8,7 @@ first error, and here a user sees all of them at once.
 
 import collections
 import dataclasses
+import os
 import re
 import shutil
 import textwrap
@@ -77,6 +78,9 @@ def parse(
             errors.append(error)
             unread.add(word.name)
     values = {name: flag_values[name].value for name in flag_values}
+    for name, flag in config.all_flags(kind).items():
+        if flag.path and values[name]:
+            values[name] = os.path.expanduser(values[name])
     parsed = config.make(kind, **values)
     errors += config.check(parsed, choices, unread=unread)
     if errors:

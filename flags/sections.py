@@ -162,7 +162,10 @@ class Training:
         must=AT_LEAST_0,
     )
     steps_per_loop: int = field(
-        1, "steps run inside the graph per session call", must=AT_LEAST_1
+        1,
+        "most steps that run inside the graph per session call; fewer, where so many "
+        "take more than 3 seconds",
+        must=AT_LEAST_1,
     )
     tf_random_seed: int = field(
         1234,
@@ -179,17 +182,24 @@ class Evaluation:
     eval_interval_secs: int = field(
         0,
         "seconds between evaluations with --eval, where 0 evaluates once, or by the "
-        "evaluator of a cluster, where it means 5",
+        "evaluator of a cluster, where it means 5; until the step at which a run with "
+        "these --num_batches or --num_epochs ends",
         must=AT_LEAST_0,
     )
     eval_during_training_every_n_steps: int | None = field(
-        None, "steps between evaluations", unset="never", must=AT_LEAST_1
+        None,
+        "steps between evaluations, those of the warm-up counted",
+        unset="never",
+        must=AT_LEAST_1,
     )
     eval_during_training_every_n_epochs: float | None = field(
         None, "epochs between evaluations", unset="never", must=EPOCHS
     )
     eval_during_training_at_specified_steps: tuple[int, ...] = field(
-        (), "steps after which to evaluate", unset="none", must=AT_LEAST_1
+        (),
+        "global steps, those of the warm-up counted, after which to evaluate",
+        unset="none",
+        must=AT_LEAST_1,
     )
     eval_during_training_at_specified_epochs: tuple[float, ...] = field(
         (), "epochs after which to evaluate", unset="none", must=EPOCHS
@@ -250,11 +260,17 @@ class Output:
     """What is printed, saved and logged."""
 
     check_flags: bool = field(
-        False, "say whether this command line is legal or why not, and do nothing else"
+        False,
+        "say whether this command line is legal or why not, and train nothing; a data "
+        "set that is not there is prepared",
     )
-    display_every: int = field(10, "steps between step lines", must=AT_LEAST_1)
+    display_every: int = field(
+        10,
+        "steps between step lines, for which a progress bar stands on a terminal",
+        must=AT_LEAST_1,
+    )
     print_training_accuracy: bool = field(
-        False, "top-1 and top-5 accuracy of the batch in the step line"
+        False, "top-1 and top-5 accuracy of the batch in the step line or the bar"
     )
     loss_type_to_report: str = field(
         "total_loss",
@@ -271,7 +287,10 @@ class Output:
         0, "seconds between checkpoints; 0 saves only at the end", must=AT_LEAST_0
     )
     save_model_steps: int | None = field(
-        None, "steps between checkpoints", unset="only at the end", must=AT_LEAST_1
+        None,
+        "steps between checkpoints, those of the warm-up counted",
+        unset="only at the end",
+        must=AT_LEAST_1,
     )
     max_ckpts_to_keep: int = field(
         5, "newest checkpoints to keep; 0 keeps all", must=AT_LEAST_0

@@ -114,6 +114,14 @@ class ParseTest(parameterized.TestCase):
                 self.assertNotEqual(expected, flag.default)
                 self.assertEqual(flag.problem(expected), "")
 
+    def test_home_is_expanded_in_paths_as_no_shell_does_after_an_equals_sign(self):
+        found = parsed("--train_dir=~/runs", "--data_name=~", "--eval_dir=a~b")
+        self.assertEqual(found.output.train_dir, os.path.expanduser("~/runs"))
+        self.assertEqual(found.data.data_name, "~")
+        self.assertEqual(found.evaluation.eval_dir, "a~b")
+        paths = [flag.name for flag in config.all_flags().values() if flag.path]
+        self.assertLen(paths, 7)
+
     def test_the_readme_of_tf_cnn_benchmarks(self):
         made = parsed(
             *"--num_gpus=1 --batch_size=32 --model=resnet50 "

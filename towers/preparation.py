@@ -66,7 +66,7 @@ def prepare(plan: Plan, console: Console) -> Prepared:
         console(plan.placement.notice)
     console("Generating training model")
     built = plan.build()
-    _check_metrics(plan, built)
+    check_metrics(plan, built)
     with built.graph.as_default():
         prepared = _complete(plan, built, console)
     built.graph.finalize()
@@ -76,7 +76,12 @@ def prepare(plan: Plan, console: Console) -> Prepared:
     return prepared
 
 
-def _check_metrics(plan: Plan, built: TrainGraph) -> None:
+def check_metrics(plan: Plan, built: TrainGraph) -> None:
+    """Refuses a goal that the model does not measure.
+
+    Raises:
+      ValueError: there is no top-1 accuracy, which `--stop_at_top_1_accuracy` needs.
+    """
     metrics, goal = built.template.metrics, plan.config.evaluation
     if goal.stop_at_top_1_accuracy is not None and "top_1_accuracy" not in metrics:
         raise ValueError(

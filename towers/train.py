@@ -21,7 +21,7 @@ import tensorflow as tf
 import models
 from flags import parse, roles
 from flags.config import Config
-from towers import planning, run, watch
+from towers import planning, preparation, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
@@ -97,7 +97,8 @@ def _check(order: Order) -> int:
         if how:  # whose blocks might be timed
             how = dataclasses.replace(how, balance="params")
         options = dataclasses.replace(plan.options, pipeline=how)
-        dataclasses.replace(plan, options=options).build()
+        plan = dataclasses.replace(plan, options=options)
+        preparation.check_metrics(plan, plan.build())
     print("legal", flush=True)
     return 0
 
