@@ -137,6 +137,15 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, "name another --data_dir"):
                 self._find("digits")
 
+    @parameterized.parameters("mine", "mine/1.0.0")
+    def test_the_folder_of_the_data_set_itself(self, inside):
+        folder = os.path.join(self.root, inside)
+        os.makedirs(folder)
+        with self.assertRaisesRegex(
+            ValueError, f"the folder that .*: write {self.root}$"
+        ):
+            catalog.find("mine", splits=("train",), data_dir=folder)
+
     @parameterized.parameters(
         ("cifr10", "no such data set; did you mean cifar10"),
         ("/tmp/book.txt", "is a path, which only language models read"),

@@ -151,6 +151,9 @@ def _not_found(name: str, root: str | None) -> str:
     known += tf.io.gfile.listdir(root) if root else []  # the user's own
     near = difflib.get_close_matches(base, known)
     hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
+    for folder in pathlib.Path(root).parents if root else ():
+        if pathlib.Path(root).relative_to(folder).parts[0] == base:
+            hint = f"--data_dir is the folder that {base} is in: write {folder}"
     return f"no such data set; {hint}"
 
 

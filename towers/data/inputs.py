@@ -106,7 +106,9 @@ class DatasetSource:
         Each host has one pipeline, with one batch per step that is split to all of its
         towers.  The towers' batches together are the next rows of the stream.  Of
         asynchronous towers, each takes the next batch of its host's pipeline when it
-        steps, so no batch is used twice, and none is left out.
+        steps, so no batch is used twice, and on one host none is left out.  Hosts do
+        not take one another's rows: where one is slower, those of its rows are left out
+        that it has not reached when the run ends.
 
         Args:
           groups: the hosts and their towers.
