@@ -9,6 +9,7 @@ other flags has a dataclass of its own, as `VerifyConfig`.
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
@@ -309,6 +310,12 @@ def _shards(given: _Given) -> list[str]:
     return ["shard_classifier", "shard_embeddings"]
 
 
+def _files(given: _Given) -> Iterator[str]:
+    trace, graph = given.get("trace_file"), given.get("graph_file")
+    if trace and graph and os.path.abspath(trace) == os.path.abspath(graph):
+        yield f"{_spell(given, 'graph_file')}: is --trace_file, too; name another file"
+
+
 def _cluster(given: _Given) -> Iterator[str]:
     """Which tasks there are, and which of them this is."""
     if "local_cluster" in given:
@@ -346,6 +353,7 @@ _RULES = {
         _compact,
         _whole_batch_norm,
         _cluster,
+        _files,
     ),
     VerifyConfig: (
         _learning_rate,

@@ -262,6 +262,11 @@ class CheckTest(parameterized.TestCase):
             "--benchmark_test_id=x: needs --benchmark_log_dir",
         ),
         (
+            "one file for two",
+            {"trace_file": "a/b.json", "graph_file": "a/../a/b.json"},
+            "--graph_file=a/../a/b.json: is --trace_file, too; name another file",
+        ),
+        (
             "half a decay",
             {"learning_rate_decay_factor": 0.5},
             "--learning_rate_decay_factor=0.5: needs --init_learning_rate and "
