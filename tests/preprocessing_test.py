@@ -215,6 +215,25 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess((tall * wide).min() / (height * width), 0.1)
 
     @parameterized.parameters(
+        (500, 1000, 224),
+        (1000, 500, 224),
+        (333, 1000, 299),
+        (1024, 300, 227),
+        (244, 488, 224),
+    )
+    def test_imagenet_training_shows_nothing_beyond_the_image(
+        self, height, width, size
+    ):
+        """The last sample of a window at an edge may be rounded to beyond the image."""
+        x = np.full((64, height, width, 1), 200, np.uint8)
+        y = _run(
+            lambda: preprocessing.imagenet_training(
+                tf.constant(x), (size, size, 1), _draws(64)
+            )
+        )
+        self.assertAllClose(y, np.full_like(y, 200 * 2 / 255 - 1), atol=1e-5)
+
+    @parameterized.parameters(
         ("scale", (None, None, 3), (8, 8, 3), "differ in size"),
         ("cifar", (28, 28, 1), (32, 32, 3), "28x28x1 do not fit .* 32x32x3"),
         ("cifar", (32, 32, 1), (32, 32, 1), "of 1 channels, .*'cifar' .* have 3$"),

@@ -1,6 +1,7 @@
 """Ratings as pairs: the last of each user is held out, others are drawn."""
 
 import os
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -85,6 +86,35 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
             ratings.find("few_films", self.request, splits=("train",))
         path = os.path.join(self.request.data_dir, "few_films/1.0.0/train.pairs")
         self.assertFalse(os.path.exists(path))
+        for split, training in (("train", False), ("validation", True)):
+            flag = "train_split" if training else "eval_split"
+            with self.assertRaisesRegex(ValueError, f"^--{flag}={split}: of ratings"):
+                inputs.get("films", self.request, split=split, training=training)
+
+    def _written(self, user, item, time):
+        """Rows of the pairs to train on, and the held-out item of each user."""
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        count = len(set(user))
+        others = np.arange(200) + 1000  # rated by users who each rate twenty of them
+        user = np.append(user, others // 20)
+        item, time = np.append(item, others), np.append(time, others)
+        ratings._write("mine", folder, (user, item, time))
+        train, held_out = (
+            np.fromfile(folder / f"{split}.pairs", np.int32)[2:].reshape(-1, width)
+            for split, width in (("train", 2), ("validation", 101))
+        )
+        return train[train[:, 0] < count].tolist(), held_out[:count, 1].tolist()
+
+    def test_an_item_that_is_rated_again_is_not_trained_on_and_held_out(self):
+        user, item = np.array([0, 0, 0, 1, 1]), np.array([4, 5, 4, 5, 4])
+        train, held_out = self._written(user, item, np.arange(5))
+        self.assertCountEqual(train, [[0, 1], [1, 1]])
+        self.assertEqual(held_out, [0, 0])
+
+    def test_nothing_to_train_on(self):
+        numbers = np.arange(200)
+        with self.assertRaisesRegex(ValueError, "^--data_name=mine: every user rated"):
+            ratings._write("mine", pathlib.Path(), (numbers, numbers, numbers))
 
 
 if __name__ == "__main__":

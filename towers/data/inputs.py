@@ -286,6 +286,12 @@ def _named(
     name: str, request: Request, split: str | None, training: bool
 ) -> NamedSource:
     splits = (split,) if split else ("train",) if training else ("validation", "test")
+    if request.kind == "pairs" and split and (split == "train") != training:
+        flag = "train_split" if training else "eval_split"
+        raise ValueError(
+            f"--{flag}={split}: of ratings, train is trained on, and validation, whose "
+            "pairs are candidates, is evaluated; leave the flag out"
+        )
     examples = KINDS[request.kind](name, request, splits=splits)
     return DatasetSource(examples, request, training=training)
 

@@ -90,7 +90,7 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     negatives).
 
     Raises:
-      ValueError: a user rated so many items that too few are left.
+      ValueError: a user rated so many items that too few are left, or none rated two.
     """
     user, item, time = ratings
     users, user = np.unique(user, return_inverse=True)
@@ -98,6 +98,12 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     header = [len(users), len(items)]
     order = np.lexsort((item, time, user))
     user, item = user[order], item[order]
+    # Of an item that a user rated again only the last counts, or the one held out could
+    # be trained on.
+    pair = user.astype(np.int64) * len(items) + item
+    _, from_end = np.unique(pair[::-1], return_index=True)
+    last = np.sort(len(pair) - 1 - from_end)
+    user, item = user[last], item[last]
     begins = np.flatnonzero(np.diff(user, prepend=-1))
     ends = np.append(begins[1:], len(user))
     if len(items) - np.max(ends - begins) < _EVAL_NEGATIVES:
@@ -111,6 +117,11 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
         for number, (begin, end) in enumerate(zip(begins, ends))
     ]
     rest = np.delete(np.stack([user, item], axis=1), ends - 1, axis=0)
+    if not len(rest):
+        raise ValueError(
+            f"--data_name={name}: every user rated one item, which is held out: "
+            "nothing is left to train on"
+        )
     for split, rows in (("validation", held_out), ("train", rng.permutation(rest))):
         partial = folder / f"{split}.pairs.{os.getpid()}"
         np.concatenate([header, np.ravel(rows)]).astype(np.int32).tofile(partial)
