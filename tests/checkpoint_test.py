@@ -121,6 +121,22 @@ class CheckpointTest(tf.test.TestCase):
         os.remove(os.path.join(self.directory, "model.ckpt-2.data-00000-of-00001"))
         self.assertEqual(self._restore()[1], 1)
 
+    def test_one_that_is_replaced_while_it_is_read(self):
+        self._save([1])
+        load = checkpoint.Checkpoints._load
+
+        def replaced(made, session, path):
+            if path.endswith("-1"):
+                old = os.path.join(self.directory, "model.ckpt-1")
+                for suffix in (".data-00000-of-00001", ".index"):
+                    os.rename(old + suffix, f"{old[:-1]}2{suffix}")
+                v1.train.update_checkpoint_state(self.directory, f"{old[:-1]}2")
+            load(made, session, path)
+
+        with mock.patch.object(checkpoint.Checkpoints, "_load", replaced):
+            self.assertEqual(self._restore()[1], 1)  # the value that was saved
+        self.assertEmpty(self.lines)
+
     def test_counts_that_no_run_comes_to_are_not_gone_on_from(self):
         with tf.Graph().as_default() as graph:
             steps = v1.get_variable("s", [], tf.int64, use_resource=True)

@@ -2,6 +2,7 @@
 
 import types
 
+import tensorflow as tf
 from absl.testing import absltest
 
 from towers.session import follow
@@ -25,6 +26,22 @@ class ObeyTest(absltest.TestCase):
             with self.assertRaises(turns.BegunAnewError) as caught:
                 _after(hook, other)
             self.assertEqual(caught.exception.stamp, other)
+
+
+class OldTokenTest(absltest.TestCase):
+    def test_a_data_set_of_another_length_is_no_old_token(self):
+        """To wait for another token, without a word, would hang all clients."""
+        plan = types.SimpleNamespace(source=types.SimpleNamespace(path="/data"))
+        for text, wanted in (
+            ("Could not find variable conv1/kernel", True),
+            (
+                "Input dataset was expected to contain 70 elements but contained only "
+                "69 elements.\n\t [[{{node input/IteratorGetNext}}]]",
+                False,
+            ),
+        ):
+            error = tf.errors.FailedPreconditionError(None, None, text)
+            self.assertEqual(follow._may_be_old(error, plan), wanted)
 
 
 if __name__ == "__main__":

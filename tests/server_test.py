@@ -10,6 +10,7 @@ import queue
 import subprocess
 import sys
 import threading
+import types
 from unittest import mock
 
 from absl.testing import absltest
@@ -112,6 +113,23 @@ print(json.dumps(facts), flush=True)
 import os
 os._exit(0)
 """
+
+
+class AbsenceTest(absltest.TestCase):
+    def test_it_counts_from_the_first_look_that_failed(self):
+        """Whoever asks may have been busy for longer than a controller may be away."""
+        spec = types.SimpleNamespace(
+            address=lambda task: "host:1", controller=None, me="evaluator 0"
+        )
+        now, found = [100.0], [""]
+        with mock.patch.object(server.time, "monotonic", lambda: now[0]):
+            absence = server.Absence(spec, wait_secs=10, look=lambda: found[0])
+            self.assertEqual(absence(), "")
+            for passed, wanted in ((50, ""), (9, ""), (1, "no controller at host:1 ")):
+                found[0] = "refused"
+                now[0] += passed
+                self.assertStartsWith(absence(), wanted)
+                self.assertEqual(bool(absence()), bool(wanted))
 
 
 class ServerTest(absltest.TestCase):

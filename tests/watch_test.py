@@ -147,6 +147,18 @@ class WatchTest(runs.Runs):
         self.assertEqual(runs.accuracies(lines), [self.at_40])
         self.assertLen([line for line in lines if "cannot be read" in line], 1)
 
+    def test_one_that_could_not_be_read_is_looked_at_again(self):
+        """Its data may come after its index, as on a network's file system."""
+        data = "model.ckpt-46.data-00000-of-00001"
+        os.remove(os.path.join(self.directory, data))
+
+        def wait(seconds, over):
+            shutil.copy(os.path.join(self.trained, data), self.directory)
+
+        with mock.patch.object(watch, "_wait", wait):
+            lines = self._evaluate(eval_interval_secs=7)
+        self.assertEqual(runs.accuracies(lines), [self.at_40, self.at_end])
+
     def test_no_checkpoint(self):
         shutil.rmtree(self.directory)
         with self.assertRaisesRegex(ValueError, "^--eval: there is no checkpoint in"):

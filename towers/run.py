@@ -153,9 +153,9 @@ class _Training:
         """Saves, evaluates and reports after the last step; the exit status."""
         run, stop = self._run, self._stop
         directory = run.plan.config.output.train_dir
+        saved = run.checkpoints and run.checkpoints.save(session, step)
         if step < last_step and stop.received is None:  # accurate enough
             failure.leave_end(directory, step)
-        saved = run.checkpoints and run.checkpoints.save(session, step)
         if stop.received is None and run.evaluator and evaluations.at_end(run.plan):
             if step != run.evaluator.step:
                 self._evaluate(session, step)

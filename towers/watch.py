@@ -1,5 +1,6 @@
 """Evaluation alone: the checkpoints of a directory, once or as they appear."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -93,7 +94,9 @@ class _Evaluator:
     def __init__(self, plan: Plan, console: Console):
         self._plan = plan
         self._directory = plan.config.output.train_dir
-        self._done: set[str] = set()  # checkpoints, those that cannot be read too
+        # The files of checkpoints, of those that could not be read too: they may be
+        # on their way here, or be written again.
+        self._done: set[tuple] = set()
         self.config = session_config(plan.placement, plan.config.devices)
         with tf.Graph().as_default() as self.graph:
             mode = VARIABLE_UPDATES[DEFAULT](plan.placement)
@@ -124,18 +127,19 @@ class _Evaluator:
     def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""
         newest = checkpoint.latest(self._directory)
-        if not newest or newest in self._done:
+        files = newest and checkpoint.files(newest)
+        if not newest or files in self._done:
             return self._ended()  # training notes its end after the last checkpoint
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
-        if not loaded or loaded in self._done:
-            self._done.add(newest)
+        if not loaded or checkpoint.files(loaded) in self._done:
+            self._done.add(files)
             return False
         self._check_averages(loaded)
         counted = session.run(self._counters)
         if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
-        self._done |= {newest, loaded}
+        self._done |= {files, checkpoint.files(loaded)}
         return self._ended() or _is_the_end(self._plan, **counted)
 
     def _check_averages(self, path: str) -> None:
@@ -146,7 +150,9 @@ class _Evaluator:
         asked = self._plan.config.optimizer.ema_decay
         if asked is not None or self._plan.update.ema_decay:
             return
-        names = v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
+        names = ()
+        with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
+            names = v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
         if any(name.endswith(_AVERAGE) for name in names):
             raise ValueError(
                 f"{path} holds moving averages; write the --ema_decay of the training "

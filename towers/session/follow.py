@@ -12,6 +12,7 @@ from typing import NoReturn
 import tensorflow as tf
 
 from towers import graph
+from towers.data import inputs
 from towers.errors import explain
 from towers.planning import Plan
 from towers.session import loop, probe
@@ -100,13 +101,22 @@ def follow(
         with sessions.open(train.graph, config) as session, reporting():
             try:
                 tokens.extend(_train(train, session, stamp))
-            except tf.errors.FailedPreconditionError:
-                pass  # the token is from before a ps task was lost
+            except tf.errors.FailedPreconditionError as error:
+                if not _may_be_old(error, plan):
+                    raise
         return 0
 
     no_signal = types.SimpleNamespace(received=None)
     while True:
         sessions.keep(attempt, no_signal, resumes=True)
+
+
+def _may_be_old(error: tf.errors.FailedPreconditionError, plan: Plan) -> bool:
+    """Whether it may come of a token from before a ps task was lost.
+
+    That of a data set of another length is of the same class.
+    """
+    return inputs.explain(error, plan.source) is None
 
 
 def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int]:

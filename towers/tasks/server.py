@@ -183,7 +183,7 @@ class Absence:
             lambda: ports.refusal(spec.address(spec.controller)) or ""
         )
         self._console = console
-        self._seen = time.monotonic()
+        self._gone_since: float | None = None  # the first look that failed
         self._met = self._named = False
 
     def __call__(self) -> str:
@@ -193,9 +193,11 @@ class Absence:
         if not reason:
             if self._named:
                 self._console(f"{self._spec.me}: the {where} answers again.")
-            self._seen, self._met, self._named = now, True, False
+            self._gone_since, self._met, self._named = None, True, False
             return ""
-        if now - self._seen >= self._wait_secs:
+        if self._gone_since is None:  # nobody may have looked for long
+            self._gone_since = now
+        if now - self._gone_since >= self._wait_secs:
             return f"no {where} for {self._wait_secs:.0f} s ({reason})"
         if self._met and not self._named:
             self._console(f"{self._spec.me}: no answer from the {where}: {reason}.")

@@ -5,6 +5,7 @@ global step and the input position; the same names whatever the number of towers
 what must be the same in a run that goes on with them (see `constants`).
 """
 
+import contextlib
 import glob
 import math
 import os
@@ -169,7 +170,22 @@ class Checkpoints:
           ValueError: the checkpoint is of another model or has other constants (the
             sentence names what differs), or none of several can be read.
         """
-        paths = all_paths(self._directory)
+        while True:
+            paths = all_paths(self._directory)
+            if path := self._restore_one_of(paths, session):
+                return path
+            # Meanwhile a run may have replaced them.
+            if paths == all_paths(self._directory):
+                break
+        if paths:
+            raise ValueError(
+                f"none of the {len(paths)} checkpoints in {self._directory} can be "
+                "read; move them away to start anew"
+            )
+        return None
+
+    def _restore_one_of(self, paths: list[str], session: v1.Session) -> str | None:
+        """Loads the last of these that can be read; returns its path, or None."""
         for path in reversed(paths):
             try:
                 self._check_same(path)
@@ -178,6 +194,8 @@ class Checkpoints:
             except _LOST:
                 raise  # it says nothing about the file
             except tf.errors.OpError as error:
+                if not os.path.exists(path + ".index"):
+                    continue  # a run has deleted it meanwhile
                 # Names and shapes were compared before: the file itself is broken.
                 self._log(
                     f"Checkpoint {path} cannot be read ({explain.cause(error)}); "
@@ -187,17 +205,12 @@ class Checkpoints:
             step = self._saved_step = _step_of(path)
             self._saver.set_last_checkpoints_with_time(
                 [
-                    (path, tf.io.gfile.stat(path + ".index").mtime_nsec / 1e9)
-                    for path in _listed(self._directory)
+                    (path, time)
+                    for path, time in _listed(self._directory)
                     if _step_of(path) <= step
                 ]
             )
             return path
-        if paths:
-            raise ValueError(
-                f"none of the {len(paths)} checkpoints in {self._directory} can be "
-                "read; move them away to start anew"
-            )
         return None
 
     def _load(self, session: v1.Session, path: str) -> None:
@@ -330,20 +343,31 @@ def _state(directory: str):
         return None
 
 
-def _listed(directory: str) -> list[str]:
-    """Checkpoints that the file `checkpoint` lists; older ones may be deleted.
+def _listed(directory: str) -> list[tuple[str, float]]:
+    """Checkpoints that the file `checkpoint` lists, and when they were written.
 
     It may come from elsewhere; so what it lists outside the directory is left alone.
     """
     state = _state(directory)
     paths = list(state.all_model_checkpoint_paths) if state else []
     own = os.path.join(os.path.abspath(directory), f"{_NAME}-")
-    return [
-        path
-        for path in paths
-        if re.fullmatch(re.escape(own) + r"\d+", os.path.abspath(path))
-        and tf.io.gfile.exists(path + ".index")
-    ]
+    found = []
+    for path in paths:
+        if re.fullmatch(re.escape(own) + r"\d+", os.path.abspath(path)):
+            with contextlib.suppress(OSError):  # older ones may be deleted
+                found.append((path, os.stat(path + ".index").st_mtime))
+    return found
+
+
+def files(path: str) -> tuple[tuple[str, int, int], ...]:
+    """The files of a checkpoint: name, size and when it was written, which tell whether
+    it is as it was."""
+    found = []
+    for name in sorted(glob.glob(f"{glob.escape(path)}.*")):
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            status = os.stat(name)
+            found.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(found)
 
 
 def latest(directory: str) -> str | None:
