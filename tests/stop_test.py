@@ -65,7 +65,7 @@ class StopOnSignalTest(parameterized.TestCase):
     def test_steps_inside_the_graph_are_finished(self):
         with StopOnSignal() as stop:
             kill = _kill(signal.SIGTERM)
-            self.assertEqual(_run([stop, kill], 50, 10), 11)
+            self.assertEqual(_run([stop, kill], 50, 8), 9)
         self.assertEqual(stop.received, signal.SIGTERM)
 
     def test_no_signal(self):
