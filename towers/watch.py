@@ -132,14 +132,15 @@ class _Evaluator:
             return self._ended()  # training notes its end after the last checkpoint
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
-        if not loaded or checkpoint.files(loaded) in self._done:
+        known = loaded and checkpoint.files(loaded)
+        if not loaded or known in self._done:
             self._done.add(files)
             return False
         self._check_averages(loaded)
         counted = session.run(self._counters)
         if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
-        self._done |= {files, checkpoint.files(loaded)}
+        self._done |= {files, known}
         return self._ended() or _is_the_end(self._plan, **counted)
 
     def _check_averages(self, path: str) -> None:
@@ -152,7 +153,7 @@ class _Evaluator:
             return
         names = ()
         with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
-            names = v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
+            names = checkpoint.contents(path)
         if any(name.endswith(_AVERAGE) for name in names):
             raise ValueError(
                 f"{path} holds moving averages; write the --ema_decay of the training "

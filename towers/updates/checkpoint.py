@@ -214,19 +214,19 @@ class Checkpoints:
         return None
 
     def _load(self, session: v1.Session, path: str) -> None:
-        contents = set(_contents(path))
+        known = set(contents(path))
         for names, loader in self._loaders:
-            if names <= contents:
+            if names <= known:
                 loader.restore(session, path)
         # Of what was loaded, which therefore can be read.
-        _check_counts(path, contents & self._variables.keys() & set(_COUNTS))
+        _check_counts(path, known & self._variables.keys() & set(_COUNTS))
 
     def _last_whole(self) -> str:
         last = latest(self._directory)
         return f"the last whole one is {last}" if last else "there is none before"
 
     def _check_same(self, path: str) -> None:
-        names = _contents(path)
+        names = contents(path)
         constants.check(path, self._constants, names, partial=self._partial)
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
         check_same(path, shapes, partial=self._partial)
@@ -260,7 +260,7 @@ def check_same(
     """
     found, shapes = (
         {name: shape for name, shape in every.items() if not _optional(name)}
-        for every in (_contents(path), shapes)
+        for every in (contents(path), shapes)
     )
     missing = sorted(set(shapes) - set(found))
     extra = [] if partial else sorted(set(found) - set(shapes))
@@ -285,7 +285,8 @@ def check_same(
         )
 
 
-def _contents(path: str) -> dict[str, list[int]]:
+def contents(path: str) -> dict[str, list[int]]:
+    """Name -> shape of what is in a checkpoint."""
     return tf.train.load_checkpoint(path).get_variable_to_shape_map()
 
 

@@ -254,7 +254,10 @@ class Copy:
         return applied
 
     def updates(self, variable: tf.Variable) -> list[tf.Operation]:
-        """The operations that change one of the variables in the last update made."""
+        """The operations that change one of the variables in the last update made.
+
+        None are found where the variables are on several devices.
+        """
         return [op for op in variable.handle.consumers() if op in self._updates]
 
     def _by_model_names(self, update: Update) -> Update:
