@@ -110,6 +110,12 @@ class Verify:
         "what the towers run on; auto is GPUs if there are any, else the CPU",
         choices=("cpu", "gpu", "auto"),
     )
+    logical_gpus: int = field(
+        1,
+        "logical GPUs that each GPU is split into, so that more towers can be compared "
+        "than there are GPUs",
+        must=FROM_1_TO_1024,
+    )
     tf_random_seed: int = field(
         1234,
         "seed of the initial values, of shuffling, augmentation and dropout",

@@ -232,8 +232,10 @@ ROWS = (
     # Devices.
     never("local_parameter_device", "device=cpu"),
     never("gpu_indices", "device=cpu"),
+    never("logical_gpus", "device=cpu"),
     never("allow_growth", "device=cpu"),
     never("gpu_memory_frac_for_testing", "device=cpu"),
+    never("tensor_float_32", "device=cpu"),
     # Stages.
     needs("schedule", "num_stages", "num_micro_batches"),
     needs("schedule=interleaved", "num_stages"),

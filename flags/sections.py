@@ -107,6 +107,12 @@ class Devices:
     gpu_indices: tuple[int, ...] = field(
         (), "the GPU of each tower, in order", unset="0,1,2,...", must=AT_LEAST_0
     )
+    logical_gpus: int = field(
+        1,
+        "logical GPUs that each GPU is split into: towers share its memory and time, "
+        "to test or to study on fewer GPUs than towers",
+        must=FROM_1_TO_1024,
+    )
     device: str = field(
         "auto",
         "what the towers run on; auto is GPUs if there are any, else the CPU",
@@ -132,6 +138,11 @@ class Devices:
         0.0,
         "fraction of each GPU's memory to take; 0 lets TensorFlow decide",
         must=FROM_0_TO_1,
+    )
+    tensor_float_32: bool = field(
+        True,
+        "multiply float32 on GPUs as TensorFloat-32, with 10 bits of each factor's "
+        "fraction, as TensorFlow does; off: all 23, several times slower",
     )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(

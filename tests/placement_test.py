@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from towers.layout import cluster, placement
+from towers.layout.gpus import Gpus
 
 
 class PlacementTest(parameterized.TestCase):
@@ -50,6 +51,16 @@ class PlacementTest(parameterized.TestCase):
         visible = len(tf.config.list_physical_devices("GPU"))
         with self.assertRaisesRegex(ValueError, f"{visible} visible GPU.*--device=cpu"):
             placement.local(visible + 1, kind="gpu")
+
+    def test_logical_gpus(self):
+        gpu = tf.config.PhysicalDevice("GPU:0", "GPU")
+        with mock.patch.object(tf.config, "list_physical_devices", return_value=[gpu]):
+            found = placement.local(4, gpus=Gpus(split=4), num_stages=2)
+        self.assertEqual(found.devices, tuple(f"/device:GPU:{k}" for k in range(4)))
+        self.assertIn("4 logical GPUs", found.notice)
+        for where, wanted in ((found, 4), (placement.local(4, kind="cpu"), 0)):
+            options = placement.session_config(where).gpu_options.experimental
+            self.assertEqual(options.num_virtual_devices_per_gpu, wanted)
 
     def test_gpu_parameters_for_cpu_towers(self):
         with self.assertRaisesRegex(ValueError, "local_parameter_device=cpu"):
@@ -125,7 +136,7 @@ class PlacementTest(parameterized.TestCase):
         spec = cluster.from_hosts(
             "worker", 0, ps=[], workers=["a:1", "b:1"], controller=None
         )
-        found = placement.on_cluster(spec, 1, kind="gpu", gpu_indices=(3,))
+        found = placement.on_cluster(spec, 1, kind="gpu", gpus=Gpus((3,)))
         self.assertEqual(found.parameters, ("/job:worker/task:0/device:CPU:0",))
         self.assertEqual(found.master, found.parameters[0])
         self.assertEqual(found.towers[1], "/job:worker/task:1/device:GPU:3")

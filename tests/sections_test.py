@@ -17,8 +17,8 @@ FLAGS = {
         datasets_prefetch_buffer_size datasets_num_private_threads
         """,
     "devices": """
-        num_gpus gpu_indices device num_intra_threads num_inter_threads allow_growth
-        gpu_memory_frac_for_testing xla xla_compile
+        num_gpus gpu_indices logical_gpus device num_intra_threads num_inter_threads
+        allow_growth gpu_memory_frac_for_testing tensor_float_32 xla xla_compile
         """,
     "cluster": """
         job_name task_index ps_hosts worker_hosts controller_host

@@ -38,6 +38,11 @@ class NumTowersTest(parameterized.TestCase):
         ((3, 5), 1, (3, 5)),  # that there are not so many GPUs, placement says
     )
     def test_by_default_as_many_as_there_are_gpus(self, asked, num_gpus, wanted):
+        split = config.make(config.VerifyConfig, num_towers=asked, logical_gpus=4)
+        with mock.patch.object(tf.config, "list_physical_devices") as devices:
+            devices.return_value = [mock.Mock()] * bool(num_gpus)
+            found = selection.num_towers(split.verify)
+            self.assertEqual(found, asked or (1, 2, 4))
         verify = config.make(config.VerifyConfig, num_towers=asked).verify
         gpus = [mock.Mock()] * num_gpus
         with mock.patch.object(tf.config, "list_physical_devices", return_value=gpus):

@@ -7,6 +7,7 @@ import types
 from unittest import mock
 
 import tensorflow as tf
+from absl.testing import parameterized
 
 from flags import config
 from towers.layout import placement
@@ -33,7 +34,7 @@ print(before, taken, count())
 """
 
 
-class SettleTest(tf.test.TestCase):
+class SettleTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_first_session_decides(self):
         found = subprocess.run(
             [sys.executable, "-c", _THREADS],
@@ -47,23 +48,22 @@ class SettleTest(tf.test.TestCase):
         self.assertLess(after - taken, 40)
 
     def test_memory_of_gpus_grows_if_that_is_asked_for(self):
-        where, gpus = placement.local(2, kind="cpu"), ["gpu 0", "gpu 1"]
-        for asked, late, wanted in (
-            (False, None, []),
-            (True, None, gpus),
-            (True, RuntimeError("in use"), gpus[:1]),
-        ):
-            with (
-                mock.patch.object(
-                    tf.config, "list_physical_devices", return_value=gpus
-                ),
-                mock.patch.object(
-                    tf.config.experimental, "set_memory_growth", side_effect=late
-                ) as grow,
-            ):
-                settings = config.make(allow_growth=asked).devices
-                sessions.settle_process(where, settings)
-            self.assertEqual(grow.mock_calls, [mock.call(gpu, True) for gpu in wanted])
+        where, name = placement.local(2, kind="cpu"), "TF_FORCE_GPU_ALLOW_GROWTH"
+        for asked, wanted in ((None, None), (False, None), (True, "true")):
+            with mock.patch.dict(os.environ):
+                os.environ.pop(name, None)
+                sessions.settle_process(where, config.make(allow_growth=asked).devices)
+                self.assertEqual(os.environ.get(name), wanted)
+
+    @parameterized.parameters(None, RuntimeError("in use"))
+    def test_what_runs_eagerly_takes_no_gpu(self, late):
+        with mock.patch.object(
+            tf.config, "set_visible_devices", side_effect=late
+        ) as visible:
+            sessions.settle_process(
+                placement.local(2, kind="cpu"), config.make().devices
+            )
+        self.assertEqual(visible.mock_calls, [mock.call([], "GPU")])
 
 
 class LocalTest(tf.test.TestCase):

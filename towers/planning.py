@@ -16,6 +16,7 @@ from towers.errors.findings import Found, PlanError
 from towers.gradients.exchange import Exchange
 from towers.layout import placement
 from towers.layout.cluster import Cluster
+from towers.layout.gpus import Gpus
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting, recompute
@@ -201,6 +202,7 @@ def _shards(flags) -> Shards | None:
 def _placement(config, cluster) -> placement.Placement:
     devices, flags = config.devices, config.stages
     shards = max(flags.shard_classifier, flags.shard_embeddings)
+    gpus = Gpus(devices.gpu_indices, devices.logical_gpus)
     if cluster is not None:
         plan_checks.check_tables(config, cluster)
         workers = len(cluster.jobs["worker"])
@@ -209,7 +211,7 @@ def _placement(config, cluster) -> placement.Placement:
             cluster,
             devices.num_gpus,
             kind=devices.device,
-            gpu_indices=devices.gpu_indices,
+            gpus=gpus,
             num_stages=flags.num_stages,
             num_shards=flags.shard_classifier,
         )
@@ -218,7 +220,7 @@ def _placement(config, cluster) -> placement.Placement:
         devices.num_gpus,
         kind=devices.device,
         parameters=config.variables.local_parameter_device,
-        gpu_indices=devices.gpu_indices,
+        gpus=gpus,
         num_stages=flags.num_stages,
         # A number that is not a multiple is reported separately.
         num_shards=1 if devices.num_gpus % shards else shards,

@@ -28,6 +28,7 @@ from towers.data import inputs
 from towers.errors import explain, failure, folders
 from towers.errors.findings import not_printed, refuse
 from towers.layout import cluster, placement
+from towers.layout.gpus import Gpus
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
 from towers.session import follow, tune
@@ -213,7 +214,7 @@ def _serve(order: Order, console: Console) -> int:
         order.spec,
         devices.num_gpus,
         kind=devices.device,
-        gpu_indices=devices.gpu_indices,
+        gpus=Gpus(devices.gpu_indices, devices.logical_gpus),
     )
     if order.spec.me.job == "worker":
         _prepare(order, where, console)

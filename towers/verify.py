@@ -26,6 +26,7 @@ from towers.data import inputs
 from towers.errors import explain
 from towers.errors.findings import not_printed, refuse
 from towers.gradients import reduction
+from towers.layout.gpus import Gpus
 from towers.layout.placement import cores
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
@@ -136,6 +137,7 @@ def _subject(settings: config.VerifyConfig, plan: planning.Plan) -> agreement.Su
         num_steps=verify.num_steps,
         bound=verify.bound,
         device=plan.placement.kind,
+        gpus=Gpus(split=verify.logical_gpus),
         options=dataclasses.replace(plan.options, batch_norm=verify.batch_norm),
     )
 
@@ -158,7 +160,8 @@ def _plan(settings: config.VerifyConfig) -> planning.Plan:
     """The plan of a run of the most towers; its errors speak of our flags."""
     num_towers = max(selection.num_towers(settings.verify))
     flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
-    run = config.make(num_gpus=num_towers, **flat)
+    # Ten bits of a product would hide what is looked for.
+    run = config.make(num_gpus=num_towers, tensor_float_32=False, **flat)
     try:
         return planning.make(run, models.get)
     except planning.PlanError as error:
@@ -167,9 +170,13 @@ def _plan(settings: config.VerifyConfig) -> planning.Plan:
 
 
 def _shared(name: str) -> bool:
-    """Whether a flag means to a run what it means here: of `verify`, two do."""
+    """Whether a flag means to a run what it means here: of `verify`, three do."""
     flag = config.all_flags(config.VerifyConfig)[name]
-    return flag.section != "verify" or name in ("device", "tf_random_seed")
+    return flag.section != "verify" or name in (
+        "device",
+        "logical_gpus",
+        "tf_random_seed",
+    )
 
 
 def _compare(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from towers.layout.cluster import Cluster, Task
+from towers.layout.gpus import ALL, Gpus, plural
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Placement:
       clients: number of clients that train together, each with its own graph.
       counters: the device of the counters that clients share; the master's if empty.
       at_a_time: how many towers compute at a time; 0 for all of them.
+      gpu_split: logical GPUs that each GPU is split into.
     """
 
     kind: str
@@ -45,6 +47,7 @@ class Placement:
     clients: int = 1
     counters: str = ""
     at_a_time: int = 0
+    gpu_split: int = 1
 
     def __post_init__(self):
         if not self.counters:
@@ -173,7 +176,7 @@ def local(
     *,
     kind: str = "auto",
     parameters: str = "cpu",
-    gpu_indices: Sequence[int] = (),
+    gpus: Gpus = ALL,
     num_stages: int = 1,
     num_shards: int = 1,
 ) -> Placement:
@@ -184,7 +187,7 @@ def local(
       kind: `gpu`, `cpu`, or `auto`: GPUs if the machine has any.
       parameters: `cpu` keeps variables on the host, `gpu` spreads them over the
         towers' GPUs.
-      gpu_indices: which GPUs, in tower order; the first `num_gpus` when empty.
+      gpus: which GPUs, and whether they are split.
       num_stages: devices of each tower, a piece of the model on each.
       num_shards: devices of each tower, a part of some layers on each.
 
@@ -202,21 +205,16 @@ def local(
             notice = _notice(num_gpus, num_stages, num_shards)
             where = dataclasses.replace(where, notice=notice)
         return in_stages(where, max(num_stages, num_shards))
-    indices = tuple(gpu_indices) or tuple(range(num_gpus))
-    if max(indices) >= visible:
-        plural = "" if num_gpus == 1 else "s"
-        asked = f"GPU {max(indices)}" if gpu_indices else f"{num_gpus} GPU{plural}"
-        seen = f"{visible} visible GPU" + ("" if visible == 1 else "s")
-        raise ValueError(
-            f"--num_gpus={num_gpus}: {asked} asked for, but this machine has {seen}; "
-            "lower --num_gpus, or write --device=cpu for logical CPU devices"
-        )
+    indices = gpus.first(num_gpus)
+    gpus.check(num_gpus, visible)
     towers = tuple(device("GPU", index) for index in indices)
     where = Placement(
         kind="gpu",
         towers=towers,
         hosts=(device("CPU", 0),) * num_gpus,
         parameters=towers if parameters == "gpu" else (device("CPU", 0),),
+        notice=gpus.notice(num_gpus),
+        gpu_split=gpus.split,
     )
     return in_stages(where, max(num_stages, num_shards))
 
@@ -226,7 +224,7 @@ def on_cluster(
     num_gpus: int,
     *,
     kind: str = "auto",
-    gpu_indices: Sequence[int] = (),
+    gpus: Gpus = ALL,
     num_stages: int = 1,
     num_shards: int = 1,
 ) -> Placement:
@@ -240,7 +238,7 @@ def on_cluster(
       spec: the tasks.
       num_gpus: towers of each worker.
       kind: `gpu`, `cpu`, or `auto`: what this machine has.
-      gpu_indices: which GPUs of each worker; the first `num_gpus` when empty.
+      gpus: which GPUs of each worker, and whether they are split.
       num_stages: devices of each tower, a piece of the model on each.
       num_shards: devices of each tower, a part of some layers on each; divides
         `num_gpus`.
@@ -248,7 +246,7 @@ def on_cluster(
     each = max(num_stages, num_shards)
     if kind == "auto":
         kind = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
-    indices = tuple(gpu_indices) or tuple(range(num_gpus))
+    indices = gpus.first(num_gpus)
     workers = [Task("worker", w) for w in range(len(spec.jobs["worker"]))]
     ps = [Task("ps", p) for p in range(len(spec.jobs.get("ps", ())))]
     where = Placement(
@@ -257,6 +255,7 @@ def on_cluster(
         hosts=tuple(device("CPU", 0, of) for of in workers for _ in indices),
         parameters=tuple(device("CPU", 0, of) for of in ps or [spec.controller]),
         master=device("CPU", 0, spec.controller),
+        gpu_split=gpus.split if kind == "gpu" else 1,
     )
     if not spec.between or spec.me not in spec.clients:
         return in_stages(where, each)
@@ -293,13 +292,11 @@ def in_stages(where: Placement, num_stages: int) -> Placement:
 
 def _notice(num_devices: int, num_stages: int, num_shards: int = 1) -> str:
     num_towers = num_devices // max(num_stages, num_shards)
-    devices = "device" if num_devices == 1 else "devices"
     staged = f" of {num_stages} stages" if num_stages > 1 else ""
     staged = f" of {num_shards} shards" if num_shards > 1 else staged
-    runs = f"1 tower{staged} runs"
-    if num_towers > 1:
-        runs = f"{num_towers} towers{staged} run"
-    return f"No GPU is visible: {runs} on {num_devices} logical CPU {devices}."
+    run = f"{plural(num_towers, 'tower')}{staged} run" + "s" * (num_towers == 1)
+    devices = plural(num_devices, "logical CPU device")
+    return f"No GPU is visible: {run} on {devices}."
 
 
 def _logical_cpus(num_towers: int, parameters: str) -> Placement:
@@ -389,6 +386,9 @@ def session_config(
     if allow_growth is not None:
         config.gpu_options.allow_growth = allow_growth
     config.gpu_options.per_process_gpu_memory_fraction = gpu_memory_fraction
+    if placement.gpu_split > 1:
+        split = placement.gpu_split
+        config.gpu_options.experimental.num_virtual_devices_per_gpu = split
     if placement.clients > 1:  # a session must survive the loss of another client
         tasks = map(task_of, (placement.master, *placement.parameters))
         config.device_filters.extend(dict.fromkeys(tasks))

@@ -72,6 +72,9 @@ def _compute_dtype(plan: Plan) -> str:
     """The dtypes, and whether they are a bad choice on this CPU."""
     dtype = plan.options.dtype
     words = f"{dtype.name}, variables float32"
+    if plan.placement.kind == "gpu" and dtype == tf.float32:
+        full = not plan.config.devices.tensor_float_32
+        words = f"float32, products {'float32' if full else 'TensorFloat-32'}"
     if plan.placement.kind == "cpu" and processor.lacks_kernels(dtype.name):
         words += "\nconvolutions in it are slow: this CPU has no instructions for it"
     return words

@@ -8,6 +8,7 @@ so that on a cluster (`controller.Controller`) the attempt can be made again.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -64,17 +65,20 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
 
     The first session makes the threads inside operations, whoever opens it.  TFDS opens
     one to prepare a data set, and so does tf.data to trace a function; results with
-    other threads differ in rounding, and `--num_intra_threads` would be in vain.  So
-    would `--allow_growth`, as what first uses a GPU decides how its memory is taken.
+    other threads differ in rounding, and `--num_intra_threads` would be in vain.  What
+    first uses a GPU decides how its memory is taken: what TFDS runs eagerly must not
+    see any, and sessions that only measure would else take all that `--allow_growth`
+    leaves.
 
     Args:
       where: the graph lies.
       devices: the section of the settings.
     """
+    with contextlib.suppress(RuntimeError):  # GPUs are in use, by the caller say
+        tf.config.set_visible_devices([], "GPU")
+    tf.config.experimental.enable_tensor_float_32_execution(devices.tensor_float_32)
     if devices.allow_growth:
-        with contextlib.suppress(RuntimeError):  # GPUs are in use, by the caller say
-            for gpu in tf.config.list_physical_devices("GPU"):
-                tf.config.experimental.set_memory_growth(gpu, True)
+        os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     config = session_config(where, devices)
     config.device_count["GPU"] = 0
     del config.device_filters[:]

@@ -16,6 +16,7 @@ from towers.compute.joining import BATCH_NORM
 from towers.data.feed import Feed, Source
 from towers.gradients.exchange import Exchange
 from towers.layout import placement as placement_lib
+from towers.layout.gpus import Gpus
 from towers.updates.optimizer import Update
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 from towers.verification.trained import Reference
@@ -41,6 +42,7 @@ class Subject:
       bound: the largest difference that counts as equal, relative to the largest
         element of the variable, and to the farthest that one has moved.
       device: `cpu`, `gpu` or `auto`, as `placement.local` has it.
+      gpus: as `placement.local` has them.
       options: of every train graph, but what the case decides.
     """
 
@@ -51,6 +53,7 @@ class Subject:
     num_steps: int = 5
     bound: float = 1e-5
     device: str = "cpu"
+    gpus: Gpus = Gpus()  # noqa: RUF009 - frozen
     options: graph.Options = graph.Options(batch_size=1)  # noqa: RUF009 - frozen
 
 
@@ -211,6 +214,7 @@ def build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
             placement=placement_lib.local(
                 case.num_towers * case.devices,
                 kind=subject.device,
+                gpus=subject.gpus,
                 num_stages=case.devices,
             ),
             options=dataclasses.replace(

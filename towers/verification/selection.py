@@ -29,7 +29,7 @@ def num_towers(verify: Any) -> Sequence[int]:
     Args:
       verify: the section of the settings.
     """
-    gpus = _num_gpus(verify.device)
+    gpus = _num_gpus(verify)
     by_default = tuple(n for n in _NUM_TOWERS if n <= gpus) or _NUM_TOWERS
     return verify.num_towers or by_default
 
@@ -74,7 +74,7 @@ class Selection:
         self._verify = verify
         self._subject = subject
         self._num_towers = num_towers(verify)
-        self._gpus = _num_gpus(verify.device)
+        self._gpus = _num_gpus(verify)
         self._modes = _modes(verify)
         self._trains = False
         self.left_out: list[str] = []
@@ -239,8 +239,10 @@ def _modes(verify: Any) -> Sequence[str]:
     return names
 
 
-def _num_gpus(device: str) -> int:
-    return len(tf.config.list_physical_devices("GPU")) if device != "cpu" else 0
+def _num_gpus(verify: Any) -> int:
+    if verify.device == "cpu":
+        return 0
+    return len(tf.config.list_physical_devices("GPU")) * verify.logical_gpus
 
 
 def _cause(error: ValueError) -> str:

@@ -1,0 +1,55 @@
+"""Which GPUs there are for towers, and what is said where there are too few."""
+
+from absl.testing import absltest, parameterized
+
+from towers.layout.gpus import Gpus
+
+_ON_CPUS = "write --device=cpu for logical CPU devices"
+
+
+class GpusTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (Gpus(), 2, (0, 1)), (Gpus((3, 1)), 2, (3, 1)), (Gpus(split=2), 3, (0, 1, 2))
+    )
+    def test_numbers(self, gpus, count, wanted):
+        self.assertEqual(gpus.first(count), wanted)
+        gpus.check(count, 4)
+
+    @parameterized.parameters(
+        (
+            Gpus(),
+            1,
+            0,
+            "--num_gpus=1: 1 GPU asked for, but this machine has 0 visible GPUs; "
+            f"lower --num_gpus, or {_ON_CPUS}",
+        ),
+        (
+            Gpus(),
+            4,
+            1,
+            "--num_gpus=4: 4 GPUs asked for, but this machine has 1 visible GPU; lower "
+            f"--num_gpus, or {_ON_CPUS}, or --logical_gpus=4 to split it",
+        ),
+        (
+            Gpus((1, 4), split=2),
+            2,
+            2,
+            "--num_gpus=2: GPU 4 asked for, but this machine has 2 visible GPUs, as 4 "
+            f"logical GPUs; lower --num_gpus, or {_ON_CPUS}, or --logical_gpus=3 to "
+            "split each of them",
+        ),
+    )
+    def test_too_few(self, gpus, count, visible, wanted):
+        with self.assertRaises(ValueError) as raised:
+            gpus.check(count, visible)
+        self.assertEqual(str(raised.exception), wanted)
+
+    def test_logical_ones_are_said_to_share(self):
+        self.assertEqual(Gpus().notice(2), "")
+        self.assertStartsWith(
+            Gpus(split=4).notice(4), "4 logical GPUs, 4 to a GPU: they share its memory"
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()
