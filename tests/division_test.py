@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from towers.compute import division
-from towers.layout.placement import shard
+from towers.layout.placeholders import shard
 
 v1 = tf.compat.v1
 

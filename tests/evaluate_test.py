@@ -1,6 +1,8 @@
 """Evaluation counts every example once, and finds what numpy finds."""
 
 import dataclasses
+import functools
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -77,18 +79,32 @@ class EvaluateTest(parameterized.TestCase):
         (2, 8, 106),
     )
     def test_each_example_once(self, towers, batch_size, num_examples):
+        self._check(_source(), towers, batch_size, num_examples)
+
+    @parameterized.parameters(1, 2)
+    def test_batches_that_wait_on_their_device(self, towers):
+        """As on GPUs, where a step that puts none there would stop the next."""
+        source = _source()
+        with mock.patch.object(
+            source, "feed", functools.partial(source.feed, stage=True)
+        ):
+            self._check(source, towers, 4, None)
+
+    def _check(self, source, towers, batch_size, num_examples):
         where = placement.local(towers, kind="cpu")
         with tf.Graph().as_default():
             mode = VARIABLE_UPDATES["parameter_server"](where, seed=towers)
             built = evaluate.attach(
                 _task(),
-                _source(),
+                source,
                 placement=where,
                 mode=mode,
                 batch_size=batch_size,
                 num_examples=num_examples,
             )
-            with v1.Session(config=placement.session_config(where)) as session:
+            config = placement.session_config(where)
+            config.operation_timeout_in_ms = 60_000
+            with v1.Session(config=config) as session:
                 session.run(v1.global_variables_initializer())
                 values = session.run(mode.variables)
                 calls = []

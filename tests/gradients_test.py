@@ -3,7 +3,7 @@
 import tensorflow as tf
 from absl.testing import absltest
 
-from towers.layout.placement import owner, shard
+from towers.layout.placeholders import owner, shard
 from towers.pipelines import gradients
 
 v1 = tf.compat.v1

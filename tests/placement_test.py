@@ -58,9 +58,23 @@ class PlacementTest(parameterized.TestCase):
             found = placement.local(4, gpus=Gpus(split=4), num_stages=2)
         self.assertEqual(found.devices, tuple(f"/device:GPU:{k}" for k in range(4)))
         self.assertIn("4 logical GPUs", found.notice)
+        self.assertEqual((found.kind, found.device_kind), ("gpu", "logical gpu"))
         for where, wanted in ((found, 4), (placement.local(4, kind="cpu"), 0)):
             options = placement.session_config(where).gpu_options.experimental
             self.assertEqual(options.num_virtual_devices_per_gpu, wanted)
+
+    def test_gpus_behind_logical_ones(self):
+        spec = cluster.local({"worker": 2})
+        names = [f"/job:worker/task:{t}/device:CPU:0" for t in range(2)]
+        for indices, split, wanted in (
+            ((0, 1, 2, 3), 1, 4),
+            ((0, 1, 2, 3), 4, 1),
+            ((3, 4, 9), 4, 3),
+        ):
+            gpus = Gpus(indices, split)
+            found = placement.on_cluster(spec, len(indices), kind="gpu", gpus=gpus)
+            for name in names:
+                self.assertEqual(placement.gpus_of(name, found), wanted)
 
     def test_gpu_parameters_for_cpu_towers(self):
         with self.assertRaisesRegex(ValueError, "local_parameter_device=cpu"):
@@ -186,20 +200,6 @@ class PlacementTest(parameterized.TestCase):
         spec = dataclasses.replace(spec, me=me, between=True)
         of_client = placement.on_cluster(spec, 2, kind="cpu", num_shards=2)
         self.assertEqual(of_client.stages, (own,))
-
-    def test_where_a_node_of_a_template_goes(self):
-        tower, owners = (
-            ["/device:GPU:2", "/device:GPU:3"],
-            ["/job:ps/task:1/device:CPU:0"],
-        )
-        for own, wanted in (
-            ("", tower[0]),
-            (placement.shard(1), tower[1]),
-            (placement.shard(1) + placement.device("CPU", 0), "/device:CPU:0"),
-            (placement.owner(0), owners[0]),
-            ("/device:CPU:0", "/device:CPU:0"),
-        ):
-            self.assertEqual(placement.of_node(own, tower, owners), wanted)
 
     def test_placement_is_hard(self):
         config = placement.session_config(placement.local(1, kind="cpu"))

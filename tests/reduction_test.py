@@ -243,6 +243,7 @@ class CheckTest(parameterized.TestCase):
     @parameterized.parameters(
         ("nccl", "cpu", 1, "at character 1, nccl runs on GPU devices only, and the t"),
         ("pscpu:1k:nccl#2", "cpu", 1, "at character 10, nccl runs on GPU devices only"),
+        ("nccl", "logical gpu", 1, "runs on GPU devices only.* on logical GPU devices"),
         ("nccl/pscpu", "cpu", 2, "at character 1, nccl runs on GPU devices only"),
         ("nccl", "gpu", 2, "at character 1, nccl works inside a host, .* write nccl/x"),
         ("nccl/xring:1k:nccl#2", "gpu", 2, "at character 15, nccl .* are on 2; write"),
@@ -256,7 +257,8 @@ class CheckTest(parameterized.TestCase):
             reduction.check(text, kind=kind, hosts=["a", "b"][:num_hosts] * 2)
 
     def test_what_any_device_has(self):
-        self.assertNotIn("nccl", reduction.usable("cpu"))
+        for kind in ("cpu", "logical gpu"):
+            self.assertNotIn("nccl", reduction.usable(kind))
         self.assertEqual(reduction.usable("gpu"), list(reduction.REDUCTIONS))
 
 

@@ -114,6 +114,10 @@ class SelectionTest(parameterized.TestCase):
             _select("adam", compact_gradient_transfer=("float16",))
 
     def test_stages_have_gpus_of_their_own(self):
+        whole = _select(num_gpus=2, num_towers=(1, 2), pipelines="none")
+        self.assertEqual(
+            {case.num_towers for case in whole.cases if case.devices > 1}, {1}
+        )
         found = _select(num_gpus=2, num_towers=(2,), num_stages=(1,))
         for case in found.cases:
             if case.pipeline:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from towers.compute import variable_getter
-from towers.layout import placement
+from towers.layout import placeholders
 from towers.layout.parts import Split
 
 v1 = tf.compat.v1
@@ -85,8 +85,8 @@ class VariablesTest(absltest.TestCase):
     def test_fetched_parts_are_on_the_devices_that_share_them(self):
         variables = self._variables({"a": Split(2, 0, True), "b": Split(2)})
         for name, wanted in (
-            ("a", [placement.shard(0), placement.shard(1)]),
-            ("b", [placement.owner(0), placement.owner(1)]),
+            ("a", [placeholders.shard(0), placeholders.shard(1)]),
+            ("b", [placeholders.owner(0), placeholders.owner(1)]),
         ):
             whole = self._get(variables, name, [4, 2])
             devices = [part.device for part in variables.parts[whole.name]]

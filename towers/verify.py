@@ -115,12 +115,13 @@ def _read(
             f"--processes={verify.processes}: GPUs' memory is one process's; write "
             "--processes=1, or --device=cpu"
         )
+    usable = reduction.usable(where.device_kind)
     specs = verify.all_reduce_spec or (
         *ways.SPECS,
-        *(name for name in reduction.usable(where.kind) if name not in ways.SPECS),
+        *(name for name in usable if name not in ways.SPECS),
     )
     for text in specs:
-        reduction.check(text, kind=where.kind, hosts=where.hosts)
+        reduction.check(text, kind=where.device_kind, hosts=where.hosts)
     selection.check_batch(verify, plan.examples_per_step, plan.options.batch_size)
     subject = _subject(settings, plan)
     return subject, selection.Selection(verify, subject, specs)

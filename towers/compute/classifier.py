@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from towers.compute import addition, kernels
 from towers.layout.parts import Split
-from towers.layout.placement import shard
+from towers.layout.placeholders import shard
 from towers.layout.shards import Shards, classifiers
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from towers.layout.placement import (
     Placement,
     cores,
+    gpus_of,
     session_config,
     threads_in_operation,
 )
@@ -125,18 +126,17 @@ def measure_peak(
         them busy just now: they are measured again and again, ten times as long.
     """
     gpu = placement.kind == "gpu"
-    per_tower = len(placement.devices) // len(placement.towers)
     threads = threads_in_operation(placement) or cores()
     # Kernels of one thread each have to be as many as the cores.
     copies = cores() if threads == 1 else 1
     with tf.Graph().as_default() as graph:
         kernels, counts = [], []
-        for number, (_, devices) in enumerate(placement.groups):
+        for number, (host, devices) in enumerate(placement.groups):
             for copy in range(copies):
                 scope = v1.variable_scope(f"host_{number}_{copy}")
                 with tf.device(devices[0]), scope:
                     kernels.append(_kernels(dtype, 0 if gpu else threads))
-                count = len(devices) * per_tower if gpu else 1
+                count = gpus_of(host, placement) if gpu else 1
                 counts.append(count * placement.clients)
         with sessions.open(graph, session_config(placement)) as session:
             session.run(v1.local_variables_initializer())

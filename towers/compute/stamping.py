@@ -12,7 +12,7 @@ import tensorflow as tf
 from towers.compute import joining
 from towers.compute.nodes import operation_of
 from towers.compute.tower import Gradient, Site, Template, Tower
-from towers.layout import placement
+from towers.layout import placeholders
 
 v1 = tf.compat.v1
 
@@ -64,7 +64,7 @@ def devices(template: Template, site: Site) -> dict[str, str]:
     said = {node.name: node.device for node in template.graph_def.node}
     owners = _owners(template, site)
     return {
-        name: placement.of_node(said[operation_of(name)], site.devices, owners)
+        name: placeholders.of_node(said[operation_of(name)], site.devices, owners)
         for name in template.outputs
     }
 
@@ -83,7 +83,7 @@ def _call(template: Template, index: int, site: Site) -> Tower:
     values = {f"{name}:0": tensor for name, tensor in _given(template, site).items()}
     owners = _owners(template, site)
     for part, call in template.functions:
-        where = placement.of_node(part.device, site.devices, owners)
+        where = placeholders.of_node(part.device, site.devices, owners)
         with v1.name_scope(None), tf.device(None), tf.device(where):
             with v1.name_scope(site.scope):
                 values |= zip(part.outputs, call(values))
@@ -113,7 +113,7 @@ def _copy_nodes(
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.name = f"{site.scope}/{node.name}"
-            device = placement.of_node(node.device, site.devices, owners)
+            device = placeholders.of_node(node.device, site.devices, owners)
             copy.device = "" if device == first.device else device
             # Colocation would name nodes of the template; the devices say the same.
             copy.attr.pop("_class", None)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.layout import parts, placement
+from towers.layout import parts, placeholders
 from towers.layout.parts import Split
 
 v1 = tf.compat.v1
@@ -49,7 +49,7 @@ class Variables:
         partitioned one.
       splits: name of each partitioned variable -> its split.
       owners: parts that are used on their own devices, by the numbers of
-        `placement.owner`; appended to.
+        `placeholders.owner`; appended to.
       known: variables of the model's earlier segments; added to.
       first: whether this trace creates the variables; if not, reuse=True may refer to
         those of an earlier trace.
@@ -205,9 +205,9 @@ class Variables:
         split, found = self._splits[name], []
         for k, part in enumerate(split.shapes(shape)):
             own = parts.name_of(name, k)
-            where = placement.shard(k)
+            where = placeholders.shard(k)
             if not split.fetched:
-                where = placement.owner(len(self.owners))
+                where = placeholders.owner(len(self.owners))
                 self.owners.append(own)
             with tf.device(where):
                 found.append(self._read(own, part, dtype, trainable))

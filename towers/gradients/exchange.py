@@ -56,7 +56,8 @@ class Exchange:
         Raises:
           ValueError: they cannot, or the spec is malformed.
         """
-        reduction.check(self.all_reduce_spec, kind=where.kind, hosts=where.hosts)
+        kind, hosts = where.device_kind, where.hosts
+        reduction.check(self.all_reduce_spec, kind=kind, hosts=hosts)
 
     def check_effects(self, where: Placement) -> None:
         """Refuses settings that spread variables over a single parameter device.

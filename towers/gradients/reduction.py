@@ -57,7 +57,7 @@ class Row(NamedTuple):
     Attributes:
       run: (shares, devices, num_shards=, hosts=, wire=) -> the sum on each device; the
         shares are float32.
-      device: the kind of device that it requires, cpu or gpu; "" for any.
+      device: the `Placement.device_kind` that it requires; "" for any.
       one_host: whether all its devices must be on one host.
     """
 
@@ -122,7 +122,7 @@ REDUCTIONS: dict[str, Row] = {
 
 
 def usable(kind: str) -> list[str]:
-    """Names of the algorithms that run on a kind of device, cpu or gpu."""
+    """Names of the algorithms that run on a `Placement.device_kind`."""
     return [name for name, row in REDUCTIONS.items() if row.device in ("", kind)]
 
 
@@ -141,7 +141,7 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
 
     Args:
       text: an `--all_reduce_spec`.
-      kind: of the towers' devices, cpu or gpu.
+      kind: of the towers' devices, a `Placement.device_kind`.
       hosts: the CPU device beside each tower.
 
     Raises:
@@ -152,9 +152,10 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
         for algorithm in (chosen.intra_host, chosen.inter_host or chosen.intra_host):
             row = REDUCTIONS[algorithm.name]
             if row.device not in ("", kind):
+                own = kind[:-3] + kind[-3:].upper()
                 reason = (
                     f"{algorithm.name} runs on {row.device.upper()} devices only, and "
-                    f"the towers are on {kind.upper()} devices; choose from "
+                    f"the towers are on {own} devices; choose from "
                     f"{', '.join(usable(kind))}"
                 )
                 raise spec.error(text, algorithm.start, reason)

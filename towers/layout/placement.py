@@ -8,7 +8,6 @@ devices, or on the tasks of a cluster; only these strings differ.
 import collections
 import dataclasses
 import os
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -59,6 +58,11 @@ class Placement:
     def devices(self) -> tuple[str, ...]:
         """Devices of all stages of all towers, in tower order."""
         return tuple(device for stages in self.stages for device in stages)
+
+    @property
+    def device_kind(self) -> str:
+        """`kind`, or `logical gpu` where towers share GPUs."""
+        return f"logical {self.kind}" if self.gpu_split > 1 else self.kind
 
     @property
     def is_cluster(self) -> bool:
@@ -144,31 +148,11 @@ def host_of(name: str) -> str:
     return f"{task_of(name)}{device('CPU', 0)}"
 
 
-def shard(index: int) -> str:
-    """Placeholder, in a tower's template, for one of the tower's devices."""
-    return f"/job:shard/task:{index}"
-
-
-def owner(index: int) -> str:
-    """Placeholder, in a tower's template, for the device of a variable it reads."""
-    return f"/job:owner/task:{index}"
-
-
-def of_node(own: str, devices: Sequence[str], owners: Sequence[str]) -> str:
-    """The device of a template's node in a tower.
-
-    Args:
-      own: the node's device in the template: empty, a `shard` or an `owner`, perhaps
-        with a device type.
-      devices: of the tower.
-      owners: devices of the variables that it reads.
-    """
-    if not own:
-        return devices[0]
-    said = tf.DeviceSpec.from_string(own)
-    where = {"shard": devices, "owner": owners}.get(said.job, devices[:1])
-    spec = tf.DeviceSpec.from_string(where[said.task or 0])
-    return spec.make_merged_spec(said.replace(job=None, task=None)).to_string()
+def gpus_of(host: str, placement: Placement) -> int:
+    """How many GPUs are behind the logical GPUs of a host, its CPU device."""
+    split = placement.gpu_split
+    own = [name for name in placement.devices if host_of(name) == host]
+    return len({int(name.rpartition(":")[2]) // split for name in own})
 
 
 def local(

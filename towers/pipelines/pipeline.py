@@ -24,7 +24,7 @@ from towers.compute import addition, joining
 from towers.compute.joining import Joint
 from towers.compute.tower import Gradient, Site, StatisticRule, Task, Tower
 from towers.layout import parts as parts_lib
-from towers.layout import placement
+from towers.layout import placeholders
 from towers.layout import schedule as schedule_lib
 from towers.layout.partition import pieces_of
 from towers.layout.schedule import Legs, Pass, ScheduleError
@@ -53,7 +53,7 @@ class PipelineTemplate:
       reads: name of each variable that is read -> the dtype in which it is read.
       statistics: (rule, name of the value) of the batch statistics.
       metrics: metric -> name of the value.
-      owners: parts that are used on their own devices, `placement.owner` by number.
+      owners: parts that are used on their own devices, `placeholders.owner` by number.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """
@@ -299,7 +299,7 @@ class _Stamp:
             # for its inputs.
             where, number = self.devices[stage], stage
             if pinned:
-                where = placement.of_node(pinned, self._all, self._owners)
+                where = placeholders.of_node(pinned, self._all, self._owners)
                 number = self._all.index(where) if where in self._all else stage
             of = f"stage_{number}/micro_batch_{one.micro_batch}/{name}"
             made = self._calls.add(

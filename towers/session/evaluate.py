@@ -107,8 +107,10 @@ def attach(
         weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
         names = ["loss", *towers[0].metrics]
         shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
+        sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
         with tf.control_dependencies(feed.refills):
-            sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
+            # The sum of one tower is no operation of its own, which could wait.
+            sums = {name: tf.identity(total) for name, total in sums.items()}
     return EvalGraph(feed, sums, weight, -(-limit // per_step), per_step)
 
 

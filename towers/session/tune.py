@@ -64,7 +64,7 @@ def candidates(num_towers: int, *, kind: str) -> list[Choice]:
 
     Args:
       num_towers: alone, a tower has nothing to reduce.
-      kind: of their devices, cpu or gpu, which decides on the reductions there are.
+      kind: of their devices, as `reduction.usable` has it.
     """
     found = []
     for name, mode in VARIABLE_UPDATES.items():
@@ -245,7 +245,7 @@ def choose(
       ValueError: none of them works here.
     """
     where, name = plan.placement, key(plan)
-    ways = candidates(len(where.towers), kind=where.kind)
+    ways = candidates(len(where.towers), kind=where.device_kind)
     found = None if again else memory.recall(name)
     if found:
         choice = Choice(**found["choice"]) if _is_one(found["choice"], ways) else None

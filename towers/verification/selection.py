@@ -138,7 +138,8 @@ class Selection:
     def _cuts(self) -> ways.Cuts:
         """The settings of pipelines; defaults that do not fit are left out."""
         verify = self._verify
-        default = ways.Cuts(len(self._subject.model.blocks))
+        blocks = len(self._subject.model.blocks)
+        default = ways.Cuts(blocks, num_devices=self._gpus or None)
         if not self._is_chain():
             return default._replace(stages=())
         return default._replace(
@@ -146,7 +147,6 @@ class Selection:
             micro_batches=self._micro_batches(default),
             schedules=verify.schedule or default.schedules,
             recompute=verify.recompute or default.recompute,
-            num_devices=self._gpus or None,
             gathered=BATCH_NORM[verify.batch_norm].micro_batches,
         )
 

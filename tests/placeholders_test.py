@@ -1,0 +1,25 @@
+"""Where the nodes of a tower's template go."""
+
+from absl.testing import absltest
+
+from towers.layout import placeholders
+
+
+class PlaceholdersTest(absltest.TestCase):
+    def test_where_a_node_of_a_template_goes(self):
+        tower, owners = (
+            ["/device:GPU:2", "/device:GPU:3"],
+            ["/job:ps/task:1/device:CPU:0"],
+        )
+        for own, wanted in (
+            ("", tower[0]),
+            (placeholders.shard(1), tower[1]),
+            (placeholders.shard(1) + "/device:CPU:0", "/device:CPU:0"),
+            (placeholders.owner(0), owners[0]),
+            ("/device:CPU:0", "/device:CPU:0"),
+        ):
+            self.assertEqual(placeholders.of_node(own, tower, owners), wanted)
+
+
+if __name__ == "__main__":
+    absltest.main()

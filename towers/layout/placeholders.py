@@ -1,0 +1,32 @@
+"""Devices in a tower's template, which stand for those that a tower will have."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def shard(index: int) -> str:
+    """Placeholder, in a tower's template, for one of the tower's devices."""
+    return f"/job:shard/task:{index}"
+
+
+def owner(index: int) -> str:
+    """Placeholder, in a tower's template, for the device of a variable it reads."""
+    return f"/job:owner/task:{index}"
+
+
+def of_node(own: str, devices: Sequence[str], owners: Sequence[str]) -> str:
+    """The device of a template's node in a tower.
+
+    Args:
+      own: the node's device in the template: empty, a `shard` or an `owner`, perhaps
+        with a device type.
+      devices: of the tower.
+      owners: devices of the variables that it reads.
+    """
+    if not own:
+        return devices[0]
+    said = tf.DeviceSpec.from_string(own)
+    where = {"shard": devices, "owner": owners}.get(said.job, devices[:1])
+    spec = tf.DeviceSpec.from_string(where[said.task or 0])
+    return spec.make_merged_spec(said.replace(job=None, task=None)).to_string()
