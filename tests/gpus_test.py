@@ -44,6 +44,10 @@ class GpusTest(parameterized.TestCase):
             gpus.check(count, visible)
         self.assertEqual(str(raised.exception), wanted)
 
+    def test_names_the_flag_that_asks(self):
+        with self.assertRaisesRegex(ValueError, "^--x=1: 3 GPUs asked for.*=3 to spl"):
+            Gpus().check(3, 1, asked="--x=1")
+
     def test_logical_ones_are_said_to_share(self):
         self.assertEqual(Gpus().notice(2), "")
         self.assertStartsWith(

@@ -90,6 +90,30 @@ class EndTest(absltest.TestCase):
         self.assertEqual(printed.getvalue(), "")
 
 
+class GpusTest(absltest.TestCase):
+    def test_each_worker_sees_its_own(self):
+        for kind, split, visible, wanted in (
+            ("cpu", 1, None, ["", ""]),
+            ("gpu", 1, None, ["0,1", "2,3"]),
+            ("gpu", 1, "7,5,4,1", ["7,5", "4,1"]),
+            ("gpu", 2, None, ["0", "1"]),
+            ("gpu", 4, None, ["0", "0"]),
+        ):
+            order = dict(
+                tasks={"ps": 1, "worker": 2}, kind=kind, num_gpus=2, gpu_split=split
+            )
+            with mock.patch.dict(os.environ):
+                os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                if visible:
+                    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+                tasks = local_cluster._Tasks(order)
+                found = [tasks._gpus("worker", k) for k in range(2)]
+                none = tasks._gpus("ps", 0)
+            self.assertEqual([g["CUDA_VISIBLE_DEVICES"] for g in found], wanted)
+            self.assertEqual("TF_FORCE_GPU_ALLOW_GROWTH" in found[0], split > 1)
+            self.assertEqual(none, {"CUDA_VISIBLE_DEVICES": ""})
+
+
 class KilledTest(absltest.TestCase):
     def test_says_why_a_killed_task_is_not_started_again(self):
         for sent, restarts, reason in (

@@ -357,6 +357,19 @@ class PlanTest(parameterized.TestCase):
         [error] = caught.exception.errors
         self.assertRegex(error, "has 268435456; lower --num_batches")
 
+    def test_workers_of_a_local_cluster_have_gpus_of_their_own(self):
+        gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+        asked = dict(local_cluster="ps:1,worker:2", model="lenet", device="gpu")
+        spec = cluster.local({"ps": 1, "worker": 2})
+        with mock.patch.object(tf.config, "list_physical_devices", return_value=gpus):
+            with self.assertRaises(planning.PlanError) as caught:
+                planning.make(config.make(**asked), lambda name: _model(), spec)
+            made = config.make(**asked, logical_gpus=2)
+            plan = planning.make(made, lambda name: _model(), spec)
+        self.assertEqual(plan.placement.gpu_split, 2)
+        [error] = caught.exception.errors
+        self.assertRegex(error, "^--local_cluster=ps:1,worker:2: 2 GPUs .*=2 to split")
+
     def test_no_such_model(self):
         with self.assertRaises(planning.PlanError) as caught:
             planning.make(config.make(model="lenett", device="cpu"), models.get)

@@ -259,8 +259,7 @@ def _launch(order: Order, console: Console) -> int:
     local_cluster.become(
         {**flags.local_tasks, **controller},
         parse.arguments(order.config, without=own),
-        kind=where.kind,
-        num_gpus=where.per_task,
+        where=where,
         limits={
             name: getattr(flags, name)
             for name in ("max_restarts", "stall_secs", "wait_secs")

@@ -25,12 +25,13 @@ class Gpus:
         """The numbers of so many of them."""
         return self.indices or tuple(range(count))
 
-    def check(self, count: int, visible: int) -> None:
+    def check(self, count: int, visible: int, *, asked: str = "") -> None:
         """Refuses more than there are.
 
         Args:
           count: that are asked for.
           visible: GPUs of this machine.
+          asked: the flag that asks for them; `--num_gpus` by default.
 
         Raises:
           ValueError: there are too few; the sentence says what to write.
@@ -38,14 +39,15 @@ class Gpus:
         last = max(self.first(count))
         if last < visible * self.split:
             return
-        asked = f"GPU {last}" if self.indices else plural(count, "GPU")
+        named = f"GPU {last}" if self.indices else plural(count, "GPU")
         seen = plural(visible, "visible GPU")
         split = f", as {plural(visible * self.split, 'logical GPU')}"
         needed = -(-(last + 1) // max(visible, 1))
         which = "it" if visible == 1 else "each of them"
         share = f", or --logical_gpus={needed} to split {which}"
         raise ValueError(
-            f"--num_gpus={count}: {asked} asked for, but this machine has {seen}"
+            f"{asked or f'--num_gpus={count}'}: {named} asked for, but this machine "
+            f"has {seen}"
             f"{split if visible and self.split > 1 else ''}; lower --num_gpus, or "
             f"write --device=cpu for logical CPU devices{share if visible else ''}"
         )

@@ -227,9 +227,7 @@ def on_cluster(
       num_shards: devices of each tower, a part of some layers on each; divides
         `num_gpus`.
     """
-    each = max(num_stages, num_shards)
-    if kind == "auto":
-        kind = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
+    each, kind = max(num_stages, num_shards), kind_of(kind)
     indices = gpus.first(num_gpus)
     workers = [Task("worker", w) for w in range(len(spec.jobs["worker"]))]
     ps = [Task("ps", p) for p in range(len(spec.jobs.get("ps", ())))]
@@ -254,6 +252,13 @@ def on_cluster(
         clients=len(spec.clients),
     )
     return in_stages(own, each)
+
+
+def kind_of(asked: str) -> str:
+    """`cpu` or `gpu`: what `auto` is on this machine; else what is asked for."""
+    if asked != "auto":
+        return asked
+    return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
 def in_stages(where: Placement, num_stages: int) -> Placement:

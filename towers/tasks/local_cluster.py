@@ -39,8 +39,7 @@ def become(
     tasks: Mapping[str, int],
     flags: Sequence[str],
     *,
-    kind: str,
-    num_gpus: int,
+    where: Any,
     limits: Mapping[str, int],
     allow_open_ports: bool,
 ) -> NoReturn:
@@ -49,8 +48,7 @@ def become(
     Args:
       tasks: job -> number of tasks.  The controller leads, or without one worker 0.
       flags: of the command line, which every task gets.
-      kind: `cpu` or `gpu`, what towers run on.
-      num_gpus: towers of each worker.
+      where: the towers' `Placement`; to import its type here would take seconds.
       limits: `max_restarts` of each task; `stall_secs`, after which a stopped one is
         named, and `wait_secs`, after which it is killed.
       allow_open_ports: whether the tasks share the machine's network.
@@ -58,8 +56,9 @@ def become(
     order = {
         "tasks": dict(tasks),
         "flags": list(flags),
-        "kind": kind,
-        "num_gpus": num_gpus,
+        "kind": where.kind,
+        "num_gpus": where.per_task,
+        "gpu_split": where.gpu_split,
         **limits,
         "private": not allow_open_ports,
     }
@@ -228,7 +227,7 @@ class _Tasks:
         shown = name == self._leader  # its lines are the program's
         process = subprocess.Popen(
             command,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": self._gpus(job, index)},
+            env={**os.environ, **self._gpus(job, index)},
             stdin=subprocess.DEVNULL,
             stdout=None if shown else subprocess.PIPE,
             stderr=None if shown else subprocess.STDOUT,
@@ -239,14 +238,17 @@ class _Tasks:
         if not shown:
             self._output.register(process.stdout, selectors.EVENT_READ, name)
 
-    def _gpus(self, job: str, index: int) -> str:
-        """The GPUs that a task sees: each worker its own."""
+    def _gpus(self, job: str, index: int) -> dict[str, str]:
+        """What shows a task its GPUs: each worker its own, or its logical ones."""
         if job != "worker" or self._order["kind"] == "cpu":
-            return ""
-        count = self._order["num_gpus"]
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        count, split = self._order["num_gpus"], self._order["gpu_split"]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         every = visible.split(",") if visible else [str(i) for i in range(1024)]
-        return ",".join(every[index * count : (index + 1) * count])
+        own = every[index * count // split : -(-(index + 1) * count // split)]
+        # Workers that share one must not take all of its memory.
+        shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if split > 1 else {}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(own), **shared}
 
     def _read(self, seconds: float) -> None:
         """Passes on what tasks print, waiting for it so long at most."""
