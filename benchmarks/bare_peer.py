@@ -30,10 +30,12 @@ class Net:
 
     Args:
       dtype: of activations and of weights as they are read.
+      device: of the variables.
     """
 
-    def __init__(self, dtype: tf.DType):
+    def __init__(self, dtype: tf.DType, device: str = "/device:CPU:0"):
         self.dtype = dtype
+        self._device = device
         self.variables: list[tf.Variable] = []
         self._casts: list[tf.Tensor] = []
         self._next = 0
@@ -51,7 +53,7 @@ class Net:
           narrow: whether it is read in `dtype`, and not in float32.
         """
         if self._next == len(self.variables):
-            with tf.device("/device:CPU:0"):
+            with tf.device(self._device):
                 fan_in = int(np.prod(shape[:-1])) or 1
                 initial = v1.random_normal_initializer(stddev=(2.0 / fan_in) ** 0.5)
                 if start is not None:
@@ -139,9 +141,15 @@ MODELS = {
 
 
 def build(
-    row: Row, num_devices: int, batch_size: int, *, dtype: tf.DType, rate: float
+    row: Row,
+    num_devices: int,
+    batch_size: int,
+    *,
+    dtype: tf.DType,
+    rate: float,
+    kind: str = "CPU",
 ) -> tuple[tf.Operation, Net]:
-    """Adds a step of towers on logical CPU devices to the current graph.
+    """Adds a step of towers on logical CPU devices, or on GPUs, to the current graph.
 
     Args:
       row: the model.
@@ -149,14 +157,15 @@ def build(
       batch_size: per tower.
       dtype: of activations.
       rate: the learning rate.
+      kind: of the devices, the first of which has the variables.
 
     Returns:
       The step, and the net with its variables.
     """
-    net = Net(dtype)
+    net = Net(dtype, f"/device:{kind}:0")
     towers = []
     for index in range(num_devices):
-        with tf.device(f"/device:CPU:{index}"):
+        with tf.device(f"/device:{kind}:{index}"):
             images = v1.get_local_variable(
                 f"images{index}",
                 [batch_size, *row.shape],
@@ -174,7 +183,7 @@ def build(
             )
             towers.append(tf.gradients(loss / num_devices, net.reads))
     changes = []
-    with tf.device("/device:CPU:0"):
+    with tf.device(f"/device:{kind}:0"):
         for variable, gradients in zip(net.variables, zip(*towers)):
             mean = tf.add_n([tf.cast(g, tf.float32) for g in gradients])
             changes.append(

@@ -1,0 +1,207 @@
+"""What one GPU gives, by dtype, layout and place of the variables, and bare.
+
+    python -m benchmarks.single_gpu --batch_size=128
+
+In each dtype the bare graph of the same operations (`bare_peer`, channels last,
+variables on the GPU) is the yardstick.  All graphs are built first; then each runs, in
+turn, so many steps per round, and speeds are told as ratios within the rounds.  MFU is
+the model's FLOP/s over what the GPU reached in a matrix product or a convolution.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
+import tensorflow as tf
+
+import models
+from benchmarks import bare_peer, machine, ratios, table
+from benchmarks.options import parser_for, positive, writable
+from flags import config
+from towers import planning
+from towers.compute import flops
+from towers.session import loop
+from towers.tasks.sessions import session_config
+
+v1 = tf.compat.v1
+
+# Name -> flags of `towers.train`.
+VARIANTS = {
+    "NHWC": {"data_format": "NHWC", "local_parameter_device": "gpu"},
+    "NCHW": {"data_format": "NCHW", "local_parameter_device": "gpu"},
+    "NCHW, variables on the CPU": {"data_format": "NCHW"},
+}
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class Timed(NamedTuple):
+    """A graph that is ready to run."""
+
+    dtype: str
+    name: str
+    step: Callable[[], object]
+    flops: int  # of a step
+
+
+def prepare(options: argparse.Namespace) -> list[Timed]:
+    """Builds and starts every graph, and runs its first steps."""
+    found = []
+    for dtype in options.dtypes:
+        found.append(Timed(dtype, "bare", *_bare(options, dtype)))
+        for name in options.variants:
+            flags = dict(VARIANTS[name])
+            if options.device == "cpu":
+                flags.pop("local_parameter_device", None)
+            found.append(Timed(dtype, name, *_ours(options, dtype, flags)))
+    for one in found:
+        begun = time.perf_counter()
+        for _ in range(options.num_warmup_batches):
+            one.step()
+        seconds = time.perf_counter() - begun
+        print(f"{one.dtype}, {one.name}: warm after {seconds:.1f} s", flush=True)
+    return found
+
+
+def _bare(options: argparse.Namespace, dtype: str) -> tuple[Callable, int]:
+    with tf.Graph().as_default() as graph:
+        step, _ = bare_peer.build(
+            bare_peer.MODELS[options.model],
+            1,
+            options.batch_size,
+            dtype=tf.as_dtype(dtype),
+            rate=1e-5,
+            kind=options.device.upper(),
+        )
+        start = v1.global_variables_initializer(), v1.local_variables_initializer()
+    session = v1.Session(graph=graph, config=session_config(*_where(options)))
+    session.run(start)
+    return session.make_callable(step), flops.of_graph(graph)
+
+
+def _where(options: argparse.Namespace) -> tuple:
+    plan = _plan(options, "float32", {})
+    return plan.placement, plan.config.devices
+
+
+def _ours(
+    options: argparse.Namespace, dtype: str, flags: dict[str, str]
+) -> tuple[Callable, int]:
+    plan = _plan(options, dtype, flags)
+    train = plan.build()
+    config = session_config(plan.placement, plan.config.devices)
+    session = v1.Session(graph=train.graph, config=config)
+    loop.start(train, session, lambda session: None)
+    step = session.make_callable(train.train_op)
+    return step, flops.of_graph(train.graph)
+
+
+def _plan(
+    options: argparse.Namespace, dtype: str, flags: dict[str, str]
+) -> planning.Plan:
+    settings = config.make(
+        model=options.model,
+        data_name="synthetic",
+        device=options.device,
+        batch_size=options.batch_size,
+        compute_dtype=dtype,
+        optimizer="sgd",
+        init_learning_rate=1e-5,
+        num_batches=1,
+        **({"allow_growth": True} if options.device == "gpu" else {}),
+        **flags,
+    )
+    return planning.make(settings, models.get)
+
+
+def measure(timed: Sequence[Timed], options: argparse.Namespace) -> list[list[float]]:
+    """Seconds per step of each graph in each round, [graphs][rounds]."""
+    found: list[list[float]] = [[] for _ in timed]
+    for _ in range(options.rounds):
+        for one, seconds in zip(timed, found):
+            begun = time.perf_counter()
+            for _ in range(options.num_batches):
+                one.step()
+            seconds.append((time.perf_counter() - begun) / options.num_batches)
+    return found
+
+
+def report(
+    timed: Sequence[Timed],
+    seconds: Sequence[Sequence[float]],
+    peaks: dict[str, float],
+    batch_size: int,
+) -> list[str]:
+    """A table: images per second, MFU, and speed over that of the bare graph.
+
+    Args:
+      timed: what ran.
+      seconds: from `measure`.
+      peaks: FLOP/s that the device reaches, by dtype.
+      batch_size: images per step.
+    """
+    rows, base = [], seconds[0]
+    for one, own in zip(timed, seconds):
+        if one.name == "bare":
+            base = own
+        rates = ratios.spread(batch_size / s for s in own)
+        used = ratios.spread(one.flops / s / peaks[one.dtype] for s in own)
+        speed = ratios.spread(ratios.paired(base, own))
+        rows.append([one.dtype, one.name, str(rates), str(used), str(speed)])
+    return table.lines(["dtype", "", "images/s", "MFU", "speed / bare"], rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    parser = parser_for("single_gpu", __doc__)
+    parser.add_argument(
+        "--model",
+        choices=list(bare_peer.MODELS),
+        default="resnet50",
+        help="%(default)s",
+    )
+    parser.add_argument("--batch_size", type=positive, default=128)
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument(
+        "--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS)
+    )
+    parser.add_argument("--num_batches", type=positive, default=20, help="per round")
+    parser.add_argument("--num_warmup_batches", type=positive, default=10)
+    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
+    options = parser.parse_args(argv)
+    try:
+        where, _ = _where(options)
+    except ValueError as error:
+        parser.error(str(error))
+    peaks = {
+        dtype: flops.measure_peak(where, tf.as_dtype(dtype)) for dtype in options.dtypes
+    }
+    timed = prepare(options)
+    seconds = measure(timed, options)
+    print("\n".join(["", *report(timed, seconds, peaks, options.batch_size)]))
+    for dtype, peak in peaks.items():
+        print(f"{dtype}: {peak / 1e12:.1f} TFLOP/s measured")
+    if options.json:
+        names = [f"{one.dtype}, {one.name}" for one in timed]
+        machine.write_json(
+            options.json,
+            {
+                "arguments": vars(options),
+                "versions": machine.versions(sys.executable),
+                "peaks": peaks,
+                "seconds_per_step": dict(zip(names, seconds)),
+            },
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
