@@ -236,6 +236,7 @@ ROWS = (
     never("allow_growth", "device=cpu"),
     never("gpu_memory_frac_for_testing", "device=cpu"),
     never("tensor_float_32", "device=cpu"),
+    never("deterministic_ops", "device=cpu"),
     # Stages.
     needs("schedule", "num_stages", "num_micro_batches"),
     needs("schedule=interleaved", "num_stages"),

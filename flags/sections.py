@@ -144,6 +144,11 @@ class Devices:
         "multiply float32 on GPUs as TensorFloat-32, with 10 bits of each factor's "
         "fraction, as TensorFlow does; off: all 23, several times slower",
     )
+    deterministic_ops: bool = field(
+        False,
+        "take kernels on GPUs that give the same bits in every run; slower, and some "
+        "operations have none",
+    )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(
         False, "compile each tower as a whole with XLA; what it cannot is an error"

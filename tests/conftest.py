@@ -11,6 +11,8 @@ from absl import flags
 # As in .bazelrc; read when TensorFlow is imported.  The mains have oneDNN on, too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# Tests that run at the same time share the GPUs, if there are any.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
 def pytest_configure(config: pytest.Config) -> None:

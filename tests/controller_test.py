@@ -32,7 +32,7 @@ class ControllerTest(parameterized.TestCase):
         super().setUp()
         self.tasks = made_up_tasks.Tasks()
         self.lines = []
-        self.stop = types.SimpleNamespace(received=None)
+        self.stop = types.SimpleNamespace(received=None, insisted=False)
         no_server = types.SimpleNamespace(target="")
         self._patch(server, "start", lambda spec, config: no_server)
         self._patch(messages, "ask", self.tasks.ask)
@@ -166,6 +166,23 @@ class ControllerTest(parameterized.TestCase):
         self.stop.received = 15
         self.assertIsNone(self.keep(0))
 
+    def test_a_second_signal_ends_a_call_that_hangs(self):
+        with tf.Graph().as_default() as graph:
+            get = tf.queue.FIFOQueue(1, [tf.int32]).dequeue()
+
+        def attempt():
+            threading.Timer(0.1, setattr, (self.stop, "received", 15)).start()
+            threading.Timer(1.0, setattr, (self.stop, "insisted", True)).start()
+            with self.sessions.open(graph, v1.ConfigProto()) as session:
+                session.run(get)
+
+        self.assertIsNone(self.sessions.keep(attempt, self.stop, resumes=False))
+        self.assertRegex(
+            self.lines[-1],
+            r"^No step for \d+ s, though every task answers; a second signal ends the "
+            r"run without saving\.$",
+        )
+
     def test_a_wrong_task_ends_the_run(self):
         self.tasks.devices = {"CPU": 1, "GPU": 4}
         with self.assertRaisesRegex(messages.ClusterError, "w0:1 has 1 CPU devices"):
@@ -216,7 +233,7 @@ class ControllerTest(parameterized.TestCase):
             with self.sessions.open(tf.Graph(), v1.ConfigProto()):
                 pass
         self.assertEqual(watched.call_args.kwargs["stall_secs"], patience)
-        watched.call_args.kwargs["silent"]()
+        watched.call_args.kwargs["silent"](float(patience))
         self.assertEqual(self.tasks.looked, [answer] * 3)
         self.assertEqual(
             self.lines[-1], f"No step for {patience} s, though every task answers."
@@ -242,7 +259,7 @@ class ControllerTest(parameterized.TestCase):
             with sessions.open(tf.Graph(), v1.ConfigProto()):
                 pass
         self.tasks.silent = frozen
-        self.assertEqual(watched.call_args.kwargs["silent"](), found)
+        self.assertEqual(watched.call_args.kwargs["silent"](1.0), found)
         self.assertEqual(self.lines[-1], "No step for 1 s: ps 0 at p:1: frozen.")
         self.assertEqual(self.tasks.looked, [1.0] * 3 + [5.0] * 3)
 
@@ -269,7 +286,8 @@ class ControllerTest(parameterized.TestCase):
             late.start()
             self.assertEqual(session.run(get), 5)
             late.join()
-        self.assertEqual(self.lines[-1], "No step for 0 s, though every task answers.")
+        said = r"^No step for [01] s, though every task answers\.$"
+        self.assertRegex(self.lines[-1], said)
 
     @parameterized.parameters(True, False)
     def test_a_follower_waits_for_its_chief_in_one_call(self, silent):

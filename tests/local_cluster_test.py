@@ -84,6 +84,15 @@ class EndTest(absltest.TestCase):
             said = f"Stopped by {sent.name} before the first step.\n"
             self.assertEqual(printed.getvalue(), said)
 
+    def test_an_echo_of_a_signal_is_none(self):
+        tasks = local_cluster._Tasks(dict(tasks={"worker": 1}))
+        for seconds, count in ((60.0, 1), (0.0, 3)):
+            with mock.patch.object(local_cluster, "ECHO_SECONDS", seconds):
+                for _ in range(2):
+                    tasks._note(signal.SIGTERM, None)
+                    time.sleep(0.01)
+            self.assertLen(tasks._signals, count)
+
     def test_a_task_that_was_sent_away_may_end_before_the_one_that_leads(self):
         with mock.patch("sys.stderr", io.StringIO()) as printed:
             self._run("sleep 0.4; exit 130", "exit 130")

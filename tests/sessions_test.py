@@ -65,6 +65,23 @@ class SettleTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertEqual(visible.mock_calls, [mock.call([], "GPU")])
 
+    @parameterized.parameters(True, False)
+    def test_how_exact_and_how_repeatable_gpus_are(self, asked):
+        exact = tf.config.experimental.tensor_float_32_execution_enabled()
+        self.addCleanup(tf.config.experimental.enable_tensor_float_32_execution, exact)
+        settings = config.make(tensor_float_32=asked, deterministic_ops=asked).devices
+        with (
+            mock.patch.dict(os.environ),
+            mock.patch.object(tf.config.experimental, "enable_op_determinism") as same,
+        ):
+            os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
+            sessions.settle_process(placement.local(2, kind="cpu"), settings)
+            override = os.environ.get("NVIDIA_TF32_OVERRIDE")
+        self.assertEqual(override, None if asked else "0")
+        self.assertEqual(same.call_count, int(asked))
+        now = tf.config.experimental.tensor_float_32_execution_enabled()
+        self.assertEqual(now, asked)
+
 
 class LocalTest(tf.test.TestCase):
     def test_opens_a_session_and_closes_it(self):
@@ -78,7 +95,7 @@ class LocalTest(tf.test.TestCase):
             session.run(one)
 
     def test_makes_an_attempt_once(self):
-        stop = types.SimpleNamespace(received=None)
+        stop = types.SimpleNamespace(received=None, insisted=False)
         keep = sessions.Local().keep
         self.assertEqual(keep(lambda: 7, stop, resumes=True), 7)
         with self.assertRaises(ZeroDivisionError):

@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 
 
 class WatchedSessionTest(tf.test.TestCase):
-    def _session(self, graph, silent=lambda: [], stall_secs=0.2, lost=list):
+    def _session(self, graph, silent=lambda lasted: [], stall_secs=0.2, lost=list):
         session = stall.WatchedSession(
             "", graph, v1.ConfigProto(), stall_secs=stall_secs, silent=silent, lost=lost
         )
@@ -59,8 +59,8 @@ class WatchedSessionTest(tf.test.TestCase):
             put, get, size = mail.enqueue(5), mail.dequeue(), mail.size()
         asked = []
 
-        def silent():
-            asked.append(1)
+        def silent(lasted):
+            asked.append(lasted)
             if len(asked) < 3:
                 return []
             return ["worker 1: frozen", "ps 0: gone"]
@@ -72,6 +72,8 @@ class WatchedSessionTest(tf.test.TestCase):
         with self.assertRaisesRegex(stall.StallError, "^worker 1: frozen; ps 0: gone$"):
             session.run(get)
         self.assertLen(asked, 3)
+        for lasted, least in zip(asked, (0.2, 0.4, 0.6)):
+            self.assertBetween(lasted, least, least + 10)
         v1.Session(graph=graph).run(size)  # another session is free of it
 
     def test_who_is_gone_ends_a_call_at_once_and_lets_none_begin(self):

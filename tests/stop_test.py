@@ -3,12 +3,15 @@
 import contextlib
 import os
 import signal
+import time
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from tests import trainer
 from towers.layout import placement
+from towers.session import stop as stop_lib
 from towers.session.stop import StopOnSignal
 
 
@@ -67,6 +70,16 @@ class StopOnSignalTest(parameterized.TestCase):
             kill = _kill(signal.SIGTERM)
             self.assertEqual(_run([stop, kill], 50, 8), 9)
         self.assertEqual(stop.received, signal.SIGTERM)
+
+    def test_a_second_signal_is_no_echo_of_the_first(self):
+        for seconds, insisted in ((60.0, False), (0.0, True)):
+            with mock.patch.object(stop_lib, "ECHO_SECONDS", seconds):
+                with StopOnSignal() as stopped:
+                    signal.raise_signal(signal.SIGTERM)
+                    self.assertFalse(stopped.insisted)
+                    time.sleep(0.01)
+                    signal.raise_signal(signal.SIGTERM)
+            self.assertEqual(stopped.insisted, insisted)
 
     def test_no_signal(self):
         with StopOnSignal() as stop:

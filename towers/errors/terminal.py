@@ -8,6 +8,10 @@ import os
 import signal
 from collections.abc import Sequence
 
+# Within these, a signal comes from one cause: `timeout` of coreutils sends each both to
+# its command and to its group.
+ECHO_SECONDS = 1.0
+
 
 def hangups() -> Sequence[signal.Signals]:
     """SIGHUP, or nothing where it is ignored, as under `nohup`."""

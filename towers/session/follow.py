@@ -106,7 +106,7 @@ def follow(
                     raise
         return 0
 
-    no_signal = types.SimpleNamespace(received=None)
+    no_signal = types.SimpleNamespace(received=None, insisted=False)
     while True:
         sessions.keep(attempt, no_signal, resumes=True)
 

@@ -3,10 +3,11 @@
 import contextlib
 import signal
 import sys
+import time
 import types
 from collections.abc import Iterator
 
-from towers.errors.terminal import Terminal, hangups
+from towers.errors.terminal import ECHO_SECONDS, Terminal, hangups
 from towers.session.loop import NEVER, Hook
 
 
@@ -15,10 +16,13 @@ class StopOnSignal(Hook):
 
     Attributes:
       received: the signal, or None.
+      insisted: whether another came later: the step is not to be waited for.
     """
 
     def __init__(self):
         self.received: int | None = None
+        self.insisted = False
+        self._first = 0.0  # when it came
         self._previous = {}
         self._at_once = False
         self._terminal = Terminal()
@@ -41,6 +45,10 @@ class StopOnSignal(Hook):
 
     def _note(self, number, frame):
         del frame
+        now = time.monotonic()
+        if self.received is None:
+            self._first = now
+        self.insisted |= now - self._first > ECHO_SECONDS
         self.received = number
         if number == signal.SIGHUP:
             self._terminal.forget()

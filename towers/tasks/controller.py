@@ -75,6 +75,7 @@ class Controller:
         # Tasks that take no part in session calls, whose loss no call would notice.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
         self._lost: Callable[[], list[str]] = list
+        self._stopping: Callable[[], bool] = bool
         self.target = server.start(spec, config).target
         if line := exposure.of(spec):
             console(line)
@@ -116,6 +117,7 @@ class Controller:
           messages.ClusterError: a task is wrong, or does not come back, or nothing
             was saved.
         """
+        self._stopping = lambda: stop.received is not None
         while True:
             self._gather(stop)
             if stop.received is not None:
@@ -125,6 +127,8 @@ class Controller:
                 with self._listening(stop):
                     return attempt()
             except Exception as error:
+                if stop.insisted and isinstance(error, StallError):
+                    return None
                 if time.monotonic() - begun > self._stall_secs:
                     self._unexplained = 0  # it took steps
                 lost = self._what_was_lost(error)
@@ -167,6 +171,8 @@ class Controller:
         with ports.Lifelines(addresses) as lines:
 
             def lost() -> list[str]:
+                if stop.insisted:
+                    return ["nothing: a second signal ends the call"]
                 if stop.received is not None or not (lines.broken() or anew.is_set()):
                     return []
                 return list(self._roll_call.absent().values())
@@ -212,8 +218,8 @@ class Controller:
                 self._console(f"Waiting for {reasons}.")
             time.sleep(0.2)
 
-    def _silent(self) -> list[str]:
-        """Says that a call takes long; returns who is absent or was restarted.
+    def _silent(self, lasted: float) -> list[str]:
+        """Says that a call has lasted long; returns who is absent or was restarted.
 
         A follower goes on waiting for a chief: its call ends when the chief begins
         again.  If the follower dropped out, the chief might already have begun.
@@ -221,11 +227,13 @@ class Controller:
         Who is silent is named within `stall_secs`, but not given up before it had
         `ANSWER_SECONDS`: it may be busy.
         """
-        asked = time.monotonic() - self._patience
+        asked = time.monotonic() - lasted
         seconds = self._stall_secs - self._patience
         reasons = self._roll_call.absent(seconds)
         silent = "; ".join(reasons.values())
         found = f": {silent}" if reasons else ", though every task answers"
+        if self._stopping():
+            found += "; a second signal ends the run without saving"
         self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
         if reasons and seconds < ANSWER_SECONDS:
             reasons = self._roll_call.absent()

@@ -24,7 +24,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from towers.errors.terminal import Terminal, hangups
+from towers.errors.terminal import ECHO_SECONDS, Terminal, hangups
 from towers.tasks import private_network
 
 # Seconds that tasks have to exit by themselves.  After a failure, or a signal during
@@ -107,6 +107,7 @@ class _Tasks:
         self._output = selectors.DefaultSelector()
         self._unfinished: dict[tuple[str, int], bytes] = {}
         self._signals: list[int] = []
+        self._noted = 0.0  # when the last one came
         self._terminal = Terminal()
         self._stopped: dict[tuple[str, int], float] = {}  # task -> since when
         self._named: set[tuple[str, int]] = set()
@@ -137,7 +138,10 @@ class _Tasks:
 
     def _note(self, number: int, frame: object) -> None:
         del frame
-        self._signals.append(number)
+        now = time.monotonic()
+        if not self._signals or now - self._noted > ECHO_SECONDS:
+            self._signals.append(number)
+            self._noted = now
         if number == signal.SIGHUP:
             self._terminal.forget()
 

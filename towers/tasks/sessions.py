@@ -23,6 +23,7 @@ class Stop(Protocol):
     """What a signal leaves behind."""
 
     received: int | None
+    insisted: bool
 
 
 class Sessions(Protocol):
@@ -77,6 +78,10 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
     with contextlib.suppress(RuntimeError):  # GPUs are in use, by the caller say
         tf.config.set_visible_devices([], "GPU")
     tf.config.experimental.enable_tensor_float_32_execution(devices.tensor_float_32)
+    if not devices.tensor_float_32:  # cuDNN may otherwise take it all the same
+        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
+    if devices.deterministic_ops:
+        tf.config.experimental.enable_op_determinism()
     if devices.allow_growth:
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     config = session_config(where, devices)

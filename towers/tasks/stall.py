@@ -30,8 +30,8 @@ class WatchedSession(v1.Session):
     Args:
       target, graph, config: as `tf.compat.v1.Session` has them.
       stall_secs: how long a call may take before `silent` is called.
-      silent: returns the tasks that do not answer; if there are none, the call is
-        merely slow.
+      silent: called with how long it has taken; returns the tasks that do not answer;
+        if there are none, the call is merely slow.
       lost: returns the tasks that are gone.  It is called before and during each call,
         so it must not poll them.
     """
@@ -43,7 +43,7 @@ class WatchedSession(v1.Session):
         config: v1.ConfigProto,
         *,
         stall_secs: float,
-        silent: Callable[[], Sequence[str]],
+        silent: Callable[[float], Sequence[str]],
         lost: Callable[[], Sequence[str]] = list,
     ):
         super().__init__(target, graph=graph, config=config)
@@ -80,14 +80,14 @@ class WatchedSession(v1.Session):
             caller = self._callers[me.ident] = _Caller()
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         caller.calls.put((call, answer))
-        asked = time.monotonic()
+        begun = asked = time.monotonic()
         while True:
             try:
                 found, error = answer.get(timeout=min(_LOOK_SECONDS, self._stall_secs))
             except queue.Empty:
                 self._look()
                 if time.monotonic() - asked >= self._stall_secs:
-                    if silent := self._silent():
+                    if silent := self._silent(time.monotonic() - begun):
                         raise StallError("; ".join(silent)) from None
                     asked = time.monotonic()
                 continue
