@@ -289,6 +289,32 @@ class ControllerTest(parameterized.TestCase):
         said = r"^No step for [01] s, though every task answers\.$"
         self.assertRegex(self.lines[-1], said)
 
+    @parameterized.parameters((True, True, 3), (True, False, 0), (False, True, 0))
+    def test_a_chief_begins_again_where_a_message_was_swallowed(
+        self, between, resumes, anew
+    ):
+        spec = _SPEC
+        if between:
+            spec = cluster.from_hosts(
+                "worker", 0, ps=["p:1"], workers=["a:1", "b:1"], controller=None
+            )
+            spec = dataclasses.replace(spec, between=True)
+            tasks = cluster.Task("worker", 1), cluster.Task("ps", 0)
+            self.tasks.lives = dict.fromkeys(tasks, "1")
+            self.tasks.hello["cluster"] = spec.as_dict()
+        self.sessions = self._controller(spec, stall_secs=10)
+
+        def attempt():
+            for lasted in (9.0, 19.0, 29.0):
+                if found := self.sessions._silent(lasted):
+                    raise stall.StallError("; ".join(found))
+            return 0
+
+        self._patch(controller, "ANSWER_SECONDS", 0.0)
+        self.assertEqual(self.sessions.keep(attempt, self.stop, resumes=resumes), 0)
+        lost = [line for line in self.lines if line.startswith("Lost a message, perh")]
+        self.assertLen(lost, anew)
+
     @parameterized.parameters(True, False)
     def test_a_follower_waits_for_its_chief_in_one_call(self, silent):
         """If it dropped out, the chief, which may have begun again, would lose it."""

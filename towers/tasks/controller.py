@@ -30,6 +30,13 @@ _LEAVE_LOST_SECONDS = 0.5
 _BEAT_SECONDS = 30.0  # at most between two polls of tasks that no call reaches
 # Failures in a row with every task there; one after `--stall_secs` begins a new row.
 _LIMIT_UNEXPLAINED = 3
+# A host that vanishes leaves operations behind on the ps tasks, which may take what is
+# meant for its replacement.  Each attempt feeds them once.
+_LIMIT_SWALLOWED, _SWALLOWED_STALLS = 3, 2
+_SWALLOWED = (
+    "a message, perhaps to what a vanished task had left waiting: every task answers, "
+    "and no step ended"
+)
 
 _GOES_ON = "Going on from the last checkpoint, or from the start if there is none yet."
 
@@ -70,7 +77,8 @@ class Controller:
         self._wait_secs = wait_secs
         self._console = console
         self._roll_call = RollCall(spec, needs)
-        self._unexplained = 0
+        self._unexplained = self._swallowed = 0
+        self._resumes = False
         self._given_up: set[Task] = set()
         # Tasks that take no part in session calls, whose loss no call would notice.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
@@ -118,6 +126,7 @@ class Controller:
             was saved.
         """
         self._stopping = lambda: stop.received is not None
+        self._resumes = resumes
         while True:
             self._gather(stop)
             if stop.received is not None:
@@ -238,7 +247,20 @@ class Controller:
         if reasons and seconds < ANSWER_SECONDS:
             reasons = self._roll_call.absent()
         reasons.pop(self._spec.controller, None)
+        if not reasons and self._may_be_swallowed(lasted):
+            self._swallowed += 1
+            return [_SWALLOWED]
         return list(reasons.values())
+
+    def _may_be_swallowed(self, lasted: float) -> bool:
+        """Whether another attempt is worth while, though it loses what was not saved.
+
+        A step may also be that slow; so there are few of these attempts.
+        """
+        chief = self._spec.between and self._spec.me == self._spec.controller
+        late = lasted >= _SWALLOWED_STALLS * self._stall_secs
+        few = self._swallowed < _LIMIT_SWALLOWED
+        return chief and late and few and self._resumes and not self._stopping()
 
     def _what_was_lost(self, error: Exception) -> str:
         """Describes the lost tasks behind a failure; empty if it has another cause."""
