@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -80,6 +81,10 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
     def test_refuses(self):
         with self.assertRaisesRegex(ValueError, "no split test, only train, valid"):
             ratings.find("films", self.request, splits=("test",))
+        several = mock.Mock(info=mock.Mock(splits={"train": None, "test": None}))
+        several.name = "shows"
+        with self.assertRaisesRegex(ValueError, "=shows: .* splits train, test, and"):
+            ratings._ratings(several, "movie_id")
         with self.assertRaisesRegex(ValueError, "digits: not a data set of ratings"):
             ratings.find("digits", self.request, splits=("train",))
         with self.assertRaisesRegex(ValueError, "few_films: too few items"):

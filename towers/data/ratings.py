@@ -75,7 +75,17 @@ def _item_key(name: str, info: tfds.core.DatasetInfo) -> str:
 
 
 def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
-    """Reads every rating; `item` is the key of the item's id."""
+    """Reads every rating; `item` is the key of the item's id.
+
+    Raises:
+      ValueError: they are in several splits, of which none says what it is for.
+    """
+    if len(builder.info.splits) != 1:
+        raise ValueError(
+            f"--data_name={builder.name}: its ratings are in the splits "
+            f"{', '.join(builder.info.splits)}, and are read from one; choose a data "
+            "set that has one split"
+        )
     keys = ("user_id", item, "timestamp")
     features = tfds.features.FeaturesDict({k: builder.info.features[k] for k in keys})
     (split,) = builder.info.splits.values()
