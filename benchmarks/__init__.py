@@ -1,6 +1,7 @@
 """Measurements, side by side in one sitting, as ratios with their spread.
 
 python -m benchmarks.compare         this project and its peers, images/s
+python -m benchmarks.single_gpu      dtypes and layouts on a GPU, and a bare graph
 python -m benchmarks.memory          peak memory of each mode, and tf_cnn_benchmarks'
 python -m benchmarks.step_overhead   the loop and its hooks, against a bare loop
 python -m benchmarks.startup         from the command to the first step; many towers
