@@ -161,6 +161,10 @@ _SYNC = ("batch_norm=sync", "batch_norm=sync_micro_batch")
 _WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
 _OF_A_TASK = ("task_index", "ps_hosts", "worker_hosts", "controller_host")
+_OF_GPUS = (
+    *("local_parameter_device", "gpu_indices", "logical_gpus", "allow_growth"),
+    *("gpu_memory_frac_for_testing", "tensor_float_32", "deterministic_ops"),
+)
 _SHOW_A_STEP = ("trace_file", "graph_file", "pipeline_report")
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _ONE_GRAPH = (
@@ -230,13 +234,7 @@ ROWS = (
         "learning_rate_decay_factor", "piecewise_learning_rate_schedule", _EVERY_RATE
     ),
     # Devices.
-    never("local_parameter_device", "device=cpu"),
-    never("gpu_indices", "device=cpu"),
-    never("logical_gpus", "device=cpu"),
-    never("allow_growth", "device=cpu"),
-    never("gpu_memory_frac_for_testing", "device=cpu"),
-    never("tensor_float_32", "device=cpu"),
-    never("deterministic_ops", "device=cpu"),
+    *(never(flag, "device=cpu") for flag in _OF_GPUS),
     # Stages.
     needs("schedule", "num_stages", "num_micro_batches"),
     needs("schedule=interleaved", "num_stages"),
