@@ -12,6 +12,7 @@ from towers import graph, planning
 from towers.layout import processor
 from towers.layout.stages import Pipeline
 from towers.session import describe
+from towers.tasks import sessions
 
 
 def _described(**flags):
@@ -35,6 +36,24 @@ class DescribeTest(parameterized.TestCase):
         self.assertEqual(rows["Batch size"], "6 global\n2 per device")
         self.assertIn("/device:CPU:0", rows["Parameters"])
         self.assertEqual(rows["Mode"], "training")
+
+    @parameterized.parameters(
+        ({}, "float32, products TensorFloat-32"),
+        ({"tensor_float_32": False}, "float32, products float32"),
+        ({"compute_dtype": "bfloat16"}, "bfloat16, variables float32"),
+    )
+    def test_products_on_gpus(self, flags, said):
+        settings = config.make(
+            device="gpu", model="mlp", data_name="synthetic", batch_size=2, **flags
+        )
+        gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+        with (
+            mock.patch.object(tf.config, "list_physical_devices", return_value=[gpu]),
+            mock.patch.object(sessions, "settle_process"),
+        ):
+            plan = planning.make(settings, models.get)
+            rows = dict(describe.header(plan, plan.build()))
+        self.assertEqual(rows["Compute dtype"], said)
 
     @parameterized.parameters(("float32", False), ("bfloat16", True))
     def test_a_dtype_that_is_slow_on_this_cpu(self, dtype, slow):

@@ -10,6 +10,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+from flags import config
 from models import language
 from models.examples import Tokens
 from models.model import Model, Recipe, Schedule
@@ -317,6 +318,10 @@ class VerifyTest(parameterized.TestCase):
             status, _, errors = _run(_OWN, "--processes=2")
         self.assertEqual(status, 2)
         self.assertStartsWith(errors[0], "error: --processes=2: GPUs' memory is one")
+
+    def test_products_are_float32_on_gpus(self):
+        made = config.make(config.VerifyConfig, model=_OWN.split("=")[1], device="cpu")
+        self.assertFalse(verify._plan(made).config.devices.tensor_float_32)
 
     def test_nobody_reads_the_help(self):
         """As in `python -m towers.verify --help | head -1`."""
