@@ -26,6 +26,7 @@ _WRONG = {
     "reduce": ("--towers=2,0", "0 is not at least 1"),
     "scaling": ("--python=/no/such", "'/no/such' is no program"),
     "sharding": ("--classes=-5", "-5 is not at least 1"),
+    "single_gpu": ("--num_batches=0", "0 is not at least 1"),
     "startup": ("--python=/no/such", "'/no/such' is no program"),
     "step_overhead": ("--model=mpl", "no such model; did you mean mlp"),
     "transport": ("--seconds=0", "0 is not above 0"),
@@ -38,7 +39,8 @@ _WRONG = {
 _WRITES = {
     **dict.fromkeys(("chaos", "cluster_speed", "compare", "reduce"), "out"),
     **dict.fromkeys(("scaling", "transport"), "out"),
-    **dict.fromkeys(("memory", "sharding", "startup", "step_overhead"), "json"),
+    **dict.fromkeys(("memory", "sharding", "single_gpu", "startup"), "json"),
+    "step_overhead": "json",
 }
 # Their packages may be absent; their flags are those of `peer`, and tested there.
 _WITH_PACKAGES_OF_THEIR_OWN = ("keras_peer", "torch_peer")
