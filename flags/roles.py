@@ -6,10 +6,13 @@ from flags import config, parse
 
 # The clients of a cluster need not agree in these: each has its own disk, devices and
 # threads, and only the controller saves, evaluates and reports.  `_SHARED_FLAGS` are
-# the exceptions: they determine the graph.
+# the exceptions: they determine the graph, or its numbers.
 _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
 _OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
-_SHARED_FLAGS = ("replication", "num_gpus", "xla", "xla_compile")
+_SHARED_FLAGS = (
+    *("replication", "num_gpus", "xla", "xla_compile"),
+    *("tensor_float_32", "deterministic_ops"),
+)
 
 # Seconds between an evaluator's looks for a new checkpoint, by default.
 _EVALUATOR_LOOKS = 5

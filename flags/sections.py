@@ -105,7 +105,10 @@ class Devices:
         must=FROM_1_TO_1024,
     )
     gpu_indices: tuple[int, ...] = field(
-        (), "the GPU of each tower, in order", unset="0,1,2,...", must=AT_LEAST_0
+        (),
+        "the GPU of each tower, in order; logical ones are counted through",
+        unset="0,1,2,...",
+        must=AT_LEAST_0,
     )
     logical_gpus: int = field(
         1,
@@ -142,12 +145,13 @@ class Devices:
     tensor_float_32: bool = field(
         True,
         "multiply float32 on GPUs as TensorFloat-32, with 10 bits of each factor's "
-        "fraction, as TensorFlow does; off: all 23, several times slower",
+        "fraction, as TensorFlow does; off: all 23, several times slower; to be given "
+        "to every task of a cluster",
     )
     deterministic_ops: bool = field(
         False,
         "take kernels on GPUs that give the same bits in every run; slower, and some "
-        "operations have none",
+        "operations have none; to be given to every task of a cluster",
     )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(

@@ -289,9 +289,15 @@ class ControllerTest(parameterized.TestCase):
         said = r"^No step for [01] s, though every task answers\.$"
         self.assertRegex(self.lines[-1], said)
 
-    @parameterized.parameters((True, True, 3), (True, False, 0), (False, True, 0))
+    @parameterized.parameters(
+        ("left", True, True, 3),  # by a chief that this one replaces
+        ("lost", True, True, 3),
+        ("there", True, True, 0),
+        ("left", True, False, 0),
+        ("left", False, True, 0),
+    )
     def test_a_chief_begins_again_where_a_message_was_swallowed(
-        self, between, resumes, anew
+        self, worker, between, resumes, anew
     ):
         spec = _SPEC
         if between:
@@ -303,15 +309,24 @@ class ControllerTest(parameterized.TestCase):
             self.tasks.lives = dict.fromkeys(tasks, "1")
             self.tasks.hello["cluster"] = spec.as_dict()
         self.sessions = self._controller(spec, stall_secs=10)
+        if worker == "left":
+            self.tasks.breaks[cluster.Task("worker", 1)] = 1
+        outcomes = [self.lose(1, tf.errors.AbortedError(None, None, "?"))]
+        outcomes = outcomes if worker == "lost" else []
+        waited = []
 
         def attempt():
-            for lasted in (9.0, 19.0, 29.0):
+            if outcomes:
+                raise outcomes.pop()()
+            for lasted in (19.0, 39.0, 79.0, 159.0):
                 if found := self.sessions._silent(lasted):
+                    waited.append(lasted)
                     raise stall.StallError("; ".join(found))
             return 0
 
         self._patch(controller, "ANSWER_SECONDS", 0.0)
         self.assertEqual(self.sessions.keep(attempt, self.stop, resumes=resumes), 0)
+        self.assertEqual(waited, [39.0, 79.0, 159.0][:anew])
         lost = [line for line in self.lines if line.startswith("Lost a message, perh")]
         self.assertLen(lost, anew)
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import queue
+import threading
 from unittest import mock
 
 import numpy as np
@@ -88,7 +90,19 @@ class EvaluateTest(parameterized.TestCase):
         with mock.patch.object(
             source, "feed", functools.partial(source.feed, stage=True)
         ):
-            self._check(source, towers, 4, None)
+            # What waits for a batch that never comes cannot be cancelled, only left.
+            ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+            def check():
+                try:
+                    self._check(source, towers, 4, None)
+                    ends.put(None)
+                except BaseException as error:
+                    ends.put(error)
+
+            threading.Thread(target=check, daemon=True).start()
+            if error := ends.get(timeout=60):
+                raise error
 
     def _check(self, source, towers, batch_size, num_examples):
         where = placement.local(towers, kind="cpu")
@@ -102,9 +116,7 @@ class EvaluateTest(parameterized.TestCase):
                 batch_size=batch_size,
                 num_examples=num_examples,
             )
-            config = placement.session_config(where)
-            config.operation_timeout_in_ms = 60_000
-            with v1.Session(config=config) as session:
+            with v1.Session(config=placement.session_config(where)) as session:
                 session.run(v1.global_variables_initializer())
                 values = session.run(mode.variables)
                 calls = []

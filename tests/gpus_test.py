@@ -44,9 +44,28 @@ class GpusTest(parameterized.TestCase):
             gpus.check(count, visible)
         self.assertEqual(str(raised.exception), wanted)
 
-    def test_names_the_flag_that_asks(self):
-        with self.assertRaisesRegex(ValueError, "^--x=1: 3 GPUs asked for.*=3 to spl"):
-            Gpus().check(3, 1, asked="--x=1")
+    @parameterized.parameters((2, 2, 4, 1), (4, 2, 2, 4), (3, 1, 1, 4), (2, 3, 2, 4))
+    def test_workers_have_their_own(self, count, workers, visible, split):
+        Gpus(split=split).check_workers(count, workers, visible)
+
+    @parameterized.parameters(
+        (
+            (1, 2, 1, 1),
+            "--local_cluster: 2 workers with --num_gpus=1 need 2 GPUs, but this "
+            "machine has 1 visible GPU; lower --num_gpus or the number of workers, or "
+            f"{_ON_CPUS}, or --logical_gpus=2 to split it",
+        ),
+        (
+            (3, 2, 2, 4),
+            "--num_gpus=3: the 2 workers of --local_cluster cannot share GPUs evenly "
+            "with --logical_gpus=4; write a number that divides the other",
+        ),
+    )
+    def test_workers_that_cannot(self, asked, wanted):
+        count, workers, visible, split = asked
+        with self.assertRaises(ValueError) as raised:
+            Gpus(split=split).check_workers(count, workers, visible)
+        self.assertEqual(str(raised.exception), wanted)
 
     def test_logical_ones_are_said_to_share(self):
         self.assertEqual(Gpus().notice(2), "")

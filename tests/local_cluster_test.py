@@ -111,6 +111,7 @@ class GpusTest(absltest.TestCase):
             order = dict(
                 tasks={"ps": 1, "worker": 2}, kind=kind, num_gpus=2, gpu_split=split
             )
+            order["flags"] = []
             with mock.patch.dict(os.environ):
                 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
                 if visible:
@@ -118,6 +119,10 @@ class GpusTest(absltest.TestCase):
                 tasks = local_cluster._Tasks(order)
                 found = [tasks._gpus("worker", k) for k in range(2)]
                 none = tasks._gpus("ps", 0)
+                with mock.patch.object(subprocess, "Popen") as started:
+                    tasks._start(("worker", 0))
+            asked = [flag for flag in started.call_args.args[0] if "--device" in flag]
+            self.assertEqual(asked, ["--device=gpu"] if kind == "gpu" else [])
             self.assertEqual([g["CUDA_VISIBLE_DEVICES"] for g in found], wanted)
             self.assertEqual("TF_FORCE_GPU_ALLOW_GROWTH" in found[0], split > 1)
             self.assertEqual(none, {"CUDA_VISIBLE_DEVICES": ""})

@@ -368,7 +368,7 @@ class PlanTest(parameterized.TestCase):
             plan = planning.make(made, lambda name: _model(), spec)
         self.assertEqual(plan.placement.gpu_split, 2)
         [error] = caught.exception.errors
-        self.assertRegex(error, "^--local_cluster=ps:1,worker:2: 2 GPUs .*=2 to split")
+        self.assertRegex(error, "^--local_cluster: 2 workers .*=2 to split")
 
     def test_no_such_model(self):
         with self.assertRaises(planning.PlanError) as caught:

@@ -201,10 +201,16 @@ def no_global_switches(project: Project) -> Iterator[str]:
         for node in project.trees[path].body:
             if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
                 yield f"{path}:{node.lineno}: runs at import; move it to a function"
+    exempt = {
+        node
+        for path, made in project.nodes("towers")
+        if isinstance(made, Function) and made.name == "settle_process"
+        for node in ast.walk(made)
+    }
     for path, node in project.nodes("flags", "models", "towers"):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if path == "towers/tasks/sessions.py":
+        if node in exempt:
             continue
         if re.match("(en|dis)able_", node.func.attr):
             yield f"{path}:{node.lineno}: {node.func.attr} switches the whole process"
@@ -542,9 +548,10 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         {
             "models/a.py": '"""Text."""\nregister()',
             "towers/a.py": "def f():\n    v1.disable_v2_behavior()",
-            "towers/tasks/sessions.py": "def settle():\n    config.enable_x()",
+            "towers/tasks/sessions.py": "def settle_process():\n    config.enable_x()\n"
+            "def f():\n    config.enable_x()",
         },
-        ["models/a.py:2", "towers/a.py:2"],
+        ["models/a.py:2", "towers/a.py:2", "towers/tasks/sessions.py:4"],
     ),
     no_mutable_module_state: (
         {

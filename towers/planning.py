@@ -209,8 +209,7 @@ def _placement(config, cluster) -> placement.Placement:
         cutting.check_devices(devices.num_gpus, flags.num_stages, workers)
         if config.cluster.local_cluster and placement.kind_of(devices.device) == "gpu":
             visible = len(tf.config.list_physical_devices("GPU"))
-            asked = f"--local_cluster={config.cluster.local_cluster}"
-            gpus.check(workers * devices.num_gpus, visible, asked=asked)
+            gpus.check_workers(devices.num_gpus, workers, visible)
         return placement.on_cluster(
             cluster,
             devices.num_gpus,

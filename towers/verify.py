@@ -107,6 +107,10 @@ def _read(
 ) -> tuple[agreement.Subject, selection.Selection]:
     """What is trained, and in which ways."""
     verify = settings.verify
+    if verify.device == "cpu" and verify.logical_gpus > 1:
+        raise ValueError(
+            f"--logical_gpus={verify.logical_gpus}: does not go with --device=cpu"
+        )
     plan = _plan(settings)
     check_batch_norm(verify.batch_norm, plan.model, plan.source)
     where = plan.placement

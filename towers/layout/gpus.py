@@ -25,13 +25,12 @@ class Gpus:
         """The numbers of so many of them."""
         return self.indices or tuple(range(count))
 
-    def check(self, count: int, visible: int, *, asked: str = "") -> None:
+    def check(self, count: int, visible: int) -> None:
         """Refuses more than there are.
 
         Args:
           count: that are asked for.
           visible: GPUs of this machine.
-          asked: the flag that asks for them; `--num_gpus` by default.
 
         Raises:
           ValueError: there are too few; the sentence says what to write.
@@ -40,16 +39,47 @@ class Gpus:
         if last < visible * self.split:
             return
         named = f"GPU {last}" if self.indices else plural(count, "GPU")
+        raise ValueError(
+            f"--num_gpus={count}: {named} asked for, but "
+            f"{self._too_few(last + 1, visible, 'lower --num_gpus')}"
+        )
+
+    def check_workers(self, count: int, workers: int, visible: int) -> None:
+        """Refuses workers of this machine that cannot have GPUs of their own.
+
+        Args:
+          count: of each worker.
+          workers: how many there are.
+          visible: GPUs of this machine.
+
+        Raises:
+          ValueError: they cannot; the sentence says what to write.
+        """
+        if workers > 1 and count % self.split and self.split % count:
+            raise ValueError(
+                f"--num_gpus={count}: the {workers} workers of --local_cluster cannot "
+                f"share GPUs evenly with --logical_gpus={self.split}; write a number "
+                "that divides the other"
+            )
+        if (needed := count * workers) > visible * self.split:
+            lower = "lower --num_gpus or the number of workers"
+            raise ValueError(
+                f"--local_cluster: {plural(workers, 'worker')} with --num_gpus={count} "
+                f"need {plural(needed, 'GPU')}, but "
+                f"{self._too_few(needed, visible, lower)}"
+            )
+
+    def _too_few(self, needed: int, visible: int, lower: str) -> str:
+        """What there is, and what to write."""
         seen = plural(visible, "visible GPU")
         split = f", as {plural(visible * self.split, 'logical GPU')}"
-        needed = -(-(last + 1) // max(visible, 1))
         which = "it" if visible == 1 else "each of them"
-        share = f", or --logical_gpus={needed} to split {which}"
-        raise ValueError(
-            f"{asked or f'--num_gpus={count}'}: {named} asked for, but this machine "
-            f"has {seen}"
-            f"{split if visible and self.split > 1 else ''}; lower --num_gpus, or "
-            f"write --device=cpu for logical CPU devices{share if visible else ''}"
+        share = -(-needed // max(visible, 1))
+        share = f", or --logical_gpus={share} to split {which}"
+        return (
+            f"this machine has {seen}{split if visible and self.split > 1 else ''}; "
+            f"{lower}, or write --device=cpu for logical CPU devices"
+            f"{share if visible else ''}"
         )
 
     def notice(self, count: int) -> str:

@@ -237,6 +237,7 @@ def on_cluster(
         hosts=tuple(device("CPU", 0, of) for of in workers for _ in indices),
         parameters=tuple(device("CPU", 0, of) for of in ps or [spec.controller]),
         master=device("CPU", 0, spec.controller),
+        notice=gpus.notice(len(indices) * len(workers)) if kind == "gpu" else "",
         gpu_split=gpus.split if kind == "gpu" else 1,
     )
     if not spec.between or spec.me not in spec.clients:

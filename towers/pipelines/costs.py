@@ -255,6 +255,6 @@ def _key(work: Work) -> str:
         (task.model.name, task.training, task.data_format, task.dtype.name),
         (tuple(work.features.shape), work.features.dtype.name),
         (work.placement.kind, platform.node(), os.cpu_count(), gpus),
-        tf.__version__,
+        (tf.__version__, tf.config.experimental.tensor_float_32_execution_enabled()),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]

@@ -206,6 +206,10 @@ def key(plan: Plan) -> str:
             plan.config.devices.num_inter_threads,
         ],
         "xla": plan.config.devices.xla,
+        "kernels": [
+            plan.config.devices.tensor_float_32,
+            plan.config.devices.deterministic_ops,
+        ],
         "options": {
             field.name: str(getattr(plan.options, field.name))
             for field in dataclasses.fields(plan.options)

@@ -31,7 +31,8 @@ _BEAT_SECONDS = 30.0  # at most between two polls of tasks that no call reaches
 # Failures in a row with every task there; one after `--stall_secs` begins a new row.
 _LIMIT_UNEXPLAINED = 3
 # A host that vanishes leaves operations behind on the ps tasks, which may take what is
-# meant for its replacement.  Each attempt feeds them once.
+# meant for its replacement.  Each attempt feeds them once, and waits twice as long as
+# the one before: a step may also be that slow.
 _LIMIT_SWALLOWED, _SWALLOWED_STALLS = 3, 2
 _SWALLOWED = (
     "a message, perhaps to what a vanished task had left waiting: every task answers, "
@@ -77,8 +78,8 @@ class Controller:
         self._wait_secs = wait_secs
         self._console = console
         self._roll_call = RollCall(spec, needs)
-        self._unexplained = self._swallowed = 0
-        self._resumes = False
+        self._unexplained = self._losses = self._swallowed = 0
+        self._resumes = self._hinted = False
         self._given_up: set[Task] = set()
         # Tasks that take no part in session calls, whose loss no call would notice.
         self._apart = spec.clients[1:] if spec.me == spec.controller else []
@@ -143,6 +144,8 @@ class Controller:
                 lost = self._what_was_lost(error)
                 if not lost:
                     raise
+                if lost != _SWALLOWED:
+                    self._losses, self._swallowed = self._losses + 1, 0
                 if not resumes:
                     raise messages.ClusterError(
                         f"lost {lost}; without a --train_dir there is nothing to go on "
@@ -180,7 +183,7 @@ class Controller:
         with ports.Lifelines(addresses) as lines:
 
             def lost() -> list[str]:
-                if stop.insisted:
+                if stop.insisted and self._hinted:
                     return ["nothing: a second signal ends the call"]
                 if stop.received is not None or not (lines.broken() or anew.is_set()):
                     return []
@@ -242,6 +245,7 @@ class Controller:
         silent = "; ".join(reasons.values())
         found = f": {silent}" if reasons else ", though every task answers"
         if self._stopping():
+            self._hinted = True
             found += "; a second signal ends the run without saving"
         self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
         if reasons and seconds < ANSWER_SECONDS:
@@ -255,12 +259,16 @@ class Controller:
     def _may_be_swallowed(self, lasted: float) -> bool:
         """Whether another attempt is worth while, though it loses what was not saved.
 
-        A step may also be that slow; so there are few of these attempts.
+        It is only where a task has vanished: this client lost it, or takes the place of
+        a client that the others lost.
         """
-        chief = self._spec.between and self._spec.me == self._spec.controller
-        late = lasted >= _SWALLOWED_STALLS * self._stall_secs
+        if not (self._spec.between and self._spec.me == self._spec.controller):
+            return False
+        late = lasted >= _SWALLOWED_STALLS * 2**self._swallowed * self._stall_secs
         few = self._swallowed < _LIMIT_SWALLOWED
-        return chief and late and few and self._resumes and not self._stopping()
+        vanished = self._losses or self._roll_call.were_left
+        going_on = self._resumes and not self._stopping()
+        return bool(late and few and vanished and going_on)
 
     def _what_was_lost(self, error: Exception) -> str:
         """Describes the lost tasks behind a failure; empty if it has another cause."""

@@ -227,7 +227,8 @@ class _Tasks:
         job, index = name
         command = [sys.executable, "-m", "towers.train", *self._order["flags"]]
         command += [f"--job_name={job}", f"--task_index={index}", *self._hosts]
-        command.append(f"--device={self._order['kind']}")
+        if self._order["kind"] == "gpu":  # on CPUs the tasks see no GPU
+            command.append("--device=gpu")
         shown = name == self._leader  # its lines are the program's
         process = subprocess.Popen(
             command,

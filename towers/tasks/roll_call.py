@@ -69,6 +69,11 @@ class RollCall:
         """Records the processes that training begins with."""
         self._known = hellos
 
+    @property
+    def were_left(self) -> bool:
+        """Whether a recorded task had dropped out of a session before."""
+        return any(hello.breaks for hello in self._known.values())
+
     def absent(self, seconds: float = ANSWER_SECONDS) -> dict[Task, str]:
         """The tasks that do not answer or are not the recorded processes, in words.
 

@@ -69,7 +69,7 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
     other threads differ in rounding, and `--num_intra_threads` would be in vain.  What
     first uses a GPU decides how its memory is taken: what TFDS runs eagerly must not
     see any, and sessions that only measure would else take all that `--allow_growth`
-    leaves.
+    leaves.  Nothing of this can be taken back in the same process.
 
     Args:
       where: the graph lies.
@@ -79,7 +79,7 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
         tf.config.set_visible_devices([], "GPU")
     tf.config.experimental.enable_tensor_float_32_execution(devices.tensor_float_32)
     if not devices.tensor_float_32:  # cuDNN may otherwise take it all the same
-        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     if devices.deterministic_ops:
         tf.config.experimental.enable_op_determinism()
     if devices.allow_growth:
