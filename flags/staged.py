@@ -23,8 +23,9 @@ class Stages:
     )
     partition: str = field(
         "auto",
-        "what the cut into stages balances: flops, params, time as measured on the "
-        "device (auto does that), or the names of the blocks to cut after: a,b,c",
+        "what the cut into stages balances: flops, params, time as measured on this "
+        "machine's CPUs, or the names of the blocks to cut after: a,b,c; auto is time "
+        "there, and flops on GPUs and clusters",
     )
     recompute: str = field(
         "none",

@@ -105,6 +105,17 @@ class FeedTest(parameterized.TestCase, tf.test.TestCase):
                 kinds = {op.type for op in graph.get_operations()}
                 self.assertEqual("Unstage" in kinds, staged)
 
+    def test_asynchronous_towers_are_not_staged_for(self):
+        """One that holds the last batch may be slow, and the others go beyond it."""
+        with tf.Graph().as_default() as graph:
+            _distorted().feed(
+                [(feeding.CPUS[0], ["/device:GPU:0", "/device:GPU:1"])],
+                batch_size=3,
+                position=tf.constant(0, tf.int64),
+                part=Part(apart=True),
+            )
+        self.assertNotIn("Unstage", {op.type for op in graph.get_operations()})
+
     def test_threads_of_its_own(self):
         request = Request(shape=(4, 4, 1), threads=1, prefetch=3)
         images = np.zeros((5, 4, 4, 1), np.float32)

@@ -63,6 +63,16 @@ class PlacementTest(parameterized.TestCase):
             options = placement.session_config(where).gpu_options.experimental
             self.assertEqual(options.num_virtual_devices_per_gpu, wanted)
 
+    def test_every_session_takes_the_same_share_of_the_memory(self):
+        gpu = tf.config.PhysicalDevice("GPU:0", "GPU")
+        gpus = Gpus(memory_fraction=0.25)
+        with mock.patch.object(tf.config, "list_physical_devices", return_value=[gpu]):
+            found = placement.local(1, gpus=gpus)
+        spec = cluster.local({"worker": 1})
+        for where in (found, placement.on_cluster(spec, 1, kind="gpu", gpus=gpus)):
+            options = placement.session_config(where).gpu_options
+            self.assertEqual(options.per_process_gpu_memory_fraction, 0.25)
+
     def test_gpus_behind_logical_ones(self):
         spec = cluster.local({"worker": 2})
         names = [f"/job:worker/task:{t}/device:CPU:0" for t in range(2)]

@@ -14,6 +14,7 @@ from absl.testing import absltest
 import models
 from tests import runs, trainer
 from towers import watch
+from towers.compute import flops
 from towers.errors import failure
 from towers.session import evaluate, hooks, report
 from towers.updates import checkpoint
@@ -266,6 +267,13 @@ class LengthTest(runs.Runs):
 
 
 class MishapsTest(runs.Runs):
+    def test_a_peak_for_which_no_memory_is_left(self):
+        error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        with mock.patch.object(flops, "measure_peak", side_effect=error):
+            lines = self.run_flags(num_batches=2, train_dir=self.directory)
+        self.assertIn("MFU: not measured, as no memory is left to do so", lines)
+        self.assertIn(f"Checkpoints are in {self.directory}.", lines)
+
     def _train(self, num_batches, **options):
         return self.run_flags(
             num_gpus=2,

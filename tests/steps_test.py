@@ -1,6 +1,8 @@
 """A step's losses, statistics, averages and counters, by numpy."""
 
 import dataclasses
+import functools
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +29,31 @@ def _normed_model() -> Model:
     )
 
 
+def _needed_by(tensor: tf.Tensor) -> set[str]:
+    """The types of all operations that run for a tensor."""
+    waiting, seen = [tensor.op], set()
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [*op.control_inputs, *(one.op for one in op.inputs)]
+    return {op.type for op in seen}
+
+
 class StepsTest(parameterized.TestCase):
+    @parameterized.parameters("parameter_server", "replicated", "relaxed")
+    def test_who_fetches_the_loss_alone_fetches_a_batch(self, mode):
+        """On GPUs, where the next one would wait for it forever."""
+        source = trainer.random_source()
+        with mock.patch.object(
+            source, "feed", functools.partial(source.feed, stage=True)
+        ):
+            made = trainer.Trainer(
+                trainer.dense_model(), source, towers=1, variable_update=mode
+            )
+        for fetched in (made.train.loss, *made.train.metrics.values()):
+            self.assertContainsSubset({"Unstage", "Stage"}, _needed_by(fetched))
+
     @parameterized.parameters(
         ("parameter_server", 2),
         ("replicated", 2),

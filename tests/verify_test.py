@@ -295,7 +295,10 @@ class VerifyTest(parameterized.TestCase):
             "of adam by any amount; write --optimizer=sgd or momentum",
         ),
         (["--processes=0"], "--processes=0: must be at least 1"),
-        (["--logical_gpus=2"], "--logical_gpus=2: does not go with --device=cpu"),
+        (
+            ["--logical_gpus=2", "--device=cpu"],
+            "--logical_gpus=2: does not go with --device=cpu",
+        ),
         (["--train_dir=d"], "--train_dir: is a flag of python -m towers.train"),
         (["--num_gpus=2"], "--num_gpus: is a flag of python -m towers.train"),
         (["--noeval"], "--eval: is a flag of python -m towers.train"),

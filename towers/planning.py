@@ -202,7 +202,11 @@ def _shards(flags) -> Shards | None:
 def _placement(config, cluster) -> placement.Placement:
     devices, flags = config.devices, config.stages
     shards = max(flags.shard_classifier, flags.shard_embeddings)
-    gpus = Gpus(devices.gpu_indices, devices.logical_gpus)
+    gpus = Gpus(
+        devices.gpu_indices,
+        devices.logical_gpus,
+        devices.gpu_memory_frac_for_testing,
+    )
     if cluster is not None:
         plan_checks.check_tables(config, cluster)
         workers = len(cluster.jobs["worker"])
@@ -231,13 +235,17 @@ def _placement(config, cluster) -> placement.Placement:
 
 
 def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
-    """How towers are cut; on a cluster nothing is known of the devices' speed."""
+    """How towers are cut.
+
+    Of a cluster's devices nothing is known, and on a GPU a call ends when its kernels
+    are launched: a time would be that of launching them.
+    """
     flags = config.stages
     gpus = cluster is None and config.devices.device != "cpu"
     known = gpus and tf.config.list_physical_devices("GPU")
     if flags.recompute == "auto" and flags.memory_limit is None and not known:
         raise ValueError(recompute.NO_LIMIT)
-    return cutting.plan(flags, model, batch_size, timed=not cluster)
+    return cutting.plan(flags, model, batch_size, timed=not (cluster or known))
 
 
 def mode_of(flags: Any) -> str:

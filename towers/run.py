@@ -211,9 +211,13 @@ def _report_speed(
             run.console(line)
     work = run.built.template.flops / options.batch_size
     done = rate * work
-    peak = flops.measure_peak(
-        run.plan.placement, options.dtype, sessions, at_least=done
-    )
+    try:
+        peak = flops.measure_peak(
+            run.plan.placement, options.dtype, sessions, at_least=done
+        )
+    except tf.errors.ResourceExhaustedError:
+        run.console("MFU: not measured, as no memory is left to do so")
+        return
     run.console(report.utilization_line(rate, work, peak, unit=unit))
     run.log.metric("average_examples_per_sec", rate, step)
     run.log.metric("flops_per_sec", done, step, unit="FLOP/s")

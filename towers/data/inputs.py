@@ -115,8 +115,8 @@ class DatasetSource:
           batch_size: per tower.
           position: int64 scalar, index in the stream to which the initializer seeks.
           limit: examples from this index on have weight 0; None for no end.
-          stage: whether batches are copied to the tower's device one step ahead; None
-            to do so on GPUs.
+          stage: whether batches are copied to the tower's device one step ahead, and
+            read so much ahead; None to do so on GPUs.  Never for asynchronous towers.
           part: of the stream that this graph's towers read.
 
         Returns:
@@ -136,7 +136,8 @@ class DatasetSource:
                     start = iterator.initializer
                     pieces = _take(iterator, len(devices), part.apart)
                     own_refills = [tf.no_op()] * len(devices)
-                    if stage or (stage is None and on_gpu):
+                    # A tower that is ahead would find the batch of one behind taken.
+                    if not part.apart and (stage or (stage is None and on_gpu)):
                         with tf.control_dependencies([start]):
                             primers = _take(iterator, len(devices), part.apart)
                         pieces, start, own_refills = staged(devices, primers, pieces)

@@ -36,7 +36,7 @@ def reduce(
       num_shards: into how many collectives the tensor is split.
       wire: the dtype in which tensors travel and are added, too: a collective adds in
         the dtype of its input.
-      hint: `nccl`, `ring`, or `auto`: NCCL on GPUs, TensorFlow's ring on CPU devices.
+      hint: `nccl`, `ring`, or `auto`: TensorFlow's choice, which is its ring.
     """
 
     def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):

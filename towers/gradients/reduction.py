@@ -24,7 +24,7 @@ all of them; `packing` wraps `each` of any.
 | rechd        | by recursive halving and doubling                                    |
 | hierarchical | reduced to one tower per host, xring across hosts, broadcast back    |
 | nccl         | by NCCL, on GPUs, inside one host                                    |
-| collective   | by TensorFlow's collectives, NCCL or a ring, inside one host         |
+| collective   | by TensorFlow's own ring, inside one host                            |
 
 `a/b` reduces by a inside each host (intra-host), by b across the hosts (inter-host),
 and broadcasts the sums inside each host.  With one host, a/b is a.  `hierarchical` on

@@ -16,10 +16,12 @@ class Gpus:
       indices: in tower order; the first ones when empty.
       split: logical GPUs that each GPU is split into; neighbouring numbers are of one
         GPU.
+      memory_fraction: share of each GPU's memory to take; 0 for TensorFlow's choice.
     """
 
     indices: tuple[int, ...] = ()
     split: int = 1
+    memory_fraction: float = 0.0
 
     def first(self, count: int) -> tuple[int, ...]:
         """The numbers of so many of them."""

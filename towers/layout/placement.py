@@ -33,6 +33,8 @@ class Placement:
       counters: the device of the counters that clients share; the master's if empty.
       at_a_time: how many towers compute at a time; 0 for all of them.
       gpu_split: logical GPUs that each GPU is split into.
+      gpu_memory_fraction: share of each GPU's memory that sessions take; 0 for all of
+        it.  The first session of a process decides.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Placement:
     counters: str = ""
     at_a_time: int = 0
     gpu_split: int = 1
+    gpu_memory_fraction: float = 0.0
 
     def __post_init__(self):
         if not self.counters:
@@ -199,6 +202,7 @@ def local(
         parameters=towers if parameters == "gpu" else (device("CPU", 0),),
         notice=gpus.notice(num_gpus),
         gpu_split=gpus.split,
+        gpu_memory_fraction=gpus.memory_fraction,
     )
     return in_stages(where, max(num_stages, num_shards))
 
@@ -239,6 +243,7 @@ def on_cluster(
         master=device("CPU", 0, spec.controller),
         notice=gpus.notice(len(indices) * len(workers)) if kind == "gpu" else "",
         gpu_split=gpus.split if kind == "gpu" else 1,
+        gpu_memory_fraction=gpus.memory_fraction,
     )
     if not spec.between or spec.me not in spec.clients:
         return in_stages(where, each)
@@ -347,7 +352,6 @@ def session_config(
     intra_threads: int = 0,
     inter_threads: int = 0,
     allow_growth: bool | None = None,
-    gpu_memory_fraction: float = 0.0,
     auto_jit: bool = False,
 ) -> tf.compat.v1.ConfigProto:
     """The session's options: hard placement, and the logical devices of each task.
@@ -361,7 +365,6 @@ def session_config(
       inter_threads: threads over operations, 0 for one per core.
       allow_growth: whether GPU memory is allocated as needed; None: TensorFlow's
         default.
-      gpu_memory_fraction: share of each GPU's memory to allocate; 0 for all of it.
       auto_jit: whether XLA compiles clusters of the graph's operations; on CPUs only
         after `xla.allow_on_cpu`.
     """
@@ -375,7 +378,8 @@ def session_config(
         config.device_count["GPU"] = 0
     if allow_growth is not None:
         config.gpu_options.allow_growth = allow_growth
-    config.gpu_options.per_process_gpu_memory_fraction = gpu_memory_fraction
+    fraction = placement.gpu_memory_fraction
+    config.gpu_options.per_process_gpu_memory_fraction = fraction
     if placement.gpu_split > 1:
         split = placement.gpu_split
         config.gpu_options.experimental.num_virtual_devices_per_gpu = split

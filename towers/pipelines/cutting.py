@@ -59,8 +59,8 @@ def _balance(text: str, *, timed: bool) -> str:
     """What an open cut balances."""
     if not timed and text == "time":
         raise ValueError(
-            "--partition=time: blocks are not timed on a cluster; write "
-            "--partition=flops, which is auto's choice there, or the blocks' names"
+            "--partition=time: blocks are timed on CPUs of this machine only; write "
+            "--partition=flops, which is auto's choice elsewhere, or the blocks' names"
         )
     auto = costs.AUTO if timed else "flops"
     return text if text in costs.COSTS else auto

@@ -102,6 +102,5 @@ def session_config(where: placement.Placement, devices: Any) -> v1.ConfigProto:
         intra_threads=devices.num_intra_threads,
         inter_threads=devices.num_inter_threads,
         allow_growth=devices.allow_growth,
-        gpu_memory_fraction=devices.gpu_memory_frac_for_testing,
         auto_jit=devices.xla,
     )

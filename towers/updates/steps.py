@@ -8,7 +8,7 @@ the global step is incremented.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -113,8 +113,9 @@ class Steps:
         statistics = self._mean_statistics(group)
         with tf.device(self.mode.placement.master):
             loss, metrics = join_shares(group, joined=self.mode.joined)
-        sums = Sums(gradients, statistics, loss, metrics)
         refills = [self.feed.refills[tower.index] for tower in group]
+        loss, metrics = self._refilled((loss, metrics), refills)
+        sums = Sums(gradients, statistics, loss, metrics)
 
         def finish(sums: Sums) -> Step:
             changes = self._changes(sums.gradients, sums.statistics)
@@ -133,6 +134,16 @@ class Steps:
             return Step(train_op, step, sums.loss, sums.metrics)
 
         return self.peers.step(sums, finish=finish, refills=refills)
+
+    def _refilled(self, fetched: Any, refills: Sequence[tf.Operation]) -> Any:
+        """The same, such that whoever fetches no more than that fetches batches, too.
+
+        Else the next one would wait forever for its batch, where batches are staged.
+        """
+        if not any(op.control_inputs for op in refills):
+            return fetched
+        with tf.device(self.mode.placement.master), tf.control_dependencies(refills):
+            return tf.nest.map_structure(tf.identity, fetched)
 
     def _changes(self, gradients, statistics) -> list[tf.Operation]:
         if self.scale is None:
