@@ -91,6 +91,14 @@ class NumbersTest(parameterized.TestCase):
         *_, last = pipeline_report.lines(self._report(8.0, 8.0, chunks=2), 7)
         self.assertEndsWith(last, "--num_micro_batches=10 on, in multiples of 2")
 
+    def test_what_times_are_of_on_gpus(self):
+        report = self._report(8.0, 4.0)
+        stages = [use._replace(device="/device:GPU:0") for use in report.stages]
+        *_, last = pipeline_report.lines(report._replace(stages=stages), 7)
+        self.assertEqual(
+            last, "  times are of launching the kernels, which GPUs run later"
+        )
+
     def test_unequal_stages_are_no_busier_than_the_busiest_lets_them(self):
         """However many micro-batches, in the schedule's own arithmetic."""
         times = (3.0, 1.0)

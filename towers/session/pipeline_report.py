@@ -2,7 +2,8 @@
 
 The numbers come from TensorFlow's own trace of one step.  A stage is busy while one of
 its passes runs; the bubble is the share of the step's passes, from the first one's
-begin to the last one's end, in which stages are not.  Devices that only hold
+begin to the last one's end, in which stages are not.  On a GPU a pass ends when its
+kernels are launched: there the report shows what the host does.  Devices that only hold
 shards of the model are not stages, and are reported beside them.
 """
 
@@ -212,6 +213,8 @@ def lines(report: Report, step: int) -> list[str]:
         f"stages are busy {100 * ENOUGH:.0f} % of the time {_from(report)}"
         + _of_these(report)
     )
+    if any("GPU" in stage.device for stage in report.stages):
+        found.append("  times are of launching the kernels, which GPUs run later")
     return found
 
 
