@@ -2,6 +2,7 @@
 
 from absl.testing import absltest, parameterized
 
+from flags import config
 from towers.layout.gpus import Gpus
 
 _ON_CPUS = "write --device=cpu for logical CPU devices"
@@ -14,6 +15,12 @@ class GpusTest(parameterized.TestCase):
     def test_numbers(self, gpus, count, wanted):
         self.assertEqual(gpus.first(count), wanted)
         gpus.check(count, 4)
+
+    def test_those_that_settings_ask_for(self):
+        made = config.make(
+            gpu_indices=(2, 1), logical_gpus=3, gpu_memory_frac_for_testing=0.5
+        )
+        self.assertEqual(Gpus.of(made.devices), Gpus((2, 1), 3, 0.5))
 
     @parameterized.parameters(
         (

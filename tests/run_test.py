@@ -270,7 +270,13 @@ class MishapsTest(runs.Runs):
     def test_a_peak_for_which_no_memory_is_left(self):
         error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
         with mock.patch.object(flops, "measure_peak", side_effect=error):
-            lines = self.run_flags(num_batches=2, train_dir=self.directory)
+            lines = self.run_flags(
+                num_batches=2,
+                train_dir=self.directory,
+                benchmark_log_dir=self.directory,
+            )
+        with open(os.path.join(self.directory, "metric.log")) as log:
+            self.assertIn("average_examples_per_sec", log.read())
         self.assertIn("MFU: not measured, as no memory is left to do so", lines)
         self.assertIn(f"Checkpoints are in {self.directory}.", lines)
 

@@ -202,11 +202,7 @@ def _shards(flags) -> Shards | None:
 def _placement(config, cluster) -> placement.Placement:
     devices, flags = config.devices, config.stages
     shards = max(flags.shard_classifier, flags.shard_embeddings)
-    gpus = Gpus(
-        devices.gpu_indices,
-        devices.logical_gpus,
-        devices.gpu_memory_frac_for_testing,
-    )
+    gpus = Gpus.of(devices)
     if cluster is not None:
         plan_checks.check_tables(config, cluster)
         workers = len(cluster.jobs["worker"])

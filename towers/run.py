@@ -211,6 +211,8 @@ def _report_speed(
             run.console(line)
     work = run.built.template.flops / options.batch_size
     done = rate * work
+    run.log.metric("average_examples_per_sec", rate, step)
+    run.log.metric("flops_per_sec", done, step, unit="FLOP/s")
     try:
         peak = flops.measure_peak(
             run.plan.placement, options.dtype, sessions, at_least=done
@@ -219,7 +221,5 @@ def _report_speed(
         run.console("MFU: not measured, as no memory is left to do so")
         return
     run.console(report.utilization_line(rate, work, peak, unit=unit))
-    run.log.metric("average_examples_per_sec", rate, step)
-    run.log.metric("flops_per_sec", done, step, unit="FLOP/s")
     if done <= peak:
         run.log.metric("mfu", done / peak, step, peak_flops_per_sec=peak)

@@ -214,11 +214,7 @@ def _serve(order: Order, console: Console) -> int:
         order.spec,
         devices.num_gpus,
         kind=devices.device,
-        gpus=Gpus(
-            devices.gpu_indices,
-            devices.logical_gpus,
-            devices.gpu_memory_frac_for_testing,
-        ),
+        gpus=Gpus.of(devices),
     )
     if order.spec.me.job == "worker":
         _prepare(order, where, console)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -43,6 +43,19 @@ class Feed(NamedTuple):
     refills: list[tf.Operation]  # one per tower, to be run in each of its steps
     # float32 scalar, the weight of the step's examples; None: that of the batches.
     weight: tf.Tensor | None = None
+
+
+def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:
+    """The same tensors, such that whoever fetches them runs the refills, too.
+
+    Where batches are staged, the next fetch would else wait forever for its batch.
+    The tensors get operations of their own: a sum of one tensor, say, is that tensor,
+    whatever it is said to wait for.
+    """
+    if not any(op.control_inputs for op in refills):
+        return fetched
+    with tf.control_dependencies(refills):
+        return tf.nest.map_structure(tf.identity, fetched)
 
 
 class Source(Protocol):

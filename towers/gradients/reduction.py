@@ -152,7 +152,7 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
         for algorithm in (chosen.intra_host, chosen.inter_host or chosen.intra_host):
             row = REDUCTIONS[algorithm.name]
             if row.device not in ("", kind):
-                own = kind[:-3] + kind[-3:].upper()
+                own = kind.replace("gpu", "GPU").replace("cpu", "CPU")
                 reason = (
                     f"{algorithm.name} runs on {row.device.upper()} devices only, and "
                     f"the towers are on {own} devices; choose from "

@@ -6,6 +6,7 @@ the one that they are.
 """
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,15 @@ class Gpus:
     indices: tuple[int, ...] = ()
     split: int = 1
     memory_fraction: float = 0.0
+
+    @classmethod
+    def of(cls, devices: Any) -> "Gpus":
+        """Those that settings ask for; `devices` is their section."""
+        return cls(
+            devices.gpu_indices,
+            devices.logical_gpus,
+            devices.gpu_memory_frac_for_testing,
+        )
 
     def first(self, count: int) -> tuple[int, ...]:
         """The numbers of so many of them."""

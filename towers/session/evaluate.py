@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from towers.assembly import stamp_towers
 from towers.compute.tower import Task
-from towers.data.feed import Feed, Source
+from towers.data.feed import Feed, Source, refilled
 from towers.layout import parts
 from towers.layout.placement import Placement
 
@@ -108,9 +108,7 @@ def attach(
         names = ["loss", *towers[0].metrics]
         shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
         sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
-        with tf.control_dependencies(feed.refills):
-            # The sum of one tower is no operation of its own, which could wait.
-            sums = {name: tf.identity(total) for name, total in sums.items()}
+        sums = refilled(sums, feed.refills)
     return EvalGraph(feed, sums, weight, -(-limit // per_step), per_step)
 
 

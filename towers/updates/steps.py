@@ -8,13 +8,13 @@ the global step is incremented.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from towers.compute.stamping import join_shares
 from towers.compute.tower import Template, Tower
-from towers.data.feed import Feed
+from towers.data.feed import Feed, refilled
 from towers.gradients import reduction
 from towers.layout import parts
 from towers.updates.clients import Alone, Step, Sums
@@ -111,10 +111,10 @@ class Steps:
         """The update by a group of towers, and the counters' increments."""
         gradients = self.mode.reduce(group, self.template.trainable)
         statistics = self._mean_statistics(group)
-        with tf.device(self.mode.placement.master):
-            loss, metrics = join_shares(group, joined=self.mode.joined)
         refills = [self.feed.refills[tower.index] for tower in group]
-        loss, metrics = self._refilled((loss, metrics), refills)
+        with tf.device(self.mode.placement.master):
+            joint = join_shares(group, joined=self.mode.joined)
+            loss, metrics = refilled(joint, refills)
         sums = Sums(gradients, statistics, loss, metrics)
 
         def finish(sums: Sums) -> Step:
@@ -134,16 +134,6 @@ class Steps:
             return Step(train_op, step, sums.loss, sums.metrics)
 
         return self.peers.step(sums, finish=finish, refills=refills)
-
-    def _refilled(self, fetched: Any, refills: Sequence[tf.Operation]) -> Any:
-        """The same, such that whoever fetches no more than that fetches batches, too.
-
-        Else the next one would wait forever for its batch, where batches are staged.
-        """
-        if not any(op.control_inputs for op in refills):
-            return fetched
-        with tf.device(self.mode.placement.master), tf.control_dependencies(refills):
-            return tf.nest.map_structure(tf.identity, fetched)
 
     def _changes(self, gradients, statistics) -> list[tf.Operation]:
         if self.scale is None:
