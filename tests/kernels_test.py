@@ -55,6 +55,17 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         _, kinds = self._gradients(x, filters, options, kind=kind, dtype=dtype)
         self.assertEqual((kinds["MatMul"], kinds["Conv2DBackpropFilter"]), (0, 1))
 
+    @parameterized.parameters(("cpu", True), ("gpu", False))
+    def test_the_backward_pass_does_not_queue_behind_the_filters(self, kind, first):
+        with tf.Graph().as_default() as graph:
+            x, filters = tf.ones([2, 8, 8, 3]), tf.ones([3, 3, 3, 4])
+            with kernels.gradients(kind=kind, dtype=tf.float32):
+                y = tf.nn.conv2d(x, filters, 1, "SAME")
+            tf.gradients(y, [x, filters])
+        made = [op.type for op in graph.get_operations()]
+        order = made.index("Conv2DBackpropFilter") < made.index("Conv2DBackpropInput")
+        self.assertEqual(order, first)
+
     def test_sizes_that_are_not_known(self):
         with tf.Graph().as_default():
             x = v1.placeholder(tf.bfloat16, [None, None, None, 2])

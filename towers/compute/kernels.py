@@ -1,5 +1,11 @@
 """Replacement gradients where TensorFlow's kernel is slow, inexact or missing.
 
+A convolution has two gradients: the next layer waits for the one by the input, the
+update for the one by the filters.  Of two operations that become ready together, a
+TensorFlow thread queues the one made first and runs the other; so on CPUs the filter
+gradient is made first, and another thread takes it while the backward pass goes on.
+ResNet-50's step with one tower of 16 images took 0.97 of the time on 2 cores.
+
 The filter gradient of a 1 x 1 convolution is the matrix product of its input and the
 gradient of its output.  On CPUs in bfloat16, oneDNN multiplies matrices two to three
 times as fast as its filter gradient kernels do the same work (TensorFlow 2.21, AVX-512
@@ -41,9 +47,9 @@ def gradients(
       dtype: that they compute in.
       apart: whether forward and backward pass are functions of their own.
     """
-    chosen = {"Pad": _PAD} if kind == "cpu" else {}
+    chosen = {"Conv2D": _CONV2D, "Pad": _PAD} if kind == "cpu" else {}
     if kind == "cpu" and dtype == tf.bfloat16:
-        chosen |= {"Conv2D": _CONV2D, "BiasAdd": _BIAS_ADD}
+        chosen["BiasAdd"] = _BIAS_ADD
     if kind == "cpu" and apart:
         chosen["MaxPool"] = _MAX_POOL
     return v1.get_default_graph().gradient_override_map(chosen)
@@ -55,25 +61,27 @@ def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
     x, filters = op.inputs
     options = {name: op.get_attr(name) for name in _OPTIONS}
     options |= {n: options[n].decode() for n in ("padding", "data_format")}
-    dx = tf.raw_ops.Conv2DBackpropInput(
-        input_sizes=tf.shape(x), filter=filters, out_backprop=dy, **options
-    )
     if _is_product(op):
         rows, columns = (tf.reshape(t, [-1, t.shape[-1]]) for t in (x, dy))
         product = tf.matmul(rows, columns, transpose_a=True)
-        return [dx, tf.reshape(product, filters.shape)]
-    by_filters = tf.raw_ops.Conv2DBackpropFilter(
-        input=x, filter_sizes=tf.shape(filters), out_backprop=dy, **options
+        by_filters = tf.reshape(product, filters.shape)
+    else:
+        by_filters = tf.raw_ops.Conv2DBackpropFilter(
+            input=x, filter_sizes=tf.shape(filters), out_backprop=dy, **options
+        )
+    by_input = tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=tf.shape(x), filter=filters, out_backprop=dy, **options
     )
-    return [dx, by_filters]
+    return [by_input, by_filters]
 
 
 def _is_product(op: tf.Operation) -> bool:
-    """Whether the convolution is a matrix product: 1 x 1 filters, stride 1."""
+    """Whether a matrix product is better: bfloat16, 1 x 1 filters, stride 1."""
     x, filters = op.inputs
     (y,) = op.outputs
     return (
-        op.get_attr("data_format") == b"NHWC"
+        x.dtype == tf.bfloat16
+        and op.get_attr("data_format") == b"NHWC"
         and filters.shape[:2] == [1, 1]
         and filters.shape[2] == x.shape[3]  # one group
         and op.get_attr("padding") != b"EXPLICIT"  # else some are made of zeros
