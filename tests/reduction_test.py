@@ -248,7 +248,8 @@ class CheckTest(parameterized.TestCase):
         ("nccl", "gpu", 2, "at character 1, nccl works inside a host, .* write nccl/x"),
         ("nccl/xring:1k:nccl#2", "gpu", 2, "at character 15, nccl .* are on 2; write"),
         ("pscpu/nccl", "gpu", 2, "at character 7, nccl works inside a host only"),
-        ("none", "gpu", 1, "at character 1, 'none' is no algorithm"),
+        ("none", "gpu", 1, "at character 1, 'none' is no algorithm; there are pscpu,"),
+        ("tree:1k:xrung", "gpu", 1, "at character 9, .* did you mean xring"),
     )
     def test_what_devices_cannot_do_is_refused(self, text, kind, num_hosts, reason):
         with self.assertRaisesRegex(
