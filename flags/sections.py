@@ -74,9 +74,9 @@ class Data:
     train_split: str = field("train", "TFDS split, or slice of one, to train on")
     batch_size: int | None = field(
         None,
-        "examples per tower and step; 0 also means the recipe's",
+        "examples per tower and step",
         unset="the recipe's",
-        must=AT_LEAST_0,
+        must=AT_LEAST_1,
     )
     distortions: bool | None = field(
         None,
@@ -237,9 +237,9 @@ class Evaluation:
     )
     eval_batch_size: int | None = field(
         None,
-        "examples per tower and evaluation step; 0 also means batch_size",
+        "examples per tower and evaluation step",
         unset="batch_size",
-        must=AT_LEAST_0,
+        must=AT_LEAST_1,
     )
     num_eval_batches: int | None = field(
         None,

@@ -55,7 +55,6 @@ class CheckTest(parameterized.TestCase):
     @parameterized.named_parameters(
         ("defaults", {}),
         ("towers", {"num_gpus": 4, "gpu_indices": (0, 1, 2, 3), "device": "gpu"}),
-        ("the recipe's batch", {"batch_size": 0}),
         ("own model", {"model": "package.module:function"}),
         ("any data set", {"data_name": "mnist", "data_dir": "/data"}),
         ("synthetic", {"data_name": "synthetic"}),
@@ -116,7 +115,8 @@ class CheckTest(parameterized.TestCase):
             {"num_gpus": 0},
             "--num_gpus=0: must be at least 1 and at most 1024",
         ),
-        ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 0"),
+        ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 1"),
+        ("empty batch", {"batch_size": 0}, "--batch_size=0: must be at least 1"),
         (
             "epochs that cannot be counted",
             {"num_epochs": 1e16},
