@@ -51,6 +51,18 @@ class FailureTest(absltest.TestCase):
         failure.clear(self.directory)
         self.assertEqual(failure.end(self.directory), math.inf)
 
+    def test_a_full_disk(self):
+        lookout = failure.Lookout(self.directory)
+        full = mock.mock_open()
+        full.return_value.write.side_effect = OSError("No space left on device")
+        os.makedirs(self.directory)
+        with open(os.path.join(self.directory, "failure.new"), "w"):
+            pass
+        with mock.patch.object(failure, "open", full, create=True):
+            failure.leave(self.directory, "the disk is full")
+        self.assertEqual(os.listdir(self.directory), ["failure"])
+        self.assertEqual(lookout(), "the training failed: its output says why")
+
     def test_nowhere_to_leave_it(self):
         failure.leave(None, "a reason")
         failure.leave_end(None, 3)

@@ -4,6 +4,7 @@ An evaluator sees nothing of a run but its checkpoints.  Without the note it wou
 forever for those of a run that failed, or that reached its goal before its last step.
 """
 
+import contextlib
 import math
 import os
 
@@ -20,7 +21,10 @@ def clear(directory: str | None) -> None:
 
 
 def leave(directory: str | None, reason: str) -> None:
-    """Writes the reason atomically; does nothing where the folder is not writable."""
+    """Writes the reason atomically; does nothing where the folder is not writable.
+
+    On a full disk the file is often possible, but not its text: it is then empty.
+    """
     _write(directory, _NAME, reason)
 
 
@@ -42,13 +46,13 @@ def _write(directory: str | None, name: str, text: str) -> None:
     if not directory:
         return
     path = os.path.join(directory, name)
-    try:
+    # The run is failing already, and its own error must not be masked.
+    with contextlib.suppress(OSError):
         os.makedirs(directory, exist_ok=True)
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             file.write(text + "\n")
+    with contextlib.suppress(OSError):
         os.replace(f"{path}.new", path)
-    except OSError:
-        pass  # the run is failing already, and its own error must not be masked
 
 
 class Lookout:
@@ -76,6 +80,7 @@ class Lookout:
             return ""
         try:
             with open(self._path, encoding="utf-8", errors="replace") as file:
-                return f"the training failed: {file.readline(1000).strip()}"
+                reason = file.readline(1000).strip()
+                return f"the training failed: {reason or 'its output says why'}"
         except FileNotFoundError:  # the run begins again at this moment
             return ""
