@@ -493,7 +493,7 @@ class TrainTest(absltest.TestCase):
         self.assertEqual((status, lines), (2, []))
         for flag in (
             "--num_gpus=x: must be a whole number",
-            "--batch_size=-3: must be at least 0",
+            "--batch_size=-3: must be at least 1",
             "--optimizer=sgdd: no such optimizer; did you mean sgd",
             "False: stray argument",
             "--num_batches=3: does not go with --num_epochs",

@@ -16,15 +16,15 @@ from towers.updates.optimizer import Piecewise, Update
 class WaitingTowersTest(parameterized.TestCase):
     @parameterized.parameters("parameter_server", "replicated:tree")
     def test_a_step_takes_the_wait_and_says_what_it_cost(self, mode):
-        flags = f"--mode={mode} --num_towers=3 --wait=0.1 --num_batches=3 --floats=7"
+        flags = f"--mode={mode} --num_towers=3 --wait=0.4 --num_batches=3 --floats=7"
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertEqual(waiting_towers.main(flags.split()), 0)
         found = json.loads(out.getvalue().splitlines()[-1])
         names = "step client process build first operations"
         self.assertEqual(set(found), set(names.split()))
-        # Three waits one after another would be 0.3 s.
-        self.assertBetween(found["step"], 0.1, 0.28)
+        # Three waits one after another would be 1.2 s, on however busy a machine.
+        self.assertBetween(found["step"], 0.4, 1.2)
         self.assertLess(found["client"], found["step"])
         self.assertGreater(found["operations"], 50)
 
