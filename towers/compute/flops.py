@@ -161,7 +161,7 @@ def _kernels(dtype: tf.DType, threads: int) -> list[tf.Tensor]:
       dtype: that they compute in.
       threads: of a CPU that share one of them, 0 on a GPU.  A core is as fast on pieces
         that its cache holds as on larger ones, which take memory that a run may lack:
-        of two threads oneDNN's copies alone take 60 MiB at 1024 x 1024, none at 768.
+        with two threads, 1024 x 1024 in float32 takes 67 to 81 MiB, and 768 x 768 19.
     """
     size, batch, image, depth = 8192, 32, 64, 256
     if threads:

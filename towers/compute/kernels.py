@@ -57,7 +57,7 @@ def gradients(
 
 @tf.RegisterGradient(_CONV2D)
 def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
-    """The gradients by the input and by the filters."""
+    """The gradients by the input and by the filters, which are made first."""
     x, filters = op.inputs
     options = {name: op.get_attr(name) for name in _OPTIONS}
     options |= {n: options[n].decode() for n in ("padding", "data_format")}

@@ -108,9 +108,8 @@ def _range(text: str, part: str, start: int, names: Collection[str]) -> list[Alg
 def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algorithm:
     name, sharp, shards = part.partition("#")
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=2)
-        hint = f"did you mean {', '.join(near)}?" if near else ""
-        hint = hint or f"there are {', '.join(names)}"
+        near = ", ".join(difflib.get_close_matches(name, names, n=2))
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(names)}"
         raise error(text, start, f"{name!r} is no algorithm; {hint}")
     if sharp and not (
         re.fullmatch("[1-9][0-9]?", shards) and int(shards) <= MAX_SHARDS
