@@ -11,7 +11,10 @@ from absl import flags
 # As in .bazelrc; read when TensorFlow is imported.  The mains have oneDNN on, too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-# Tests that run at the same time share the GPUs, if there are any.
+# Towers are on logical CPU devices, whatever GPUs there are: those are for the programs
+# of on_gpu_test.py, which share them.
+os.environ.setdefault("TESTED_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
