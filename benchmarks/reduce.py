@@ -34,7 +34,7 @@ from benchmarks import chart, machine, ratios, table
 from benchmarks.options import above_0, parser_for, positive, positives, writable
 from flags import config
 from towers import planning
-from towers.gradients import reduction, transfer
+from towers.gradients import mean, reduction, transfer
 from towers.layout import placement
 
 v1 = tf.compat.v1
@@ -128,7 +128,7 @@ class Reductions:
     def _reduce(self, gradients, spec: str) -> list[list[tf.Tensor]]:
         reduce = reduction.from_spec(spec, self._where.hosts, self._wire)
         towers = [self._where.towers] * len(gradients)
-        return reduction.each(reduce)(gradients, towers)
+        return mean.each(reduce)(gradients, towers)
 
     def start(self) -> v1.Session:
         """A session with the gradients in it."""

@@ -21,3 +21,20 @@ class GraphTestCase(parameterized.TestCase):
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             return session.run(fetches)
+
+
+def crossing(graph: tf.Graph) -> dict[str, int]:
+    """Bytes that come to each task from others."""
+    received: dict[str, int] = {}
+    seen = set()
+    for op in graph.get_operations():
+        for tensor in op.inputs:
+            here, there = (tf.DeviceSpec.from_string(x.device) for x in (op, tensor))
+            task = f"{here.job}/{here.task}"
+            if (here.job, here.task) == (there.job, there.task) or not tensor.device:
+                continue
+            if (tensor.name, op.device) not in seen:
+                seen.add((tensor.name, op.device))
+                size = tensor.shape.num_elements() * tensor.dtype.size
+                received[task] = received.get(task, 0) + size
+    return received

@@ -1,10 +1,11 @@
-"""Every reduction gives the mean: the sum of the towers' shares."""
+"""Every reduction gives the sum of the towers' shares, on every device."""
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers.gradients import reduction
+from tests import graphs
+from towers.gradients import mean, reduction
 from towers.gradients.transfer import Wire
 from towers.layout import placement
 
@@ -49,10 +50,10 @@ class ReductionTest(parameterized.TestCase):
                 with tf.device(device):
                     shares.append([tf.constant(value), tf.constant(value[0])])
             reduce = reduction.from_spec(text, hosts, Wire(wire))
-            means = reduction.mean(
+            means = mean.of_towers(
                 shares,
                 [devices, devices],
-                reduce_all=reduction.in_float32(reduction.each(reduce)),
+                reduce_all=mean.in_float32(mean.each(reduce)),
             )
             self.assertLen(means[1], num_towers)
             found = _run(means)
@@ -97,7 +98,7 @@ class ReductionTest(parameterized.TestCase):
                 with tf.device(tower):
                     shares.append(tf.ones([size]))
             reduction.from_spec(text, hosts)(shares, towers)
-            received = _crossing(graph)
+            received = graphs.crossing(graph)
         self.assertEqual(received, dict.fromkeys(received, times * 4 * size))
         self.assertNotEmpty(received)
 
@@ -127,111 +128,6 @@ class ReductionTest(parameterized.TestCase):
                 np.testing.assert_array_equal(copy, np.full([size], count))
         self.assertEqual(sum(sizes), 2 * size if half else 0)
 
-    @parameterized.parameters((None, 4), (tf.bfloat16, 2))
-    def test_a_servers_gradient_is_added_on_each_host_first(self, dtype, num_bytes):
-        ps = "/job:ps/task:0/device:CPU:0"
-        towers = [f"/job:worker/task:{k // 3}/device:GPU:{k % 3}" for k in range(6)]
-        hosts = [f"/job:worker/task:{k // 3}/device:CPU:0" for k in range(6)]
-        with tf.Graph().as_default() as graph:
-            shares = []
-            for tower in towers:
-                with tf.device(tower):
-                    shares.append([tf.cast(tf.ones([60]), tf.bfloat16)])
-            [[mean]] = reduction.mean(shares, [[ps]], hosts=hosts, dtype=dtype)
-            self.assertEqual((mean.device, mean.dtype), (ps, tf.float32))
-            self.assertEqual(_crossing(graph), {"ps/0": 2 * num_bytes * 60})
-            # From a tower to its host it is the 16 bits of its compute.
-            to_hosts = {
-                tensor.dtype
-                for op in graph.get_operations()
-                for tensor in op.inputs
-                if op.device in hosts and tensor.device in towers
-            }
-            self.assertEqual(to_hosts, {tf.bfloat16})
-
-    @parameterized.parameters(
-        (None, tf.bfloat16, tf.bfloat16),
-        (None, tf.float32, tf.float32),
-        (tf.float32, tf.bfloat16, tf.float32),
-        (tf.float16, tf.float32, tf.float16),
-    )
-    def test_gradients_travel_in_the_dtype_asked_for(self, dtype, computed, travels):
-        values = np.random.default_rng(0).normal(size=(2, 30)).astype("f4")
-        values = values.astype(computed.as_numpy_dtype)
-        with tf.Graph().as_default() as graph:
-            shares = []
-            for k in (1, 2):
-                with tf.device(f"/device:CPU:{k}"):
-                    shares.append([tf.constant(values[k - 1])])
-            [[mean]] = reduction.mean(shares, [["/device:CPU:0"]], dtype=dtype)
-            arriving = {
-                tensor.dtype
-                for op in graph.get_operations()
-                for tensor in op.inputs
-                if op.device == "/device:CPU:0" and tensor.device != op.device
-            }
-            self.assertEqual(arriving, {travels})
-            found = _run(mean)
-        wanted = values.astype(travels.as_numpy_dtype).astype("f4").sum(0)
-        np.testing.assert_array_equal(found, wanted)
-
-    def test_by_default_each_mean_is_formed_where_its_variable_lies(self):
-        with tf.Graph().as_default():
-            shares = [[tf.ones([2]), tf.ones([3])]] * 2
-            wanted = ["/device:CPU:1", "/device:CPU:0"]
-            means = reduction.mean(shares, [[device] for device in wanted])
-            self.assertEqual([copies[0].device for copies in means], wanted)
-            np.testing.assert_array_equal(_run(means[1][0]), [2, 2, 2])
-
-    def test_sparse_rows_stay_sparse_and_each_stands_once(self):
-        with tf.Graph().as_default():
-            shares = [
-                [tf.IndexedSlices(tf.ones([2, 3]) * k, [0, k], [4, 3])] for k in (1, 2)
-            ]
-            [copies] = reduction.mean(shares, [["/device:CPU:0", "/device:CPU:1"]])
-            self.assertLen(copies, 2)
-            values, indices = _run((copies[1].values, copies[1].indices))
-        np.testing.assert_array_equal(indices, [0, 1, 2])
-        np.testing.assert_array_equal(values[:, 0], [3, 1, 2])
-
-    def test_none_in_all_towers_stays_none(self):
-        self.assertEqual(reduction.mean([[None], [None]], [["d"]]), [[None]])
-
-    def test_gradients_that_differ_in_kind_are_an_error_that_names_the_variables(self):
-        with tf.Graph().as_default():
-            dense, rows = tf.ones([2]), tf.IndexedSlices(tf.ones([1]), [0], [2])
-            shares = [
-                [dense, dense, None],
-                [None, dense, rows],
-                [dense, dense, None],
-                [None, dense, dense],
-            ]
-            with self.assertRaises(ValueError) as caught:
-                reduction.mean(shares, [["/device:CPU:0"]] * 3, names=["a", "b", "c"])
-        self.assertEqual(
-            str(caught.exception),
-            "the towers' gradients differ in kind: 'a' has a dense gradient in tower 0 "
-            "and a missing one in tower 1, 3; 'c' has a missing gradient in tower 0 "
-            "and a sparse one in tower 1, 3; all towers must compute the same",
-        )
-
-
-def _crossing(graph: tf.Graph) -> dict[str, int]:
-    """Bytes that come to each task from others."""
-    received: dict[str, int] = {}
-    seen = set()
-    for op in graph.get_operations():
-        for tensor in op.inputs:
-            here, there = (tf.DeviceSpec.from_string(x.device) for x in (op, tensor))
-            task = f"{here.job}/{here.task}"
-            if (here.job, here.task) == (there.job, there.task) or not tensor.device:
-                continue
-            if (tensor.name, op.device) not in seen:
-                seen.add((tensor.name, op.device))
-                size = tensor.shape.num_elements() * tensor.dtype.size
-                received[task] = received.get(task, 0) + size
-    return received
-
 
 class CheckTest(parameterized.TestCase):
     @parameterized.parameters(
@@ -256,6 +152,21 @@ class CheckTest(parameterized.TestCase):
             ValueError, f"^--all_reduce_spec=(?:{text}|'{text}'): .*{reason}"
         ):
             reduction.check(text, kind=kind, hosts=["a", "b"][:num_hosts] * 2)
+
+    @parameterized.parameters("gpu", "logical gpu")
+    def test_what_collectives_cannot_add_on_gpus(self, kind):
+        text, hosts = "pscpu:1k:collective", ["h"] * 2
+        reason = (
+            "character 10, collective cannot add bfloat16.*transfer=float16, or.*ree"
+        )
+        with self.assertRaisesRegex(ValueError, reason):
+            reduction.check(text, kind=kind, hosts=hosts, wire=tf.bfloat16)
+        for dtype in (tf.float32, tf.float16):
+            reduction.check(text, kind=kind, hosts=hosts, wire=dtype)
+        reduction.check(text, kind="cpu", hosts=hosts, wire=tf.bfloat16)
+        left = set(reduction.usable(kind)) - set(reduction.usable(kind, tf.bfloat16))
+        self.assertContainsSubset({"collective"}, left)
+        self.assertContainsSubset(left, {"collective", "nccl"})
 
     def test_what_any_device_has(self):
         for kind in ("cpu", "logical gpu"):

@@ -66,6 +66,9 @@ class TuneTest(runs.Runs):
         )
         on_gpus = {way.all_reduce_spec for way in tune.candidates(2, kind="gpu")}
         self.assertEqual(on_gpus, {None, *REDUCTIONS})
+        narrow = tune.candidates(2, kind="gpu", wire=tf.bfloat16)
+        cannot = on_gpus - {way.all_reduce_spec for way in narrow}
+        self.assertEqual(cannot, {"nccl", "collective"})
         for way in found:
             mode = VARIABLE_UPDATES[way.variable_update]
             self.assertTrue(mode.exact and mode.joined and mode.together)

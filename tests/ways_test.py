@@ -3,7 +3,7 @@
 import itertools
 
 import tensorflow as tf
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 from towers.gradients.exchange import Exchange
 from towers.layout.schedule import SCHEDULES
@@ -125,7 +125,7 @@ class ShardedTest(absltest.TestCase):
         self.assertEqual({case.pipeline for case in found}, {None})
 
 
-class NarrowTest(absltest.TestCase):
+class NarrowTest(parameterized.TestCase):
     def test_every_reduction_by_turns(self):
         choices = ways.exchanges(["tree", "xring", "pscpu"])
         names = ["parameter_server", "replicated"]
@@ -148,6 +148,17 @@ class NarrowTest(absltest.TestCase):
         rounds = Case("replicated", 4, rounds=8)
         self.assertEqual(rounds.bound(1e-5, tf.float16), 2 * 4 * 8 / 2048)
         self.assertEqual(ways.narrow(4, choices, []), [])
+
+    @parameterized.parameters("gpu", "cpu")
+    def test_each_in_a_dtype_that_it_can_carry(self, kind):
+        choices = ways.exchanges(["collective", "tree", "pscpu:1k:collective"])
+        where = dict(names=["replicated"], kind=kind)
+        found = ways.narrow(4, choices, [tf.bfloat16, tf.float16], **where)
+        first = "float16" if kind == "gpu" else "bfloat16"
+        self.assertEqual(found[0].reduction, f"collective, {first}")
+        self.assertLen(found, 3)
+        found = ways.narrow(4, choices, [tf.bfloat16], **where)
+        self.assertLen(found, 1 if kind == "gpu" else 3)
 
 
 class SortedOnceTest(absltest.TestCase):

@@ -10,7 +10,7 @@ The words, and the module where each lives:
 * task, cluster: a process with a server, and all that train together
   (`layout.cluster`);
 * placement: which device holds what (`layout.placement`);
-* reduction: the towers' gradients become their mean (`gradients.reduction`);
+* reduction: the towers' gradients become their mean (`gradients.mean`);
 * variable update: where variables live and how gradients reach them
   (`updates.variable_update`);
 * position: how many examples of the input stream were consumed (`data.inputs`).

@@ -7,6 +7,7 @@ fault.
 """
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -124,8 +125,10 @@ def _read(
         *ways.SPECS,
         *(name for name in usable if name not in ways.SPECS),
     )
-    for text in specs:
-        reduction.check(text, kind=where.device_kind, hosts=where.hosts)
+    named = verify.all_reduce_spec and verify.compact_gradient_transfer
+    for text, wire in itertools.product(specs, named or ("float32",)):
+        kind, dtype = where.device_kind, tf.as_dtype(wire)
+        reduction.check(text, kind=kind, hosts=where.hosts, wire=dtype)
     selection.check_batch(verify, plan.examples_per_step, plan.options.batch_size)
     subject = _subject(settings, plan)
     return subject, selection.Selection(verify, subject, specs)

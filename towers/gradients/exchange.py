@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from towers.compute.tower import Gradient, Tower
-from towers.gradients import packing, reduction, sparse
+from towers.gradients import mean, packing, reduction, sparse
 from towers.gradients.transfer import Wire
 from towers.layout.placement import Placement
 
@@ -50,14 +50,23 @@ class Exchange:
             if getattr(self, field.name) != field.default
         ]
 
+    @property
+    def wire(self) -> Wire:
+        """In which gradients travel between replicas."""
+        return Wire(self.transfer or tf.float32)
+
     def check_devices(self, where: Placement) -> None:
         """Refuses a reduction that the towers' devices cannot run.
 
         Raises:
           ValueError: they cannot, or the spec is malformed.
         """
-        kind, hosts = where.device_kind, where.hosts
-        reduction.check(self.all_reduce_spec, kind=kind, hosts=hosts)
+        reduction.check(
+            self.all_reduce_spec,
+            kind=where.device_kind,
+            hosts=where.hosts,
+            wire=self.wire.dtype,
+        )
 
     def check_effects(self, where: Placement) -> None:
         """Refuses settings that spread variables over a single parameter device.
@@ -91,17 +100,16 @@ class Exchange:
             )
         return [sparse.densify(gradients) for gradients in by_tower]
 
-    def reduce_all(self, hosts: Sequence[str]) -> reduction.ReduceAll:
+    def reduce_all(self, hosts: Sequence[str]) -> mean.ReduceAll:
         """The reduction of all gradients that these settings describe."""
-        wire = Wire(self.transfer or tf.float32)
-        reduce = reduction.from_spec(self.all_reduce_spec, hosts, wire)
+        reduce = reduction.from_spec(self.all_reduce_spec, hosts, self.wire)
         if self.gradient_repacking:
             reduce_all = packing.equal(self.gradient_repacking, reduce)
         elif self.small_bytes:
             reduce_all = packing.small(self.small_bytes, self.small_group, reduce)
         else:
-            reduce_all = reduction.each(reduce)
-        return reduction.in_float32(reduce_all)
+            reduce_all = mean.each(reduce)
+        return mean.in_float32(reduce_all)
 
 
 DEFAULT = Exchange()

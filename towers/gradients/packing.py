@@ -24,7 +24,7 @@ def equal(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Tensor]]
       reduce: of `reduction`, for each pack.
 
     Returns:
-      a reduction of all gradients, as `reduction.mean` takes it: (shares
+      a reduction of all gradients, as `mean.of_towers` takes it: (shares
       [variables][towers], destinations [variables][towers]) -> means
       [variables][towers].
     """

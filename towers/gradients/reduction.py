@@ -1,19 +1,11 @@
-"""Reductions: from the towers' gradients to the mean gradient.
-
-Each tower differentiates its share of the mean loss (see `tower`), so the mean gradient
-of the joined batch is the plain sum of the towers' gradients: no algorithm here
-divides, and none can turn a mean into a sum or back.
+"""Reductions: algorithms that sum a tensor of each tower on every device.
 
     reduce = from_spec("pscpu:32k:xring", hosts)
-    mean(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
-
-A reduction works on one tensor at a time,
-
     reduce(shares, destinations) -> one tensor per destination
 
 with `shares[k]` the gradient from tower k, on its device, and `destinations` the
-devices where the mean is wanted.  `mean` handles `None` and `IndexedSlices` once, for
-all of them; `packing` wraps `each` of any.
+devices where the sum is wanted.  The towers' shares add up to the mean gradient (see
+`mean`): no algorithm here divides, and none can turn a mean into a sum or back.
 
 | name         | how the towers' float32 gradients are summed                         |
 |--------------|----------------------------------------------------------------------|
@@ -37,18 +29,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, precision
-from towers.compute.tower import Gradient
-from towers.gradients import all_reduce, collective, sparse, spec
+from towers.gradients import all_reduce, collective, spec
 from towers.gradients.transfer import WIDE, Wire
-from towers.gradients.wire import bring, summed
-from towers.layout.placement import task_of
 
 Shares = Sequence[tf.Tensor]  # of one variable's gradient, one per tower
 Devices = Sequence[str]
 Reduce = Callable[[Shares, Devices], list[tf.Tensor]]
-# All gradients at once: [variables][towers] -> [variables][copies].
-ReduceAll = Callable[[Sequence[Shares], Sequence[Devices]], list[list[tf.Tensor]]]
 
 
 class Row(NamedTuple):
@@ -59,11 +45,17 @@ class Row(NamedTuple):
         shares are float32.
       device: the `Placement.device_kind` that it requires; "" for any.
       one_host: whether all its devices must be on one host.
+      gpu_wires: the dtypes in which gradients can travel between GPUs.
     """
 
     run: Callable[..., list[tf.Tensor]]
     device: str = ""
     one_host: bool = False
+    gpu_wires: tuple[tf.DType, ...] = (tf.float32, tf.bfloat16, tf.float16)
+
+    def carries(self, dtype: tf.DType, kind: str) -> bool:
+        """Whether gradients can travel in a dtype on a `Placement.device_kind`."""
+        return kind == "cpu" or dtype in self.gpu_wires
 
 
 def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> Row:
@@ -91,7 +83,7 @@ def _host_cpu(shares, devices, *, num_shards, hosts, wire):
 
 def _hierarchical(shares, devices, *, num_shards, hosts, wire):
     """Reduces to one tower of each host, then by a ring across the hosts."""
-    groups = _towers_by_host(hosts)
+    groups = towers_by_host(hosts)
     if len(groups) == 1 and len(shares) >= 4:
         towers, half = range(len(shares)), len(shares) // 2
         groups = [list(towers[:half]), list(towers[half:])]
@@ -106,6 +98,9 @@ def _hierarchical(shares, devices, *, num_shards, hosts, wire):
     )
 
 
+# TensorFlow's collectives add on the way, and on GPUs not in bfloat16.
+_ADDED_ON_THE_WAY = (tf.float32, tf.float16)
+
 # Name -> algorithm.  To add one, write a function and a row.
 REDUCTIONS: dict[str, Row] = {
     "pscpu": Row(_host_cpu),
@@ -115,15 +110,29 @@ REDUCTIONS: dict[str, Row] = {
     "rechd": _dataflow(all_reduce.halving_doubling),
     "hierarchical": Row(_hierarchical),
     "nccl": _dataflow(collective.reduce, hint="nccl")._replace(
-        device="gpu", one_host=True
+        device="gpu", one_host=True, gpu_wires=_ADDED_ON_THE_WAY
     ),
-    "collective": _dataflow(collective.reduce, hint="auto")._replace(one_host=True),
+    "collective": _dataflow(collective.reduce, hint="auto")._replace(
+        one_host=True, gpu_wires=_ADDED_ON_THE_WAY
+    ),
 }
 
 
-def usable(kind: str) -> list[str]:
-    """Names of the algorithms that run on a `Placement.device_kind`."""
-    return [name for name, row in REDUCTIONS.items() if row.device in ("", kind)]
+def usable(kind: str, wire: tf.DType = tf.float32) -> list[str]:
+    """Names of the algorithms that run on a `Placement.device_kind`, with gradients
+    that travel in a dtype."""
+    return [
+        name
+        for name, row in REDUCTIONS.items()
+        if row.device in ("", kind) and row.carries(wire, kind)
+    ]
+
+
+def carries(text: str, wire: tf.DType, kind: str) -> bool:
+    """Whether all algorithms of an `--all_reduce_spec` carry gradients in a dtype on a
+    `Placement.device_kind`."""
+    found = [a for r in parse(text) for a in (r.intra_host, r.inter_host) if a]
+    return all(REDUCTIONS[a.name].carries(wire, kind) for a in found)
 
 
 def parse(text: str) -> list[spec.Range]:
@@ -136,17 +145,20 @@ def parse(text: str) -> list[spec.Range]:
     return spec.parse(text, REDUCTIONS, intra_host_only=intra_host_only)
 
 
-def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
+def check(
+    text: str, *, kind: str, hosts: Sequence[str], wire: tf.DType = tf.float32
+) -> None:
     """Refuses a spec that the towers' devices cannot run.
 
     Args:
       text: an `--all_reduce_spec`.
       kind: of the towers' devices, a `Placement.device_kind`.
       hosts: the CPU device beside each tower.
+      wire: the dtype in which gradients travel.
 
     Raises:
       ValueError: the spec is malformed, or names an algorithm that these devices
-        cannot run.
+        cannot run, or not in this dtype.
     """
     for chosen in parse(text):
         for algorithm in (chosen.intra_host, chosen.inter_host or chosen.intra_host):
@@ -157,6 +169,14 @@ def check(text: str, *, kind: str, hosts: Sequence[str]) -> None:
                     f"{algorithm.name} runs on {row.device.upper()} devices only, and "
                     f"the towers are on {own} devices; choose from "
                     f"{', '.join(usable(kind))}"
+                )
+                raise spec.error(text, algorithm.start, reason)
+            if not row.carries(wire, kind):
+                able = [d.name for d in row.gpu_wires if d != tf.float32]
+                reason = (
+                    f"{algorithm.name} cannot add {wire.name} on GPUs; write "
+                    f"--compact_gradient_transfer={' or '.join(able)}, or choose from "
+                    f"{', '.join(usable(kind, wire))}"
                 )
                 raise spec.error(text, algorithm.start, reason)
         if REDUCTIONS[chosen.intra_host.name].one_host and not chosen.inter_host:
@@ -210,14 +230,14 @@ def _reduce_range(chosen: spec.Range, shares, devices, *, hosts, wire: Wire):
     return _two_level(
         shares,
         devices,
-        _towers_by_host(hosts),
+        towers_by_host(hosts),
         intra_host=on_towers(chosen.intra_host),
         inter_host=on_towers(chosen.inter_host),
         wire=wire,
     )
 
 
-def _towers_by_host(hosts: Sequence[str]) -> list[list[int]]:
+def towers_by_host(hosts: Sequence[str]) -> list[list[int]]:
     """The indices of the towers of each host, hosts in order of their first tower."""
     groups: dict[str, list[int]] = {}
     for k, host in enumerate(hosts):
@@ -255,146 +275,3 @@ def _two_level(shares, devices, groups, *, intra_host, inter_host, wire: Wire):
         for k in others:
             copies[k] = wire.copy(copies[root], devices[root], devices[k])
     return copies
-
-
-def reduce_to_first(
-    hosts: Sequence[str] = (), dtype: tf.DType | None = None
-) -> ReduceAll:
-    """Reduces every gradient to the first of its destinations, in tower order.
-
-    Where hosts are apart, the shares of a host are summed on its CPU first, so that one
-    tensor per host crosses the network.  Small tensors go several in one transfer.
-
-    Args:
-      hosts: the CPU device beside each tower.
-      dtype: to which shares are cast before they leave their tower, and sums before
-        they leave their host; None leaves shares as they are and sums in float32.
-
-    Returns:
-      a reduction of shares of any float dtype to float32 sums; what it returns for the
-      other destinations is the same tensor.
-    """
-    groups = _towers_by_host(hosts)
-
-    def reduce_all(shares, destinations):
-        shares = [[_cast(share, dtype) for share in own] for own in shares]
-        roots = [devices[0] for devices in destinations]
-        many_tasks = len({task_of(device) for device in [*hosts, *roots]}) > 1
-        if groups and (many_tasks or len(groups) > 1):
-            by_host = []
-            for group in groups:
-                own_shares = [[own[k] for k in group] for own in shares]
-                on_host = [hosts[group[0]]] * len(shares)
-                host_sums = summed(own_shares, on_host, _sum)
-                host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
-                by_host.append(bring(host_sums, roots))
-            shares = list(zip(*by_host))
-        totals = summed(shares, roots, _sum)
-        return [[total] * len(d) for total, d in zip(totals, destinations)]
-
-    return reduce_all
-
-
-def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
-    """The tensor in a dtype, or as it is if None; cast on its own device."""
-    if dtype is None:
-        return tensor
-    with tf.device(tensor.device):
-        return tf.cast(tensor, dtype)
-
-
-def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
-    """The float32 sum on a device, where 16-bit shares are widened as they arrive."""
-    wide = precision.widen(shares, [device])
-    with tf.device(device):
-        return addition.in_order(wide)
-
-
-def in_float32(reduce_all: ReduceAll) -> ReduceAll:
-    """A reduction that widens 16-bit shares on their own devices first."""
-
-    def run(shares, destinations):
-        wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]
-        return reduce_all(wide, destinations)
-
-    return run
-
-
-def each(reduce: Reduce) -> ReduceAll:
-    """A reduction of all gradients that reduces them one by one."""
-
-    def reduce_all(shares, destinations):
-        return [reduce(s, d) for s, d in zip(shares, destinations)]
-
-    return reduce_all
-
-
-def mean(
-    tower_gradients: Sequence[Sequence[Gradient]],
-    destinations: Sequence[Sequence[str]],
-    *,
-    names: Sequence[str] = (),
-    hosts: Sequence[str] = (),
-    dtype: tf.DType | None = None,
-    reduce_all: ReduceAll | None = None,
-) -> list[list[Gradient]]:
-    """The mean gradient of every variable, on every device that wants it.
-
-    Args:
-      tower_gradients: [towers][variables], shares as `tower.Tower` has them.
-      destinations: [variables][copies] devices.
-      names: of the variables, for errors.
-      hosts, dtype: as `reduce_to_first` and `sparse.mean` have them.
-      reduce_all: reduces the dense gradients, of any float dtype; `reduce_to_first`
-        when None.
-
-    Returns:
-      [variables][copies] gradients, float32; None for a variable that no tower uses,
-      `IndexedSlices` with unique rows for one whose gradients are sparse.
-
-    Raises:
-      ValueError: a variable has a gradient in some towers only, or a dense one in some
-        and a sparse one in others.
-    """
-    by_variable = list(zip(*tower_gradients, strict=True))
-    _check_alike(by_variable, names)
-    means: list[list[Gradient]] = []
-    dense: list[int] = []  # indices of the variables with dense gradients
-    for index, (shares, devices) in enumerate(zip(by_variable, destinations)):
-        means.append([None] * len(devices))
-        if isinstance(shares[0], tf.IndexedSlices):
-            rows = sparse.mean(shares, devices[0], hosts=hosts, dtype=dtype)
-            means[index] = [rows] * len(devices)
-        elif shares[0] is not None:
-            dense.append(index)
-    dense_means = (reduce_all or reduce_to_first(hosts, dtype))(
-        [by_variable[i] for i in dense], [destinations[i] for i in dense]
-    )
-    for index, copies in zip(dense, dense_means):
-        means[index] = copies
-    return means
-
-
-def _check_alike(by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]):
-    """Refuses gradients that are missing or sparse in some of the towers only."""
-    errors = []
-    for index, shares in enumerate(by_variable):
-        name = repr(names[index]) if names else f"variable {index}"
-        kinds = [_kind(share) for share in shares]
-        odd = [k for k, kind in enumerate(kinds) if kind != kinds[0]]
-        if odd:
-            errors.append(
-                f"{name} has a {kinds[0]} gradient in tower 0 and a {kinds[odd[0]]} "
-                f"one in tower {', '.join(map(str, odd))}"
-            )
-    if errors:
-        raise ValueError(
-            f"the towers' gradients differ in kind: {'; '.join(errors)}; all towers "
-            "must compute the same"
-        )
-
-
-def _kind(gradient: Gradient) -> str:
-    if gradient is None:
-        return "missing"
-    return "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"

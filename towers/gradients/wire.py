@@ -1,7 +1,7 @@
 """Transfers between tasks and devices: once per task, small tensors in bundles.
 
 The network is the slowest link, so a value is sent to a task once and all its towers
-read it there; the other way, `reduction.reduce_to_first` adds the gradients
+read it there; the other way, `mean.reduce_to_first` adds the gradients
 of a task's towers before they leave it.  A step thus moves the parameters once to each
 worker and once back, however many towers there are.
 

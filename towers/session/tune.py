@@ -59,19 +59,22 @@ DEFAULT = Choice(variable_update.DEFAULT)
 Measure = Callable[[Plan, Choice], list[float]]
 
 
-def candidates(num_towers: int, *, kind: str) -> list[Choice]:
+def candidates(
+    num_towers: int, *, kind: str, wire: tf.DType = tf.float32
+) -> list[Choice]:
     """The ways to train that take the steps of one tower.
 
     Args:
       num_towers: alone, a tower has nothing to reduce.
       kind: of their devices, as `reduction.usable` has it.
+      wire: the dtype in which gradients travel between replicas.
     """
     found = []
     for name, mode in VARIABLE_UPDATES.items():
         if not (mode.exact and mode.joined):
             continue
         if "all_reduce_spec" in mode.reads and num_towers > 1:
-            found += [Choice(name, spec) for spec in reduction.usable(kind)]
+            found += [Choice(name, spec) for spec in reduction.usable(kind, wire)]
         else:
             found.append(Choice(name))
     return found
@@ -249,7 +252,8 @@ def choose(
       ValueError: none of them works here.
     """
     where, name = plan.placement, key(plan)
-    ways = candidates(len(where.towers), kind=where.device_kind)
+    wire = plan.options.exchange.wire.dtype
+    ways = candidates(len(where.towers), kind=where.device_kind, wire=wire)
     found = None if again else memory.recall(name)
     if found:
         choice = Choice(**found["choice"]) if _is_one(found["choice"], ways) else None

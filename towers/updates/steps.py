@@ -15,7 +15,7 @@ import tensorflow as tf
 from towers.compute.stamping import join_shares
 from towers.compute.tower import Template, Tower
 from towers.data.feed import Feed, refilled
-from towers.gradients import reduction
+from towers.gradients import mean
 from towers.layout import parts
 from towers.updates.clients import Alone, Step, Sums
 from towers.updates.loss_scale import LossScale
@@ -182,7 +182,7 @@ class Steps:
         devices = [self.mode.variables[rule.variable].device for rule in rules]
         values = list(zip(*(tower.statistics for tower in group)))
         with tf.name_scope("statistics"):
-            reduce = reduction.reduce_to_first(hosts)
+            reduce = mean.reduce_to_first(hosts)
             totals = reduce(values, [[device] for device in devices])
             count, means = len(group) * self.peers.count, []
             for (total,), device in zip(totals, devices):

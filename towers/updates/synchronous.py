@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from towers.gradients import reduction
+from towers.gradients import mean
 from towers.gradients.exchange import DEFAULT
 from towers.gradients.wire import Arrivals
 from towers.layout import parts
@@ -51,7 +51,7 @@ class ParameterServer(Mode):
         pieces = self._copy.pieces(names)
         with tf.name_scope("reduction"):
             gradients = self.exchange.gradients(towers)
-            means = reduction.mean(
+            means = mean.of_towers(
                 [self._copy.divide(own, names, h) for own, h in zip(gradients, hosts)],
                 [[piece.device] for piece in pieces],
                 names=[parts.whole_name(piece.op.name) for piece in pieces],
@@ -109,7 +109,7 @@ class Replicated(Mode):
     def reduce(self, towers, names):
         """The mean of each gradient, on every tower's device."""
         with tf.name_scope("reduction"):
-            means = reduction.mean(
+            means = mean.of_towers(
                 self.exchange.gradients(towers),
                 [[c.variables[name].device for c in self._copies] for name in names],
                 names=names,
@@ -249,7 +249,7 @@ class Independent(Replicated):
             for tower, own in zip(towers, self.exchange.gradients(towers)):
                 copy = self._copies[tower.index]
                 homes = [[copy.variables[name].device] for name in names]
-                means = [c[0] for c in reduction.mean([own], homes, names=names)]
+                means = [c[0] for c in mean.of_towers([own], homes, names=names)]
                 devices = self.placement.stages[tower.index]
                 reduced.append(copy.once_free(means, names, devices))
         return reduced

@@ -106,7 +106,8 @@ class Selection:
         count = max(self._num_towers)
         if count == 1:
             return []
-        return ways.narrow(count, exchanges, dtypes, names=self._modes)
+        kind = "gpu" if self._gpus else "cpu"
+        return ways.narrow(count, exchanges, dtypes, names=self._modes, kind=kind)
 
     def _sharded(self, cuts: ways.Cuts) -> list[Case]:
         """Classifiers and tables that are spread; by default those that there are."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.gradients.exchange import Exchange
-from towers.gradients.reduction import usable
+from towers.gradients.reduction import carries, usable
 from towers.layout.schedule import SCHEDULES
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
@@ -229,27 +229,31 @@ def narrow(
     dtypes: Sequence[tf.DType],
     *,
     names: Sequence[str] = (),
+    kind: str = "cpu",
 ) -> list[Case]:
     """Gradients that travel in 16 bits, in the modes that are exact otherwise: every
-    reduction, by turns in each of the dtypes.
+    reduction, by turns in each of the dtypes that it can carry.
 
     Args:
       num_towers: more than 1; a lone tower's gradients do not travel.
       choices: for the modes whose replicas exchange gradients.
       dtypes: that they travel in.
       names: of modes; all when empty.
+      kind: of the devices, cpu or gpu.
     """
-    turns = itertools.cycle(dtypes)
+    turns = itertools.count()
     found = []
     for name in names or VARIABLE_UPDATES:
         mode = VARIABLE_UPDATES[name]
         if mode.exact and "transfer" in mode.reads and dtypes:
             if "all_reduce_spec" in mode.reads:
                 specs = [choice.all_reduce_spec for choice in _plain(choices)]
-                found += [
-                    Case(name, num_towers, Exchange(spec), transfer=next(turns))
-                    for spec in dict.fromkeys(specs)
-                ]
+                for spec in dict.fromkeys(specs):
+                    if able := [d for d in dtypes if carries(spec, d, kind)]:
+                        dtype = able[next(turns) % len(able)]
+                        found.append(
+                            Case(name, num_towers, Exchange(spec), transfer=dtype)
+                        )
             else:
                 found += [Case(name, num_towers, transfer=dtype) for dtype in dtypes]
     return found

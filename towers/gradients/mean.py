@@ -1,0 +1,168 @@
+"""The mean gradient of every variable, on every device that wants it.
+
+Each tower differentiates its share of the mean loss (see `tower`), so the mean gradient
+of the joined batch is the plain sum of the towers' gradients.
+
+    of_towers(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
+
+handles `None` and `IndexedSlices` once, for all ways to reduce the dense gradients:
+`reduce_to_first` to a single copy of the variables, `each` to one on every device, by a
+`reduction` of one tensor at a time; `packing` wraps any of those.
+"""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from towers.compute import addition, precision
+from towers.compute.tower import Gradient
+from towers.gradients import sparse
+from towers.gradients.reduction import Devices, Reduce, Shares, towers_by_host
+from towers.gradients.wire import bring, summed
+from towers.layout.placement import task_of
+
+# All gradients at once: [variables][towers] -> [variables][copies].
+ReduceAll = Callable[[Sequence[Shares], Sequence[Devices]], list[list[tf.Tensor]]]
+
+
+def of_towers(
+    tower_gradients: Sequence[Sequence[Gradient]],
+    destinations: Sequence[Sequence[str]],
+    *,
+    names: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    dtype: tf.DType | None = None,
+    reduce_all: ReduceAll | None = None,
+) -> list[list[Gradient]]:
+    """The mean gradient of every variable, on every device that wants it.
+
+    Args:
+      tower_gradients: [towers][variables], shares as `tower.Tower` has them.
+      destinations: [variables][copies] devices.
+      names: of the variables, for errors.
+      hosts, dtype: as `reduce_to_first` and `sparse.mean` have them.
+      reduce_all: reduces the dense gradients, of any float dtype; `reduce_to_first`
+        when None.
+
+    Returns:
+      [variables][copies] gradients, float32; None for a variable that no tower uses,
+      `IndexedSlices` with unique rows for one whose gradients are sparse.
+
+    Raises:
+      ValueError: a variable has a gradient in some towers only, or a dense one in some
+        and a sparse one in others.
+    """
+    by_variable = list(zip(*tower_gradients, strict=True))
+    _check_alike(by_variable, names)
+    means: list[list[Gradient]] = []
+    dense: list[int] = []  # indices of the variables with dense gradients
+    for index, (shares, devices) in enumerate(zip(by_variable, destinations)):
+        means.append([None] * len(devices))
+        if isinstance(shares[0], tf.IndexedSlices):
+            rows = sparse.mean(shares, devices[0], hosts=hosts, dtype=dtype)
+            means[index] = [rows] * len(devices)
+        elif shares[0] is not None:
+            dense.append(index)
+    dense_means = (reduce_all or reduce_to_first(hosts, dtype))(
+        [by_variable[i] for i in dense], [destinations[i] for i in dense]
+    )
+    for index, copies in zip(dense, dense_means):
+        means[index] = copies
+    return means
+
+
+def _check_alike(by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]):
+    """Refuses gradients that are missing or sparse in some of the towers only."""
+    errors = []
+    for index, shares in enumerate(by_variable):
+        name = repr(names[index]) if names else f"variable {index}"
+        kinds = [_kind(share) for share in shares]
+        odd = [k for k, kind in enumerate(kinds) if kind != kinds[0]]
+        if odd:
+            errors.append(
+                f"{name} has a {kinds[0]} gradient in tower 0 and a {kinds[odd[0]]} "
+                f"one in tower {', '.join(map(str, odd))}"
+            )
+    if errors:
+        raise ValueError(
+            f"the towers' gradients differ in kind: {'; '.join(errors)}; all towers "
+            "must compute the same"
+        )
+
+
+def _kind(gradient: Gradient) -> str:
+    if gradient is None:
+        return "missing"
+    return "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"
+
+
+def reduce_to_first(
+    hosts: Sequence[str] = (), dtype: tf.DType | None = None
+) -> ReduceAll:
+    """Reduces every gradient to the first of its destinations, in tower order.
+
+    Where hosts are apart, the shares of a host are summed on its CPU first, so that one
+    tensor per host crosses the network.  Small tensors go several in one transfer.
+
+    Args:
+      hosts: the CPU device beside each tower.
+      dtype: to which shares are cast before they leave their tower, and sums before
+        they leave their host; None leaves shares as they are and sums in float32.
+
+    Returns:
+      a reduction of shares of any float dtype to float32 sums; what it returns for the
+      other destinations is the same tensor.
+    """
+    groups = towers_by_host(hosts)
+
+    def reduce_all(shares, destinations):
+        shares = [[_cast(share, dtype) for share in own] for own in shares]
+        roots = [devices[0] for devices in destinations]
+        many_tasks = len({task_of(device) for device in [*hosts, *roots]}) > 1
+        if groups and (many_tasks or len(groups) > 1):
+            by_host = []
+            for group in groups:
+                own_shares = [[own[k] for k in group] for own in shares]
+                on_host = [hosts[group[0]]] * len(shares)
+                host_sums = summed(own_shares, on_host, _sum)
+                host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
+                by_host.append(bring(host_sums, roots))
+            shares = list(zip(*by_host))
+        totals = summed(shares, roots, _sum)
+        return [[total] * len(d) for total, d in zip(totals, destinations)]
+
+    return reduce_all
+
+
+def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    """The tensor in a dtype, or as it is if None; cast on its own device."""
+    if dtype is None:
+        return tensor
+    with tf.device(tensor.device):
+        return tf.cast(tensor, dtype)
+
+
+def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
+    """The float32 sum on a device, where 16-bit shares are widened as they arrive."""
+    wide = precision.widen(shares, [device])
+    with tf.device(device):
+        return addition.in_order(wide)
+
+
+def in_float32(reduce_all: ReduceAll) -> ReduceAll:
+    """A reduction that widens 16-bit shares on their own devices first."""
+
+    def run(shares, destinations):
+        wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]
+        return reduce_all(wide, destinations)
+
+    return run
+
+
+def each(reduce: Reduce) -> ReduceAll:
+    """A reduction of all gradients that reduces them one by one."""
+
+    def reduce_all(shares, destinations):
+        return [reduce(s, d) for s, d in zip(shares, destinations)]
+
+    return reduce_all
