@@ -28,7 +28,7 @@ from flags import config
 from towers import planning
 from towers.compute import flops
 from towers.session import loop
-from towers.tasks.sessions import session_config
+from towers.tasks.sessions import session_config, settle_process
 
 v1 = tf.compat.v1
 
@@ -178,9 +178,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=writable, metavar="FILE", help="for all numbers")
     options = parser.parse_args(argv)
     try:
-        where, _ = _where(options)
+        where, devices = _where(options)
     except ValueError as error:
         parser.error(str(error))
+    settle_process(where, devices)
     peaks = {
         dtype: flops.measure_peak(where, tf.as_dtype(dtype)) for dtype in options.dtypes
     }

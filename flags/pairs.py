@@ -164,6 +164,7 @@ _OF_A_TASK = ("task_index", "ps_hosts", "worker_hosts", "controller_host")
 _OF_GPUS = (
     *("local_parameter_device", "gpu_indices", "logical_gpus", "allow_growth"),
     *("gpu_memory_frac_for_testing", "tensor_float_32", "deterministic_ops"),
+    "batchnorm_persistent",
 )
 _SHOW_A_STEP = ("trace_file", "graph_file", "pipeline_report")
 _STAGES = ("num_stages", "num_micro_batches", "recompute")

@@ -11,7 +11,7 @@ _OWN_SECTIONS = ("cluster", "devices", "evaluation", "output")
 _OWN_FLAGS = ("data_dir", "datasets_num_private_threads", "pipeline_report")
 _SHARED_FLAGS = (
     *("replication", "num_gpus", "xla", "xla_compile"),
-    *("tensor_float_32", "deterministic_ops"),
+    *("tensor_float_32", "deterministic_ops", "batchnorm_persistent"),
 )
 
 # Seconds between an evaluator's looks for a new checkpoint, by default.

@@ -32,7 +32,7 @@ class Model:
     data_format: str | None = field(
         None,
         "layout of image tensors: channels last or channels first",
-        unset="what the device is fast at",
+        unset="what the device is fast at, which on GPUs depends on the dtype",
         choices=("NHWC", "NCHW"),
     )
     compute_dtype: str = field(
@@ -152,6 +152,11 @@ class Devices:
         False,
         "take kernels on GPUs that give the same bits in every run; slower, and some "
         "operations have none; to be given to every task of a cluster",
+    )
+    batchnorm_persistent: bool = field(
+        True,
+        "let cuDNN keep a batch on the chip while it normalises it, far faster in 16 "
+        "bits; off: for activations so large that this overflows",
     )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(

@@ -29,8 +29,6 @@ SWITCHES: Mapping[str, str] = {
     "prefetched to the GPUs; leave it out",
     "sync_on_finish": "a step has ended when its loss is fetched; leave it out",
     "winograd_nonfused": "export TF_ENABLE_WINOGRAD_NONFUSED=1 or =0 instead",
-    "batchnorm_persistent": "export TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1 or =0 "
-    "instead",
     "mkl": "oneDNN, as MKL's kernels are called now, is on by default; export "
     "TF_ENABLE_ONEDNN_OPTS=0 to do without",
     # Input.

@@ -141,6 +141,7 @@ class GpuKernelsTest(parameterized.TestCase):
         {"model": "lenet", "variable_update": "replicated", "check_replicas_every": 1},
         {"model": "lenet", "use_fp16": True, "fp16_enable_auto_loss_scale": True},
         {"model": "cifar10_tutorial", "staged_vars": True, "use_fp16": True},
+        {"model": _RESNET, "data_format": "NCHW", "use_fp16": True},
         {"model": _RESNET, "batch_norm": "sync", "compute_dtype": "bfloat16"},
         {"model": _RESNET, **_STAGES},
         {"model": _RESNET, "schedule": "gpipe", "batch_norm": "tower", **_STAGES},

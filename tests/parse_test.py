@@ -173,7 +173,7 @@ class ParseTest(parameterized.TestCase):
             "unknown",
             ["--batch_sise=3"],
             "--batch_sise=3: no such flag; did you mean --batch_size, "
-            "--eval_batch_size, --batch_norm?",
+            "--eval_batch_size, --batchnorm_persistent?",
         ),
         (
             "unknown, with its value apart",

@@ -230,6 +230,8 @@ class PlanTest(parameterized.TestCase):
         gpu = dataclasses.replace(placement.local(2, kind="cpu"), kind="gpu")
         with mock.patch.object(placement, "local", return_value=gpu):
             self.assertEqual(self._make().options.data_format, "NCHW")
+            for narrow in ({"use_fp16": True}, {"compute_dtype": "bfloat16"}):
+                self.assertEqual(self._make(**narrow).options.data_format, "NHWC")
             found = self._make(data_format="NHWC")
             self.assertEqual(found.options.data_format, "NHWC")
 

@@ -65,6 +65,18 @@ class SettleTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertEqual(visible.mock_calls, [mock.call([], "GPU")])
 
+    @parameterized.parameters(
+        (True, None, "1"), (True, "0", "0"), (False, None, "0"), (False, "1", "0")
+    )
+    def test_how_cudnn_normalises(self, asked, found, wanted):
+        name = "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT"
+        settings = config.make(batchnorm_persistent=asked).devices
+        with mock.patch.dict(os.environ, {} if found is None else {name: found}):
+            if found is None:
+                os.environ.pop(name, None)
+            sessions.settle_process(placement.local(2, kind="cpu"), settings)
+            self.assertEqual(os.environ[name], wanted)
+
     @parameterized.parameters(True, False)
     def test_how_exact_and_how_repeatable_gpus_are(self, asked):
         exact = tf.config.experimental.tensor_float_32_execution_enabled()

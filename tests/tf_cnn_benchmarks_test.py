@@ -50,6 +50,7 @@ TAKEN_SWITCHES = (
     "eval",
     "print_training_accuracy",
     "distortions",
+    "batchnorm_persistent",
     "allow_growth",
     "compact_gradient_transfer",
     "sparse_to_dense_grads",

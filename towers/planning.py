@@ -163,11 +163,13 @@ def make(
 
 def _chosen(config, kind: str) -> dict[str, Any]:
     """The options of the train graph that settings name one by one."""
-    # cuDNN is fastest in NCHW, oneDNN and Eigen in NHWC (measured 1.6x).
-    fastest = "NCHW" if kind == "gpu" else "NHWC"
+    dtype = _dtype(config.model)
+    # On an H200, resnet50 is 1.12 times as fast in NCHW in float32, 0.80 and 0.72 times
+    # in bfloat16 and float16; oneDNN and Eigen are fastest in NHWC (1.6 times).
+    fastest = "NCHW" if kind == "gpu" and dtype == tf.float32 else "NHWC"
     return {
         "data_format": config.model.data_format or fastest,
-        "dtype": _dtype(config.model),
+        "dtype": dtype,
         "seed": config.training.tf_random_seed,
         "xla_compile": config.devices.xla_compile,
         "accumulate_steps": config.variables.accumulate_steps,

@@ -212,6 +212,7 @@ def key(plan: Plan) -> str:
         "kernels": [
             plan.config.devices.tensor_float_32,
             plan.config.devices.deterministic_ops,
+            plan.config.devices.batchnorm_persistent,
         ],
         "options": {
             field.name: str(getattr(plan.options, field.name))

@@ -18,6 +18,8 @@ from towers.layout import placement
 
 v1 = tf.compat.v1
 
+_PERSISTENT = "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT"  # read on first use
+
 
 class Stop(Protocol):
     """What a signal leaves behind."""
@@ -82,6 +84,9 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     if devices.deterministic_ops:
         tf.config.experimental.enable_op_determinism()
+    if not devices.batchnorm_persistent:
+        os.environ[_PERSISTENT] = "0"
+    os.environ.setdefault(_PERSISTENT, "1")  # the environment may say otherwise
     if devices.allow_growth:
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     config = session_config(where, devices)
