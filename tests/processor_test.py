@@ -23,6 +23,13 @@ class ProcessorTest(parameterized.TestCase):
         self.assertEqual(processor.lacks_kernels("float16"), float16)
         self.assertFalse(processor.lacks_kernels("float32"))
 
+    def test_instructions(self):
+        self._has(_CORE.format(0, "fpu avx512f avx512_bf16"))
+        self.assertTrue(processor.has("avx512f"))
+        self.assertFalse(processor.has("avx512"))
+        self._has("processor\t: 0\nFeatures\t: fp asimd\n")
+        self.assertFalse(processor.has("fp"))
+
     def test_another(self):
         self._has("processor\t: 0\nFeatures\t: fp asimd\n")
         self.assertFalse(processor.lacks_kernels("bfloat16"))

@@ -1,5 +1,6 @@
-"""The CPU of this machine: its name, and what it cannot do fast."""
+"""The CPU of this machine: its name, and what it can and cannot do fast."""
 
+import functools
 import platform
 from collections.abc import Mapping
 
@@ -15,7 +16,14 @@ _KERNELS = {
 
 def name() -> str:
     """The processor's name, as Linux has it; else what Python knows."""
-    return _facts().get("model name") or platform.processor() or platform.machine()
+    return (
+        _facts(_FACTS).get("model name") or platform.processor() or platform.machine()
+    )
+
+
+def has(instructions: str) -> bool:
+    """Whether it has a set of instructions, called as Linux calls it, on x86."""
+    return instructions in _facts(_FACTS).get("flags", "").split()
 
 
 def lacks_kernels(dtype: str) -> bool:
@@ -23,14 +31,15 @@ def lacks_kernels(dtype: str) -> bool:
 
     On a processor that is unknown, or not x86, they are not said to be.
     """
-    flags = _facts().get("flags", "").split()
+    flags = _facts(_FACTS).get("flags", "").split()
     return bool(flags) and not _KERNELS.get(dtype, set(flags)).intersection(flags)
 
 
-def _facts() -> Mapping[str, str]:
+@functools.cache
+def _facts(path: str) -> Mapping[str, str]:
     """What Linux says of the first core; nothing on other systems."""
     try:
-        with open(_FACTS, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             lines = file.read().partition("\n\n")[0].splitlines()
     except OSError:
         return {}
