@@ -30,12 +30,12 @@ CASES = {
         0,
     ),
     "large": ((2, 18, 4, 64), (1, 1, 64, 8), {}, 0),
-    "three_by_three": ((3, 5, 4, 64), (3, 3, 64, 64), {}, 9),
-    "three_by_three_valid": ((3, 5, 4, 64), (3, 3, 64, 64), {"padding": "VALID"}, 9),
-    "three_by_three_narrow": ((3, 5, 4, 64), (3, 3, 64, 32), {}, 0),
-    "three_by_three_strided": ((3, 5, 4, 64), (3, 3, 64, 64), {"strides": 2}, 0),
-    "three_by_three_dilated": ((3, 7, 8, 64), (3, 3, 64, 64), {"dilations": 2}, 0),
-    "two_by_four": ((3, 5, 6, 64), (2, 4, 64, 64), {}, 8),
+    "three_by_three": ((3, 5, 4, 128), (3, 3, 128, 128), {}, 9),
+    "valid_three_by_three": ((3, 5, 4, 128), (3, 3, 128, 128), {"padding": "VALID"}, 9),
+    "narrow_three_by_three": ((3, 5, 4, 128), (3, 3, 128, 64), {}, 0),
+    "strided_three_by_three": ((3, 5, 4, 128), (3, 3, 128, 128), {"strides": 2}, 0),
+    "dilated_three_by_three": ((3, 7, 8, 128), (3, 3, 128, 128), {"dilations": 2}, 0),
+    "two_by_four": ((3, 5, 6, 128), (2, 4, 128, 128), {}, 8),
 }
 
 

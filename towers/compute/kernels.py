@@ -107,7 +107,7 @@ def _is_product(op: tf.Operation) -> bool:
         return pointwise
     small = max(y.shape[1:3]) <= 17
     dense = {*op.get_attr("strides"), *op.get_attr("dilations")} == {1}
-    return small and (pointwise or (dense and min(filters.shape[2:]) >= 64))
+    return small and (pointwise or (dense and min(filters.shape[2:]) >= 128))
 
 
 def _products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
