@@ -1,0 +1,142 @@
+"""Gradients of convolutions as matrix products: the same numbers, where faster."""
+
+import collections
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers.compute import convolution, kernels
+
+v1 = tf.compat.v1
+
+_PADDED = {"padding": [[0, 0], [1, 1], [1, 1], [0, 0]]}
+
+# name -> input, filters, options of `tf.nn.conv2d`; in bfloat16 without AMX, the number
+# of products of the gradient by the filters, and of that by the input.
+CASES = {
+    "pointwise": ((3, 5, 4, 6), (1, 1, 6, 8), {}, 1, 1),
+    "pointwise_valid": ((3, 5, 4, 6), (1, 1, 6, 8), {"padding": "VALID"}, 1, 1),
+    "pointwise_dilated": ((3, 5, 4, 6), (1, 1, 6, 8), {"dilations": 2}, 1, 1),
+    "pointwise_small": ((3, 8, 4, 6), (1, 1, 6, 8), {}, 1, 0),
+    "pointwise_large": ((2, 18, 4, 6), (1, 1, 6, 8), {}, 0, 0),
+    "strided": ((3, 6, 4, 6), (1, 1, 6, 8), {"strides": 2}, 1, 1),
+    "strided_large": ((3, 60, 36, 6), (1, 1, 6, 8), {"strides": [3, 2]}, 1, 1),
+    "strided_uneven": ((3, 5, 4, 6), (1, 1, 6, 8), {"strides": 2}, 0, 0),
+    "padded": ((3, 5, 4, 6), (1, 1, 6, 8), _PADDED, 0, 0),
+    "padded_strided": ((3, 3, 3, 6), (1, 1, 6, 8), {**_PADDED, "strides": 2}, 0, 0),
+    "square": ((3, 5, 4, 128), (3, 3, 128, 128), {}, 9, 0),
+    "square_valid": ((3, 5, 4, 128), (3, 3, 128, 128), {"padding": "VALID"}, 9, 0),
+    "square_narrow": ((3, 5, 4, 128), (3, 3, 128, 64), {}, 0, 0),
+    "square_large": ((1, 18, 4, 128), (3, 3, 128, 128), {}, 0, 0),
+    "square_strided": ((3, 6, 4, 128), (3, 3, 128, 128), {"strides": 2}, 0, 0),
+    "square_dilated": ((3, 7, 8, 128), (3, 3, 128, 128), {"dilations": 2}, 0, 0),
+    "two_by_four": ((3, 5, 6, 128), (2, 4, 128, 128), {}, 8, 0),
+}
+
+
+class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.named_parameters((name, *case) for name, case in CASES.items())
+    def test_the_gradients_are_those_of_tensorflow(self, x, filters, options, *made):
+        self._processor("avx512_bf16")
+        try:
+            found, products = self._gradients(x, filters, options)
+            theirs, _ = self._gradients(x, filters, options, kind="gpu")
+        except tf.errors.InvalidArgumentError as error:
+            if "dilation rates larger than 1" not in error.message:
+                raise
+            self.skipTest("TensorFlow has no such gradient in bfloat16 on this CPU")
+        self.assertEqual(products, made)
+        # In bfloat16, the kernels are off by up to 2 %.
+        wide = {"kind": "gpu", "dtype": tf.float32}
+        exact, _ = self._gradients(x, filters, options, **wide)
+        for value, by_kernel, by_float32, product in zip(
+            found, theirs, exact, products[::-1]
+        ):
+            wanted = by_float32 if product else by_kernel
+            # Numbers of 8 bits, added in float32 and then rounded to 8 bits.
+            bounds = {"rtol": 2**-7, "atol": 0.01 * abs(wanted).max()}
+            self.assertAllClose(value, wanted, **bounds)
+
+    @parameterized.parameters(
+        ("cpu", tf.bfloat16, "avx512_bf16", {"square": (9, 0)}),
+        (
+            *("cpu", tf.bfloat16, "avx512_bf16 amx_bf16"),
+            {"pointwise": (1, 0), "pointwise_large": (1, 0)},
+        ),
+        (
+            *("cpu", tf.float32, "avx512f"),
+            {"pointwise": (1, 0), "pointwise_large": (1, 0)},
+        ),
+        ("cpu", tf.float32, "avx2", {"pointwise": (0, 0)}),
+        ("cpu", tf.float16, "avx512f", {"pointwise": (0, 0), "strided": (0, 0)}),
+        ("gpu", tf.bfloat16, "avx512_bf16", {"pointwise": (0, 0), "strided": (0, 0)}),
+        ("gpu", tf.float32, "avx512f", {"pointwise": (0, 0), "strided": (0, 0)}),
+    )
+    def test_where_products_are_faster(self, kind, dtype, instructions, others):
+        self._processor(instructions)
+        for name, wanted in {"square": (0, 0), "strided": (1, 1), **others}.items():
+            _, products = self._gradients(*CASES[name][:3], kind=kind, dtype=dtype)
+            self.assertEqual(products, wanted)
+
+    def test_groups(self):
+        _, products = self._gradients((2, 5, 4, 6), (1, 1, 3, 8), {}, dtype=tf.float32)
+        self.assertEqual(products, (0, 0))
+
+    @parameterized.parameters(("cpu", True), ("gpu", False))
+    def test_the_backward_pass_does_not_queue_behind_the_filters(self, kind, first):
+        with tf.Graph().as_default() as graph:
+            x, filters = tf.ones([2, 8, 8, 3]), tf.ones([3, 3, 3, 4])
+            with kernels.gradients(kind=kind, dtype=tf.float32):
+                y = tf.nn.conv2d(x, filters, 1, "SAME")
+            tf.gradients(y, [x, filters])
+        made = [op.type for op in graph.get_operations()]
+        order = made.index("Conv2DBackpropFilter") < made.index("Conv2DBackpropInput")
+        self.assertEqual(order, first)
+
+    def test_sizes_that_are_not_known(self):
+        with tf.Graph().as_default():
+            x = v1.placeholder(tf.bfloat16, [None, None, None, 2])
+            w = tf.ones([1, 1, 2, 3], tf.bfloat16)
+            with kernels.gradients(kind="cpu", dtype=tf.bfloat16):
+                y = tf.nn.conv2d(x, w, 1, "SAME")
+            [dw] = tf.gradients(y, [w])
+            with v1.Session() as session:
+                found = session.run(dw, {x: np.ones([2, 3, 4, 2])})
+        self.assertAllEqual(found, np.full([1, 1, 2, 3], 24))
+
+    def _processor(self, instructions):
+        known = instructions.split()
+        has = mock.patch.object(convolution.processor, "has", known.__contains__)
+        self.enter_context(has)
+
+    def _gradients(self, x, filters, options, *, kind="cpu", dtype=tf.bfloat16):
+        """By the input and by the filters; products for the latter and the former."""
+        random = np.random.default_rng(0)
+        with tf.Graph().as_default() as graph:
+            x, w = (_uniform(random, shape, dtype) for shape in (x, filters))
+            with kernels.gradients(kind=kind, dtype=dtype):
+                y = tf.nn.conv2d(x, w, **{"strides": 1, "padding": "SAME"} | options)
+            made = tf.gradients(y, [x, w], _uniform(random, y.shape, dtype))
+            kinds = collections.Counter(
+                (op.type, op.type == "MatMul" and op.get_attr("transpose_a"))
+                for op in graph.get_operations()
+            )
+            with v1.Session() as session:
+                found = session.run([tf.cast(value, tf.float32) for value in made])
+        products = kinds["MatMul", True], kinds["MatMul", False]
+        by_kernels = tuple(
+            kinds[f"Conv2DBackprop{which}", False] for which in ("Filter", "Input")
+        )
+        self.assertEqual(by_kernels, tuple(int(not number) for number in products))
+        return found, products
+
+
+def _uniform(random, shape, dtype):
+    """Numbers that bfloat16 has, too."""
+    return tf.cast(tf.constant(random.uniform(-1, 1, shape), tf.bfloat16), dtype)
+
+
+if __name__ == "__main__":
+    tf.test.main()
