@@ -1,5 +1,7 @@
 """Gradients by other kernels: the same numbers."""
 
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -28,6 +30,68 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(tf.int16 in inputs, kind == "cpu" and dtype == tf.bfloat16)
         self.assertAllEqual(y, np.maximum(x, 0))
         self.assertAllEqual(dx, np.where(x > 0, dy, 0))
+
+    @parameterized.product(
+        transposed=[(False, False), (False, True), (True, False), (True, True)],
+        dtype=(tf.float32, tf.complex64),
+    )
+    def test_the_gradients_of_a_product(self, transposed, dtype):
+        shapes = [
+            [3, 2] if transposed[0] else [2, 3],
+            [4, 3] if transposed[1] else [3, 4],
+        ]
+        options = dict(zip(("transpose_a", "transpose_b"), transposed))
+        made = self._of_product(shapes, dtype, **options)
+        for value, wanted in zip(*made):
+            self.assertAllClose(value, wanted)
+
+    @parameterized.parameters(
+        (16, 512, True),
+        (128, 512, True),
+        (15, 512, False),
+        (129, 512, False),
+        (16, 511, False),
+        (8, 4096, True),
+        (7, 4096, False),
+        (8, 4096, False, tf.bfloat16),
+        (16, 512, False, tf.float32, "avx2"),
+        (None, 512, False),
+    )
+    def test_a_dense_layers_input_has_a_turned_product(
+        self, rows, width, turned, dtype=tf.float32, instructions="avx512f"
+    ):
+        known = instructions.split()
+        has = mock.patch.object(kernels.processor, "has", known.__contains__)
+        with has, tf.Graph().as_default():
+            x = v1.placeholder(dtype, [rows, width])
+            with kernels.gradients(kind="cpu", dtype=dtype):
+                y = x @ tf.zeros([width, width], dtype)
+            [dx] = tf.gradients(y, [x])
+        self.assertEqual(dx.op.type == "Transpose", turned)
+
+    def test_what_a_turned_product_is(self):
+        has = mock.patch.object(kernels.processor, "has", return_value=True)
+        with has:
+            for value, wanted in zip(*self._of_product([[16, 512], [512, 512]])):
+                self.assertAllClose(value, wanted, atol=1e-3)
+
+    def _of_product(self, shapes, dtype=tf.float32, **options):
+        """The gradients by these kernels, and by TensorFlow's."""
+        random = np.random.default_rng(0)
+        found = []
+        with tf.Graph().as_default(), v1.Session() as session:
+            parts = [[random.normal(size=shape) for shape in shapes] for _ in range(2)]
+            a, b = (
+                tf.cast(tf.complex(*pair), dtype)
+                if dtype.is_complex
+                else tf.constant(pair[0], dtype)
+                for pair in zip(*parts)
+            )
+            for kind in ("cpu", "gpu"):
+                with kernels.gradients(kind=kind, dtype=tf.float32):
+                    y = tf.matmul(a, b, **options)
+                found.append(tf.gradients(tf.math.abs(y) ** 2, [a, b]))
+            return session.run(found)
 
     @parameterized.product(known=(True, False), dtype=(tf.int32, tf.int64))
     def test_the_gradient_of_a_padding(self, known, dtype):

@@ -2,6 +2,13 @@
 
 A convolution's gradients are those of `convolution`.
 
+The gradient by the input of a dense layer is the product of its output's gradient and
+the turned weights.  On CPUs with AVX-512 in float32, with 16 to 128 rows and 2**18
+weights or more, oneDNN takes 1.2 to 4.7 times as long for it as for the product turned,
+of the weights and the turned gradient; with 8 rows that holds from 2**24 weights on.
+Of AlexNet's step, 32 images on four towers, it was a sixteenth, of LeNet's with one
+tower a seventh (TensorFlow 2.21, 2 cores).
+
 The gradient of a ReLU is let through where its output is positive.  In bfloat16,
 TensorFlow's kernel turns every number into float32 and back; on the same bits, taken as
 integers, it takes 0.6 of the time, but six times as long if the result overwrites the
@@ -26,11 +33,12 @@ import contextlib
 import tensorflow as tf
 
 from towers.compute import convolution
+from towers.layout import processor
 
 v1 = tf.compat.v1
 
 _MAX_POOL, _RELU = "TowersMaxPool", "TowersRelu"
-_BIAS_ADD, _PAD = "TowersBiasAdd", "TowersPad"
+_BIAS_ADD, _MATMUL, _PAD = "TowersBiasAdd", "TowersMatMul", "TowersPad"
 
 
 def gradients(
@@ -43,12 +51,42 @@ def gradients(
       dtype: that they compute in.
       apart: whether forward and backward pass are functions of their own.
     """
-    chosen = {"Conv2D": convolution.GRADIENT, "Pad": _PAD} if kind == "cpu" else {}
+    chosen = {}
+    if kind == "cpu":
+        chosen = {"Conv2D": convolution.GRADIENT, "MatMul": _MATMUL, "Pad": _PAD}
     if kind == "cpu" and dtype == tf.bfloat16:
         chosen |= {"BiasAdd": _BIAS_ADD, "Relu": _RELU}
     if kind == "cpu" and apart:
         chosen["MaxPool"] = _MAX_POOL
     return v1.get_default_graph().gradient_override_map(chosen)
+
+
+@tf.RegisterGradient(_MATMUL)
+def _matmul(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
+    """The gradients by both factors; made in the other order, steps take longer."""
+    a, b = (tf.math.conj(tensor) for tensor in op.inputs)
+    turned = [op.get_attr(name) for name in ("transpose_a", "transpose_b")]
+    if turned[0]:
+        by_a = tf.matmul(b, dy, transpose_a=turned[1], transpose_b=True)
+    elif turned[1] or not _is_faster_turned(a, b):
+        by_a = tf.matmul(dy, b, transpose_b=not turned[1])
+    else:
+        by_a = tf.transpose(tf.matmul(b, dy, transpose_b=True))
+    if turned[1]:
+        by_b = tf.matmul(dy, a, transpose_a=True, transpose_b=turned[0])
+    else:
+        by_b = tf.matmul(a, dy, transpose_a=not turned[0])
+    return [by_a, by_b]
+
+
+def _is_faster_turned(x: tf.Tensor, weights: tf.Tensor) -> bool:
+    rows, size = x.shape[0] or 0, weights.shape.num_elements() or 0
+    return (
+        x.dtype == tf.float32
+        and size >= 1 << 18
+        and (16 if size < 1 << 24 else 8) <= rows <= 128
+        and processor.has("avx512f")
+    )
 
 
 @tf.RegisterGradient(_RELU)
