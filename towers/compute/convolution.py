@@ -11,8 +11,8 @@ input and those of the output's gradient, and of the latter and the filters.  Wi
 larger filters the first is such a product for each place in them, with the input
 shifted there.  oneDNN multiplies matrices faster than its kernels for these gradients
 do the same work: where, says each rule below, as measured with TensorFlow 2.21 on
-ResNet-50's shapes in batches of 4 and 16.  With the products, its step took 0.96 of the
-time in bfloat16 and 0.99 in float32, and that of four towers of 4 images 0.91 and 0.95
+ResNet-50's shapes in batches of 4 and 16.  With the products, its step took 0.95 of the
+time in bfloat16 and 0.98 in float32, and that of four towers of 4 images 0.91 and 0.95
 (AVX-512 with bfloat16).
 """
 
@@ -52,36 +52,34 @@ def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
 def _filters_by_products(op: tf.Operation) -> bool:
     """Whether products are faster for the gradient by the filters.
 
-    With strides, everywhere.  Pointwise in float32: 1.2 times with AVX-512, slower with
-    AVX2.  In bfloat16, pointwise: 2 to 3 times with AMX; without, up to 1.8 times on
-    small images; there also with larger filters: 1.2 to 1.9 times, if these have
-    columns enough for two threads.
+    Pointwise in float32: 1.2 times with AVX-512, slower with AVX2; with strides a
+    little, for a fiftieth more memory.  In bfloat16, pointwise: 2 to 3 times with AMX;
+    without, up to 1.8 times on small images, and with strides 1.1 to 1.5 times; there
+    also with larger filters: 1.2 to 1.9 times, if these have columns enough for two
+    threads.
     """
     if not _is_plain(op):
         return False
     x, filters = op.inputs
-    pointwise = _is_pointwise(op)
-    if pointwise and _is_strided(op):
-        return True
+    pointwise, strided = _is_pointwise(op), _is_strided(op)
     if x.dtype == tf.float32:
-        return pointwise and processor.has("avx512f")
-    if processor.has("amx_bf16"):
+        return pointwise and not strided and processor.has("avx512f")
+    if processor.has("amx_bf16") or strided:
         return pointwise
-    dense = not _is_strided(op) and set(op.get_attr("dilations")) == {1}
-    wide = min(filters.shape[2:]) >= 128
-    return _largest_side(op) <= 17 and (pointwise or (dense and wide))
+    dense = set(op.get_attr("dilations")) == {1} and min(filters.shape[2:]) >= 128
+    return _largest_side(op) <= 17 and (pointwise or dense)
 
 
 def _input_by_product(op: tf.Operation) -> bool:
     """Whether a product is faster for the gradient by the input.
 
-    Pointwise, with strides: 1.1 to 2 times everywhere; without, on the smallest images:
-    1.1 times in bfloat16.
+    Pointwise in bfloat16: with strides 1.2 to 2.4 times, without on the smallest images
+    1.1 times.
     """
-    if not _is_plain(op) or not _is_pointwise(op):
+    if not _is_plain(op) or not _is_pointwise(op) or op.inputs[0].dtype == tf.float32:
         return False
-    smallest = op.inputs[0].dtype == tf.bfloat16 and _largest_side(op) <= 7
-    return _is_strided(op) or (smallest and not processor.has("amx_bf16"))
+    smallest = _largest_side(op) <= 7 and not processor.has("amx_bf16")
+    return _is_strided(op) or smallest
 
 
 def _is_plain(op: tf.Operation) -> bool:
