@@ -125,7 +125,8 @@ def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     for x in _met(op):
         x_rows = tf.reshape(x, [-1, channels])
         found.append(tf.matmul(x_rows, dy_rows, transpose_a=True))
-    return tf.reshape(tf.stack(found), size)
+    whole = tf.stack(found) if len(found) > 1 else found[0]
+    return tf.reshape(whole, size)
 
 
 def _met(op: tf.Operation) -> Iterator[tf.Tensor]:
