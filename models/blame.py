@@ -21,9 +21,8 @@ _NOT_THE_USERS = {"keras", "models", "numpy", "tensorflow", "towers"}
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = (
     *(os.path.join(_ROOT, name, "") for name in ("models", "towers")),
-    os.path.join(
-        os.path.dirname(tf.__file__), ""
-    ),  # not in site-packages for everybody
+    # TensorFlow is not in site-packages for everybody.
+    os.path.join(os.path.dirname(tf.__file__), ""),
     os.path.join(sysconfig.get_path("stdlib"), ""),
 )
 

@@ -3,6 +3,8 @@
 import tensorflow as tf
 from absl.testing import parameterized
 
+from towers.layout import placement
+
 v1 = tf.compat.v1
 
 
@@ -38,3 +40,10 @@ def crossing(graph: tf.Graph) -> dict[str, int]:
                 size = tensor.shape.num_elements() * tensor.dtype.size
                 received[task] = received.get(task, 0) + size
     return received
+
+
+def run_on_cpus(fetches, num_devices=8):
+    """The values of fetches in a session with so many logical CPU devices."""
+    config = placement.session_config(placement.local(num_devices, kind="cpu"))
+    with v1.Session(config=config) as session:
+        return session.run(fetches)

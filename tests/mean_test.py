@@ -6,15 +6,6 @@ from absl.testing import parameterized
 
 from tests import graphs
 from towers.gradients import mean
-from towers.layout import placement
-
-v1 = tf.compat.v1
-
-
-def _run(tensors, num_devices=8):
-    config = placement.session_config(placement.local(num_devices, kind="cpu"))
-    with v1.Session(config=config) as session:
-        return session.run(tensors)
 
 
 class MeanTest(parameterized.TestCase):
@@ -62,7 +53,7 @@ class MeanTest(parameterized.TestCase):
                 if op.device == "/device:CPU:0" and tensor.device != op.device
             }
             self.assertEqual(arriving, {travels})
-            found = _run(found)
+            found = graphs.run_on_cpus(found)
         wanted = values.astype(travels.as_numpy_dtype).astype("f4").sum(0)
         np.testing.assert_array_equal(found, wanted)
 
@@ -72,7 +63,7 @@ class MeanTest(parameterized.TestCase):
             wanted = ["/device:CPU:1", "/device:CPU:0"]
             means = mean.of_towers(shares, [[device] for device in wanted])
             self.assertEqual([copies[0].device for copies in means], wanted)
-            np.testing.assert_array_equal(_run(means[1][0]), [2, 2, 2])
+            np.testing.assert_array_equal(graphs.run_on_cpus(means[1][0]), [2, 2, 2])
 
     def test_sparse_rows_stay_sparse_and_each_stands_once(self):
         with tf.Graph().as_default():
@@ -81,7 +72,7 @@ class MeanTest(parameterized.TestCase):
             ]
             [copies] = mean.of_towers(shares, [["/device:CPU:0", "/device:CPU:1"]])
             self.assertLen(copies, 2)
-            values, indices = _run((copies[1].values, copies[1].indices))
+            values, indices = graphs.run_on_cpus((copies[1].values, copies[1].indices))
         np.testing.assert_array_equal(indices, [0, 1, 2])
         np.testing.assert_array_equal(values[:, 0], [3, 1, 2])
 

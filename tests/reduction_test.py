@@ -7,15 +7,6 @@ from absl.testing import parameterized
 from tests import graphs
 from towers.gradients import mean, reduction
 from towers.gradients.transfer import Wire
-from towers.layout import placement
-
-v1 = tf.compat.v1
-
-
-def _run(tensors, num_devices=8):
-    config = placement.session_config(placement.local(num_devices, kind="cpu"))
-    with v1.Session(config=config) as session:
-        return session.run(tensors)
 
 
 class ReductionTest(parameterized.TestCase):
@@ -56,7 +47,7 @@ class ReductionTest(parameterized.TestCase):
                 reduce_all=mean.in_float32(mean.each(reduce)),
             )
             self.assertLen(means[1], num_towers)
-            found = _run(means)
+            found = graphs.run_on_cpus(means)
         for copies, wanted in zip(found, (values.sum(0), values[:, 0].sum(0))):
             for copy in copies:
                 np.testing.assert_array_equal(copy, wanted)
@@ -75,7 +66,7 @@ class ReductionTest(parameterized.TestCase):
                 hosts = [devices[0]] * 2 + [devices[2]] * 2
                 reduce = reduction.from_spec(text, hosts, Wire(wire))
                 sums = reduce(shares, devices)
-                found = np.concatenate([_run(sums) for _ in range(5)])
+                found = np.concatenate([graphs.run_on_cpus(sums) for _ in range(5)])
             self.assertLen(np.unique(found, axis=0), 1)
             bound = 5 * ulp * np.abs(values).sum(0)
             self.assertTrue(np.all(np.abs(found[0] - values.sum(0)) <= bound))
@@ -124,7 +115,7 @@ class ReductionTest(parameterized.TestCase):
                 graph.get_tensor_by_name(name).shape.num_elements()
                 for name, _ in between
             ]
-            for copy in _run(sums):
+            for copy in graphs.run_on_cpus(sums):
                 np.testing.assert_array_equal(copy, np.full([size], count))
         self.assertEqual(sum(sizes), 2 * size if half else 0)
 
