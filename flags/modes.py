@@ -87,6 +87,12 @@ class Variables:
     sparse_to_dense_grads: bool = field(
         False, "make the sparse gradients of embeddings dense before they leave a tower"
     )
+    sufficient_factors: bool = field(
+        True,
+        "send the gradient of a dense layer to the one copy of its weights as the two "
+        "factors that it is the product of, where those of all towers are smaller than "
+        "it; the product is made there",
+    )
     partition_bytes: int = field(
         0,
         "cut variables larger than this into parts of at most so many bytes, or one "

@@ -150,6 +150,7 @@ _ONE_COPY = (
     "variable_update=asynchronous",
     "variable_update=staged",
 )
+_OF_ONE_COPY = ("variable_placement", "partition_bytes", "sufficient_factors")
 _LATE = (
     *_ASYNCHRONOUS,
     "staged_vars",
@@ -276,8 +277,7 @@ ROWS = (
         "agg_small_grads_max_bytes",
         "; it packs all gradients already",
     ),
-    needs("variable_placement", *_ONE_COPY),
-    needs("partition_bytes", *_ONE_COPY),
+    *(needs(flag, *_ONE_COPY) for flag in _OF_ONE_COPY),
     never("partition_bytes", "variable_placement=one", _IN_ONE_PLACE),
     never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
     never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),

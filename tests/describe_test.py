@@ -38,6 +38,15 @@ class DescribeTest(parameterized.TestCase):
         self.assertEqual(rows["Mode"], "training")
 
     @parameterized.parameters(
+        ({}, "2 gradients as 0.0413 instead of 8.47 MB per tower"),
+        ({"sufficient_factors": False}, None),
+        ({"variable_update": "replicated"}, None),
+    )
+    def test_what_goes_as_factors(self, flags, words):
+        rows, _ = _described(model="lenet", num_gpus=3, **flags)
+        self.assertEqual(rows.get("Factors"), words)
+
+    @parameterized.parameters(
         ({}, "float32, products TensorFloat-32"),
         ({"tensor_float_32": False}, "float32, products float32"),
         ({"compute_dtype": "bfloat16"}, "bfloat16, variables float32"),

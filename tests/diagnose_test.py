@@ -13,6 +13,7 @@ from flags import config
 from models.model import Images, Model, Recipe, Schedule
 from tests import runs
 from towers import planning, run
+from towers.compute import factors
 from towers.data import inputs
 from towers.session import diagnose, hooks, progress
 from towers.updates import checkpoint
@@ -91,6 +92,10 @@ class DiagnoseTest(runs.Runs):
         error = self._fails(sentence, steps_per_loop=steps_per_loop)
         self.assertEqual(error.step, 7)
         self._check_replayed(1, 7)
+
+    def test_of_gradients_that_are_taken_as_factors(self):
+        with mock.patch.object(factors, "_are_less", lambda *_: True):
+            self._fails(_FINITE + _LOSS + "nothing was saved")
 
     @parameterized.parameters(1, 50)
     def test_from_the_last_checkpoint(self, steps_per_loop):

@@ -18,6 +18,7 @@ _CHOICES = {
     "staleness_lr": True,
     "variable_placement": "round_robin",
     "partition_bytes": 64,
+    "sufficient_factors": False,
     "transfer": tf.bfloat16,
     "sparse_to_dense": True,
 }

@@ -8,7 +8,7 @@ from absl.testing import parameterized
 
 from tests import runs
 from towers import graph
-from towers.compute import classifier, joining
+from towers.compute import classifier, factors, joining
 from towers.gradients.exchange import Exchange
 from towers.gradients.reduction import REDUCTIONS, usable
 from towers.layout import placement
@@ -250,6 +250,20 @@ class ProbeTest(parameterized.TestCase):
         self.assertIn(sentence, str(caught.exception))
         self.assertStartsWith(str(caught.exception), "--variable_update=planted")
         self.assertNotIn("\n", str(caught.exception))
+
+    def test_finds_a_dense_layer_that_lacks_a_tower(self):
+        right = factors.summed
+
+        def wrong(shares, *where):
+            return right(shares[:-1], *where)
+
+        with (
+            mock.patch.object(factors, "summed", wrong),
+            self.assertRaisesRegex(
+                probe.NotTheMeanError, "moved probe/dense by -0.75 .*, not by -1: that"
+            ),
+        ):
+            _check("parameter_server")
 
     @parameterized.parameters(("pscpu:1k:xring", 257), ("xring:1k:pscpu", 29))
     def test_every_range_of_a_spec_is_probed(self, spec, size):

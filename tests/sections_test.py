@@ -34,7 +34,8 @@ FLAGS = {
         max_staleness staleness_lr staged_vars variable_consistency
         local_parameter_device variable_placement all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
-        sparse_to_dense_grads partition_bytes accumulate_steps batch_norm
+        sparse_to_dense_grads sufficient_factors partition_bytes accumulate_steps
+        batch_norm
         """,
     "training": """
         num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed

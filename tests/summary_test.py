@@ -3,12 +3,15 @@
 import dataclasses
 import os
 import time
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
+from towers.compute import factors
 from towers.errors import folders
 from towers.session import summary
 
@@ -22,7 +25,7 @@ def _summary(session, text):
     return {v.tag: v for v in v1.Summary.FromString(session.run(text)).value}
 
 
-class SummaryTest(tf.test.TestCase):
+class SummaryTest(parameterized.TestCase, tf.test.TestCase):
     def _build(self, verbosity, model=None, source=None, **options):
         made = trainer.Trainer(
             model or trainer.dense_model(),
@@ -53,9 +56,12 @@ class SummaryTest(tf.test.TestCase):
         self.assertEqual(set(wanted), SCALARS)
         self.assertGreater(wanted["total_loss"], wanted["loss"])
 
-    def test_a_histogram_of_all_gradients(self):
-        made, text = self._build(2)
-        wanted, serialized = made.session.run([made.train.towers[0].gradients, text])
+    @parameterized.parameters(False, True)
+    def test_a_histogram_of_all_gradients(self, as_factors):
+        with mock.patch.object(factors, "_are_less", lambda *_: as_factors):
+            made, text = self._build(2)
+        gradients = list(map(factors.dense, made.train.towers[0].gradients))
+        wanted, serialized = made.session.run([gradients, text])
         found = {v.tag: v.histo for v in v1.Summary.FromString(serialized).value}
         self.assertEqual(set(found), SCALARS | {"gradients"})
         joined = np.concatenate([gradient.ravel() for gradient in wanted])

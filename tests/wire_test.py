@@ -65,7 +65,7 @@ pairs = SyntheticSource(Request(
     shape=(2,), num_classes=users_and_items, kind="pairs", num_examples=5000))
 plain = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
 for name, size in (("tables", 0), ("parts", 500_000)):
-    exchange = Exchange(partition_bytes=size)
+    exchange = Exchange(partition_bytes=size, sufficient_factors=False)
     count(name, models.get("ncf"), pairs, plain, exchange=exchange)
 
 # Every example is a label of its own; which towers get which, here and in one process.

@@ -3,13 +3,14 @@ cut into stages."""
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from towers.compute import accumulation, look_up, precision, stamping
 from towers.compute import tower as tower_lib
+from towers.compute.factors import Factors
 from towers.compute.tower import Site, Task, Template, Tower
 from towers.data.feed import Batch
 from towers.gradients import wire
@@ -79,12 +80,7 @@ def stamp_towers(
     ]
     if plain:
         _look_up(template, sites, variables)
-    if task.pipeline:
-        copy = pipeline.stamp
-    elif rounds > 1:
-        copy = functools.partial(_loops, rounds=rounds)
-    else:
-        copy = stamping.stamp
+    copy = _copier(task, rounds)
     size = at_a_time(template, variables.placement) or len(sites)
     towers: list[Tower] = []
     for first in range(0, len(sites), size):
@@ -94,8 +90,26 @@ def stamp_towers(
                 group, sites[first - size :], towers[-size:]
             ):
                 _begin_after(_end(tower, before.scope), site)
-        towers += copy(template, group)
+        copies = copy(template, group)
+        if task.training:
+            copies = [_given_to(variables, tower, template) for tower in copies]
+        towers += copies
     return template, [t._replace(index=index) for index, t in enumerate(towers)]
+
+
+def _copier(task: Task, rounds: int) -> Callable[..., list[Tower]]:
+    """What copies a template for some sites."""
+    if task.pipeline:
+        return pipeline.stamp
+    if rounds > 1:
+        return functools.partial(_loops, rounds=rounds)
+    return stamping.stamp
+
+
+def _given_to(variables: Any, tower: Tower, template: Template) -> Tower:
+    """The tower, with gradients in the forms in which the mode takes them."""
+    gradients = variables.taken(tower.gradients, template.trainable)
+    return tower._replace(gradients=list(gradients))
 
 
 def at_a_time(template: Template, placement: Placement) -> int:
@@ -112,7 +126,12 @@ def at_a_time(template: Template, placement: Placement) -> int:
 
 def _end(tower: Tower, scope: str) -> tf.Operation:
     """An operation that runs once the tower has its loss and gradients."""
-    gradients = [gradient for gradient in tower.gradients if gradient is not None]
+    gradients = []
+    for gradient in tower.gradients:
+        if isinstance(gradient, Factors):
+            gradients += [gradient.left, gradient.right]
+        elif gradient is not None:
+            gradients.append(gradient)
     with v1.name_scope(None), tf.device(tower.device):
         return tf.group(tower.loss, *gradients, name=f"{scope}/end")
 

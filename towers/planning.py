@@ -271,6 +271,7 @@ def _exchange(config, where: placement.Placement) -> Exchange:
         staleness_lr=flags.staleness_lr,
         variable_placement=flags.variable_placement,
         partition_bytes=flags.partition_bytes,
+        sufficient_factors=flags.sufficient_factors,
         transfer=_transfer(flags, _dtype(config.model)),
     )
     exchange.check_effects(where)

@@ -30,6 +30,7 @@ from towers.compute import (
     repeatable,
     xla,
 )
+from towers.compute.factors import Gradient
 from towers.compute.joining import BATCH_NORM, Exchanges, Joint
 from towers.compute.nodes import operation_of
 from towers.compute.variable_getter import LookUp, Variables
@@ -39,8 +40,6 @@ from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
 v1 = tf.compat.v1
-
-Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 class Tower(NamedTuple):

@@ -29,6 +29,8 @@ class Exchange:
       variable_placement: how a variable's device is chosen among several, a row of
         `variables.VARIABLE_PLACEMENTS`.
       partition_bytes: variables larger than this are partitioned; 0 partitions none.
+      sufficient_factors: gradients of dense layers go to a single copy as factors where
+        these are smaller, see `compute.factors`.
     """
 
     all_reduce_spec: str = "pscpu"
@@ -41,6 +43,7 @@ class Exchange:
     staleness_lr: bool = False
     variable_placement: str = "least_loaded"
     partition_bytes: int = 0
+    sufficient_factors: bool = True
 
     def changed(self) -> list[str]:
         """Names of the settings that are not the defaults."""

@@ -5,16 +5,17 @@ of the joined batch is the plain sum of the towers' gradients.
 
     of_towers(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
 
-handles `None` and `IndexedSlices` once, for all ways to reduce the dense gradients:
-`reduce_to_first` to a single copy of the variables, `each` to one on every device, by a
-`reduction` of one tensor at a time; `packing` wraps any of those.
+handles `None`, `IndexedSlices` and `Factors` once, for all ways to reduce the dense
+gradients: `reduce_to_first` to a single copy of the variables, `each` to one on every
+device, by a `reduction` of one tensor at a time; `packing` wraps any of those.
 """
 
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.compute import addition, precision
+from towers.compute import addition, factors, precision
+from towers.compute.factors import Factors
 from towers.compute.tower import Gradient
 from towers.gradients import sparse
 from towers.gradients.reduction import Devices, Reduce, Shares, towers_by_host
@@ -61,6 +62,9 @@ def of_towers(
         if isinstance(shares[0], tf.IndexedSlices):
             rows = sparse.mean(shares, devices[0], hosts=hosts, dtype=dtype)
             means[index] = [rows] * len(devices)
+        elif isinstance(shares[0], Factors):
+            product = factors.summed(shares, devices[0], hosts)
+            means[index] = [product] * len(devices)
         elif shares[0] is not None:
             dense.append(index)
     dense_means = (reduce_all or reduce_to_first(hosts, dtype))(
@@ -93,6 +97,8 @@ def _check_alike(by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]
 def _kind(gradient: Gradient) -> str:
     if gradient is None:
         return "missing"
+    if isinstance(gradient, Factors):
+        return "factored"
     return "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"
 
 

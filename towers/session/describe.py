@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.assembly import at_a_time
+from towers.compute.factors import Factors
 from towers.compute.joining import BATCH_NORM
 from towers.graph import TrainGraph
 from towers.layout import processor
@@ -50,6 +51,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
         ("Parameters", f"{built.template.parameters} on {_devices_of(built)}"),
         ("Update", built.mode.description),
         ("Reduction", joined if built.mode.joined else "none"),
+        *_factors(built),
     ]
     if not built.mode.together:
         rows += _asynchronous(plan)
@@ -114,6 +116,22 @@ def in_short(plan: Plan, built: TrainGraph) -> str:
     if plan.options.pipeline:
         words[1] += f" of {_plural(plan.options.pipeline.stages, 'stage')}"
     return ", ".join(words + [spec] * bool(spec))
+
+
+def _factors(built: TrainGraph) -> list[tuple[str, str]]:
+    """How many gradients are transferred as factors, and how large they are then."""
+    found = [g for g in built.towers[0].gradients if isinstance(g, Factors)]
+    if not found:
+        return []
+    small, large = (
+        sum(t.shape.num_elements() * t.dtype.size for t in tensors) / 1e6
+        for tensors in (
+            [side for one in found for side in (one.left, one.right)],
+            [one.product for one in found],
+        )
+    )
+    of = _plural(len(found), "gradient")
+    return [("Factors", f"{of} as {small:.3g} instead of {large:.3g} MB per tower")]
 
 
 def _at_a_time(built) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers import graph
+from towers.compute import factors
 from towers.compute.tower import Tower
 from towers.errors.explain import cause
 from towers.planning import Plan
@@ -79,7 +80,7 @@ def _finite(tower: Tower) -> tf.Tensor:
     """Bool [1 + variables]: whether the tower's loss and each gradient are finite."""
     found = []
     for value in (tower.loss, *tower.gradients):
-        value = getattr(value, "values", value)
+        value = factors.dense(getattr(value, "values", value))
         if value is None:
             found.append(tf.constant(True))
             continue

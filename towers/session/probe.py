@@ -6,9 +6,10 @@ A second graph, built with the run's placement, mode, reduction, stages and comp
 has variables whose gradient is 1 in every example, whatever their values.  With the
 mean, an update at rate 1 moves every copy by exactly -1.  A move by -N would reveal a
 sum, any other move a missing tower or micro-batch.  With synchronized batch norm, a
-mean over the towers is a factor of the loss as well.  With a sharded classifier, the
-loss is its cross-entropy: all classes are equally likely before the first step, so its
-gradients are known to the last bit.
+mean over the towers is a factor of the loss as well.  One variable is a dense layer's,
+whose gradient modes may take as factors.  With a sharded classifier, the loss is its
+cross-entropy: all classes are equally likely before the first step, so its gradients
+are known to the last bit.
 """
 
 import dataclasses
@@ -40,6 +41,7 @@ v1 = tf.compat.v1
 _LARGEST = 2**22  # bytes of a variable: larger ones would take their time
 _EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
 _ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
+_WIDTH = 256  # of a dense layer that is large enough for factors
 _ROWS = "probe/rows"  # the variable with sparse gradients
 _KERNEL, _BIAS = "probe/kernel", "probe/bias"  # of the classifier that is spread
 _GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not add up
@@ -108,7 +110,12 @@ def build(
     )
     pieces = len(pipeline.cut) if pipeline else 1
     return graph.build(
-        _ones(_sizes(options.exchange), pieces, options.shards or Shards()),
+        _ones(
+            _sizes(options.exchange),
+            max(_WIDTH, 2 * placement.num_towers),  # so its factors are the smaller
+            pieces,
+            options.shards or Shards(),
+        ),
         _Source(joined=modes[options.variable_update].joined),
         Update("sgd", Piecewise((1.0,))),
         placement=placement,
@@ -234,9 +241,11 @@ class _Ones:
         return {"loss": self.loss(outputs, labels)}
 
 
-def _ones(sizes: Sequence[int], count: int, shards: Shards) -> _Ones:
-    """The model in so many blocks, the first of which has variables of these sizes."""
-    blocks = [_looks_up(_adds("vector", sizes), shards.embeddings)]
+def _ones(sizes: Sequence[int], width: int, count: int, shards: Shards) -> _Ones:
+    """The model in so many blocks, the first of which has variables of these sizes and
+    a dense layer of this width."""
+    first = _multiplies(_adds("vector", sizes), width)
+    blocks = [_looks_up(first, shards.embeddings)]
     blocks += [_adds(f"block_{k}", [_ELEMENTS]) for k in range(1, count)]
     if shards.classifier > 1:
         blocks[-1] = _classifies(blocks[-1], shards.classifier)
@@ -247,7 +256,7 @@ def _looks_up(adds: Any, count: int) -> Any:
     """A block: row indices -> the loss of each example."""
 
     def block(rows, nn):
-        added = adds(0.0, nn)
+        added = adds(tf.zeros([rows.shape[0]]), nn)
         table = _variable(_ROWS, [2 * count, 3], nn)
         nn.tables.append(table)
         ids = rows[:, None] + 2 * tf.range(count)
@@ -267,6 +276,18 @@ def _adds(name: str, sizes: Sequence[int]) -> Any:
     def block(loss, nn):
         held = [_variable(f"probe/{name}_{size}", [size], nn) for size in sizes]
         return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
+
+    return block
+
+
+def _multiplies(adds: Any, width: int) -> Any:
+    """A block that adds a dense layer's outputs, of inputs of 1, to each loss."""
+
+    def block(loss, nn):
+        loss = adds(loss, nn)
+        kernel = _variable("probe/dense", [width, width], nn)
+        y = tf.matmul(tf.ones([loss.shape[0], width], nn.dtype), kernel)
+        return loss + tf.reduce_sum(tf.cast(y, tf.float32), 1)
 
     return block
 

@@ -6,6 +6,7 @@ import time
 
 import tensorflow as tf
 
+from towers.compute import factors
 from towers.errors import folders
 from towers.graph import TrainGraph
 from towers.layout.parts import join, read
@@ -37,7 +38,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
         }
         parts = [tf.raw_ops.ScalarSummary(tags=k, values=v) for k, v in scalars.items()]
         dense = {
-            name: tf.convert_to_tensor(gradient)
+            name: tf.convert_to_tensor(factors.dense(gradient))
             for name, gradient in zip(train.template.trainable, tower.gradients)
             if gradient is not None
         }

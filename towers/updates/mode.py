@@ -116,6 +116,18 @@ class Mode:
         """The variable's value as evaluation reads it: after the last update."""
         return self.read(name, tower)
 
+    def taken(
+        self, gradients: Sequence[Gradient], names: Sequence[str]
+    ) -> Sequence[Gradient]:
+        """A tower's gradients in the forms in which the mode takes them.
+
+        Args:
+          gradients: as the tower computes them, in the order of `names`.
+          names: of the trainable variables.
+        """
+        del names
+        return gradients
+
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
     ) -> list[list[Gradient]]:

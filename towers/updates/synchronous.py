@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from towers.compute import factors
 from towers.gradients import mean
 from towers.gradients.exchange import DEFAULT
 from towers.gradients.wire import Arrivals
@@ -18,11 +19,17 @@ class ParameterServer(Mode):
     Each variable is on the parameter device that `variable_placement` chooses; with
     `partition_bytes`, large ones are partitioned over several.  Every tower sends its
     gradient, partitioned like the variable, to the variable's device, where the mean is
-    computed and applied.
+    computed and applied.  With `sufficient_factors`, a dense layer's whole gradient is
+    sent as its factors where these are smaller.
     """
 
     description = "one copy; the mean gradient is formed and applied beside it"
-    reads = (*Mode.reads, "variable_placement", "partition_bytes")
+    reads = (
+        *Mode.reads,
+        "variable_placement",
+        "partition_bytes",
+        "sufficient_factors",
+    )
 
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
@@ -44,6 +51,18 @@ class ParameterServer(Mode):
         """The one value: it is read once a step for all towers."""
         del tower
         return self._copy.read(name)
+
+    def taken(self, gradients, names):
+        """Gradients of dense layers as factors, where these are smaller."""
+        if not self.exchange.sufficient_factors:
+            return gradients
+        count = len(self.placement.towers) if self.together else 1
+        return [
+            gradient
+            if name in self.wholes
+            else factors.of(gradient, self.variables[name].device, count)
+            for gradient, name in zip(gradients, names, strict=True)
+        ]
 
     def reduce(self, towers, names):
         """The mean of each gradient, on its variable's device."""

@@ -1,0 +1,219 @@
+"""Gradients of dense layers as factors: when, where, and what they add up to."""
+
+import contextlib
+import itertools
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import graphs, trainer
+from towers.compute import factors, nodes
+from towers.compute.factors import Factors
+from towers.updates.variable_update import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+_WIDE = (512, 256)  # of weights that are large enough
+_PS = "/job:ps/task:0/device:CPU:0"
+_GPU = "/job:worker/task:0/device:GPU:0"
+_TAKES = [n for n, m in VARIABLE_UPDATES.items() if "sufficient_factors" in m.reads]
+
+
+def _product(rows, shape=_WIDE, device="/device:CPU:0", turned=(True, False)):
+    """A gradient that is a product, of so many examples."""
+    sizes = [[rows, n] if t else [n, rows] for n, t in zip(shape, (turned[0], True))]
+    if turned[1]:
+        sizes[1].reverse()
+    with tf.device(device):
+        left, right = (v1.placeholder(tf.float32, size) for size in sizes)
+        return tf.matmul(left, right, transpose_a=turned[0], transpose_b=turned[1])
+
+
+def _wide_model():
+    """Three dense layers, the second of which is large."""
+
+    def hidden(x, nn):
+        return nn.dense(nn.flatten(x), _WIDE[0], activation=tf.nn.relu)
+
+    def wide(x, nn):
+        return nn.dense(x, _WIDE[1], activation=tf.nn.relu)
+
+    def logits(x, nn):
+        return nn.dense(x, nn.num_classes)
+
+    return trainer.model_of(hidden, wide, logits, name="wide")
+
+
+def _wide(towers=3, batch_size=4, **options):
+    return trainer.Trainer(
+        _wide_model(),
+        trainer.random_source(),
+        towers=towers,
+        batch_size=batch_size,
+        **options,
+    )
+
+
+class OfTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.enter_context(tf.Graph().as_default())
+
+    @parameterized.parameters(
+        # Of all towers together, as large as one gradient, or larger.
+        dict(rows=42, count=4),
+        dict(rows=43, count=4, taken=False),
+        dict(rows=4, count=42),
+        dict(rows=4, count=43, taken=False),
+        # As small a gradient goes with others.
+        dict(rows=1, count=2, shape=(256, 256)),
+        dict(rows=1, count=2, shape=(256, 255), taken=False),
+        # A single tower's is neither added nor sent, unless there is a network.
+        dict(rows=4, count=1, taken=False),
+        dict(rows=4, count=1, to=_PS),
+        # A CPU would take its time for what GPUs make fast.
+        dict(rows=32, count=2, device=_GPU, to=_PS),
+        dict(rows=33, count=2, device=_GPU, to=_PS, taken=False),
+        dict(rows=33, count=2, device=_GPU, to=_PS.replace("CPU", "GPU")),
+        # Of unknown size.
+        dict(rows=None, count=2, taken=False),
+    )
+    def test_where_they_are_less(self, rows, count, *, to="", taken=True, **how):
+        gradient = _product(rows, **how)
+        found = factors.of(gradient, to or gradient.device, count)
+        self.assertEqual(isinstance(found, Factors), taken)
+        self.assertIs(factors.dense(found), gradient)
+
+    def test_other_gradients_stay_as_they_are(self):
+        product = _product(2)
+        for other in (
+            None,
+            product + 1.0,
+            tf.IndexedSlices(product, tf.range(512), [1000, 256]),
+        ):
+            self.assertIs(factors.of(other, "/device:CPU:0", 3), other)
+            self.assertIs(factors.dense(other), other)
+
+
+class SummedTest(parameterized.TestCase):
+    @parameterized.product(
+        turned=list(itertools.product((False, True), repeat=2)),
+        dtype=[tf.float32, tf.bfloat16],
+    )
+    def test_is_the_sum_of_the_products(self, turned, dtype):
+        """In float32, also of factors in 16 bits."""
+        rng = np.random.default_rng(0)
+        with tf.Graph().as_default():
+            shares = []
+            for k in (1, 2, 3):
+                left, right = rng.normal(size=(k, 5)), rng.normal(size=(k, 7))
+                left, right = left if turned[0] else left.T, right.T
+                right = right if turned[1] else right.T
+                with tf.device(f"/device:CPU:{k}"):
+                    sides = [tf.cast(tf.constant(s), dtype) for s in (left, right)]
+                    how = dict(transpose_a=turned[0], transpose_b=turned[1])
+                    shares.append(Factors(*sides, tf.matmul(*sides, **how)))
+            total = factors.summed(shares, "/device:CPU:4")
+            self.assertEqual(total.device, "/device:CPU:4")
+            wide = [
+                tf.matmul(*(tf.cast(s, tf.float32) for s in share[:2]), **how)
+                for share in shares
+            ]
+            total, wide = graphs.run_on_cpus((total, wide))
+        self.assertEqual(total.dtype, np.float32)
+        np.testing.assert_allclose(total, sum(wide), rtol=1e-5, atol=1e-6)
+
+    def test_a_layers_cross_the_network_in_two_transfers_per_host(self):
+        with tf.Graph().as_default() as graph:
+            shares, hosts = [], []
+            for k in range(6):
+                task = f"/job:worker/task:{k // 3}"
+                hosts.append(f"{task}/device:CPU:0")
+                device = f"{task}/device:GPU:{k % 3}"
+                gradient = _product(2, device=device)
+                shares.append(factors.of(gradient, _PS, 6))
+            total = factors.summed(shares, _PS, hosts)
+            needed = nodes.needed_by(
+                {node.name: node for node in graph.as_graph_def().node}, [total.name]
+            )
+            for share in shares:
+                self.assertNotIn(share.product.op.name, needed)
+            received = {
+                tensor.name: tensor.shape.as_list()
+                for op in graph.get_operations()
+                for tensor in op.inputs
+                if op.device == _PS != tensor.device
+            }
+        wanted = [[6, size] for size in _WIDE]
+        self.assertCountEqual(received.values(), wanted * 2)
+
+
+class TrainedTest(parameterized.TestCase):
+    @parameterized.parameters(
+        *(dict(mode=name) for name in _TAKES),
+        dict(mode="parameter_server", at_a_time=2),
+        dict(mode="parameter_server", batch_norm="sync"),
+        dict(mode="parameter_server", dtype=tf.bfloat16, steps=1, bound=0.01),
+    )
+    def test_a_step_is_that_of_dense_gradients(
+        self, mode, *, steps=4, bound=1e-6, **options
+    ):
+        """And makes no large product on a tower."""
+        values = {}
+        with contextlib.ExitStack() as stack:
+            for taken in (True, False):
+                how = {"max_staleness": 0} if mode == "asynchronous" else {}
+                made = _wide(
+                    variable_update=mode,
+                    exchange=dict(sufficient_factors=taken, **how),
+                    **options,
+                )
+                stack.callback(made.session.close)
+                found = [
+                    [isinstance(gradient, Factors) for gradient in tower.gradients]
+                    for tower in made.train.towers
+                ]
+                as_factors = (
+                    taken and mode != "asynchronous"
+                )  # one device, nothing to add
+                self.assertEqual({sum(own) for own in found}, {int(as_factors)})
+                if as_factors:
+                    self._check_products(made.train)
+                values[taken] = made.start().steps(steps)
+        self.assertLess(trainer.difference(values[True], values[False]), bound)
+
+    def _check_products(self, train):
+        known = {n.name: n for n in train.graph.as_graph_def().node}
+        needed = nodes.needed_by(known, [train.train_op.name])
+        for tower in train.towers:
+            [own] = [g for g in tower.gradients if isinstance(g, Factors)]
+            self.assertNotIn(own.product.op.name, needed)
+            self.assertIn(own.left.op.name, needed)
+
+    @parameterized.parameters(1, 2, 4)
+    def test_a_step_is_that_of_one_tower_on_the_joined_batch(self, towers):
+        values = [
+            _wide(towers=count, batch_size=16 // count).start().steps(5)
+            for count in (towers, 1)
+        ]
+        self.assertLess(trainer.difference(*values), 2e-6)
+
+    @parameterized.parameters(
+        dict(accumulate_steps=2),
+        dict(xla_compile=True),
+        dict(variable_update="replicated"),
+        dict(variable_update="independent"),
+    )
+    def test_where_gradients_are_not_products_they_stay(self, **options):
+        with mock.patch.object(factors, "_are_less", lambda *_: True):
+            made = _wide(**options)
+        gradients = made.train.towers[0].gradients
+        wide = made.train.template.trainable.index("wide/dense/kernel")
+        self.assertIsInstance(gradients[wide], tf.Tensor)
+        made.start().steps(1)
+
+
+if __name__ == "__main__":
+    tf.test.main()
