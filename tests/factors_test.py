@@ -62,18 +62,21 @@ class OfTest(parameterized.TestCase):
         self.enter_context(tf.Graph().as_default())
 
     @parameterized.parameters(
-        # Of all towers together, as large as one gradient, or larger.
-        dict(rows=42, count=4),
-        dict(rows=43, count=4, taken=False),
-        dict(rows=4, count=42),
-        dict(rows=4, count=43, taken=False),
+        # On one CPU, a tower's as large as its gradient, or larger.
+        dict(rows=170, count=4),
+        dict(rows=171, count=4, taken=False),
+        # On other devices, those of all towers together.
+        dict(rows=42, count=4, to=_PS),
+        dict(rows=43, count=4, to=_PS, taken=False),
+        dict(rows=42, count=4, device=_GPU),
+        dict(rows=43, count=4, device=_GPU, taken=False),
         # As small a gradient goes with others.
         dict(rows=1, count=2, shape=(256, 256)),
         dict(rows=1, count=2, shape=(256, 255), taken=False),
         # A single tower's is neither added nor sent, unless there is a network.
         dict(rows=4, count=1, taken=False),
         dict(rows=4, count=1, to=_PS),
-        # A CPU would take its time for what GPUs make fast.
+        # A CPU takes its time for what GPUs make fast.
         dict(rows=32, count=2, device=_GPU, to=_PS),
         dict(rows=33, count=2, device=_GPU, to=_PS, taken=False),
         dict(rows=33, count=2, device=_GPU, to=_PS.replace("CPU", "GPU")),
@@ -85,6 +88,13 @@ class OfTest(parameterized.TestCase):
         found = factors.of(gradient, to or gradient.device, count)
         self.assertEqual(isinstance(found, Factors), taken)
         self.assertIs(factors.dense(found), gradient)
+
+    def test_of_a_pointwise_convolution(self):
+        product = _product(2)
+        gradient = tf.reshape(tf.reshape(product, [-1]), [1, 1, *_WIDE])
+        found = factors.of(gradient, gradient.device, 3)
+        self.assertIs(found.whole, gradient)
+        self.assertIs(found.left, product.op.inputs[0])
 
     def test_other_gradients_stay_as_they_are(self):
         product = _product(2)
@@ -103,7 +113,7 @@ class SummedTest(parameterized.TestCase):
         dtype=[tf.float32, tf.bfloat16],
     )
     def test_is_the_sum_of_the_products(self, turned, dtype):
-        """In float32, also of factors in 16 bits."""
+        """Rounded once if the factors are in 16 bits."""
         rng = np.random.default_rng(0)
         with tf.Graph().as_default():
             shares = []
@@ -114,7 +124,8 @@ class SummedTest(parameterized.TestCase):
                 with tf.device(f"/device:CPU:{k}"):
                     sides = [tf.cast(tf.constant(s), dtype) for s in (left, right)]
                     how = dict(transpose_a=turned[0], transpose_b=turned[1])
-                    shares.append(Factors(*sides, tf.matmul(*sides, **how)))
+                    product = tf.matmul(*sides, **how)
+                    shares.append(Factors(*sides, turned, product[None, None]))
             total = factors.summed(shares, "/device:CPU:4")
             self.assertEqual(total.device, "/device:CPU:4")
             wide = [
@@ -122,8 +133,20 @@ class SummedTest(parameterized.TestCase):
                 for share in shares
             ]
             total, wide = graphs.run_on_cpus((total, wide))
-        self.assertEqual(total.dtype, np.float32)
-        np.testing.assert_allclose(total, sum(wide), rtol=1e-5, atol=1e-6)
+        self.assertEqual((total.dtype, total.shape), (np.float32, (1, 1, 5, 7)))
+        rounded = sum(wide).astype(dtype.as_numpy_dtype).astype("f4")
+        np.testing.assert_allclose(total[0, 0], rounded, rtol=1e-5, atol=1e-6)
+
+    @parameterized.parameters((_PS, tf.float32), (_GPU, tf.float16))
+    def test_no_cpu_multiplies_in_the_16_bits_of_a_gpu(self, device, dtype):
+        with tf.Graph().as_default(), tf.device(_GPU):
+            sides = [tf.cast(tf.ones([2, size]), tf.float16) for size in _WIDE]
+            product = tf.matmul(*sides, transpose_a=True)
+            share = Factors(*sides, (True, False), product)
+            total = factors.summed([share] * 3, device)
+            while total.op.type != "MatMul":
+                total = total.op.inputs[0]
+        self.assertEqual((total.dtype, total.device), (dtype, device))
 
     def test_a_layers_cross_the_network_in_two_transfers_per_host(self):
         with tf.Graph().as_default() as graph:
@@ -139,7 +162,7 @@ class SummedTest(parameterized.TestCase):
                 {node.name: node for node in graph.as_graph_def().node}, [total.name]
             )
             for share in shares:
-                self.assertNotIn(share.product.op.name, needed)
+                self.assertNotIn(share.whole.op.name, needed)
             received = {
                 tensor.name: tensor.shape.as_list()
                 for op in graph.get_operations()
@@ -189,7 +212,7 @@ class TrainedTest(parameterized.TestCase):
         needed = nodes.needed_by(known, [train.train_op.name])
         for tower in train.towers:
             [own] = [g for g in tower.gradients if isinstance(g, Factors)]
-            self.assertNotIn(own.product.op.name, needed)
+            self.assertNotIn(own.whole.op.name, needed)
             self.assertIn(own.left.op.name, needed)
 
     @parameterized.parameters(1, 2, 4)

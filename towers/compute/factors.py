@@ -1,4 +1,4 @@
-"""Sufficient factors: the gradient of a dense layer as the two matrices it is made of.
+"""Sufficient factors: a gradient as the two matrices that it is the product of.
 
 The gradient by a dense layer's weights is the product of its input and of its output's
 gradient, which have a row per example:
@@ -12,7 +12,8 @@ and the sum over the towers is the product of all their rows at once,
 So a tower need not make its product: it gives its rows, and one product is made beside
 the variable, where the towers' large ones would be read and added.  Xie et al. 2016
 (Distributed Machine Learning via Sufficient Factor Broadcasting) and Zhang et al. 2017
-(Poseidon) send them from worker to worker; here they go to the variable.
+(Poseidon) send them from worker to worker; here they go to the variable.  A pointwise
+convolution whose gradient is made as such a product has a row per pixel.
 
 AlexNet's first dense layer has 37.7M weights: with four towers of 8 examples 4 x 151 MB
 of gradients become 1.7 MB of factors, and products and sum take 0.2 of the time (2
@@ -39,23 +40,19 @@ class Factors(NamedTuple):
     """A gradient as factors.
 
     Attributes:
-      left, right: the inputs of `product.op`, a MatMul, on the tower's device.
-      product: the gradient itself; it is computed only where somebody reads it.
+      left, right: the inputs of the `MatMul`, on the tower's device.
+      transposed: which of them are transposed in it, left and right.
+      whole: the gradient itself, as the tower would compute it if somebody read it.
     """
 
     left: tf.Tensor
     right: tf.Tensor
-    product: tf.Tensor
-
-    @property
-    def transposed(self) -> tuple[bool, bool]:
-        """Whether left and right are transposed in the product."""
-        get = self.product.op.get_attr
-        return get("transpose_a"), get("transpose_b")
+    transposed: tuple[bool, bool]
+    whole: tf.Tensor
 
     @property
     def axes(self) -> tuple[int, int]:
-        """The axes of left and right that are summed over, of one size: examples."""
+        """The axes of left and right that are summed over, of one size: the rows."""
         left, right = self.transposed
         return 0 if left else 1, 1 if right else 0
 
@@ -72,25 +69,36 @@ def of(gradient: Gradient, device: str, count: int) -> Gradient:
       count: of the towers whose gradients are added up there.
 
     Returns:
-      `Factors` of a large product whose factors are smaller, those of all the towers
-      together, than one gradient; any other gradient as it is.
+      `Factors` of a large product whose factors are smaller; any other gradient as it
+      is.  Of a product on another task or on GPUs, those of all the towers together
+      must be, since what they would do in parallel is then done on one device; on one
+      CPU the same cores do it.
     """
-    if not isinstance(gradient, tf.Tensor) or gradient.op.type != "MatMul":
+    op = gradient.op if isinstance(gradient, tf.Tensor) else None
+    while op is not None and op.type == "Reshape":
+        op = op.inputs[0].op
+    if op is None or op.type != "MatMul":
         return gradient
-    factors = Factors(*gradient.op.inputs, gradient)
+    transposed = op.get_attr("transpose_a"), op.get_attr("transpose_b")
+    factors = Factors(*op.inputs, transposed, gradient)
     return factors if _are_less(factors, device, count) else gradient
 
 
 def _are_less(factors: Factors, device: str, count: int) -> bool:
-    product = factors.product
-    rows, size = factors.left.shape[factors.axes[0]], product.shape.num_elements()
-    if rows is None or size is None:
+    rows = factors.left.shape[factors.axes[0]]
+    sizes = [t.shape.num_elements() for t in (factors.whole, *factors[:2])]
+    if rows is None or None in sizes or sizes[0] < _LARGE:
         return False
-    if size < _LARGE or rows * count * sum(product.shape) > size:
-        return False
-    if count == 1 and task_of(product.device) == task_of(device):
+    size, *own = sizes
+    here = task_of(factors.whole.device) == task_of(device)
+    gpus = _is_gpu(factors.whole.device), _is_gpu(device)
+    if here and count == 1:
         return False  # nothing to add, and no network
-    return rows <= _ROWS_ON_CPU or not _is_gpu(product.device) or _is_gpu(device)
+    if here and not any(gpus):
+        return sum(own) <= size
+    if gpus == (True, False) and rows > _ROWS_ON_CPU:
+        return False
+    return count * sum(own) <= size
 
 
 def _is_gpu(device: str) -> bool:
@@ -99,7 +107,7 @@ def _is_gpu(device: str) -> bool:
 
 def dense(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
     """The gradient itself, where it is given as factors."""
-    return gradient.product if isinstance(gradient, Factors) else gradient
+    return gradient.whole if isinstance(gradient, Factors) else gradient
 
 
 def summed(
@@ -107,9 +115,12 @@ def summed(
 ) -> tf.Tensor:
     """The sum of the towers' products, float32.
 
+    The product is made in the factors' dtype, as by one tower on the joined batch, but
+    in float32 if GPUs computed the factors and a CPU multiplies them.
+
     Args:
       shares: of each tower.
-      device: where it is wanted; the product is made there, in float32.
+      device: where the product is made.
       hosts: the CPU device beside each tower.  Where the device is on another task,
         factors are joined on each host first, so that a layer's cross the network in
         two transfers.
@@ -117,14 +128,17 @@ def summed(
     there = task_of(device)
     if all(task_of(host) == there for host in hosts):
         hosts = ()
-    lefts, rights, _ = zip(*shares)
+    first = shares[0]
     sides = [
-        _joined(tensors, axis, device, hosts)
-        for tensors, axis in zip((lefts, rights), shares[0].axes)
+        _joined([share[side] for share in shares], first.axes[side], device, hosts)
+        for side in (0, 1)
     ]
-    transposed = dict(zip(("transpose_a", "transpose_b"), shares[0].transposed))
     with tf.device(device):
-        return tf.matmul(*(tf.cast(side, tf.float32) for side in sides), **transposed)
+        if _is_gpu(first.whole.device) != _is_gpu(device):
+            sides = [tf.cast(side, tf.float32) for side in sides]
+        left, right = first.transposed
+        product = tf.matmul(*sides, transpose_a=left, transpose_b=right)
+        return tf.cast(tf.reshape(product, first.whole.shape), tf.float32)
 
 
 def _joined(tensors, axis: int, device: str, hosts: Sequence[str]) -> tf.Tensor:

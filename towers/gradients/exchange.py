@@ -29,8 +29,8 @@ class Exchange:
       variable_placement: how a variable's device is chosen among several, a row of
         `variables.VARIABLE_PLACEMENTS`.
       partition_bytes: variables larger than this are partitioned; 0 partitions none.
-      sufficient_factors: gradients of dense layers go to a single copy as factors where
-        these are smaller, see `compute.factors`.
+      sufficient_factors: gradients that are products go to a single copy as their
+        factors where these are smaller, see `compute.factors`.
     """
 
     all_reduce_spec: str = "pscpu"

@@ -127,7 +127,7 @@ def _factors(built: TrainGraph) -> list[tuple[str, str]]:
         sum(t.shape.num_elements() * t.dtype.size for t in tensors) / 1e6
         for tensors in (
             [side for one in found for side in (one.left, one.right)],
-            [one.product for one in found],
+            [one.whole for one in found],
         )
     )
     of = _plural(len(found), "gradient")

@@ -19,8 +19,8 @@ class ParameterServer(Mode):
     Each variable is on the parameter device that `variable_placement` chooses; with
     `partition_bytes`, large ones are partitioned over several.  Every tower sends its
     gradient, partitioned like the variable, to the variable's device, where the mean is
-    computed and applied.  With `sufficient_factors`, a dense layer's whole gradient is
-    sent as its factors where these are smaller.
+    computed and applied.  With `sufficient_factors`, one that is a product is sent as
+    its factors where these are smaller.
     """
 
     description = "one copy; the mean gradient is formed and applied beside it"
@@ -53,7 +53,7 @@ class ParameterServer(Mode):
         return self._copy.read(name)
 
     def taken(self, gradients, names):
-        """Gradients of dense layers as factors, where these are smaller."""
+        """Gradients that are products as their factors, where these are smaller."""
         if not self.exchange.sufficient_factors:
             return gradients
         count = len(self.placement.towers) if self.together else 1
