@@ -89,9 +89,9 @@ class Variables:
     )
     sufficient_factors: bool = field(
         True,
-        "send the gradients of dense layers to the one copy of their weights as the two "
-        "factors that they are products of, where these are smaller; the product is "
-        "made there",
+        "send the gradients of dense layers to the one copy of their weights as the "
+        "two factors that they are products of, where these are smaller; the product "
+        "is made there",
     )
     partition_bytes: int = field(
         0,
