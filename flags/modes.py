@@ -80,7 +80,8 @@ class Variables:
     compact_gradient_transfer: str | None = field(
         None,
         "dtype in which gradients travel between devices, to be added in float32 where "
-        "they arrive: true is that of 16-bit compute, false is float32",
+        "they arrive: true is that of 16-bit compute, false is float32; what "
+        "--sufficient_factors sends travels as it is",
         unset="as computed on the way to one copy, float32 between replicas",
         choices=("true", "false", "bfloat16", "float16"),
     )

@@ -125,7 +125,8 @@ class SummedTest(parameterized.TestCase):
                     sides = [tf.cast(tf.constant(s), dtype) for s in (left, right)]
                     how = dict(transpose_a=turned[0], transpose_b=turned[1])
                     product = tf.matmul(*sides, **how)
-                    shares.append(Factors(*sides, turned, product[None, None]))
+                    whole = tf.reshape(product, [1, 1, 5, 7])
+                    shares.append(Factors(*sides, whole))
             total = factors.summed(shares, "/device:CPU:4")
             self.assertEqual(total.device, "/device:CPU:4")
             wide = [
@@ -142,7 +143,7 @@ class SummedTest(parameterized.TestCase):
         with tf.Graph().as_default(), tf.device(_GPU):
             sides = [tf.cast(tf.ones([2, size]), tf.float16) for size in _WIDE]
             product = tf.matmul(*sides, transpose_a=True)
-            share = Factors(*sides, (True, False), product)
+            share = Factors(*sides, product)
             total = factors.summed([share] * 3, device)
             while total.op.type != "MatMul":
                 total = total.op.inputs[0]

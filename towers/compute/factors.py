@@ -41,14 +41,18 @@ class Factors(NamedTuple):
 
     Attributes:
       left, right: the inputs of the `MatMul`, on the tower's device.
-      transposed: which of them are transposed in it, left and right.
       whole: the gradient itself, as the tower would compute it if somebody read it.
     """
 
     left: tf.Tensor
     right: tf.Tensor
-    transposed: tuple[bool, bool]
     whole: tf.Tensor
+
+    @property
+    def transposed(self) -> tuple[bool, bool]:
+        """Which of left and right are transposed in the product."""
+        get = _product(self.whole).get_attr
+        return get("transpose_a"), get("transpose_b")
 
     @property
     def axes(self) -> tuple[int, int]:
@@ -74,14 +78,19 @@ def of(gradient: Gradient, device: str, count: int) -> Gradient:
       must be, since what they would do in parallel is then done on one device; on one
       CPU the same cores do it.
     """
-    op = gradient.op if isinstance(gradient, tf.Tensor) else None
-    while op is not None and op.type == "Reshape":
-        op = op.inputs[0].op
-    if op is None or op.type != "MatMul":
+    op = _product(gradient) if isinstance(gradient, tf.Tensor) else None
+    if op is None:
         return gradient
-    transposed = op.get_attr("transpose_a"), op.get_attr("transpose_b")
-    factors = Factors(*op.inputs, transposed, gradient)
+    factors = Factors(*op.inputs, gradient)
     return factors if _are_less(factors, device, count) else gradient
+
+
+def _product(gradient: tf.Tensor) -> tf.Operation | None:
+    """The `MatMul` whose result the tensor is, perhaps in another shape."""
+    op = gradient.op
+    while op.type == "Reshape":
+        op = op.inputs[0].op
+    return op if op.type == "MatMul" else None
 
 
 def _are_less(factors: Factors, device: str, count: int) -> bool:
