@@ -159,7 +159,7 @@ class VerifyTest(parameterized.TestCase):
         flags.append("--batch_norm=sync_micro_batch")
         status, lines, errors = _run(_NORMED, *_SMALL, *flags, "--accumulate_steps=1,2")
         self.assertEqual((status, errors), (0, []))
-        self.assertEqual(lines[-1], "8 of 8 agree with one tower to 1e-05")
+        self.assertEqual(lines[-1], "9 of 9 agree with one tower to 1e-05")
 
     def test_batch_norm_over_whole_batches_of_pipelines(self):
         flags = ["--variable_update=parameter_server", "--pipelines=pairs"]
@@ -177,7 +177,9 @@ class VerifyTest(parameterized.TestCase):
         flags += ["--agg_small_grads_max_bytes=0", "--optimizer=sgd"]
         status, lines, errors = _run(*flags)
         self.assertEqual((status, errors), (0, []))
-        count = 2 * len(variable_update.VARIABLE_UPDATES)
+        once = len(variable_update.VARIABLE_UPDATES)
+        twice = once + 2  # two modes take gradients as factors and whole
+        count = once + twice
         self.assertEqual(lines[-1], f"{count} of {count} agree with one tower to 1e-05")
         faulty = {"replicated": _Sums}
         with mock.patch.dict(variable_update.VARIABLE_UPDATES, faulty):
@@ -185,7 +187,7 @@ class VerifyTest(parameterized.TestCase):
         self.assertEqual((status, errors), (1, []))
         self.assertEqual(
             lines[-1],
-            f"{count // 2 - 1} of {count // 2} agree with one tower to 1e-05; "
+            f"{twice - 1} of {twice} agree with one tower to 1e-05; "
             "replicated (tree) with 2 towers differs from step 1 on, first in "
             "hidden/dense/kernel",
         )
@@ -208,7 +210,7 @@ class VerifyTest(parameterized.TestCase):
         # What cannot be spread is not, unless it is asked for.
         flags = ["--model=tests.verify_test:rectified", *small, modes]
         status, lines, errors = _run(*flags)
-        self.assertEqual((status, lines[-1][:6], errors), (0, "6 of 6", []))
+        self.assertEqual((status, lines[-1][:6], errors), (0, "7 of 7", []))
         self.assertEqual(
             lines[1:3],
             [
@@ -265,7 +267,7 @@ class VerifyTest(parameterized.TestCase):
         )
         self.assertStartsWith(lines[2], "left out: --pipelines: ")
         self.assertEndsWith(lines[2], "is no chain and cannot be cut between them")
-        self.assertEqual(lines[-1], "2 of 2 agree with one tower to 1e-05")
+        self.assertEqual(lines[-1], "3 of 3 agree with one tower to 1e-05")
         for asked in ("--pipelines=all", "--num_stages=2"):
             status, lines, errors = _run(*flags, asked)
             self.assertEqual((status, lines), (2, []))

@@ -24,6 +24,7 @@ class CasesTest(absltest.TestCase):
             [
                 ("parameter_server", 1, "-"),
                 ("parameter_server", 2, "-"),
+                ("parameter_server", 2, "whole gradients"),
                 ("replicated", 1, "pscpu"),
                 ("replicated", 2, "pscpu"),
                 ("replicated", 2, "xring"),

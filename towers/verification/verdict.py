@@ -82,6 +82,8 @@ class Case:
     def _exchange(self) -> list[str]:
         if self.exchange is None:
             return []
+        if not self.exchange.sufficient_factors:
+            return ["whole gradients"]
         words = [self.exchange.all_reduce_spec]
         if packs := self.exchange.gradient_repacking:
             words.append(f"{packs} pack" + ("s" if packs > 1 else ""))

@@ -30,6 +30,7 @@ SPECS = (*usable("cpu"), "xring#2", "pscpu:1k:xring")
 # gradient into a step as long as any.
 LINEAR = ("sgd", "momentum")
 
+_WHOLE = Exchange(sufficient_factors=False)
 _CHUNKS = 2  # of each stage, where the schedule interleaves
 
 
@@ -57,9 +58,10 @@ def cases(
     """Towers that are whole, in every mode, number and number of rounds.
 
     Modes whose replicas exchange gradients do so in every way that is given, or, if
-    they do not take the steps of one tower, with every reduction but no packing.  A
-    single tower exchanges nothing, and rounds do not change how the gradients that they
-    end with are reduced: there one way is enough.
+    they do not take the steps of one tower, with every reduction but no packing.  Modes
+    that take gradients as factors also take them whole.  A single tower exchanges
+    nothing, and rounds do not change how the gradients that they end with are reduced:
+    there one way is enough.
 
     Args:
       num_towers: numbers of towers.
@@ -76,6 +78,8 @@ def cases(
         if "all_reduce_spec" in mode.reads:
             own = choices if mode.exact else _plain(choices)
             own = own[:1] if count == 1 or number > 1 else own
+        elif mode.exact and "sufficient_factors" in mode.reads:
+            own = [None] if count == 1 or number > 1 else [None, _WHOLE]
         found += [Case(name, count, exchange, number) for exchange in own]
     return found
 
