@@ -199,9 +199,8 @@ class TrainedTest(parameterized.TestCase):
                     [isinstance(gradient, Factors) for gradient in tower.gradients]
                     for tower in made.train.towers
                 ]
-                as_factors = (
-                    taken and mode != "asynchronous"
-                )  # one device, nothing to add
+                # On one device, an asynchronous tower's are neither added nor sent.
+                as_factors = taken and mode != "asynchronous"
                 self.assertEqual({sum(own) for own in found}, {int(as_factors)})
                 if as_factors:
                     self._check_products(made.train)
