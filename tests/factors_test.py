@@ -85,14 +85,23 @@ class OfTest(parameterized.TestCase):
     )
     def test_where_they_are_less(self, rows, count, *, to="", taken=True, **how):
         gradient = _product(rows, **how)
-        found = factors.of(gradient, to or gradient.device, count)
+        towers = [gradient.device] * count
+        found = factors.of(gradient, to or gradient.device, towers)
         self.assertEqual(isinstance(found, Factors), taken)
         self.assertIs(factors.dense(found), gradient)
+
+    @parameterized.parameters((85, Factors), (86, tf.Tensor))
+    def test_towers_of_several_tasks_give_the_same_form(self, rows, form):
+        """Also those on the variable's task, where more rows would do."""
+        towers = [f"/job:worker/task:{k}/device:CPU:0" for k in range(2)]
+        for tower in towers:
+            gradient = _product(rows, device=tower)
+            self.assertIsInstance(factors.of(gradient, towers[0], towers), form)
 
     def test_of_a_pointwise_convolution(self):
         product = _product(2)
         gradient = tf.reshape(tf.reshape(product, [-1]), [1, 1, *_WIDE])
-        found = factors.of(gradient, gradient.device, 3)
+        found = factors.of(gradient, gradient.device, [gradient.device] * 3)
         self.assertIs(found.whole, gradient)
         self.assertIs(found.left, product.op.inputs[0])
 
@@ -103,7 +112,8 @@ class OfTest(parameterized.TestCase):
             product + 1.0,
             tf.IndexedSlices(product, tf.range(512), [1000, 256]),
         ):
-            self.assertIs(factors.of(other, "/device:CPU:0", 3), other)
+            towers = ["/device:CPU:0"] * 3
+            self.assertIs(factors.of(other, "/device:CPU:0", towers), other)
             self.assertIs(factors.dense(other), other)
 
 
@@ -157,7 +167,7 @@ class SummedTest(parameterized.TestCase):
                 hosts.append(f"{task}/device:CPU:0")
                 device = f"{task}/device:GPU:{k % 3}"
                 gradient = _product(2, device=device)
-                shares.append(factors.of(gradient, _PS, 6))
+                shares.append(factors.of(gradient, _PS, [device] * 6))
             total = factors.summed(shares, _PS, hosts)
             needed = nodes.needed_by(
                 {node.name: node for node in graph.as_graph_def().node}, [total.name]

@@ -64,13 +64,14 @@ class Factors(NamedTuple):
 Gradient = tf.Tensor | tf.IndexedSlices | Factors | None
 
 
-def of(gradient: Gradient, device: str, count: int) -> Gradient:
+def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
     """A tower's gradient as factors, if that is less to transfer and to add.
 
     Args:
       gradient: in any form.
       device: of the variable.
-      count: of the towers whose gradients are added up there.
+      towers: their devices, whose gradients are added up there, all in the same form;
+        this tower's alone if empty.
 
     Returns:
       `Factors` of a large product whose factors are smaller; any other gradient as it
@@ -82,7 +83,8 @@ def of(gradient: Gradient, device: str, count: int) -> Gradient:
     if op is None:
         return gradient
     factors = Factors(*op.inputs, gradient)
-    return factors if _are_less(factors, device, count) else gradient
+    towers = towers or (gradient.device,)
+    return factors if _are_less(factors, device, towers) else gradient
 
 
 def _product(gradient: tf.Tensor) -> tf.Operation | None:
@@ -93,21 +95,21 @@ def _product(gradient: tf.Tensor) -> tf.Operation | None:
     return op if op.type == "MatMul" else None
 
 
-def _are_less(factors: Factors, device: str, count: int) -> bool:
+def _are_less(factors: Factors, device: str, towers: Sequence[str]) -> bool:
     rows = factors.left.shape[factors.axes[0]]
     sizes = [t.shape.num_elements() for t in (factors.whole, *factors[:2])]
     if rows is None or None in sizes or sizes[0] < _LARGE:
         return False
     size, *own = sizes
-    here = task_of(factors.whole.device) == task_of(device)
-    gpus = _is_gpu(factors.whole.device), _is_gpu(device)
-    if here and count == 1:
+    here = all(task_of(tower) == task_of(device) for tower in towers)
+    gpus = any(map(_is_gpu, towers)), _is_gpu(device)
+    if here and len(towers) == 1:
         return False  # nothing to add, and no network
     if here and not any(gpus):
         return sum(own) <= size
     if gpus == (True, False) and rows > _ROWS_ON_CPU:
         return False
-    return count * sum(own) <= size
+    return len(towers) * sum(own) <= size
 
 
 def _is_gpu(device: str) -> bool:

@@ -56,11 +56,11 @@ class ParameterServer(Mode):
         """Gradients that are products as their factors, where these are smaller."""
         if not self.exchange.sufficient_factors:
             return gradients
-        count = len(self.placement.towers) if self.together else 1
+        towers = self.placement.towers if self.together else ()
         return [
             gradient
             if name in self.wholes
-            else factors.of(gradient, self.variables[name].device, count)
+            else factors.of(gradient, self.variables[name].device, towers)
             for gradient, name in zip(gradients, names, strict=True)
         ]
 
