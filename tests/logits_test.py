@@ -20,21 +20,30 @@ class _Pieces:
 
 
 class LogitsTest(absltest.TestCase):
-    def test_of_a_tensor(self):
+    def test_cross_entropy_of_a_tensor(self):
         values = np.array([[1.0, 3.0, 3.0], [2.0, 0.0, -1.0]], np.float32)
         with tf.Graph().as_default(), v1.Session() as session:
             entropy = logits.cross_entropy(tf.constant(values), tf.constant([1, 2]))
-            first = logits.in_top_k(tf.constant(values), tf.constant([1, 2]), 1)
-            five = logits.in_top_k(tf.constant(values), tf.constant([1, 2]), 5)
-            entropy, first, five = session.run([entropy, first, five])
+            entropy = session.run(entropy)
         wanted = np.log(np.exp(values).sum(1)) - values[[0, 1], [1, 2]]
         np.testing.assert_allclose(entropy, wanted, rtol=1e-6)
-        np.testing.assert_array_equal(first, [True, False])
-        np.testing.assert_array_equal(five, [True, True])
+
+    def test_in_top_k_of_a_tensor(self):
+        """The example of each label has so many larger logits; the last has a tie."""
+        values = np.array([[4.0, 3.0, 2.0, 1.0]] * 4 + [[5.0, 3.0, 3.0, 1.0]])
+        labels = np.array([0, 1, 2, 3, 2])
+        larger = np.array([0, 1, 2, 3, 1])
+        with tf.Graph().as_default(), v1.Session() as session:
+            for k in range(1, 7):
+                best = logits.in_top_k(tf.constant(values), labels, k)
+                np.testing.assert_array_equal(session.run(best), larger < k, f"{k=}")
 
     def test_pieces_answer_themselves(self):
         self.assertEqual(logits.cross_entropy(_Pieces(), 7), ("cross_entropy", 7))
-        self.assertEqual(logits.in_top_k(_Pieces(), 7, 5), ("in_top_k", 7, 3))
+        for k, asked in ((1, 1), (2, 2), (3, 3), (5, 3)):
+            self.assertEqual(
+                logits.in_top_k(_Pieces(), 7, k), ("in_top_k", 7, asked), f"{k=}"
+            )
 
 
 if __name__ == "__main__":
