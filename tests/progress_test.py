@@ -7,6 +7,7 @@ import os
 import re
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
@@ -252,6 +253,7 @@ class ProgressTest(_Runs):
                 for step in (1, 2, 4)
                 for name in (
                     "current_examples_per_sec",
+                    "interval_examples_per_sec",
                     "loss",
                     "learning_rate",
                     "top_1_accuracy",
@@ -264,6 +266,19 @@ class ProgressTest(_Runs):
         self.assertAlmostEqual(values["learning_rate", 2], 0.05)
         self.assertAlmostEqual(values["loss", 4], self._wanted_losses(4)[4][0], 6)
 
+    def test_the_log_has_the_speed_of_the_last_interval(self):
+        # Two steps of 2 s after two of 0.5 s: the mean lags behind.
+        self._run(8, every=2, seconds=[0.5] * 5 + [2.0, 2.0, 0.25])
+        with open(os.path.join(self.log_dir, "metric.log")) as file:
+            found = [json.loads(line) for line in file]
+        speeds = {
+            name: [x["value"] for x in found if x["name"] == f"{name}_examples_per_sec"]
+            for name in ("current", "interval")
+        }
+        # Of steps 1 (not timed), 2, 3 to 4, 5 to 6, 7 to 8.
+        np.testing.assert_allclose(speeds["interval"], [16, 16, 16, 6.4, 64 / 9])
+        np.testing.assert_allclose(speeds["current"], [16, 16, 16, 40 / 4.0, 56 / 6.25])
+
     def test_speeds_in_tokens(self):
         shown = self._run(4, every=2, unit=report.Unit("tokens", 5))
         self.assertIn("Step\tTokens/sec\ttotal_loss", self.stream.getvalue())
@@ -271,8 +286,9 @@ class ProgressTest(_Runs):
         self.assertAlmostEqual(shown.examples_per_second, 16.0)
         with open(os.path.join(self.log_dir, "metric.log")) as file:
             found = [json.loads(line) for line in file]
-        rates = [x["value"] for x in found if x["name"] == "current_examples_per_sec"]
-        self.assertAlmostEqual(rates[-1], 16.0)
+        for name in ("current_examples_per_sec", "interval_examples_per_sec"):
+            rates = [line["value"] for line in found if line["name"] == name]
+            self.assertAlmostEqual(rates[-1], 16.0)
 
 
 class TerminalTest(_Runs):
@@ -289,7 +305,7 @@ class TerminalTest(_Runs):
         self.assertEqual(stderr.getvalue(), "")
         self.assertIn("12/12", text)
         self.assertIn("5/12", text)
-        self.assertIn(f"total_loss {shown.last_loss:.3f}, 16 images/s", text)
+        self.assertIn(f"total_loss {shown.last_loss:.3f}, 16 images/s, mean 16", text)
         self.assertNotIn("warm up", text)
         self.assertNotIn("images/sec", text)
         self.assertTrue(text.endswith("\n"))

@@ -209,12 +209,13 @@ class Progress(Hook):
         speed = (self._units_per_step / self._latest, 0.0, 0.0)
         if len(self.speed):
             speed = self.speed.statistics()
+        latest = self.speed.interval() or speed[0]
         if self._console.is_terminal:
             metrics = zip(self._metrics, values["metrics"])
             beside = [
                 f"{self._loss_name} {self.last_loss:.3f}",
                 *(f"{name} {value:.3f}" for name, value in metrics),
-                f"{speed[0]:.0f} {self._unit.name}/s",
+                f"{latest:.0f} {self._unit.name}/s, mean {speed[0]:.0f}",
             ]
             self._console.advance(0, ", ".join(beside))
         else:
@@ -231,8 +232,9 @@ class Progress(Hook):
                 unit=self._unit,
             )
             self._console(line)
-        rate = speed[0] / self._unit.per_example
-        self._log.metric("current_examples_per_sec", rate, step)
+        for name, rate in (("current", speed[0]), ("interval", latest)):
+            examples = rate / self._unit.per_example
+            self._log.metric(f"{name}_examples_per_sec", examples, step)
         self._log.metric("loss", self.last_loss, step)
         self._log.metric("learning_rate", values["rate"], step)
         for name, value in zip(self._metrics, values["metrics"]):

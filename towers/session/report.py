@@ -72,6 +72,7 @@ class Speed:
         self._units = units
         self._least = least
         self._held = 0, 0.0  # (steps, seconds), not long enough yet
+        self._interval = 0, 0.0  # (steps, seconds) since `interval` was called
         self._count = 0
         self._seconds = self._speeds = self._squares = 0.0  # sums over all steps
         self._latest: collections.deque[float] = collections.deque(maxlen=_LATEST)
@@ -79,6 +80,7 @@ class Speed:
     def add(self, seconds: float, steps: int = 1) -> None:
         """Records steps that took `seconds` together."""
         self._held = self._held[0] + steps, self._held[1] + seconds
+        self._interval = self._interval[0] + steps, self._interval[1] + seconds
         if self._held[1] >= self._least:
             self._record()
 
@@ -93,6 +95,14 @@ class Speed:
 
     def __len__(self) -> int:
         return self._count + self._held[0]
+
+    def interval(self) -> float:
+        """Mean units/s of the steps since the last call; 0.0 if there were none.
+
+        The mean over all steps hardly moves after hours; this does at once.
+        """
+        (steps, seconds), self._interval = self._interval, (0, 0.0)
+        return self._units * steps / max(seconds, 1e-9)
 
     def statistics(self) -> tuple[float, float, float]:
         """(mean, uncertainty, jitter) in units/s, as tf_cnn_benchmarks has them.
@@ -184,10 +194,12 @@ class BenchmarkLog:
 
     `metric.log` gets one JSON object per line: `name`, `value` (float, or null for one
     that is not finite, which JSON cannot say), `unit` (or null), `global_step`,
-    `timestamp` (ISO 8601, UTC), `extras` (object).  Names: `current_examples_per_sec`,
-    `average_examples_per_sec`, `loss`, `learning_rate`, `mfu` (none where it is
-    unknown), `flops_per_sec`, and the model's metrics: `top_1_accuracy`,
-    `top_5_accuracy`, or others.  Of an evaluation `eval_loss`,
+    `timestamp` (ISO 8601, UTC), `extras` (object).  Names: `current_examples_per_sec`
+    (mean since the first timed step, as in tf_cnn_benchmarks),
+    `interval_examples_per_sec` (since the last such line), `average_examples_per_sec`
+    (of the whole run), `loss`, `learning_rate`, `mfu` (none where it is unknown),
+    `flops_per_sec`, and the model's metrics: `top_1_accuracy`, `top_5_accuracy`, or
+    others.  Of an evaluation `eval_loss`,
     `eval_average_examples_per_sec` and those metrics, with what is derived from them:
     `eval_top_1_accuracy`, `eval_top_5_accuracy`, or others.
 
