@@ -1,7 +1,6 @@
 """Folders and files that a run writes, checked before it starts."""
 
 import contextlib
-import fcntl
 import functools
 import os
 import re
@@ -13,6 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from towers.errors import explain
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 class OutputError(RuntimeError):
@@ -138,7 +142,7 @@ def held(flag: str, directory: str | None) -> Iterator[None]:
     Raises:
       ValueError: another process has it, or it cannot be made.
     """
-    if not directory:
+    if not directory or fcntl is None:
         yield
         return
     missing = _missing(directory)
@@ -195,8 +199,9 @@ def check_file(flag: str, path: str) -> None:
         return  # it will be made
     fresh = not os.path.exists(path)
     try:
-        # Not waiting for who reads it, if it is a pipe.
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK))
+        # Not waiting for who reads it, if it is a pipe.  Windows has no such pipes.
+        no_wait = getattr(os, "O_NONBLOCK", 0)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | no_wait))
     except OSError as error:
         raise ValueError(
             f"{flag}: cannot be written ({error.strerror}); name another file"
@@ -207,6 +212,8 @@ def check_file(flag: str, path: str) -> None:
 
 def _check_literal(flag: str, path: str) -> None:
     """Refuses glob characters: TensorFlow takes a checkpoint's path for a pattern."""
+    if os.sep == "\\":
+        path = path.replace(os.sep, "/")  # there it is none of them
     if found := re.search(r"[*?\[\\]", path):
         raise ValueError(
             f"{flag}: TensorFlow would take the {found[0]} in it for part of a "
