@@ -52,6 +52,20 @@ os.kill(os.getpid(), signal.SIGINT)
 """
 
 
+# As the mains begin, when a shell has started them in the background.
+_IGNORING = """
+import os, signal, sys
+from towers import start
+from towers.errors import terminal
+sys.modules["tensorflow"] = os
+start.import_tensorflow()
+os.kill(os.getpid(), signal.SIGINT)
+start.take_interrupts()
+os.kill(os.getpid(), signal.SIGINT)
+print([number.name for number in terminal.heeded()])
+"""
+
+
 _CLOSED = """
 import os, sys
 from towers import start
@@ -108,6 +122,18 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             text=True,
         )
         self.assertEqual((done.returncode, done.stderr), (status, said))
+
+    def test_an_interrupt_that_is_ignored_stays_so(self):
+        path = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(
+            ["sh", "-c", 'trap "" INT; exec "$@"', "", sys.executable, "-c", _IGNORING],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn("SIGINT", done.stdout)
+        self.assertIn("SIGTERM", done.stdout)
 
     @parameterized.parameters(">&-", "2>&-", "<&- >&- 2>&-", "")
     def test_no_file_takes_the_place_of_a_closed_stream(self, closed):

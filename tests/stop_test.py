@@ -87,12 +87,13 @@ class StopOnSignalTest(parameterized.TestCase):
         self.assertIsNone(stop.received)
         self.assertEqual(stop.status, 0)
 
-    def test_what_is_ignored_stays_so(self):
-        """As under `nohup`."""
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.addCleanup(signal.signal, signal.SIGHUP, before)
+    @parameterized.parameters(signal.SIGHUP, signal.SIGINT)
+    def test_what_is_ignored_stays_so(self, number):
+        """As under `nohup`, and in the background of a shell."""
+        before = signal.signal(number, signal.SIG_IGN)
+        self.addCleanup(signal.signal, number, before)
         with StopOnSignal() as stop:
-            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(number)
         self.assertIsNone(stop.received)
 
 

@@ -64,12 +64,19 @@ class TerminalTest(parameterized.TestCase):
             noted.forget()
         replaced.assert_not_called()
 
-    def test_a_hangup_that_is_ignored_is_not_taken(self):
-        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        self.addCleanup(signal.signal, signal.SIGHUP, before)
-        self.assertEqual(terminal.hangups(), [signal.SIGHUP])
+    def test_what_is_ignored_is_not_heeded(self):
+        for number in terminal.ENDING:
+            before = signal.signal(number, signal.SIG_DFL)
+            self.addCleanup(signal.signal, number, before)
+        self.assertEqual(terminal.heeded(), list(terminal.ENDING))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.assertEqual(terminal.hangups(), [])
+        self.assertEqual(terminal.heeded(), [signal.SIGTERM, signal.SIGINT])
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.assertEqual(terminal.heeded(), [signal.SIGTERM])
+
+    def test_a_hangup(self):
+        found = list(filter(terminal.is_hangup, terminal.ENDING))
+        self.assertEqual(found, [signal.SIGHUP])
 
 
 if __name__ == "__main__":

@@ -13,10 +13,25 @@ from collections.abc import Sequence
 ECHO_SECONDS = 1.0
 
 
-def hangups() -> Sequence[signal.Signals]:
-    """SIGHUP, or nothing where it is ignored, as under `nohup`."""
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [] if ignored else [signal.SIGHUP]
+# Signals that ask a process to end.  Windows has no hangups.
+ENDING = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP")
+    if hasattr(signal, name)
+)
+
+
+def heeded() -> Sequence[signal.Signals]:
+    """Those of `ENDING` that this process was not started to ignore.
+
+    `nohup` has SIGHUP ignored, and a shell SIGINT in what it runs in the background.
+    """
+    return [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]
+
+
+def is_hangup(number: int) -> bool:
+    """Whether a signal says that the terminal was closed."""
+    return number == getattr(signal, "SIGHUP", None)
 
 
 class Terminal:

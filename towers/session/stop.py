@@ -7,12 +7,14 @@ import time
 import types
 from collections.abc import Iterator
 
-from towers.errors.terminal import ECHO_SECONDS, Terminal, hangups
+from towers.errors.terminal import ECHO_SECONDS, Terminal, heeded, is_hangup
 from towers.session.loop import NEVER, Hook
 
 
 class StopOnSignal(Hook):
     """SIGTERM, SIGINT and SIGHUP end the loop after the step under way.
+
+    Those that the process was started to ignore stay ignored.
 
     Attributes:
       received: the signal, or None.
@@ -35,7 +37,7 @@ class StopOnSignal(Hook):
         return 128 + self.received  # as shells have it
 
     def __enter__(self):
-        for number in (signal.SIGTERM, signal.SIGINT, *hangups()):
+        for number in heeded():
             self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -50,7 +52,7 @@ class StopOnSignal(Hook):
             self._first = now
         self.insisted |= now - self._first > ECHO_SECONDS
         self.received = number
-        if number == signal.SIGHUP:
+        if is_hangup(number):
             self._terminal.forget()
         if self._at_once:
             sys.setprofile(_interrupt)

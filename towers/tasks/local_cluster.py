@@ -24,14 +24,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from towers.errors.terminal import ECHO_SECONDS, Terminal, hangups
+from towers.errors.terminal import (
+    ECHO_SECONDS,
+    ENDING,
+    Terminal,
+    heeded,
+    is_hangup,
+)
 from towers.tasks import private_network
 
 # Seconds that tasks have to exit by themselves.  After a failure, or a signal during
 # the start, there may be no controller to tell them to.
 _GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
 _LEADER_SECONDS = 5.0  # that the leader may take to exit after the tasks it dismissed
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
@@ -65,7 +70,7 @@ def become(
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "towers.tasks.local_cluster", json.dumps(order)]
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until they are taken there
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until they are taken there
     os.execve(sys.executable, command, _environment())
 
 
@@ -114,9 +119,9 @@ class _Tasks:
 
     def run(self) -> int:
         """Starts all tasks and stays until the one that leads ends."""
-        for number in (signal.SIGTERM, signal.SIGINT, *hangups()):
+        for number in heeded():
             signal.signal(number, self._note)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         try:
             for name in self._names:
                 self._start(name)
@@ -142,7 +147,7 @@ class _Tasks:
         if not self._signals or now - self._noted > ECHO_SECONDS:
             self._signals.append(number)
             self._noted = now
-        if number == signal.SIGHUP:
+        if is_hangup(number):
             self._terminal.forget()
 
     def _watch(self) -> int | None:
