@@ -21,6 +21,10 @@ bfloat16, TensorFlow's kernel adds them one by one in bfloat16: a sum stops grow
 256 times a row, and is 5 % off after 2,000 rows of noise.  The product of a row of ones
 and these rows is added in float32, rounded once, and takes less time.
 
+The gradient of a local response normalisation has none of its own in TensorFlow, so
+that a penalty on gradients could not go through it; here that is made of plain
+operations, where one is asked for.
+
 On CPUs only oneDNN has a kernel for the gradient of max pooling in NCHW, and it needs
 the pooling in the same function, while forward and backward pass may be two functions.
 
@@ -41,6 +45,9 @@ v1 = tf.compat.v1
 
 _MAX_POOL, _RELU = "TowersMaxPool", "TowersRelu"
 _BIAS_ADD, _MATMUL, _PAD = "TowersBiasAdd", "TowersMatMul", "TowersPad"
+_LRN, _LRN_GRAD, _RELU_GRAD = "TowersLRN", "TowersLRNGrad", "TowersReluGrad"
+
+_LRN_OPTIONS = ("depth_radius", "bias", "alpha", "beta")
 
 
 def gradients(
@@ -53,14 +60,14 @@ def gradients(
       dtype: that they compute in.
       apart: whether forward and backward pass are functions of their own.
     """
-    chosen = {}
+    chosen = {"LRN": _LRN}
     if kind == "cpu":
-        chosen = {"Conv2D": convolution.GRADIENT, "MatMul": _MATMUL, "Pad": _PAD}
+        chosen |= {"Conv2D": convolution.GRADIENT, "MatMul": _MATMUL, "Pad": _PAD}
     if kind == "cpu" and dtype == tf.bfloat16:
         chosen |= {"BiasAdd": _BIAS_ADD, "Relu": _RELU}
     if kind == "cpu" and apart:
         chosen["MaxPool"] = _MAX_POOL
-    return v1.get_default_graph().gradient_override_map(chosen)
+    return _overridden(chosen)
 
 
 @tf.RegisterGradient(_MATMUL)
@@ -94,13 +101,58 @@ def _is_faster_turned(x: tf.Tensor, weights: tf.Tensor) -> bool:
 @tf.RegisterGradient(_RELU)
 def _relu(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     """The gradient by the input, where the output is positive, as its bits then are."""
+    return _where_positive(dy, op.outputs[0])
+
+
+def _where_positive(dy: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """dy where y, the output of a ReLU, is positive, and 0 elsewhere."""
     if dy.dtype != tf.bfloat16:
-        return tf.raw_ops.ReluGrad(gradients=dy, features=op.outputs[0])
-    bits = [tf.bitcast(tensor, tf.int16) for tensor in (dy, op.outputs[0])]
+        return tf.raw_ops.ReluGrad(gradients=dy, features=y)
+    bits = [tf.bitcast(tensor, tf.int16) for tensor in (dy, y)]
     masked = tf.raw_ops.ReluGrad(gradients=bits[0], features=bits[1])
-    # What is read again, after it, is not overwritten.
-    masked, *_ = tf.identity_n([masked, *bits])
-    return tf.bitcast(masked, dy.dtype)
+    # What is read again, after it, is not overwritten.  Integers have no gradients, so
+    # that of the whole is this last operation's.
+    with _overridden({"IdentityN": _RELU_GRAD}):
+        masked, *_ = tf.identity_n([tf.bitcast(masked, dy.dtype), dy, y])
+    return masked
+
+
+@tf.RegisterGradient(_RELU_GRAD)
+def _relu_grad(op: tf.Operation, by_masked: tf.Tensor, *_) -> list[tf.Tensor | None]:
+    """The gradients by what was masked, which passes none, by dy and by y."""
+    y = op.inputs[2]
+    return [None, _where_positive(by_masked, y), tf.zeros_like(y)]
+
+
+@tf.RegisterGradient(_LRN)
+def _lrn(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
+    """The gradient by the input, by TensorFlow's kernel."""
+    with _overridden({"LRNGrad": _LRN_GRAD}):
+        return tf.raw_ops.LRNGrad(
+            input_grads=dy,
+            input_image=op.inputs[0],
+            output_image=op.outputs[0],
+            **{name: op.get_attr(name) for name in _LRN_OPTIONS},
+        )
+
+
+@tf.RegisterGradient(_LRN_GRAD)
+def _lrn_grad(op: tf.Operation, by_dx: tf.Tensor) -> list[tf.Tensor | None]:
+    """The gradients by dy and by the input: those of plain operations, twice."""
+    radius, bias, alpha, beta = map(op.get_attr, _LRN_OPTIONS)
+    # Copies, as one of the two may be computed from the other.
+    dy, x = map(tf.identity, op.inputs[:2])
+    channels = x.shape[3]
+    squares = tf.pad(x * x, [[0, 0]] * 3 + [[radius, radius]])
+    window = [squares[..., k : k + channels] for k in range(2 * radius + 1)]
+    y = x * (bias + alpha * tf.add_n(window)) ** -beta
+    [dx] = tf.gradients(y, [x], dy)
+    return [*tf.gradients(dx, [dy, x], by_dx), None]
+
+
+def _overridden(chosen: dict[str, str]) -> contextlib.AbstractContextManager:
+    """A context in which operations get gradients by their registered names."""
+    return v1.get_default_graph().gradient_override_map(chosen)
 
 
 @tf.RegisterGradient(_BIAS_ADD)
