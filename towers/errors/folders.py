@@ -11,12 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.errors import explain
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from towers.errors import explain, lock
 
 
 class OutputError(RuntimeError):
@@ -129,42 +124,38 @@ def check_room(flag: str, directory: str, num_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def held(flag: str, directory: str | None) -> Iterator[None]:
+def held(flag: str, directory: str | None) -> Iterator[lock.Lock | None]:
     """Makes a folder and locks it for this process; removes it at the end if empty.
-
-    The kernel releases the lock when the process ends, however it ends.  On network
-    file systems without locks, nothing is locked.
 
     Args:
       flag: that names the folder, as the user typed it.
       directory: the folder; nothing happens without one.
 
+    Yields:
+      its lock.
+
     Raises:
       ValueError: another process has it, or it cannot be made.
     """
-    if not directory or fcntl is None:
-        yield
+    if not directory:
+        yield None
         return
     missing = _missing(directory)
     try:
         os.makedirs(directory, exist_ok=True)
-        handle = os.open(directory, os.O_RDONLY)
+        held_lock = lock.Lock(directory)
+    except lock.HeldError as error:
+        raise ValueError(
+            f"{flag}: {error}; wait for its end, or name another place"
+        ) from None
     except OSError as error:
         raise ValueError(
             f"{flag}: cannot be written to ({error.strerror}); name another place"
         ) from error
     try:
-        with contextlib.suppress(OSError):  # it has no locks
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(
-                    f"{flag}: another run is training there; wait for its end, or name "
-                    "another place"
-                ) from None
-        yield
+        yield held_lock
     finally:
-        os.close(handle)
+        held_lock.release()
         _remove(missing)
 
 
