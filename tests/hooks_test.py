@@ -55,6 +55,22 @@ class SkipsTest(parameterized.TestCase):
             f"skipped: .* the loss scale is now {value:g} .{skipped} skipped in all.",
         )
 
+    def test_a_step_is_one_session_call(self):
+        """What it says belongs to the step, and costs no call of its own."""
+        made = _trainer(dtype=tf.float16, loss_scaling=LossScaling(2.0**24, 1000))
+        lines, calls = [], []
+        skips = hooks.ReportSkips(made.train, lines.append)
+        for last_step in (3, 9):
+            with mock.patch.object(made.session, "run", wraps=made.session.run) as run:
+                made.run([skips], last_step)
+            calls.append(run.call_count)
+        self.assertEqual(calls[0], calls[1])
+        for number, line in enumerate(lines, 1):
+            scale = f"{2.0 ** (24 - number):g}"
+            self.assertStartsWith(line, "A step was skipped: ")
+            self.assertEndsWith(line, f" now {scale} ({number} skipped in all)")
+        self.assertGreater(len(lines), 2)
+
 
 class StopOnNanTest(parameterized.TestCase):
     def _stop(self, made):

@@ -121,6 +121,7 @@ class TrainGraph(NamedTuple):
     initializer: tf.Operation  # of every variable that `sync` does not fill
     loss_scale: LossScale | None
     skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
+    skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after the initializer and a restore
     clients: Any  # this one's part among those that train together, of `clients`
@@ -210,6 +211,7 @@ def _build(
         averages=builder.averages,
         loss_scale=scale,
         skipped=scale and scale.skipped,
+        skips=scale and scale.after(all_steps[0].train_op),
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
         constants=held,
         initializer=v1.variables_initializer([*own, *held.values()]),

@@ -112,7 +112,8 @@ class ReportSkips(Hook):
 
     def __init__(self, train: TrainGraph, log: Callable[[str], None]):
         self._skipped = train.skipped
-        self._value = train.loss_scale.value
+        self._now = (train.skipped, train.loss_scale.value)
+        self._after_step = train.skips
         self._log = log
         self._session: v1.Session | None = None
         self._known = 0
@@ -126,16 +127,19 @@ class ReportSkips(Hook):
         """Steps inside the graph are looked at together."""
         return NEVER
 
+    def before_run(self, run_context):
+        """Asks for the count."""
+        return v1.train.SessionRunArgs(self._after_step)
+
     def after_run(self, run_context, run_values):
         """Looks at the step."""
-        self._look()
+        self._look(*run_values.results)
 
     def after_steps(self, step, losses, seconds):
         """Looks at them together."""
-        self._look()
+        self._look(*self._session.run(self._now))
 
-    def _look(self) -> None:
-        skipped, value = self._session.run((self._skipped, self._value))
+    def _look(self, skipped: int, value: float) -> None:
         if skipped > self._known:
             steps = skipped - self._known
             count = "A step was" if steps == 1 else f"{steps} steps were"

@@ -95,6 +95,14 @@ class LossScale:
                 ),
             ]
 
+    def after(self, step: tf.Operation) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """`skipped`, int64, and the factor, float32, as an operation leaves them; None
+        with a fixed factor."""
+        if self.skipped is None:
+            return None
+        with tf.device(self._device), tf.control_dependencies([step]):
+            return self.skipped.read_value(), self._factor.read_value()
+
 
 class Gate:
     """Lets what a step changes run, or not.
