@@ -113,6 +113,72 @@ class MeanTest(parameterized.TestCase):
         self.assertEqual([t.dtype for t in rows], [tf.bfloat16] * 2)
         self.assertEqual({t.device for t in rows}, {"/device:CPU:0", "/device:CPU:2"})
 
+    @parameterized.product(num_workers=(1, 2), num_towers=(1, 3), dtype=(None, "half"))
+    def test_a_worker_sends_each_row_once(self, num_workers, num_towers, dtype):
+        """To a ps task: the towers' rows are added on their worker first."""
+        ps, rng = "/job:ps/task:0/device:CPU:0", np.random.default_rng(0)
+        counts, shares, hosts = [], [], []
+        with tf.Graph().as_default() as graph:
+            for task in range(num_workers):
+                used = rng.integers(0, 5, (num_towers, 20))
+                counts.append(len(np.unique(used)))
+                for k, indices in enumerate(used):
+                    hosts.append(f"/job:worker/task:{task}/device:CPU:0")
+                    with tf.device(f"/job:worker/task:{task}/device:GPU:{k}"):
+                        # Neither dtype rounds sums of these.
+                        values = rng.integers(-9, 9, (20, 3)).astype("f4")
+                        shares.append(_slices(indices, values, (9, 3)))
+            dtype = dtype and tf.as_dtype(dtype)
+            found = sparse.mean(shares, ps, hosts=hosts, dtype=dtype)
+            whole = sparse.mean(shares, ps)
+            sent = {
+                tensor.name: tensor.device
+                for op in _made_for(found)
+                for tensor in op.inputs
+                if op.device == ps != tensor.device and tensor.shape.rank == 2
+            }
+        self.assertCountEqual(sent.values(), set(hosts))
+        for part in (found.values, found.indices, found.dense_shape):
+            self.assertEqual(part.device, ps)
+        rows, made, wanted = _run_here(graph, [list(sent), found, whole])
+        self.assertEqual(sorted(map(len, rows)), sorted(counts))
+        if dtype is not None:
+            self.assertEqual({row.dtype for row in rows}, {np.dtype("f2")})
+        for value, right in zip(made, wanted):
+            np.testing.assert_array_equal(value, right)
+
+
+def _made_for(slices: tf.IndexedSlices) -> list[tf.Operation]:
+    """All operations that they need."""
+    known, waiting = {}, [slices.values.op, slices.indices.op]
+    while waiting:
+        op = waiting.pop()
+        if op.name not in known:
+            known[op.name] = op
+            waiting += [tensor.op for tensor in op.inputs]
+    return list(known.values())
+
+
+def _run_here(graph: tf.Graph, fetches):
+    """The values of tensors of a graph for a cluster, on this machine's CPU."""
+    nodes = graph.as_graph_def()
+    for node in nodes.node:
+        node.device = ""
+    with tf.Graph().as_default() as local, v1.Session() as session:
+        tf.import_graph_def(nodes, name="")
+
+        def here(tensor):
+            return local.get_tensor_by_name(getattr(tensor, "name", tensor))
+
+        return session.run(
+            [
+                [here(part) for part in (own.values, own.indices)]
+                if isinstance(own, tf.IndexedSlices)
+                else [here(name) for name in own]
+                for own in fetches
+            ]
+        )
+
 
 class DensifyTest(tf.test.TestCase):
     def test_rows_become_a_dense_gradient_and_the_rest_stays(self):

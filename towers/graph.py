@@ -120,7 +120,6 @@ class TrainGraph(NamedTuple):
     constants: dict[str, tf.Variable]  # of `updates.constants`, by name in a checkpoint
     initializer: tf.Operation  # of every variable that `sync` does not fill
     loss_scale: LossScale | None
-    skipped: tf.Variable | None  # int64 scalar, steps that changed nothing
     skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after the initializer and a restore
@@ -128,6 +127,11 @@ class TrainGraph(NamedTuple):
     options: Options
     num_examples: int  # of one epoch
     examples_per_step: int  # of the towers that step together, of all clients
+
+    @property
+    def skipped(self) -> tf.Variable | None:
+        """Steps that changed nothing, int64 scalar; None where none can be skipped."""
+        return self.loss_scale and self.loss_scale.skipped
 
 
 def build(
@@ -210,7 +214,6 @@ def _build(
         position=counters.position,
         averages=builder.averages,
         loss_scale=scale,
-        skipped=scale and scale.skipped,
         skips=scale and scale.after(all_steps[0].train_op),
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
         constants=held,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from towers.compute.tower import Gradient
+from towers.layout.placement import task_of
 
 
 def mean(
@@ -26,8 +27,9 @@ def mean(
     Args:
       shares: of each tower, each on its device; rows in any float dtype.
       destination: the device on which rows of one index are summed.
-      hosts: the CPU device beside each tower.  Where there are several, rows of one
-        index are summed on each host first, so that each crosses the network once.
+      hosts: the CPU device beside each tower.  Where there are several, or the
+        destination is on another task, rows of one index are summed on each host first,
+        so that each crosses the network once.
       dtype: to which rows are cast before they leave a tower or host; None: none is.
 
     Returns:
@@ -38,11 +40,14 @@ def mean(
     groups: dict[str, list[tf.IndexedSlices]] = {}
     for share, host in zip(shares, hosts or [destination] * len(shares)):
         groups.setdefault(host, []).append(share)
-    if len(groups) == 1:
+    here = all(task_of(host) == task_of(destination) for host in groups)
+    if len(groups) == 1 and here:
         return _sum_rows(shares, destination)
     host_sums = [_sum_rows(group, host) for host, group in groups.items()]
     if dtype is not None:
         host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
+    if len(host_sums) == 1:
+        return _bring(host_sums[0], destination)
     return _sum_rows(host_sums, destination)
 
 
@@ -69,6 +74,14 @@ def _cast(slices: tf.IndexedSlices, dtype: tf.DType) -> tf.IndexedSlices:
     with tf.device(slices.values.device):
         values = tf.cast(slices.values, dtype)
     return tf.IndexedSlices(values, slices.indices, slices.dense_shape)
+
+
+def _bring(slices: tf.IndexedSlices, device: str) -> tf.IndexedSlices:
+    """Unique rows on a device, where they become float32."""
+    parts = (slices.values, slices.indices, slices.dense_shape)
+    with tf.device(device):
+        values, indices, shape = map(tf.identity, parts)
+        return tf.IndexedSlices(tf.cast(values, tf.float32), indices, shape)
 
 
 def _sum_rows(slices: Sequence[tf.IndexedSlices], device: str) -> tf.IndexedSlices:
