@@ -22,6 +22,9 @@ from typing import Any, NamedTuple
 _INT_LIMIT = 2**31
 _FLOAT_LIMIT = 3e38  # near that of a float32
 
+# How the user's own functions are named, beside the names of a table.
+OWN = "path/to/file.py:function or package.module:function"
+
 _KIND_WORDS = {
     int: ("a whole number", "whole numbers separated by commas"),
     float: ("a number", "numbers separated by commas"),
@@ -72,7 +75,8 @@ def field(
       must: the condition on the number, or on each of the numbers.
       choices: the names to choose from.  Names that come from a table outside `flags`
         are not listed here but handed to `check` and `parse`.
-      own: besides a table's names, `package.module:function` names the user's own.
+      own: besides a table's names, `path/to/file.py:function` and
+        `package.module:function` name the user's own.
     """
     metadata = {
         "text": text,
@@ -167,8 +171,9 @@ class Flag:
             return "must be text, in UTF-8"
         if not names or name in names or (self.own and ":" in name):
             return ""
-        hint = did_you_mean(name, names) or f"choose from {', '.join(names)}"
-        return f"no such {self.name}; {hint}"
+        own = f", or {OWN}" if self.own else ""
+        every = f"choose from {', '.join(names)}{own}"
+        return f"no such {self.name}; {did_you_mean(name, names) or every}"
 
 
 def flags_of(section: str, declared: type) -> Iterator[Flag]:

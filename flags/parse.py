@@ -315,7 +315,7 @@ def _describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -
     else:
         notes.append(f"default: {flag.default}")
     if names := tuple(choices.get(flag.name, flag.choices)):
-        own = ", or package.module:function" if flag.own else ""
+        own = f", or {field.OWN}" if flag.own else ""
         notes.append(f"one of: {', '.join(names)}{own}")
     elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
         notes.append(flag.must.words)

@@ -45,7 +45,7 @@ SWITCHES: Mapping[str, str] = {
     "--distortions switches it",
     "use_python32_barrier": "input has no Python threads; leave it out",
     "ml_perf": "how images are scaled belongs to the model; for mean subtraction "
-    "write one of your own, --model=package.module:function",
+    "write one of your own, --model=path/to/file.py:function",
     # Optimizer and loss.
     "single_l2_loss_op": "weight decay is added at the update, not to the loss; leave "
     "it out",
@@ -94,9 +94,9 @@ SETTINGS: Mapping[str, str] = {
     "--num_intra_threads",
     # Input.
     "resize_method": "how images are resized belongs to the model; write one of your "
-    "own, --model=package.module:function",
+    "own, --model=path/to/file.py:function",
     "input_preprocessor": "preprocessing belongs to the model; write one of your own, "
-    "--model=package.module:function",
+    "--model=path/to/file.py:function",
     "datasets_parallel_interleave_cycle_length": "TFDS decides how many files are read "
     "at once; leave it out",
     "datasets_parallel_interleave_prefetch": "use --datasets_prefetch_buffer_size, "

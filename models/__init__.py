@@ -1,4 +1,4 @@
-"""Models by name, and a user's own by `package.module:function`."""
+"""Models by name, and a user's own by the function that returns it."""
 
 import difflib
 import functools
@@ -9,6 +9,7 @@ from models import (
     cifar10_tutorial,
     inception,
     lenet,
+    load,
     lstm_lm,
     mlp,
     ncf,
@@ -62,8 +63,9 @@ def get(name: str) -> Model:
     """The model that `--model=name` means.
 
     Args:
-      name: a row of `MODELS`, or `package.module:function` for a function, found on
-        the user's path, that takes nothing and returns a `Model`.
+      name: a row of `MODELS`, or `package.module:function` or
+        `path/to/file.py:function` for a function of the user's that takes nothing and
+        returns a `Model`.
 
     Raises:
       ValueError: there is no such model, and the sentence offers the nearest names; or
@@ -71,12 +73,10 @@ def get(name: str) -> Model:
     """
     if name in MODELS:
         return MODELS[name]()
-    module, _, function = name.partition(":")
-    if all(map(str.isidentifier, [*module.split("."), function])):
+    if ":" in name:
         return own.get(name)
     near = difflib.get_close_matches(name, MODELS, n=3)
     offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"
     raise ValueError(
-        f"--model={name}: no such model; {offer} "
-        "(a model of your own is package.module:function)"
+        f"--model={name}: no such model; {offer} (one of your own is {load.FORMS})"
     )

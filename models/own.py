@@ -1,11 +1,10 @@
-"""A user's own model, by `package.module:function`."""
+"""A user's own model, by the function that returns it."""
 
 import dataclasses
-import importlib
 import inspect
-from typing import Any
 
-from models.blame import SignatureError, blamed, sentence
+from models import load
+from models.blame import SignatureError, blamed
 from models.examples import Images, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 
@@ -17,17 +16,14 @@ def get(name: str) -> Model:
     """The model that a function of the user's returns.
 
     Args:
-      name: `package.module:function`, found on the user's path.
+      name: `package.module:function` or `path/to/file.py:function`, as `load.function`
+        takes it.
 
     Raises:
       ValueError: there is no such function, it fails, or returns no whole model.
     """
-    module_name, _, function_name = name.partition(":")
-    builder = getattr(_module(name, module_name), function_name, None)
-    if not callable(builder):
-        raise ValueError(
-            f"--model={name}: {module_name!r} has no function {function_name!r}"
-        )
+    builder = load.function("model", name)
+    function_name = name.rpartition(":")[2]
     try:
         # What a decorator wraps may take something else.
         inspect.signature(builder, follow_wrapped=False).bind()
@@ -49,19 +45,6 @@ def get(name: str) -> Model:
     with blamed(lambda: what, builder):
         _check_whole(model)
     return model
-
-
-def _module(name: str, module_name: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except (ImportError, SyntaxError) as error:
-        raise ValueError(
-            f"--model={name}: cannot import {module_name!r}: {error}"
-        ) from error
-    except Exception as error:  # whatever a user's code may raise
-        raise ValueError(
-            f"--model={name}: cannot import {module_name!r}: {sentence(error)}"
-        ) from error
 
 
 def _check_whole(model: Model) -> None:

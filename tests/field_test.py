@@ -96,6 +96,8 @@ class FlagTest(parameterized.TestCase):
         flag, names = FLAGS["table"], ["sgd", "adam"]
         self.assertEqual(flag.problem("adam", names), "")
         self.assertEqual(flag.problem("package.module:function", names), "")
+        self.assertEqual(flag.problem("~/file.py:function", names), "")
+        self.assertIn("file.py:function", flag.problem("file.py", names))
         self.assertEqual(
             flag.problem("sgdd", names), "no such table; did you mean sgd?"
         )

@@ -337,7 +337,8 @@ class HelpTest(parameterized.TestCase):
     def test_defaults_and_choices(self):
         text = " ".join(parse.help_text(CHOICES).split())
         for piece in (
-            "(default: lenet; one of: lenet, resnet50, or package.module:function)",
+            "(default: lenet; one of: lenet, resnet50, or path/to/file.py:function or "
+            "package.module:function)",
             "(default: the recipe's; one of: sgd, momentum)",
             "(default: auto; one of: cpu, gpu, auto)",
             "(default: 1; at least 1)",

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import pathlib
 import platform
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests.root import ROOT
 from towers import start
 
 _NAMES = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
@@ -52,6 +54,17 @@ os.kill(os.getpid(), signal.SIGINT)
 """
 
 
+# As the mains begin; says where it finds the project's packages, and another.
+_SHADOWED = """
+import importlib.util, os, sys
+from towers import start
+sys.modules["tensorflow"] = os
+start.import_tensorflow()
+for name in ("flags", "models", "tests"):
+    print(os.path.dirname(importlib.util.find_spec(name).origin or ""))
+"""
+
+
 # As the mains begin, when a shell has started them in the background.
 _IGNORING = """
 import os, signal, sys
@@ -63,6 +76,14 @@ os.kill(os.getpid(), signal.SIGINT)
 start.take_interrupts()
 os.kill(os.getpid(), signal.SIGINT)
 print([number.name for number in terminal.heeded()])
+"""
+
+
+# What `pip install` makes of `towers-train`.
+_SCRIPT = """
+import sys
+from towers.start import train
+sys.exit(train())
 """
 
 
@@ -122,6 +143,47 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             text=True,
         )
         self.assertEqual((done.returncode, done.stderr), (status, said))
+
+    @parameterized.parameters("{}/", "{}/__init__.py", "{}.py", "{}/more/__init__.py")
+    def test_what_the_user_has_does_not_hide_the_project(self, shadow):
+        folder = self.create_tempdir().full_path
+        for name in ("flags", "models", "tests"):
+            path = os.path.join(folder, shadow.format(name))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if path.endswith(".py"):
+                pathlib.Path(path).touch()
+        path = os.pathsep.join([folder, *filter(None, sys.path)])
+        done = subprocess.run(
+            [sys.executable, "-c", _SHADOWED],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        flags, models, others = done.stdout.splitlines()
+        self.assertEqual((flags, models), (str(ROOT / "flags"), str(ROOT / "models")))
+        if shadow in ("{}/__init__.py", "{}.py"):  # which comes first, as ever
+            self.assertTrue(others.startswith(folder), others)
+
+    def test_the_script_is_the_main(self):
+        """With the current folder on its path, where that of a script is not."""
+        folder = self.create_tempdir().full_path
+        pathlib.Path(folder, "mine.py").write_text("tiny = None\n")
+        words = [sys.executable, self.create_tempfile(content=_SCRIPT).full_path]
+        path = os.pathsep.join(filter(None, sys.path))
+        flag = "--model=mine:tiny"
+        for command in (words, [sys.executable, "-m", "towers.train"]):
+            done = subprocess.run(
+                [*command, flag, "--check_flags"],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": path},
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual(done.returncode, 2)
+            said = done.stderr.splitlines()[-1]
+            self.assertEqual(said, f"error: {flag}: 'mine' has no function 'tiny'")
 
     def test_an_interrupt_that_is_ignored_stays_so(self):
         path = os.pathsep.join(filter(None, sys.path))

@@ -1,4 +1,4 @@
-"""The start of a main: imports TensorFlow, quietly, without Keras, with oneDNN.
+"""The start of a main: the project's own packages, and TensorFlow without Keras.
 
 Only mains set the environment variables that TensorFlow reads when it is imported: a
 library must not change its process.
@@ -6,20 +6,50 @@ library must not change its process.
 
 import contextlib
 import importlib
+import importlib.machinery
 import logging
 import os
 import platform
+import runpy
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import towers
 
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
+def train() -> NoReturn:
+    """The `towers-train` script: `python -m towers.train`, in all."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = ""  # the current folder, and not the script's
+    runpy.run_module("towers.train", run_name="__main__", alter_sys=True)
+    raise AssertionError("a main exits")
+
+
+class _OwnPackages:
+    """Finds the packages beside `towers`, whatever has their names on Python's path."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """As an `importlib.abc.MetaPathFinder`."""
+        del path, target
+        if name not in ("flags", "models"):
+            return None
+        (folder,) = map(os.path.dirname, towers.__path__)
+        return importlib.machinery.PathFinder.find_spec(name, [folder])
+
+
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its notes on each trace or on its own old calls,
-    without Keras, and with oneDNN's kernels.
+    """Imports TensorFlow, and has `flags` and `models` found beside `towers`.
+
+    TensorFlow comes without its notes on each trace or on its own old calls, without
+    Keras, and with oneDNN's kernels.
 
     Importing TensorFlow ends with importing Keras's optimizers, and so Keras, which
     takes a quarter of the time and 40 MB, and nothing here needs it.  A model that uses
@@ -32,6 +62,8 @@ def import_tensorflow() -> None:
     Until `take_interrupts` is called, Ctrl-C ends the process without a traceback.
     """
     _open_streams()
+    if _OwnPackages not in sys.meta_path:
+        sys.meta_path.insert(0, _OwnPackages)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,0 +1,116 @@
+"""Functions of the user's, by `package.module:function` or `path/to/file.py:function`.
+
+    build = load.function("model", "~/work/mine.py:tiny")
+
+A file may import its neighbours, as a program may import those of its folder.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from models.blame import sentence
+
+# What names of the user's functions look like.
+FORMS = "path/to/file.py:function or package.module:function"
+
+# The user's cannot be imported where the project's are.
+_OURS = ("flags", "models", "towers")
+
+
+def function(flag: str, name: str) -> Callable[..., Any]:
+    """The function of the user's that a flag names.
+
+    Args:
+      flag: without dashes; each error begins with it and its value.
+      name: `package.module:function`, found in the current folder and on Python's
+        path, or `path/to/file.py:function`, from the current folder on, where `~` is
+        the user's home.  A file is run once in a process.
+
+    Raises:
+      ValueError: there is no such module, file or function, or running it fails; the
+        sentence has the file and line, or the nearest names.
+    """
+    what = f"--{flag}={name}"
+    place, _, function_name = name.rpartition(":")
+    if not function_name.isidentifier():
+        raise ValueError(f"{what}: write {FORMS}")
+    if place.endswith(".py") or "/" in place or os.sep in place:
+        module = _of_file(what, os.path.abspath(os.path.expanduser(place)))
+    elif all(map(str.isidentifier, place.split("."))):
+        module = _imported(what, place, lambda: importlib.import_module(place))
+    else:
+        raise ValueError(f"{what}: write {FORMS}")
+    value = getattr(module, function_name, None)
+    if callable(value):
+        return value
+    near = difflib.get_close_matches(function_name, _functions(module), n=3)
+    offer = f"; did you mean {', '.join(near)}?" if near else ""
+    raise ValueError(
+        f"{what}: {place!r} has no function {function_name!r}{offer or _ours(place)}"
+    )
+
+
+def _functions(module: types.ModuleType) -> list[str]:
+    public = {n: v for n, v in vars(module).items() if not n.startswith("_")}
+    return [n for n, v in public.items() if isinstance(v, types.FunctionType)]
+
+
+def _of_file(what: str, path: str) -> types.ModuleType:
+    """The module that a file is, which is run if it was not yet."""
+    if not path.endswith(".py"):
+        raise ValueError(f"{what}: {path} is no file of Python's; write {FORMS}")
+    if not os.path.isfile(path):
+        raise ValueError(f"{what}: there is no file {path}")
+    folder, file = os.path.split(path)
+    for name in (file.removesuffix(".py"), path):  # the first may be another module's
+        module = sys.modules.get(name)
+        if module is None:
+            break
+        if getattr(module, "__file__", None) == path:
+            return module
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return _imported(what, file, lambda: _run(name, path))
+
+
+def _run(name: str, path: str) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for their module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _imported(
+    what: str, place: str, act: Callable[[], types.ModuleType]
+) -> types.ModuleType:
+    """The module that `act` imports; any error of it becomes one sentence."""
+    try:
+        return act()
+    # A user's code may raise anything; one that exits is a program, and no module.
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SyntaxError) and error.filename:
+            reason = f"{error.msg} ({error.filename}:{error.lineno})"
+        else:
+            reason = sentence(error)
+        if isinstance(error, ImportError):
+            reason += _ours(error.name or "")
+        raise ValueError(f"{what}: cannot import {place!r}: {reason}") from error
+
+
+def _ours(module_name: str) -> str:
+    """What to add where a module of the user's is not found for its name."""
+    top = module_name.partition(".")[0]
+    if top not in _OURS:
+        return ""
+    return f"; {top!r} is a package of this project: give yours another name"
