@@ -1,0 +1,240 @@
+"""Command lines that break one rule each on which flags go together, as users write
+them, with what is said: a list of its own, so that no rule of the table can be lost."""
+
+from typing import Any
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+from flags import config, pairs
+
+# What `--help` takes from tables of `towers`, as far as it is written below.
+_CHOICES = {
+    "compute_dtype": ("float32", "bfloat16", "float16"),
+    "recompute": ("none", "stage", "auto"),
+    "schedule": ("1f1b", "gpipe", "interleaved"),
+    "variable_placement": ("least_loaded", "one"),
+    "variable_update": (
+        *("parameter_server", "distributed_replicated", "replicated", "independent"),
+        *("asynchronous", "staged", "relaxed", "auto"),
+    ),
+}
+
+# The first flag "does not go with" the second.
+_EXCLUDED = (
+    "--eval_during_training_at_specified_steps=5 "
+    "--eval_during_training_at_specified_epochs=1.0",
+    *"""
+--num_batches=5 --num_epochs=2.0
+--save_model_secs=60 --save_model_steps=10
+--num_eval_batches=5 --num_eval_epochs=1.0
+--init_learning_rate=0.5 --resnet_base_lr=0.5
+--eval --eval_during_training_every_n_steps=5
+--eval --eval_during_training_every_n_epochs=0.5
+--eval --eval_during_training_at_specified_steps=5
+--eval --eval_during_training_at_specified_epochs=0.5
+--eval_during_training_every_n_steps=5 --eval_during_training_every_n_epochs=0.5
+--eval_during_training_every_n_steps=5 --eval_during_training_at_specified_steps=5
+--eval_during_training_every_n_steps=5 --eval_during_training_at_specified_epochs=1.0
+--eval_during_training_every_n_epochs=2.0 --eval_during_training_at_specified_steps=5
+--eval_during_training_every_n_epochs=2.0 --eval_during_training_at_specified_epochs=1.0
+--trace_file=x --eval
+--graph_file=x --eval
+--pipeline_report=x --eval
+--data_dir=x --data_name=synthetic
+--train_split=x --data_name=synthetic
+--eval_split=x --data_name=synthetic
+--init_learning_rate=0.5 --piecewise_learning_rate_schedule=0.1
+--minimum_learning_rate=0.5 --piecewise_learning_rate_schedule=0.1
+--resnet_base_lr=0.5 --piecewise_learning_rate_schedule=0.1
+--num_epochs_per_decay=0.5 --piecewise_learning_rate_schedule=0.1
+--learning_rate_decay_factor=0.5 --piecewise_learning_rate_schedule=0.1
+--local_parameter_device=gpu --device=cpu
+--gpu_indices=1 --device=cpu
+--logical_gpus=2 --device=cpu
+--allow_growth --device=cpu
+--gpu_memory_frac_for_testing=0.5 --device=cpu
+--notensor_float_32 --device=cpu
+--deterministic_ops --device=cpu
+--nobatchnorm_persistent --device=cpu
+--xla --num_stages=2
+--xla --num_micro_batches=2
+--xla --recompute=stage
+--xla_compile --num_stages=2
+--xla_compile --num_micro_batches=2
+--xla_compile --recompute=stage
+--job_name=ps --local_cluster=worker:2
+--task_index=1 --local_cluster=worker:2
+--ps_hosts=a:1 --local_cluster=worker:2
+--worker_hosts=a:1 --local_cluster=worker:2
+--controller_host=a:1 --local_cluster=worker:2
+--gpu_indices=1 --local_cluster=worker:2
+--replication=between_graph --variable_update=replicated
+--replication=between_graph --variable_update=independent
+--replication=between_graph --variable_update=staged
+--replication=between_graph --variable_update=relaxed
+--replication=between_graph --variable_update=auto
+--replication=between_graph --variable_consistency=relaxed
+--replication=between_graph --staged_vars
+--replication=between_graph --batch_norm=sync
+--replication=between_graph --batch_norm=sync_micro_batch
+--replication=between_graph --check_replicas_every=5
+--replication=between_graph --max_staleness=5
+--replication=between_graph --shard_embeddings=2
+--replication=between_graph --num_stages=2
+--replication=between_graph --num_micro_batches=2
+--replication=between_graph --use_fp16
+--replication=between_graph --compute_dtype=float16
+--variable_update=auto --local_cluster=worker:2
+--variable_update=auto --job_name=ps
+--staged_vars --nocross_replica_sync
+--steps_per_loop=2 --nocross_replica_sync
+--steps_per_loop=2 --variable_update=asynchronous
+--gradient_repacking=1 --agg_small_grads_max_bytes=9
+--partition_bytes=9 --variable_placement=one
+--compact_gradient_transfer=true --variable_update=independent
+--sparse_to_dense_grads --variable_update=independent
+--batch_norm=sync --variable_update=independent
+--batch_norm=sync_micro_batch --variable_update=independent
+--batch_norm=sync --nocross_replica_sync
+--batch_norm=sync --variable_update=asynchronous
+--batch_norm=sync_micro_batch --nocross_replica_sync
+--batch_norm=sync_micro_batch --variable_update=asynchronous
+--batch_norm=sync --xla_compile
+--batch_norm=sync_micro_batch --xla_compile
+--batch_norm=tower --accumulate_steps=2
+--batch_norm=sync --accumulate_steps=2
+--accumulate_steps=2 --num_stages=2
+--accumulate_steps=2 --num_micro_batches=2
+--accumulate_steps=2 --recompute=stage
+--use_fp16 --compute_dtype=bfloat16
+--fp16_enable_auto_loss_scale --nocross_replica_sync
+--fp16_enable_auto_loss_scale --variable_update=asynchronous
+--fp16_enable_auto_loss_scale --staged_vars
+--fp16_enable_auto_loss_scale --variable_update=staged
+--fp16_enable_auto_loss_scale --variable_consistency=relaxed
+--fp16_enable_auto_loss_scale --variable_update=relaxed
+""".strip().splitlines(),
+)
+
+_ALL_REDUCE = "--variable_update=replicated or --variable_update=relaxed"
+_LATE = "--nocross_replica_sync or --variable_update=asynchronous"
+_ONE_COPY = (
+    "--variable_update=parameter_server, --variable_update=distributed_replicated, "
+    "--variable_update=asynchronous or --variable_update=staged"
+)
+_FLOAT16 = "--use_fp16 or --compute_dtype=float16"
+
+# What the first flag "needs".
+_NEEDED = (
+    ("--eval", "--train_dir"),
+    (
+        "--stop_at_top_1_accuracy=0.5",
+        "--eval_during_training_every_n_steps, --eval_during_training_every_n_epochs, "
+        "--eval_during_training_at_specified_steps or "
+        "--eval_during_training_at_specified_epochs",
+    ),
+    ("--save_model_secs=60", "--train_dir"),
+    ("--save_model_steps=10", "--train_dir"),
+    ("--max_ckpts_to_keep=2", "--train_dir"),
+    ("--summary_verbosity=1", "--train_dir"),
+    ("--summary_verbosity=1", "--save_summaries_steps"),
+    ("--save_summaries_steps=10", "--train_dir"),
+    ("--save_summaries_steps=10", "--summary_verbosity"),
+    ("--benchmark_test_id=x", "--benchmark_log_dir"),
+    ("--schedule=gpipe", "--num_stages or --num_micro_batches"),
+    ("--schedule=interleaved", "--num_stages"),
+    ("--chunks_per_stage=3", "--schedule=interleaved"),
+    ("--partition=flops", "--num_stages"),
+    ("--pipeline_report=x", "--num_stages, --num_micro_batches or --recompute"),
+    ("--memory_limit=9", "--recompute=auto"),
+    ("--allow_open_ports", "--local_cluster"),
+    ("--max_restarts=1", "--local_cluster"),
+    ("--task_index=1", "--job_name"),
+    ("--ps_hosts=a:1", "--job_name"),
+    ("--worker_hosts=a:1", "--job_name"),
+    ("--controller_host=a:1", "--job_name"),
+    ("--tune_again", "--variable_update=auto"),
+    (
+        "--check_replicas_every=5",
+        "--variable_update=replicated, --variable_update=relaxed or "
+        "--variable_update=distributed_replicated",
+    ),
+    (
+        "--nocross_replica_sync --variable_update=independent",
+        "--variable_update=parameter_server",
+    ),
+    (
+        "--staged_vars --variable_update=independent",
+        "--variable_update=parameter_server",
+    ),
+    ("--variable_consistency=relaxed", "--variable_update=replicated"),
+    ("--max_staleness=5", _LATE),
+    ("--staleness_lr", _LATE),
+    ("--all_reduce_spec=pscpu", _ALL_REDUCE),
+    ("--gradient_repacking=1", _ALL_REDUCE),
+    ("--agg_small_grads_max_bytes=9", _ALL_REDUCE),
+    ("--agg_small_grads_max_group=9", _ALL_REDUCE),
+    ("--agg_small_grads_max_group=9", "--agg_small_grads_max_bytes"),
+    ("--variable_placement=one --variable_update=independent", _ONE_COPY),
+    ("--partition_bytes=9 --variable_update=independent", _ONE_COPY),
+    ("--nosufficient_factors --variable_update=independent", _ONE_COPY),
+    ("--batch_norm=sync_micro_batch", "--num_micro_batches or --accumulate_steps"),
+    ("--fp16_loss_scale=0.5", _FLOAT16),
+    ("--fp16_enable_auto_loss_scale", _FLOAT16),
+    ("--fp16_inc_loss_scale_every_n=9", "--fp16_enable_auto_loss_scale"),
+)
+
+
+_FLAGS = config.all_flags()
+
+
+def _errors(line: str) -> list[str]:
+    """What is said about a command line; nothing if it is legal."""
+    return config.check(config.make(**dict(map(_read, line.split()))), _CHOICES)
+
+
+def _read(word: str) -> tuple[str, Any]:
+    """The name and value of a flag; `flags.parse` would write its help each time."""
+    name, _, text = word.removeprefix("--").partition("=")
+    if name not in _FLAGS:
+        return name.removeprefix("no"), False
+    kind = _FLAGS[name].kind
+    value = True if kind is bool and not text else kind(text)
+    return name, (value,) if _FLAGS[name].many else value
+
+
+def _is_refused(line: str, needed: str = "") -> bool:
+    """Whether it is, and for its flags: the reasons are in docs/flags.md."""
+    first, *rest = line.split()
+    if needed:
+        return f"{first}: needs {needed}" in _errors(line)
+    said = f"{first}: does not go with {rest[0]}"
+    return any(
+        e == said or e.startswith((f"{said},", f"{said};")) for e in _errors(line)
+    )
+
+
+_LINES = (*((line, "") for line in _EXCLUDED), *_NEEDED)
+
+
+class RefusedTest(parameterized.TestCase):
+    @parameterized.parameters(*_LINES)
+    def test_refused(self, line, needed):
+        self.assertTrue(_is_refused(line, needed), _errors(line))
+
+    def test_each_row_of_the_table_has_a_line_that_only_it_refuses(self):
+        """So none can be dropped unseen; a new row needs a line above."""
+        for row in pairs.ROWS:
+            names = [term.name for term in (row.flag, *row.others)]
+            lines = [
+                one for one in _LINES if any(n in one[0].split()[0] for n in names)
+            ]
+            rest = tuple(other for other in pairs.ROWS if other is not row)
+            with mock.patch.object(pairs, "ROWS", rest):
+                seen = not all(_is_refused(*one) for one in lines)
+            self.assertTrue(seen, f"no line above breaks {row}")
+
+
+if __name__ == "__main__":
+    absltest.main()
