@@ -12,6 +12,7 @@ import models
 from benchmarks import launched
 from tests import runs, tasks, trainer
 
+_TRAINING = 1442  # examples of the digits
 _FLAGS = {
     "model": "lenet",
     "batch_size": 8,
@@ -52,28 +53,41 @@ class BetweenGraphTest(runs.Runs):
         if not launched.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
-    def _flags(self, *flags: str, num_batches: int) -> list[str]:
+    def _flags(self, *flags: str, **length: float) -> list[str]:
         common = {**_FLAGS, "replication": "between_graph", "num_gpus": 2}
-        common |= {"num_batches": num_batches, "train_dir": self.directory}
+        common |= {"train_dir": self.directory, **length}
         return [*(f"--{name}={value}" for name, value in common.items()), *flags]
 
-    def _train(self, *flags: str, num_batches: int) -> list[str]:
+    def _train(self, *flags: str, **length: float) -> list[str]:
         """On two ps tasks and two workers; returns the chief's lines."""
-        flags = self._flags(*flags, "--partition_bytes=20000", num_batches=num_batches)
+        flags = self._flags(*flags, "--partition_bytes=20000", **length)
         ended = tasks.ended(*flags, data_dir=runs.data_dir(), between=True, ps=2)
         self.assertLen(ended, 4)
         return ended["worker 0"]
 
-    def _assert_equals_one_tower(self, num_batches: int) -> None:
+    def _assert_equals_one_tower(self, **length: float) -> None:
         found = self.values()
         self.directory = os.path.join(self.create_tempdir(), "alone")
         settings = {**_FLAGS, "batch_size": 32, "train_dir": self.directory}
-        self.run_flags(get_model=models.get, num_batches=num_batches, **settings)
+        self.run_flags(get_model=models.get, **length, **settings)
         self.assertLess(trainer.difference(self.values(), found), 1e-5)
 
     def test_replicas_of_parts_take_the_steps_of_one_tower(self):
         self._train("--variable_update=distributed_replicated", num_batches=20)
-        self._assert_equals_one_tower(20)
+        self._assert_equals_one_tower(num_batches=20)
+
+    def test_a_short_last_batch_is_that_of_one_tower(self):
+        # Of its examples the first worker's towers have 8 and 3, the second's none.
+        whole, last = 4, 11
+        length = {
+            "num_epochs": (whole * 32 + last) / _TRAINING,
+            "eval_at_end": False,
+        }
+        self._train(**length)
+        found = self.values()
+        self.assertEqual(found["global_step"], whole + 1)
+        self.assertEqual(found["position"], whole * 32 + last)
+        self._assert_equals_one_tower(**length)
 
     def test_asynchronous_clients_make_as_many_updates_as_the_one_graph(self):
         lines = self._train("--cross_replica_sync=false", num_batches=10)
@@ -93,7 +107,7 @@ class BetweenGraphTest(runs.Runs):
         self.assertRegex(said, "worker 0 follows chief 0 at 127.0.0.1:")
         self.assertIn("2 clients, 2 towers each", "\n".join(found["chief"][1]))
         self.assertNotEmpty(runs.accuracies(found["evaluator"][1]))
-        self._assert_equals_one_tower(20)
+        self._assert_equals_one_tower(num_batches=20)
 
     def test_a_killed_worker_is_named_at_once_and_loses_nothing(self):
         """Though nobody has a call to it that fails; the chief is killed, too."""
@@ -112,7 +126,7 @@ class BetweenGraphTest(runs.Runs):
         cluster.line("^Resuming from ")
         self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
         self.assertEmpty(cluster.left())
-        self._assert_equals_one_tower(60)
+        self._assert_equals_one_tower(num_batches=60)
 
 
 if __name__ == "__main__":
