@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import arrays
 from towers.compute import addition
 from towers.layout import placement
 
@@ -75,7 +76,7 @@ class DifferentiateTest(tf.test.TestCase):
             ]
             self.assertNotEmpty(sums)
             self.assertEqual({len(op.inputs) for op in sums}, {2})
-            self.assertAllClose(*session.run([found, wanted]))
+            arrays.assert_close(*session.run([found, wanted]), rtol=1e-6)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import arrays
 from towers.gradients import all_reduce
 from towers.gradients.transfer import Wire
 
@@ -43,7 +44,7 @@ class AllReduceTest(parameterized.TestCase):
                 found = session.run(found)
         for totals in found:
             for total in totals[1:]:
-                np.testing.assert_array_equal(total, totals[0])
+                arrays.assert_same_bits(total, totals[0])
         # Sums of a few small integers have so few bits that no dtype rounds them.
         np.testing.assert_array_equal(found[0][0], integers.sum(0))
         np.testing.assert_array_equal(found[2][0], tiny.sum(0))

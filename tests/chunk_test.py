@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
+from tests import arrays
 from towers.compute import tower
 from towers.pipelines import calls, chunk, segment
 
@@ -106,7 +107,7 @@ class ChunkTest(parameterized.TestCase):
             self.assertEqual(made.blocks, ("a", "b", "gather", "logits"))
             self.assertEqual(set(found), set(whole))
             for name, value in whole.items():
-                np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+                arrays.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
 
     def test_a_gather_alone_stays_sparse_and_two_uses_add_up(self):
         made, found, _ = self._gradients()
@@ -130,7 +131,7 @@ class ChunkTest(parameterized.TestCase):
             )
         for name, value in once.items():
             if name.startswith("sum"):
-                np.testing.assert_allclose(twice[name], 2 * value, rtol=1e-6)
+                arrays.assert_close(twice[name], 2 * value, rtol=1e-6)
 
     def test_one_micro_batch_needs_no_sum(self):
         with tf.Graph().as_default():

@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from models.logits import Product
+from tests import arrays
 from towers.compute import classifier
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -79,10 +80,10 @@ class SpreadTest(parameterized.TestCase):
                     for loss in (whole, pieces)
                 ]
             )
-        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+        arrays.assert_close(other, one, rtol=1e-5, atol=1e-5)
         for found, wanted in zip(others, ones, strict=True):
             bound = 1e-5 * np.abs(wanted).max()
-            np.testing.assert_allclose(found, wanted, atol=bound)
+            arrays.assert_close(found, wanted, rtol=1e-7, atol=bound)
 
     @parameterized.parameters((8, 2), (7, 3))
     def test_who_is_among_the_best(self, classes, shards):
@@ -101,7 +102,7 @@ class SpreadTest(parameterized.TestCase):
         self.assertTrue(even.all())
         self.assertGreater(len({str(pair[0]) for pair in found}), 2)
         for pair in found:
-            np.testing.assert_array_equal(*pair)
+            arrays.assert_same_bits(*pair)
 
     def test_a_logit_that_is_no_number_is_nowhere_among_the_best(self):
         with tf.Graph().as_default():

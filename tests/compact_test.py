@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
+from tests import arrays
 from towers.compute import compact
 
 v1 = tf.compat.v1
@@ -41,8 +42,10 @@ class CompactTest(absltest.TestCase):
     def test_the_outputs_stay_bit_for_bit(self):
         graph, outputs = _graph()
         before, after = graph.as_graph_def(), _compact(graph, outputs)
-        for expected, got in zip(_run(before, outputs), _run(after, outputs)):
-            np.testing.assert_array_equal(got, expected)
+        for expected, got in zip(
+            _run(before, outputs), _run(after, outputs), strict=True
+        ):
+            arrays.assert_same_bits(got, expected)
         assert len(after.node) < len(before.node)
 
     def test_no_shape_is_asked_for_and_no_constant_said_twice(self):

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import arrays
 from towers.compute import convolution, kernels
 
 v1 = tf.compat.v1
@@ -57,7 +58,7 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
             wanted = by_float32 if product else by_kernel
             # Numbers of 8 bits, added in float32 and then rounded to 8 bits.
             bounds = {"rtol": 2**-7, "atol": 0.01 * abs(wanted).max()}
-            self.assertAllClose(value, wanted, **bounds)
+            arrays.assert_close(value, wanted, **bounds)
 
     @parameterized.parameters(
         ("cpu", tf.bfloat16, "avx512_bf16", {"square": (9, 0), "strided": (1, 1)}),

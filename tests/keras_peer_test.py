@@ -16,7 +16,7 @@ from benchmarks.cases import Case, Length
 from benchmarks.process import TOTAL
 from benchmarks.systems import Places
 from models.layers import Layers
-from tests import peer_models
+from tests import arrays, peer_models
 
 v1 = tf.compat.v1
 
@@ -87,7 +87,7 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
         expected = peer(images, training=False).numpy()
         found = _run(ours, images, _weights(peer))
         scale = np.abs(expected).max()
-        self.assertAllClose(found / scale, expected / scale, rtol=0, atol=1e-5)
+        arrays.assert_close(found / scale, expected / scale, rtol=0.0, atol=1e-5)
 
     def test_trains(self):
         output = io.StringIO()

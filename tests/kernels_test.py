@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import arrays
 from towers.compute import kernels
 
 v1 = tf.compat.v1
@@ -42,8 +43,8 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         ]
         options = dict(zip(("transpose_a", "transpose_b"), transposed))
         made = self._of_product(shapes, dtype, **options)
-        for value, wanted in zip(*made):
-            self.assertAllClose(value, wanted)
+        for value, wanted in zip(*made, strict=True):
+            arrays.assert_close(value, wanted, rtol=1e-6, atol=1e-6)
 
     @parameterized.parameters(
         (16, 512, True),
@@ -73,7 +74,7 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         has = mock.patch.object(kernels.processor, "has", return_value=True)
         with has:
             for value, wanted in zip(*self._of_product([[16, 512], [512, 512]])):
-                self.assertAllClose(value, wanted, atol=1e-3)
+                arrays.assert_close(value, wanted, rtol=1e-6, atol=1e-3)
 
     def _of_product(self, shapes, dtype=tf.float32, **options):
         """The gradients by these kernels, and by TensorFlow's."""

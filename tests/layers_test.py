@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from models import layers
-from tests import graphs
+from tests import arrays, graphs
 
 v1 = tf.compat.v1
 
@@ -227,7 +227,7 @@ class ShapeTest(LayersTestCase):
             tf.transpose(x, [0, 3, 1, 2])
         )
         self.assertEqual(last.shape, shape)
-        np.testing.assert_allclose(*self.evaluate([last, first]), rtol=1e-6)
+        arrays.assert_close(*self.evaluate([last, first]), rtol=1e-6)
 
     def test_flatten_of_what_is_flat(self):
         x = tf.constant(_random(2, 3))
@@ -257,7 +257,7 @@ class ShapeTest(LayersTestCase):
         padded = np.pad(x, [(0, 0)] * 3 + [(1, 1)]) ** 2
         near = padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]
         np.testing.assert_allclose(last, x / (1 + 0.5 * near) ** 0.75, rtol=1e-4)
-        np.testing.assert_allclose(first, last.transpose(0, 3, 1, 2), rtol=1e-6)
+        arrays.assert_close(first, last.transpose(0, 3, 1, 2), rtol=1e-6)
 
     def test_local_response_norm_of_bfloat16(self):
         # There is no such kernel; what was 1 must come out as 1 / (1 + 1).
@@ -289,7 +289,7 @@ class DropoutTest(LayersTestCase):
         first = v1.placeholder_with_default(np.int64(4), [])
         halves = tf.concat([self._drop(4, 0), self._drop(4, first)], 0)
         whole, halves = self.evaluate([whole, halves])
-        np.testing.assert_array_equal(whole, halves)
+        arrays.assert_same_bits(whole, halves)
 
     def test_draws_anew_for_every_example_layer_and_seed(self):
         draws = [

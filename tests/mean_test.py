@@ -31,6 +31,21 @@ class MeanTest(parameterized.TestCase):
             }
             self.assertEqual(to_hosts, {tf.bfloat16})
 
+    @parameterized.parameters((6,), (1, 5), (3, 3), (2, 1, 4))
+    def test_every_tower_of_a_host_counts_once(self, *towers_of):
+        """Tower k has the gradient 2^k, so that the sum tells who is in it."""
+        hosts = [f"/device:CPU:{k}" for k, n in enumerate(towers_of) for _ in range(n)]
+        with tf.Graph().as_default():
+            shares = []
+            for k, host in enumerate(hosts):
+                with tf.device(host):
+                    shares.append([tf.fill([3], 2.0**k), tf.fill([700], 2.0**k)])
+            root = "/device:CPU:7"
+            means = mean.of_towers(shares, [[root]] * 2, hosts=hosts)
+            found = graphs.run_on_cpus([copy for [copy] in means])
+        for value in found:
+            np.testing.assert_array_equal(value, 2.0 ** len(hosts) - 1)
+
     @parameterized.parameters(
         (None, tf.bfloat16, tf.bfloat16),
         (None, tf.float32, tf.float32),

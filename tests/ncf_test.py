@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 import models
 from models import layers, ncf
-from tests import films, runs, trainer
+from tests import arrays, films, runs, trainer
 from towers.data.feed import Request
 from towers.data.synthetic import SyntheticSource
 
@@ -78,7 +78,7 @@ class NcfTest(parameterized.TestCase, tf.test.TestCase):
                 apart = models.get("ncf").run(tf.constant(x.reshape(10, 2)), nn)
             session.run(v1.global_variables_initializer())
             joined, apart = session.run([joined, apart])
-        self.assertAllClose(joined.ravel(), apart, rtol=1e-5)
+        arrays.assert_close(joined.ravel(), apart, rtol=1e-5)
 
     def test_gradients_of_the_tables_stay_sparse(self):
         made = trainer.Trainer(models.get("ncf"), _source(), towers=2)

@@ -1,5 +1,7 @@
 """Optimizers against their formulas in numpy; learning rates against tables."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -9,6 +11,20 @@ from towers.updates import optimizer
 v1 = tf.compat.v1
 _START = np.array([[1.0, -2.0, 0.5]], np.float32)
 _GRADIENTS = np.array([[[1, 2, -1]], [[0.5, -1, 2]], [[-2, 1, 1]]], np.float32)
+
+# Each has a value of its own, so that one in another's place shows.
+_SETTINGS = optimizer.Settings(
+    momentum=0.85,
+    rmsprop_decay=0.8,
+    rmsprop_momentum=0.7,
+    rmsprop_epsilon=0.5,
+    adam_beta1=0.75,
+    adam_beta2=0.95,
+    adam_epsilon=0.0625,
+    lamb_epsilon=0.03125,
+    lars_eeta=0.25,
+    lars_epsilon=0.125,
+)
 
 
 def _sgd(s, rate):
@@ -100,7 +116,7 @@ class OptimizerTest(parameterized.TestCase):
         name=sorted(_FORMULAS), nesterov=(True, False), called=(True, False)
     )
     def test_three_steps_follow_the_formula(self, name, nesterov, called):
-        settings = optimizer.Settings(nesterov=nesterov)
+        settings = dataclasses.replace(_SETTINGS, nesterov=nesterov)
         rate = 0.125
         with tf.Graph().as_default():
             variable = v1.get_variable("v", initializer=_START, use_resource=True)
@@ -115,6 +131,15 @@ class OptimizerTest(parameterized.TestCase):
                     session.run(step, {gradient: value})
                 found = session.run(variable)
         np.testing.assert_allclose(found, _FORMULAS[name](settings, rate), rtol=1e-5)
+
+    def test_every_number_here_is_its_own(self):
+        numbers, defaults = (
+            [value for value in vars(s).values() if isinstance(value, float)]
+            for s in (_SETTINGS, optimizer.Settings())
+        )
+        self.assertLen(numbers, 10)
+        self.assertLen(set(numbers), 10)
+        self.assertEmpty(set(numbers) & set(defaults))
 
     def test_one_that_there_is_not(self):
         with self.assertRaisesRegex(ValueError, "^Update.optimizer is 'sdg', .* sgd,"):

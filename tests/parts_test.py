@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+from tests import arrays
 from towers.layout import parts
 from towers.layout.parts import Parts, Split
 from towers.updates.checkpoint import Checkpoints, Finite
@@ -114,7 +115,7 @@ class PartsTest(parameterized.TestCase):
             for name, value in wanted.items():
                 # A part's last elements are not in the same vector registers.
                 bound = 1e-6 * np.abs(value).max() if step else 0.0
-                np.testing.assert_allclose(found[name], value, 0.0, bound, err_msg=name)
+                arrays.assert_close(found[name], value, rtol=0.0, atol=bound, name=name)
             whole.run(1)
             cut.run(1)
 
@@ -129,7 +130,7 @@ class PartsTest(parameterized.TestCase):
         self.assertEqual(held["w/Adam_1"], [7, 5])
         self.assertEqual(second.checkpoints(directory).restore(second.session), path)
         for name, value in first.values().items():
-            np.testing.assert_array_equal(second.values()[name], value, name)
+            arrays.assert_same_bits(second.values()[name], value, name)
 
     def test_what_is_no_number_is_found_in_any_part(self):
         cut = _Trained(Split(3), "sgd")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
+from tests import arrays
 from towers.compute import flops, stamping, tower
 from towers.layout import schedule
 from towers.layout.stages import RECOMPUTE, Pipeline
@@ -169,6 +170,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         tf.nest.map_structure(self._close, one.values, other.values)
 
     def _close(self, one, other, bound=1e-5):
+        arrays.assert_alike(one, other)
         scale = np.max(np.abs(one)) or 1.0
         self.assertLess(np.max(np.abs(one - other)) / scale, bound)
 
@@ -207,9 +209,9 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         found = _Run(_NORMAL, Pipeline(2, 4, "gpipe", 1, (2, 4)))
         _, _, (mean, variance), _ = found.values
         _, _, (whole_mean, whole_variance), _ = _whole(_NORMAL).values
-        self.assertAllClose(mean, whole_mean, rtol=1e-5)
+        arrays.assert_close(mean, whole_mean, rtol=1e-5)
         # The mean of the variances within micro-batches is not the whole one.
-        self.assertNotAllClose(variance, whole_variance, rtol=1e-3)
+        arrays.assert_apart(variance, whole_variance, rtol=1e-3)
 
     def test_each_micro_batch_normalises_by_itself(self):
         """Against NumPy: the outputs, and the rule of which statistics are saved."""

@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from models import sequences
-from tests import graphs
+from tests import arrays, graphs
 
 v1 = tf.compat.v1
 
@@ -121,7 +121,7 @@ class AttentionTest(SequencesTestCase):
                 return nn.causal_attention(part, 2, dropout=0.5)
 
         whole, *parts = self.evaluate([attend(0, 4), attend(0, 1), attend(1, 3)])
-        np.testing.assert_allclose(whole, np.concatenate(parts), rtol=1e-5, atol=1e-6)
+        arrays.assert_close(whole, np.concatenate(parts), rtol=1e-5, atol=1e-6)
 
     def test_bfloat16(self):
         x = _random(2, 5, 8)
@@ -138,7 +138,7 @@ class AttentionTest(SequencesTestCase):
             )
         self.assertEqual(narrow.dtype, tf.bfloat16)
         wide, narrow = self.evaluate([wide, tf.cast(narrow, tf.float32)])
-        np.testing.assert_allclose(narrow, wide, atol=0.05)
+        arrays.assert_close(narrow, wide, rtol=0.0, atol=0.05)
 
 
 class LstmTest(SequencesTestCase):
@@ -191,7 +191,7 @@ class OtherLayersTest(SequencesTestCase):
             [v.op.name for v in v1.trainable_variables()],
             ["first/table", "second/inner/table"],
         )
-        np.testing.assert_array_equal(*self.evaluate([one, other]))
+        arrays.assert_same_bits(*self.evaluate([one, other]))
         self.assertEqual(own.shape, [1])
 
     def test_dropout_of_sequences_belongs_to_examples(self):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
-from tests import trainer
+from tests import arrays, trainer
 from towers.gradients import sparse
 from towers.updates.optimizer import OPTIMIZERS, Piecewise, Update
 
@@ -216,7 +216,7 @@ class TrainTest(parameterized.TestCase):
             for name, copies in made.session.run(made.train.mode.replicas()).items():
                 first, *others = copies
                 for other in others:
-                    np.testing.assert_array_equal(first, other, err_msg=name)
+                    arrays.assert_same_bits(first, other, name)
 
     @parameterized.parameters(
         dict(all_reduce_spec="rechd", gradient_repacking=2),

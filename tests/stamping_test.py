@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests import trainer
+from tests import arrays, trainer
 from towers import assembly
 from towers.compute import stamping
 from towers.compute.tower import Task
@@ -53,8 +53,7 @@ class StampingTest(tf.test.TestCase):
             found = _values([(t.loss, t.gradients) for t in towers], 3)
         for loss, gradients in found[1:]:
             self.assertEqual(loss, found[0][0])
-            for one, two in zip(gradients, found[0][1]):
-                self.assertAllEqual(one, two)
+            arrays.assert_all_same_bits(gradients, found[0][1])
 
     def test_each_tower_computes_on_its_own_batch(self):
         with tf.Graph().as_default():

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
+from tests import arrays
 from towers.compute import stamping, tower
 from towers.data import synthetic
 from towers.data.feed import Request
@@ -108,9 +109,8 @@ class TowerTest(tf.test.TestCase):
                 session.run(v1.global_variables_initializer())
                 found = session.run([(t.loss, t.gradients) for t in towers])
         for other in found[1:]:
-            self.assertAllEqual(found[0][0], other[0])
-            for one, two in zip(found[0][1], other[1]):
-                self.assertAllEqual(one, two)
+            arrays.assert_same_bits(found[0][0], other[0])
+            arrays.assert_all_same_bits(found[0][1], other[1])
 
     def test_gradients_equal_those_of_the_same_model_without_a_template(self):
         def dense(x, nn):
@@ -135,7 +135,7 @@ class TowerTest(tf.test.TestCase):
                     [[stamped.loss, *stamped.gradients], [loss, *plain]]
                 )
         for one, two in zip(found, wanted):
-            self.assertAllClose(one, two, rtol=1e-6)
+            arrays.assert_close(one, two, rtol=1e-6)
 
     def test_dropout_follows_the_example_not_the_tower(self):
         with tf.Graph().as_default():
@@ -266,7 +266,7 @@ class TowerTest(tf.test.TestCase):
                         value = np.abs(values.normal(size=variable.shape))
                         variable.load(value.astype("f4"), session)
                     losses.append(session.run(stamped.loss))
-        self.assertAllClose(losses[0], losses[1], rtol=1e-5)
+        arrays.assert_close(losses[0], losses[1], rtol=1e-5)
 
 
 if __name__ == "__main__":

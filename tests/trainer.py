@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
+from tests import arrays
 from towers import graph
 from towers.data import inputs
 from towers.gradients.exchange import Exchange
@@ -181,6 +182,15 @@ class Trainer:
         """The saved variables by name."""
         return whole(self.train.saved, self.session.run(self.train.saved))
 
+    def everything(self) -> dict[str, np.ndarray]:
+        """All variables of the session by name, what is not saved too.
+
+        Runs that end equal here are equal in what a checkpoint has lost.
+        """
+        with self.train.graph.as_default():
+            variables = [*v1.global_variables(), *v1.local_variables()]
+        return self.session.run({v.op.name: v for v in variables})
+
     def save(self, directory: str) -> None:
         """Writes a checkpoint."""
         with self.train.graph.as_default():
@@ -241,11 +251,12 @@ def whole(variables: dict, values: dict) -> dict[str, np.ndarray]:
 def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
     """Largest difference over all float variables, relative to each's largest value.
 
-    Others must be equal.
+    Others must be equal.  All must be finite, and alike in shape and dtype.
     """
-    assert set(one) == set(other), set(one) ^ set(other)
+    _assert_same_names(one, other)
     worst = 0.0
     for name, value in one.items():
+        arrays.assert_alike(value, other[name], name)
         if value.dtype.kind == "f":
             scale = np.max(np.abs(value)) or 1.0
             worst = max(worst, float(np.max(np.abs(value - other[name])) / scale))
@@ -255,7 +266,12 @@ def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> floa
 
 
 def assert_same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    """Every variable equal, bit for bit."""
-    assert set(one) == set(other), set(one) ^ set(other)
+    """Every variable finite, and equal in shape, dtype and every bit."""
+    _assert_same_names(one, other)
     for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
+        arrays.assert_same_bits(value, other[name], name)
+
+
+def _assert_same_names(one: dict, other: dict) -> None:
+    assert set(one) == set(other), set(one) ^ set(other)
+    assert one, "nothing to compare"

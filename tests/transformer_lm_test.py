@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 import models
 from models import sequences, transformer_lm
-from tests import runs, trainer
+from tests import arrays, runs, trainer
 from towers.data import inputs, text
 from towers.data.feed import Request
 
@@ -82,8 +82,8 @@ class TransformerTest(parameterized.TestCase, tf.test.TestCase):
             session.run(v1.global_variables_initializer())
             one = session.run(outputs, {x: [[1, 2, 3, 4, 5, 6]]})
             other = session.run(outputs, {x: [[1, 2, 3, 8, 5, 6]]})
-        self.assertAllClose(one[0, :3], other[0, :3], rtol=1e-6)
-        self.assertNotAllClose(one[0, 3:], other[0, 3:])
+        arrays.assert_close(one[0, :3], other[0, :3], rtol=1e-6)
+        arrays.assert_apart(one[0, 3:], other[0, 3:], rtol=1e-6)
 
     def test_any_number_of_towers(self):
         def train(towers, **options):

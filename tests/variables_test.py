@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from tests import arrays
 from towers.compute import nodes
 from towers.updates import variables
 from towers.updates.optimizer import Piecewise, Update
@@ -30,7 +31,7 @@ class SeededTest(parameterized.TestCase):
     )
     def test_values_follow_the_name_and_the_seed_alone(self, initializer):
         first = self._values("a", initializer)
-        np.testing.assert_array_equal(first, self._values("a", initializer, before=5))
+        arrays.assert_same_bits(first, self._values("a", initializer, before=5))
         self.assertTrue(np.any(first != self._values("b", initializer)))
         self.assertTrue(np.any(first != self._values("a", initializer, seed=2)))
 
@@ -89,6 +90,25 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
         # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
         np.testing.assert_allclose(found[0], -1.9 * np.ones(2), rtol=1e-6)
         np.testing.assert_allclose(found[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
+
+    @parameterized.parameters(
+        (dict(clip_value=2.0), [-2.0, 2.0]),  # not 0.5 x 6 - 2, not 0.5 x -8 + 2
+        (dict(clip_norm=2.5), [-1.5, 2.0]),
+    )
+    def test_clips_what_weight_decay_has_been_added_to(self, limits, gradient):
+        update = Update("sgd", Piecewise((1.0,)), weight_decay=0.5, **limits)
+        start = np.array([6.0, -8.0], np.float32)
+        with tf.Graph().as_default(), v1.Session() as session:
+            copy = variables.Copy(["/device:CPU:0"], seed=1)
+            copy.create(
+                "w", tf.TensorShape([2]), tf.constant_initializer(start), trainable=True
+            )
+            # Decayed they are -3 and 4, of the norm 5.
+            step = copy.update([tf.constant([-6.0, 8.0])], ["w"], update, 1.0)
+            session.run(v1.global_variables_initializer())
+            session.run(step)
+            found = session.run(copy.variables["w"])
+        np.testing.assert_array_equal(found, start - gradient)
 
     def test_no_gradient_at_all_is_refused(self):
         with tf.Graph().as_default():

@@ -18,6 +18,8 @@ class DistanceTest(parameterized.TestCase):
         ([1.0, 4.0], [1.0 + 2.0**-21, 4.0], 1.0, 2.0**-23),
         ([0.0], [0.5], 2.0**22, 0.5),
         ([1.0], [np.nan], np.inf, np.inf),
+        ([np.nan], [1.0], np.inf, np.inf),
+        ([np.nan], [np.nan], np.inf, np.inf),
         ([np.inf], [np.inf], np.inf, np.inf),
         ([1.0], [1.0, 1.0], np.inf, np.inf),
         ([], [], 0.0, 0.0),
@@ -29,6 +31,19 @@ class DistanceTest(parameterized.TestCase):
     def test_of_counters_and_of_nothing(self):
         self.assertEqual(verdict.distance(np.int64(4), np.int64(5)), (1.0, 0.25))
         self.assertEqual(verdict.distance(np.float32(1), None), (np.inf, np.inf))
+
+
+class SameBitsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (np.float32([0.0, np.nan]), np.float32([0.0, np.nan]), True),
+        (np.float32([0.0]), np.float32([-0.0]), False),
+        (np.float32([1.0]), np.float32(1.0), False),
+        (np.float32([1.0]), np.float64([1.0]), False),
+        (np.int64(3), np.int64(3), True),
+        (np.int64(3), np.int64(4), False),
+    )
+    def test_shape_dtype_and_every_bit(self, one, other, same):
+        self.assertEqual(verdict.same_bits(one, other), same)
 
 
 class WordsTest(absltest.TestCase):

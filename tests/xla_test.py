@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from models.model import Model
-from tests import runs, tasks, trainer
+from tests import arrays, runs, tasks, trainer
 from towers import graph, train
 from towers.compute import xla
 from towers.errors import explain
@@ -201,7 +201,7 @@ class AutoJitTest(tf.test.TestCase):
             [float(s.split()[-1]) for s in said.splitlines() if "images/sec: " in s][:3]
             for said in (done.stdout, plain.getvalue())
         ]
-        self.assertAllClose(*losses, rtol=1e-5)
+        arrays.assert_close(*losses, rtol=1e-5)
 
 
 if __name__ == "__main__":

@@ -260,19 +260,17 @@ def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
 
 @dataclasses.dataclass(frozen=True)
 class Piecewise:
-    """A piecewise constant rate over epochs with a linear warm-up and a floor.
+    """A piecewise constant rate over epochs with a linear warm-up.
 
     Attributes:
       rates: one more than `epochs`; `rates[i]` holds before `epochs[i]`.
       epochs: increasing.
       warmup_epochs: the rate grows linearly from 0 to `rates[0]` over these.
-      minimum: the rate never falls under this, the warm-up excepted.
     """
 
     rates: tuple[float, ...]
     epochs: tuple[float, ...] = ()
     warmup_epochs: float = 0.0
-    minimum: float = 0.0
 
     def __post_init__(self):
         lists = np.ndim(self.rates) == np.ndim(self.epochs) == 1
@@ -289,16 +287,15 @@ class Piecewise:
 
     def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
         """The rate at an epoch; both float32 scalars."""
-        rates = [max(rate, self.minimum) for rate in self.rates]
         passed = tf.reduce_sum(
             tf.cast(
                 epoch >= tf.constant(self.epochs, tf.float32, [len(self.epochs)]),
                 tf.int32,
             )
         )
-        rate = tf.gather(tf.constant(rates, tf.float32), passed)
+        rate = tf.gather(tf.constant(self.rates, tf.float32), passed)
         if self.warmup_epochs:
-            warm = rates[0] * epoch / self.warmup_epochs
+            warm = self.rates[0] * epoch / self.warmup_epochs
             rate = tf.where(epoch < self.warmup_epochs, warm, rate)
         return rate
 

@@ -34,7 +34,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from towers import graph
@@ -45,7 +44,13 @@ from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 from towers.verification import reference, trained
 from towers.verification.reference import References, Subject
 from towers.verification.trained import Reference
-from towers.verification.verdict import Case, Difference, Outcome, distance
+from towers.verification.verdict import (
+    Case,
+    Difference,
+    Outcome,
+    distance,
+    same_bits,
+)
 from towers.verification.ways import Modes
 
 # A case turns other units over their kinks than a nudged start does, and may turn two.
@@ -186,7 +191,7 @@ def _apart(step: int, values: Mapping[_Key, Any]) -> Difference | None:
         saved = values[key._replace(tower=None)]
         if saved is None:  # which is a difference of another kind
             continue
-        if not np.array_equal(saved, value, equal_nan=True):
+        if not same_bits(saved, value):
             return Difference(step, str(key), *distance(saved, value))
     return None
 

@@ -180,6 +180,13 @@ def distance(
     return float(gap / ulp), float(gap / scale)
 
 
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays are equal in shape, dtype and every bit: -0 is not 0."""
+    one, other = np.asarray(one), np.asarray(other)
+    same_kind = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return same_kind and one.tobytes() == other.tobytes()
+
+
 class Table:
     """The table of outcomes, a line at a time.
 
