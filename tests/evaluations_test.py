@@ -77,7 +77,7 @@ class StopTest(runs.Runs):
         return "\n".join(lines)
 
     @parameterized.parameters(
-        (signal.SIGTERM, 0, {"eval_during_training_at_specified_steps": (4,)}, 4),
+        (signal.SIGTERM, 143, {"eval_during_training_at_specified_steps": (4,)}, 4),
         (signal.SIGINT, 130, {}, 18),
     )
     def test_a_signal_ends_it_and_training_saves(self, number, status, flags, step):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from tests import trainer
+from towers.errors.interrupts import Interrupted
 from towers.layout import placement
 from towers.session import stop as stop_lib
 from towers.session.stop import StopOnSignal
@@ -46,14 +47,15 @@ class StopOnSignalTest(parameterized.TestCase):
         with StopOnSignal() as stop:
             with self.assertRaises(RuntimeError), stop.at_once():
                 raise RuntimeError("nobody interrupted")
-            with stop.at_once():
+            with self.assertRaises(Interrupted) as caught, stop.at_once():
                 signal.raise_signal(signal.SIGTERM)
                 placement.cores()
                 self.fail("it goes on")
         self.assertEqual(stop.received, signal.SIGTERM)
+        self.assertEqual((caught.exception.name, stop.status), ("SIGTERM", 143))
 
     @parameterized.product(
-        how=((signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)),
+        how=((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)),
         steps_per_loop=(1, 50),
     )
     def test_the_loop_ends_after_the_step(self, how, steps_per_loop):

@@ -166,10 +166,10 @@ class Disturbed(runs.Runs):
         status, lines, disturbed = other
         self.assertEqual((status, disturbed), (1, []))
         self.assertRegex(lines[-1], "^error: .* start all with the same hosts$")
-        for ends in found:
+        for ends, ended in zip(found, (128 + signal.SIGTERM, 0)):
             self.assertLen(ends, 3 if between else 4)
             for name, (status, lines) in ends.items():
-                self.assertEqual(status, 0, (name, lines))
+                self.assertEqual(status, ended, (name, lines))
         self.assertGreaterEqual(last, step)
         self._assert_nothing_was_lost("disturbed", last)
         return found[1]
@@ -206,7 +206,7 @@ class OneGraphTest(Disturbed):
         stopped = cluster.line("^Stopped by SIGTERM after step .*saved to")
         last = int(re.search(r"step (\d+)", stopped)[1])
         self.assertGreaterEqual(last, step)
-        self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
+        self.assertEqual(cluster.end(), 143, cluster.lines[-20:])
         self.assertEmpty(cluster.left())
         return last
 

@@ -143,7 +143,8 @@ class WatchTest(runs.Runs):
             mock.patch.object(watch, "_wait", wait),
             mock.patch.object(watch.checkpoint, "latest", latest),
         ):
-            lines = self._evaluate(eval_interval_secs=7, num_epochs=9.0)
+            flags = dict(eval_interval_secs=7, num_epochs=9.0)
+            lines = self._evaluate(status=143, **flags)
         self.assertEqual(runs.accuracies(lines), [self.at_40])
         self.assertLen([line for line in lines if "cannot be read" in line], 1)
 
@@ -210,7 +211,7 @@ class WatchTest(runs.Runs):
         self.assertEqual(runs.accuracies(lines), [self.at_end])
 
     def test_signals_end_the_wait(self):
-        for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
 
             def wait(seconds, stop, number=number):
                 os.kill(os.getpid(), number)
@@ -220,6 +221,8 @@ class WatchTest(runs.Runs):
                     eval_interval_secs=7, num_epochs=9.0, status=status
                 )
             self.assertLen(runs.accuracies(lines), 1)
+            said = f"^Stopped by {number.name}: step 46 was evaluated last; the same"
+            self.assertRegex(lines[-1], said)
 
     def test_a_failure_ends_the_wait_with_an_error(self):
         self._forget(46)

@@ -123,12 +123,12 @@ class Evaluator:
         result = evaluate.run(
             self._towers, session, step, progress=self._progress, stopped=stopped
         )
-        # Not before: an evaluation that a lost task ended is made again.
-        self.step, self.accuracy = step, math.nan
         if result is None:
             self._console(f"The evaluation at global_step {step} was stopped.")
             return None
         means = self._plan.model.with_derived(result.means)
+        # Not before: an evaluation that a lost task ended is made again.
+        self.step = step
         self.accuracy = means.get("top_1_accuracy", math.nan)
         self._console(report.evaluation_line(means, result.num_examples))
         for name, value in means.items():

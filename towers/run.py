@@ -1,14 +1,16 @@
 """A run from its plan: training with all that goes on around it."""
 
+import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from towers import evaluations, run_hooks
 from towers.compute import flops
 from towers.errors import failure
+from towers.errors.interrupts import Interrupted
 from towers.planning import Plan
 from towers.preparation import Prepared, prepare
 from towers.session import diagnose, hooks, loop, probe, report
@@ -33,23 +35,22 @@ def train(
       sessions: where sessions come from.
 
     Returns:
-      the exit status: 0, or 130 after SIGINT and 129 after SIGHUP.
+      the exit status: 0, or that of the signal that ended the run before its time.
 
     Raises:
       ValueError: model and data, or model and checkpoint, do not fit, or the mode does
         not take the mean of gradients.
       hooks.TrainingError, folders.OutputError: the run had to stop.
+      Interrupted: a signal ended it before the first step, or while it waited.
     """
     with StopOnSignal() as stop:
         with stop.at_once():
             training = _Training(prepare(plan, console), sessions, stop)
-        if stop.received is None:
-            resumes = plan.config.output.train_dir
-            status = sessions.keep(training.attempt, stop, resumes=resumes)
-            if status is not None:
-                return status
-        console(f"Stopped by {signal.Signals(stop.received).name}.")
-        return stop.status
+        resumes = plan.config.output.train_dir
+        status = sessions.keep(training.attempt, stop, resumes=resumes)
+        if status is None:
+            raise Interrupted(stop.received)
+        return status
 
 
 class _Training:
@@ -97,10 +98,12 @@ class _Training:
                 run_hooks.Attempt(run, begin, last_step, evaluate)
             )
             over = self._was_over(session, begin, evaluate)
-            step = self._steps(
-                session, [progress, *around, stop], begin if over else last_step
-            )
-            return self._end(session, step, last_step, progress)
+            until = begin if over else last_step
+            if begin < until:  # what says how an earlier run ended is true no longer
+                failure.clear(run.plan.config.output.train_dir)
+            with _under_way():
+                step = self._steps(session, [progress, *around, stop], until)
+                return self._end(session, step, last_step, progress)
 
     def _restore(self, session: v1.Session) -> None:
         path = self._run.checkpoints and self._run.checkpoints.restore(session)
@@ -119,14 +122,20 @@ class _Training:
         may have been lost, and with it that the target accuracy was reached.
         """
         run = self._run
-        every, at = evaluations.steps(run.plan)
-        if not hooks.is_due(begin, steps=every, at=at):
+        if not self._is_due(begin):
             return False
         if begin != run.evaluator.step:
             evaluate(session, begin)
-        goal = run.plan.config.evaluation.stop_at_top_1_accuracy
-        enough = goal is not None and run.evaluator.accuracy >= goal
-        return enough or self._stop.received is not None
+        return self._is_accurate_enough() or self._stop.received is not None
+
+    def _is_due(self, step: int) -> bool:
+        """Whether there is an evaluation after this step, while training."""
+        every, at = evaluations.steps(self._run.plan)
+        return hooks.is_due(step, steps=every, at=at)
+
+    def _is_accurate_enough(self) -> bool:
+        goal = self._run.plan.config.evaluation.stop_at_top_1_accuracy
+        return goal is not None and self._run.evaluator.accuracy >= goal
 
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
         run, flags = self._run, self._run.plan.config
@@ -154,16 +163,22 @@ class _Training:
         run, stop = self._run, self._stop
         directory = run.plan.config.output.train_dir
         saved = run.checkpoints and run.checkpoints.save(session, step)
-        if step < last_step and stop.received is None:  # accurate enough
+        enough = self._is_accurate_enough()
+        if step < last_step and enough:
             failure.leave_end(directory, step)
-        if stop.received is None and run.evaluator and evaluations.at_end(run.plan):
-            if step != run.evaluator.step:
-                self._evaluate(session, step)
+        last = evaluations.at_end(run.plan) or self._is_due(step)
+        missing = bool(run.evaluator and last and step != run.evaluator.step)
+        if missing and stop.received is None:
+            self._evaluate(session, step)
+            missing = step != run.evaluator.step
         _report_speed(run, self._sessions, progress, step)
-        if stop.received is not None:
+        complete = (step >= last_step or enough) and not missing
+        if stop.received is not None and not complete:
             name = signal.Signals(stop.received).name
             where = (
-                f"saved to {saved}" if saved else "not saved: there is no --train_dir"
+                f"saved to {saved}; the same command goes on from there"
+                if saved
+                else "not saved: there is no --train_dir to go on from"
             )
             run.console(f"Stopped by {name} after step {step}, {where}.")
             return stop.status
@@ -176,6 +191,15 @@ class _Training:
         evaluator = self._run.evaluator
         evaluator(session, step, lambda: self._stop.received)
         return evaluator.accuracy
+
+
+@contextlib.contextmanager
+def _under_way() -> Iterator[None]:
+    """From here on nothing is refused: what is wrong has failed."""
+    try:
+        yield
+    except ValueError as error:
+        raise hooks.TrainingError(str(error)) from error
 
 
 def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:

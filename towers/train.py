@@ -25,7 +25,7 @@ from towers import planning, preparation, run, watch
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
-from towers.errors import explain, failure, folders
+from towers.errors import explain, failure, folders, interrupts
 from towers.errors.findings import not_printed, refuse
 from towers.layout import cluster, placement
 from towers.layout.gpus import Gpus
@@ -34,6 +34,7 @@ from towers.layout.stages import RECOMPUTE
 from towers.session import follow, tune
 from towers.session.hooks import TrainingError
 from towers.session.progress import Console
+from towers.session.stop import StopOnSignal
 from towers.tasks import local_cluster, messages, server
 from towers.tasks.controller import Controller
 from towers.tasks.sessions import session_config, settle_process
@@ -72,22 +73,38 @@ class Order(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line asks for; returns the exit status."""
+    order = None
     try:
-        order = _read(sys.argv if argv is None else argv)
-        if order.config.output.check_flags:
-            return _explained(order, lambda: _check(order))
-        role = order.spec.role if order.spec else None
-        return _ROLES[role](order, Console(sys.stdout))
+        with interrupts.raised():
+            order = _read(sys.argv if argv is None else argv)
+            if order.config.output.check_flags:
+                return _explained(order, lambda: _check(order))
+            role = order.spec.role if order.spec else None
+            return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
-    except (TrainingError, checkpoint.NotFiniteError, messages.ClusterError) as error:
+    except (TrainingError, folders.OutputError, messages.ClusterError) as error:
         return refuse([str(error)], status=1)
-    except (ValueError, folders.OutputError) as error:
+    except ValueError as error:  # from before the first step
         return refuse([str(error)], status=2)
     except OSError as error:
         return not_printed(error)
-    except KeyboardInterrupt:  # before the first step; later it ends the loop
-        return refuse(["interrupted before the first step"], status=130)
+    except KeyboardInterrupt as error:  # where there was no step to finish
+        return _stopped(interrupts.of(error), order)
+
+
+def _stopped(error: interrupts.Interrupted, order: Order | None) -> int:
+    """Says what a signal left behind; returns the exit status."""
+    directory = order and order.config.output.train_dir
+    latest = directory and checkpoint.latest(directory)
+    if order is None or order.config.evaluation.eval:
+        left = "nothing was begun; the same command begins it"
+    elif latest:
+        left = f"the last checkpoint is {latest}; the same command goes on from there"
+    else:
+        left = "nothing was saved; the same command begins anew"
+    print(f"Stopped by {error.name}: {left}.", file=sys.stderr)
+    return error.status
 
 
 def _check(order: Order) -> int:
@@ -121,7 +138,7 @@ def _train(order: Order, act: Callable[[], int]) -> int:
         try:
             return act()
         except (ValueError, KeyboardInterrupt):
-            raise  # before anything was written
+            raise  # refused before the first step, or stopped
         except BaseException as error:
             # What shows before there is a checkpoint is refused, too.
             if not _damage(order, error) or _has_checkpoint(directory):
@@ -129,7 +146,6 @@ def _train(order: Order, act: Callable[[], int]) -> int:
             raise
 
     with folders.held(f"--train_dir={directory}", directory):
-        failure.clear(directory)
         return _explained(order, noting_failure)
 
 
@@ -161,7 +177,8 @@ def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
         if order.spec.between:  # followers ask, too
             server.announce(sessions.target, order.spec)
         status = act(order.plan, console, sessions)
-        sessions.dismiss(status)
+        with StopOnSignal():  # which changes nothing any more
+            sessions.dismiss(status)
         return status
 
 
@@ -283,11 +300,10 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
     try:
         return act()
     except tf.errors.OpError as error:
-        if damage := _damage(order, error):
-            return refuse([damage], status=2)
-        if sentence := explain.operation_error(error):
-            return refuse([sentence], status=1)
-        raise
+        sentence = _damage(order, error) or explain.operation_error(error)
+        if not sentence:
+            raise
+        return refuse([sentence], status=1)
 
 
 def _damage(order: Order, error: BaseException) -> str | None:

@@ -2,8 +2,8 @@
 
 python -m towers.verify --model=lenet
 
-Exit status 0: all agree; 1: one does not; 2: the flags, the model or the data are at
-fault.
+Exit status 0: all agree; 1: one does not, or what is compared fails; 2: the flags, the
+model or the data are at fault; others as docs/exit_statuses.md has them.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from flags import config, parse
 from towers import planning
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
-from towers.errors import explain
+from towers.errors import explain, interrupts
 from towers.errors.findings import not_printed, refuse
 from towers.gradients import reduction
 from towers.layout.gpus import Gpus
@@ -62,23 +62,28 @@ def main(
     """
     console = Console(sys.stdout)
     try:
-        settings = parse.parse(
-            sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
-        )
-        subject, selected = _read(settings)
-        count = _num_helpers(settings.verify, subject, selected.cases) if again else 0
-        helpers = helping.Helpers(again or (), count)
-        return _explained(
-            subject, lambda: _compare(subject, selected, console, helpers)
-        )
+        with interrupts.raised():
+            settings = parse.parse(
+                sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
+            )
+            subject, selected = _read(settings)
+            cases = selected.cases
+            count = _num_helpers(settings.verify, subject, cases) if again else 0
+            helpers = helping.Helpers(again or (), count)
+            return _explained(
+                subject, lambda: _compare(subject, selected, console, helpers)
+            )
     except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
     except ValueError as error:
         return refuse([str(error)], status=2)
     except OSError as error:
         return not_printed(error)
-    except KeyboardInterrupt:
-        return refuse(["interrupted"], status=130)
+    except KeyboardInterrupt as error:
+        stopped = interrupts.of(error)
+        left = "nothing is saved; the same command begins anew"
+        print(f"Stopped by {stopped.name}: {left}.", file=sys.stderr)
+        return stopped.status
 
 
 def _explained(subject: agreement.Subject, act: Callable[[], int]) -> int:
@@ -86,11 +91,11 @@ def _explained(subject: agreement.Subject, act: Callable[[], int]) -> int:
     try:
         return act()
     except tf.errors.OpError as error:
-        if damage := inputs.explain(error, subject.source):
-            return refuse([damage], status=2)
-        if sentence := explain.operation_error(error):
-            return refuse([sentence], status=1)
-        raise
+        damage = inputs.explain(error, subject.source)
+        sentence = damage or explain.operation_error(error)
+        if not sentence:
+            raise
+        return refuse([sentence], status=1)
 
 
 def _help(work: helping.Work) -> int:

@@ -1,6 +1,7 @@
 """Evaluation alone: the checkpoints of a directory, once or as they appear."""
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable
 
@@ -42,11 +43,12 @@ def evaluate_checkpoints(
         where only `--train_dir` says so.
 
     Returns:
-      the exit status: 0, or 130 after SIGINT and 129 after SIGHUP.
+      the exit status: 0, or that of the signal that ended it before its time.
 
     Raises:
       ValueError: there is no checkpoint, or it is of another model.
       hooks.TrainingError: the training failed, or who trains is gone.
+      Interrupted: a signal came before the graph was built.
     """
     directory = plan.config.output.train_dir
     lookout = failure.Lookout(directory)
@@ -55,9 +57,10 @@ def evaluate_checkpoints(
         raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
     if plan.placement.notice:
         console(plan.placement.notice)
-    evaluator = _Evaluator(plan, console)
 
     with StopOnSignal() as stop:
+        with stop.at_once():
+            evaluator = _Evaluator(plan, console)
 
         def lost() -> str:
             return lookout() or (absent() if absent else "")
@@ -67,17 +70,25 @@ def evaluate_checkpoints(
                 while stop.received is None:
                     # Asked first, so that no checkpoint before the failure is left out.
                     reason = interval and lost()
-                    if evaluator.look(session, lambda: stop.received) or not interval:
+                    if evaluator.look(session, lambda: stop.received):
+                        return 0
+                    if not interval:
                         break
                     if reason:
                         raise hooks.TrainingError(
                             f"no more checkpoints will come: {reason}"
                         )
                     _wait(interval, lambda: stop.received or lost())
-            return stop.status
+            return 0 if evaluator.step >= 0 and not interval else stop.status
 
-        status = sessions.keep(attempt, stop, resumes=True)
-    return stop.status if status is None else status
+        if sessions.keep(attempt, stop, resumes=True) == 0:
+            return 0
+        done = f"step {evaluator.step}" if evaluator.step >= 0 else "nothing"
+        console(
+            f"Stopped by {signal.Signals(stop.received).name}: {done} was evaluated "
+            "last; the same command begins with the newest checkpoint."
+        )
+        return stop.status
 
 
 class _Evaluator:
@@ -123,6 +134,11 @@ class _Evaluator:
                 )
         log = report.BenchmarkLog(plan.config.output.benchmark_log_dir)
         self._evaluate = evaluations.Evaluator(plan, towers, console, log)
+
+    @property
+    def step(self) -> int:
+        """The global step that was evaluated last; -1 before."""
+        return self._evaluate.step
 
     def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""

@@ -7,6 +7,7 @@ import time
 import types
 from collections.abc import Iterator
 
+from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import ECHO_SECONDS, Terminal, heeded, is_hangup
 from towers.session.loop import NEVER, Hook
 
@@ -31,10 +32,8 @@ class StopOnSignal(Hook):
 
     @property
     def status(self) -> int:
-        """The exit status of a run that ended well, or that the signal ended."""
-        if self.received in (None, signal.SIGTERM):
-            return 0
-        return 128 + self.received  # as shells have it
+        """The exit status of a run that the signal ended, or 0 without one."""
+        return Interrupted(self.received).status if self.received else 0
 
     def __enter__(self):
         for number in heeded():
@@ -66,7 +65,7 @@ class StopOnSignal(Hook):
         One that TensorFlow swallows is raised at the end, or shows as another failure.
 
         Raises:
-          KeyboardInterrupt: after SIGINT; other signals are in `received`.
+          Interrupted: after a signal.
         """
         self._at_once = True
         try:
@@ -78,8 +77,8 @@ class StopOnSignal(Hook):
             self._at_once = False
             if self.received is not None:
                 sys.setprofile(None)
-        if self.received == signal.SIGINT:
-            raise KeyboardInterrupt
+        if self.received is not None:
+            raise Interrupted(self.received)
 
     def next_due(self, step: int) -> int:
         """The next step if there was a signal."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from towers.errors import explain
+from towers.errors.interrupts import Interrupted
 from towers.layout.cluster import Cluster, Task
 from towers.tasks import exposure, messages, ports, server
 from towers.tasks.roll_call import ANSWER_SECONDS, RollCall, in_parallel
@@ -94,7 +95,7 @@ class Controller:
 
     def __exit__(self, kind, error, trace) -> None:
         if kind is not None:
-            self.dismiss(1)
+            self.dismiss(error.status if isinstance(error, Interrupted) else 1)
 
     @contextlib.contextmanager
     def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:

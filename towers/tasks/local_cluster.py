@@ -24,6 +24,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import (
     ECHO_SECONDS,
     ENDING,
@@ -176,9 +177,10 @@ class _Tasks:
 
     def _stopped_early(self, number: int) -> int:
         """The status of a run whose leader a signal ended that it did not yet take."""
-        name = signal.Signals(number).name
-        print(f"Stopped by {name} before the first step.", flush=True)
-        return 0 if number == signal.SIGTERM else 128 + number
+        stopped = Interrupted(number)
+        left = "nothing was begun; the same command begins it"
+        print(f"Stopped by {stopped.name}: {left}.", file=sys.stderr, flush=True)
+        return stopped.status
 
     def _leader_ends(self) -> bool:
         """Whether the leader is about to end, who may have told the others to."""
@@ -193,10 +195,11 @@ class _Tasks:
     def _may_go_on(self, name: tuple[str, int], status: int) -> bool:
         """Starts a killed task again; says why if the run ends."""
         words = f"{name[0]} {name[1]}"
-        if status > 0:
+        number = _signal_of(status)
+        if number is None:
             print(f"error: {words} ended with status {status}", file=sys.stderr)
             return False
-        killed = f"{words} was killed by {signal.Signals(-status).name}"
+        killed = f"{words} was killed by {signal.Signals(number).name}"
         over = self._signals or any(p.poll() == 0 for p in self._processes.values())
         if over or self._restarts[name] >= self._order["max_restarts"]:
             why = f"after {self._restarts[name]} restarts (see --max_restarts)"
@@ -284,6 +287,12 @@ class _Tasks:
             if all(process.poll() is not None for process in self._processes.values()):
                 return
             self._read(0.05)
+
+
+def _signal_of(status: int) -> int | None:
+    """The signal that ended a task, as the kernel has it or the task itself says."""
+    number = -status if status < 0 else status - 128
+    return number if status < 0 or number in ENDING else None
 
 
 def _is_stopped(pid: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from towers.errors import interrupts
 from towers.layout.cluster import Cluster
 from towers.layout.placement import task as filter_of
 from towers.tasks import exposure, messages, ports
@@ -149,9 +150,13 @@ def await_dismissal(
     threading.Thread(target=poll, daemon=True).start()
     try:
         status = int(statuses.get())
-    except KeyboardInterrupt:  # it may have served for long
-        console(f"error: {spec.me}: interrupted")
-        return 130
+    except KeyboardInterrupt as error:  # it may have served for long
+        stopped = interrupts.of(error)
+        console(
+            f"{spec.me}: stopped by {stopped.name} before training ended; started "
+            "again, it takes part again"
+        )
+        return stopped.status
     finally:
         over.set()
     time.sleep(_FAREWELL_SECONDS)
