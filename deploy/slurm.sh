@@ -29,9 +29,13 @@ for ((i = 1; i < ${#nodes[@]}; i++)); do start worker $((i - 1)) "${nodes[i]}" "
 start controller 0 "${nodes[0]}" "$@"
 controller=$!
 # Slurm announces the end of the job's time: the controller saves and tells the others.
-trap 'kill -TERM "$controller"' TERM
+told=
+trap 'told=1; kill -TERM "$controller" || true' TERM
 status=0
 wait "$controller" || status=$?
-if kill -0 "$controller" 2>/dev/null; then wait "$controller" || status=$?; fi
+if [ "$told" ]; then # the trap ended that wait, not the controller
+  status=0
+  wait "$controller" || status=$?
+fi
 wait
 exit "$status"

@@ -124,6 +124,33 @@ class ScriptsTest(absltest.TestCase):
         nodes = [word for words in lines for word in words if "nodelist" in word]
         self.assertCountEqual(nodes, [f"--nodelist=n{i}" for i in (0, 0, 1, 2)])
 
+    def test_slurm_ends_with_the_status_of_the_controller(self):
+        """Which it has told that the time is up."""
+        folder = pathlib.Path(self.create_tempdir())
+        (folder / "scontrol").write_text("#!/bin/sh\necho n0; echo n1\n")
+        (folder / "srun").touch()
+        for name in ("scontrol", "srun"):
+            (folder / name).chmod(0o755)
+        for status in (0, 143):
+            (folder / "srun").write_text(
+                "#!/usr/bin/env bash\n"
+                "case $* in *--job_name=controller*) ;; *) exit 0 ;; esac\n"
+                f'trap "exit {status}" TERM\n'
+                "echo ready\nsleep 60 >&2 & wait\n"
+            )
+            script = subprocess.Popen(
+                ["bash", str(_DEPLOY / "slurm.sh")],
+                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+                | {"SLURM_JOB_NODELIST": "n[0-1]"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self.addCleanup(script.kill)
+            self.assertEqual(script.stdout.readline(), b"ready\n")
+            script.terminate()
+            self.assertEqual(script.wait(60), status)
+            script.stdout.close()
+
     def test_ssh(self):
         lines = self._run("ssh.sh", "p", "w0", "w1", "--", "--num_batches=7")
         self.assertEqual(self._roles(lines), list(self.WANTED))

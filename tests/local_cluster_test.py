@@ -84,6 +84,21 @@ class EndTest(absltest.TestCase):
             said = f"^Stopped by {sent.name}: nothing was begun; the same command .*\n$"
             self.assertRegex(printed.getvalue(), said)
 
+    def test_a_task_that_ends_by_a_signal_is_started_again(self):
+        """Though it says so itself, with 128 + the number."""
+        tasks = local_cluster._Tasks(dict(tasks={"worker": 1}, max_restarts=1))
+        for status, again in ((143, True), (-15, True), (1, False), (137, False)):
+            tasks._restarts["worker", 0] = 0
+            with (
+                mock.patch.object(tasks, "_start") as started,
+                mock.patch("sys.stderr", io.StringIO()) as printed,
+            ):
+                self.assertIs(tasks._may_go_on(("worker", 0), status), again)
+            self.assertEqual(started.called, again)
+            if again:
+                said = "worker 0 was killed by SIGTERM; it is started again\n"
+                self.assertEqual(printed.getvalue(), said)
+
     def test_an_echo_of_a_signal_is_none(self):
         tasks = local_cluster._Tasks(dict(tasks={"worker": 1}))
         for seconds, count in ((60.0, 1), (0.0, 3)):

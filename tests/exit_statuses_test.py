@@ -1,0 +1,209 @@
+"""The table of docs/exit_statuses.md, row by row.
+
+Real signals, in this process; `train_test` and `survival_test` send them to others.
+"""
+
+import contextlib
+import io
+import os
+import queue
+import re
+import signal
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from tests import runs
+from tests.root import ROOT
+from towers import run, train, verify, watch
+from towers.errors import failure, folders, interrupts
+from towers.layout import cluster
+from towers.session.hooks import NanLossError, TrainingError
+from towers.tasks import messages, server
+from towers.tasks.controller import Controller
+from towers.updates import checkpoint
+
+_SMALL = ("--model=mlp", "--device=cpu", "--batch_size=2", "--num_warmup_batches=0")
+_TERM, _INT, _HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+_HOSTS = ("--worker_hosts=127.0.0.1:1", "--controller_host=127.0.0.1:2")
+
+
+def _sending(number, act):
+    """`act`, before which a signal comes."""
+
+    def send(*args, **kwargs):
+        os.kill(os.getpid(), number)
+        return act(*args, **kwargs)
+
+    return send
+
+
+class ExitStatusesTest(runs.Runs):
+    def _main(self, *flags, program=train):
+        """The status, and all lines."""
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            status = program.main(["program", *flags])
+        self.assertNotIn("Traceback", errors.getvalue())
+        return status, [*out.getvalue().splitlines(), *errors.getvalue().splitlines()]
+
+    def _train(self, *flags):
+        return self._main(*_SMALL, f"--train_dir={self.directory}", *flags)
+
+    def test_the_table_has_what_is_tested_here(self):
+        text = (ROOT / "docs" / "exit_statuses.md").read_text(encoding="utf-8")
+        rows = re.findall(r"(?m)^\| (\d+) \| (.*?) \|", text)
+        stopped = {
+            str(interrupts.Interrupted(n).status): f"stopped by {n.name} before the end"
+            for n in (_HUP, _INT, _TERM)
+        }
+        others = ["finished what was asked", "failed while running"]
+        others.append("refused before the work began")
+        wanted = {str(k): words for k, words in enumerate(others)} | stopped
+        self.assertEqual(dict(rows), wanted)
+
+    def test_0_finished(self):
+        status, lines = self._train("--num_batches=2")
+        self.assertEqual(status, 0, lines)
+        self.assertEqual(self._train("--num_batches=2")[0], 0)  # was finished before
+        self.assertEqual(self._train("--check_flags")[0], 0)
+
+    @parameterized.parameters(
+        "--optimizer=none",
+        "--data_name=nowhere",
+        "--data_dir=/nowhere --data_name=imagefolder",
+        "--train_dir=/proc/run",
+        "--eval",
+        "--job_name=worker",
+        "--local_cluster=ps:1",
+    )
+    def test_2_refused(self, flags):
+        status, lines = self._train("--num_batches=2", *flags.split())
+        self.assertEqual(status, 2, lines)
+        self.assertRegex(lines[-1], "^error: ")
+        self.assertFalse(os.path.exists(self.directory))
+
+    def test_2_a_checkpoint_of_another_model_and_the_notes_stay(self):
+        """Only a run that takes steps makes what says how the last one ended untrue."""
+        self._train("--num_batches=2")
+        failure.leave(self.directory, "the disk was full")
+        failure.leave_end(self.directory, 2)
+        before = sorted(os.listdir(self.directory))
+        status, lines = self._train("--model=lenet", "--num_batches=3")
+        self.assertEqual(status, 2, lines)
+        self.assertEqual(sorted(os.listdir(self.directory)), before)
+        self.assertEqual(self._train("--num_batches=2")[0], 0)
+        self.assertEqual(failure.end(self.directory), 2)
+        self.assertEqual(self._train("--num_batches=3")[0], 0)
+        self.assertNoCommonElements(os.listdir(self.directory), ("failure", "end"))
+
+    @parameterized.parameters(
+        TrainingError("no"),
+        NanLossError("no", 1),
+        folders.OutputError("no"),
+        checkpoint.CheckpointError("no"),
+        checkpoint.NotFiniteError("no", 1),
+        messages.ClusterError("no"),
+        tf.errors.ResourceExhaustedError(None, None, "no"),
+    )
+    def test_1_failed(self, error):
+        with mock.patch.object(run, "train", side_effect=error):
+            status, lines = self._train()
+        self.assertEqual(status, 1, lines)
+        self.assertRegex(lines[-1], "^error: ")
+
+    def test_1_what_would_have_been_refused_before_the_first_step(self):
+        """And it is noted for those who wait for checkpoints."""
+        self._train("--num_batches=2")
+        lookout = failure.Lookout(self.directory)
+        with mock.patch.object(
+            run.loop, "run", side_effect=ValueError("no such split")
+        ):
+            status, lines = self._train("--num_batches=4")
+        self.assertEqual(status, 1, lines)
+        self.assertRegex(lines[-1], "^error: no such split$")
+        self.assertRegex(lookout(), "failed: no such split")
+
+    def test_1_the_ways_disagree_or_fail(self):
+        error = tf.errors.ResourceExhaustedError(None, None, "no")
+        with mock.patch.object(verify, "_compare", side_effect=error):
+            status, lines = self._main(*_SMALL[:2], program=verify)
+        self.assertEqual((status, lines[-1][:20]), (1, "error: out of memory"))
+
+    @parameterized.parameters(
+        (_TERM, train.planning, "make", "nothing was begun"),
+        (_INT, train.planning, "make", "nothing was begun"),
+        (_HUP, run, "prepare", "nothing was saved"),
+        (_TERM, run, "prepare", "nothing was saved"),
+        (_INT, run.loop, "start", "after step 1, saved to .*/model.ckpt-1; the same"),
+        (_TERM, run.loop, "run", "after step 1, saved to .*/model.ckpt-1; the same"),
+    )
+    def test_128_and_the_signal_in_training(self, number, module, name, said):
+        sending = _sending(number, getattr(module, name))
+        with mock.patch.object(module, name, sending):
+            status, lines = self._train("--num_batches=3")
+        self.assertEqual(status, 128 + number, lines)
+        self.assertRegex(lines[-1], f"^Stopped by {number.name}:? {said}")
+
+    def test_0_a_signal_when_only_reports_remain(self):
+        late = _sending(_TERM, run._report_speed)
+        with mock.patch.object(run, "_report_speed", late):
+            status, lines = self._train("--num_batches=3")
+        self.assertEqual(status, 0, lines)
+        self.assertRegex(lines[-1], "^Checkpoints are in ")
+
+    def test_128_and_the_signal_in_evaluation(self):
+        self._train("--num_batches=2")
+        evaluate = ("--eval", "--num_batches=2", "--data_name=digits")
+        for module, name, said in (
+            (watch, "_Evaluator", "nothing was begun"),
+            (watch.evaluations, "num_examples", "nothing was begun"),
+            (watch.checkpoint, "files", "nothing was evaluated last"),
+        ):
+            sending = _sending(_TERM, getattr(module, name))
+            with mock.patch.object(module, name, sending):
+                status, lines = self._train(*evaluate)
+            self.assertEqual(status, 143, lines)
+            self.assertRegex(lines[-1], f"^Stopped by SIGTERM: {said}")
+
+    def test_128_and_the_signal_in_a_comparison(self):
+        for number, name in ((_TERM, "_read"), (_INT, "_compare")):
+            sending = _sending(number, getattr(verify, name))
+            with mock.patch.object(verify, name, sending):
+                status, lines = self._main(*_SMALL[:2], program=verify)
+            self.assertEqual(status, 128 + number, lines)
+            self.assertRegex(lines[-1], f"^Stopped by {number.name}: nothing is saved")
+
+    @parameterized.parameters(_TERM, _INT, _HUP)
+    def test_128_and_the_signal_in_a_task(self, number):
+        """Which waits for its dismissal, after it was started."""
+        spec = cluster.from_hosts("ps", 0, ps=["p:1"], workers=["w:1"], controller=None)
+        lines = []
+        look = _sending(number, lambda *args, **kwargs: "")
+        with (
+            mock.patch.object(messages, "silence", look),
+            interrupts.raised(),
+        ):
+            status = server.await_dismissal(
+                *(queue.SimpleQueue(), spec),
+                **dict(stall_secs=0.1, wait_secs=9, console=lines.append),
+            )
+        self.assertEqual(status, 128 + number)
+        self.assertRegex(lines[0], f"^ps 0: stopped by {number.name} before training")
+        with mock.patch.object(server, "start", _sending(number, server.start)):
+            status, said = self._main(*_HOSTS, "--job_name=worker", *_SMALL)
+        self.assertEqual(status, 128 + number, said)
+
+    def test_tasks_leave_with_the_status_of_the_controller(self):
+        for error, status in (
+            (interrupts.Interrupted(_TERM), 143),
+            (ValueError("no"), 1),
+        ):
+            controller = mock.create_autospec(Controller, instance=True)
+            Controller.__exit__(controller, type(error), error, None)
+            controller.dismiss.assert_called_once_with(status)
+
+
+if __name__ == "__main__":
+    absltest.main()
