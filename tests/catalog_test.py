@@ -195,15 +195,56 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters("mine:9.9.9", "mine/x", "mine/x:9.*.*", "mine/1.0.0")
     def test_versions_that_there_are_of_somebodys_own(self, name):
-        shutil.copytree(
-            pathlib.Path(self._find("digits").path).parent, self.root + "/mine"
-        )
-        for path in pathlib.Path(self.root).glob("mine/*/dataset_info.json"):
-            path.write_text(path.read_text().replace('"digits"', '"mine"'))
+        self._own()
         self.assertEqual(self._find("mine").num_examples, 1442)
         sentence = f"^--data_name={name}: there is only mine:1.0.0 in {self.root}$"
         with self.assertRaisesRegex(ValueError, sentence):
             self._find(name)
+
+    def _own(self):
+        """A data set of the user's own, prepared and without code; its folder."""
+        folder = pathlib.Path(self.root, "mine")
+        prepared = pathlib.Path(self._find("digits").path)
+        shutil.move(prepared.parent, folder)
+        for path in folder.glob("1.0.0/*"):
+            if path.suffix == ".json":
+                path.write_text(path.read_text().replace('"digits"', '"mine"'))
+            else:
+                path.rename(path.with_name(path.name.replace("digits", "mine")))
+        return folder / "1.0.0"
+
+    @parameterized.parameters(
+        ("features.json", "mine/1.0.0 has no features.json; put it back, or"),
+        ("dataset_info.json", r"mine in .* is damaged \(Could not read .*_info.json"),
+        ("*.json", "holds no prepared data set, .* in mine/1.0.0; prepare one with"),
+        ("*train*", r"damaged \(without mine-train.tfrecord-00000-of-00001\): put "),
+        ("*test*", r"damaged \(without mine-test.tfrecord-00000-of-00001\): put "),
+    )
+    def test_files_that_are_missing(self, pattern, sentence):
+        folder = self._own()
+        for name in "mine", "mine:1.0.0":
+            self.assertEqual(self._find(name).num_examples, 1442)
+            self.assertEqual(self._find(name, "test").num_examples, 355)
+        for path in folder.glob(pattern):
+            path.unlink()
+        split = "test" if "test" in pattern else "train"
+        with self.assertRaisesRegex(ValueError, f"^--data_name=mine: .*{sentence}"):
+            self._find("mine", split)
+
+    def test_a_folder_of_images(self):
+        os.makedirs(f"{self.root}/pets/train/cat")
+        pathlib.Path(self.root, "pets/train/cat/1.jpg").touch()
+        with self.assertRaisesRegex(ValueError, "^--data_name=pets: .*/pets holds no"):
+            self._find("pets")
+
+    @parameterized.parameters("train", "test")
+    def test_a_file_that_is_empty(self, split):
+        (file,) = self._own().glob(f"*{split}*")
+        os.truncate(file, 0)
+        with self.assertRaisesRegex(
+            ValueError, r"^--data_name=mine: .* \(mine-.* has 0 of \d+ records\): put "
+        ):
+            self._find("mine", split)
 
     def test_a_directory_that_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "--data_dir=/no/such: there is no"):

@@ -232,11 +232,11 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
                 content.truncate(50000)
             content.seek(3000)
             content.write(b"damage")
-        if damage in ("remove", "folder"):
+        found = inputs.get("digits", Request(shape=(8, 8, 1), data_dir=folder))
+        if damage in ("remove", "folder"):  # while it is trained on
             os.remove(file)
         if damage == "folder":
             os.mkdir(file)
-        found = inputs.get("digits", Request(shape=(8, 8, 1), data_dir=folder))
         source = inputs.DatasetSource(
             found.records, Request(shape=(8, 8, 1)), memory=memory
         )
@@ -244,7 +244,11 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
             feeding.read(source.decoded(), 130)
         synthetic = inputs.get("synthetic", self.request)
         sentence = inputs.explain(caught.exception, source, synthetic, found)
-        self.assertRegex(sentence, rf"damaged .*: put {folder}/digits/1.0.0 back")
+        self.assertRegex(
+            sentence,
+            r"damaged \(record \d+, counted from 0, of digits-train.tfrecord-00000-of-"
+            rf"00001: .*: put {folder}/digits/1.0.0 back",
+        )
         self.assertNotIn("\n", sentence)
 
 

@@ -182,6 +182,28 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertAllClose(y, x[:, 16:240, 16:240] / 127.5 - 1, atol=1e-3)
 
+    @parameterized.parameters((1, 9), (9, 1), (1, 1))
+    def test_imagenet_of_a_row_or_a_column_of_pixels(self, height, width):
+        row = PREPROCESSING["imagenet"]
+        images = _images(6, (height, width, 3))
+        draws = np.random.default_rng(0).uniform(size=(6, DRAWS)).astype(np.float32)
+        for features in _run(
+            lambda: (
+                row.training(tf.constant(images), (4, 4, 3), tf.constant(draws)),
+                row.evaluation(tf.constant(images), (4, 4, 3)),
+            )
+        ):
+            low, high = (
+                reduce(images, axis=(1, 2), keepdims=True) / 127.5 - 1
+                for reduce in (np.min, np.max)
+            )
+            self.assertTrue(np.all(features >= low - 1e-4))  # NaN is not, either
+            self.assertTrue(np.all(features <= high + 1e-4))
+            for axis, size in ((1, height), (2, width)):
+                if size == 1:
+                    middle = np.mean(features, axis, keepdims=True)
+                    self.assertAllClose(features - middle, np.zeros_like(features))
+
     def test_imagenet_evaluation_keeps_proportions(self):
         x = _coordinates(1, 40, 100).astype(np.float32)
         y = _run(lambda: preprocessing.imagenet_evaluation(tf.constant(x), (20, 20, 3)))

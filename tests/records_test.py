@@ -1,5 +1,6 @@
 """Records: TFDS files, arrays and datasets, read in an order that can be had again."""
 
+import base64
 import os
 import tempfile
 
@@ -10,6 +11,14 @@ import tensorflow_datasets as tfds
 from towers.data import records
 
 v1 = tf.compat.v1
+
+# Red and green pixels, and then another picture of them.
+_PIXELS = [[[10, 200, 30], [250, 0, 90]]]
+_ANIMATED_GIF = base64.b64decode(
+    "R0lGODdhAgABAIEAAArIHvoAWgAAAAAAACwAAAAAAgABAAAIBQABBAgIACH5BAEAAAIALAAAAAACAAEA"
+    "gQX/pfU34QAAAAAAAAgFAAMACAgAOw=="
+)
+_WEBP = base64.b64decode("UklGRiIAAABXRUJQVlA4TBYAAAAvAQAAAA9wHOQrwN+DZ/4jDRWI6H8A")
 
 
 class RecordsTestShards(tfds.core.GeneratorBasedBuilder):
@@ -37,6 +46,45 @@ class RecordsTestShards(tfds.core.GeneratorBasedBuilder):
         for number in range(60):
             picture = np.full((3 + number % 4, 5, 1), number, np.uint8)
             yield number, {"picture": picture, "kind": number % 3, "note": "none"}
+
+
+class RecordsTestFormats(RecordsTestShards):
+    """Pictures in several formats; the files are kept as they come."""
+
+    SHAPE = (None, None, 3)
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(
+                {
+                    "picture": tfds.features.Image(shape=self.SHAPE),
+                    "kind": tfds.features.ClassLabel(num_classes=9),
+                }
+            ),
+        )
+
+    def _generate_examples(self):
+        for number, picture in enumerate(self._pictures()):
+            yield number, {"picture": picture, "kind": number}
+
+    def _pictures(self):
+        with tf.Graph().as_default(), v1.Session() as session:
+            pixels = tf.constant(_PIXELS, tf.uint8)
+            jpeg = tf.io.encode_jpeg(pixels, quality=100, chroma_downsampling=False)
+            files = session.run([tf.io.encode_png(pixels), jpeg])
+        return [*files, _ANIMATED_GIF, _WEBP]
+
+
+class RecordsTestSizes(RecordsTestFormats):
+    """Pictures that are not all of the size declared, one of them empty."""
+
+    SHAPE = (1, 2, 3)
+
+    def _pictures(self):
+        with tf.Graph().as_default(), v1.Session() as session:
+            high = session.run(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8)))
+        return [_WEBP, b"", high]
 
 
 def _read(examples, seed=None):
@@ -106,6 +154,50 @@ class FromTfdsTest(tf.test.TestCase):
         self.assertCountEqual(part + rest, range(60))
 
 
+class PicturesTest(tf.test.TestCase):
+    def _records(self, make, split):
+        builder = make(data_dir=self.create_tempdir().full_path)
+        with tf.Graph().as_default():
+            builder.download_and_prepare()
+        self.path = os.fspath(builder.data_path)
+        return records.from_tfds(
+            builder, builder.info.splits[split], keys=("picture", "kind")
+        )
+
+    def test_formats(self):
+        pairs = _read(self._records(RecordsTestFormats, "train"))
+        self.assertCountEqual([int(label) for _, label in pairs], range(4))
+        for image, label in pairs:
+            self.assertAllClose(image, _PIXELS, atol=9 if label == 1 else 0)
+
+    def test_what_is_wrong_with_a_record(self):
+        """Records come in an order that depends on TFDS's hashes of their keys."""
+        faults = {}
+        for number in range(3):
+            examples = self._records(RecordsTestSizes, f"train[{number}:{number + 1}]")
+            faults[number] = examples.locate(None)
+            if not faults[number]:
+                continue
+            with self.assertRaises(tf.errors.InvalidArgumentError) as raised:
+                _read(examples)
+            sentence = records.explain(raised.exception, examples=[examples])
+            self.assertEqual(
+                sentence,
+                f"the data set is damaged ({faults[number]}): put {self.path} back as "
+                "it was, or remove and prepare it again",
+            )
+            self.assertStartsWith(faults[number], f"record {number}, counted from 0, ")
+        self.assertCountEqual(
+            [fault.rpartition("00001: ")[2] for fault in faults.values()],
+            [
+                "",
+                "Input is empty",
+                "Shape of tensor decode_image/DecodeImage [2,2,3] is not compatible "
+                "with expected shape [1,2,3]",
+            ],
+        )
+
+
 class OwnDataTest(tf.test.TestCase):
     def test_arrays(self):
         images = np.arange(24, dtype=np.uint8).reshape(3, 4, 2, 1)
@@ -158,7 +250,7 @@ class OwnDataTest(tf.test.TestCase):
                 _read(examples)
             self.assertIn(
                 f"label {label} is not in [0, 2)",
-                records.explain(raised.exception, paths=["/data/a"]),
+                records.explain(raised.exception, examples=[examples]),
             )
 
 
@@ -176,6 +268,11 @@ class PermutationTest(tf.test.TestCase):
 
 
 class ExplainTest(tf.test.TestCase):
+    def _records(self, *paths):
+        images = np.zeros([1, 2, 2, 1])
+        examples = records.from_arrays(images, [0], num_classes=1)
+        return [examples._replace(path=path) for path in paths]
+
     def test_names_the_damage_and_the_place(self):
         for words in (
             "truncated record at 12' failed with EOF",
@@ -188,7 +285,8 @@ class ExplainTest(tf.test.TestCase):
         ):
             message = f"Graph execution error:\n{words}\n[[{{node IteratorGetNext}}]]"
             error = tf.errors.DataLossError(None, None, message)
-            sentence = records.explain(error, paths=["/data/a", "", "/data/a"])
+            examples = self._records("/data/a", "", "/data/a")
+            sentence = records.explain(error, examples=examples)
             self.assertRegex(
                 sentence, r"damaged \(.*\): put /data/a back as it was, or "
             )
@@ -200,7 +298,33 @@ class ExplainTest(tf.test.TestCase):
             "something else [[{{node IteratorGetNext}}]]",
         ):
             error = tf.errors.DataLossError(None, None, message)
-            self.assertIsNone(records.explain(error, paths=["/data/a"]))
+            examples = self._records("/data/a")
+            self.assertIsNone(records.explain(error, examples=examples))
+
+    def test_looks_for_what_tensorflow_does_not_say(self):
+        (whole, *_), (damaged, *_) = self._records("/whole"), self._records("/damaged")
+        whole = whole._replace(locate=lambda most: "")
+        damaged = damaged._replace(locate=lambda most: "record 7 of x: empty")
+        message = "what is new [[{{node decode/Some}}]] [[IteratorGetNext]]"
+        error = tf.errors.InvalidArgumentError(None, None, message)
+        sentence = records.explain(error, examples=[whole, damaged])
+        self.assertStartsWith(
+            sentence, "the data set is damaged (record 7 of x: empty): put /damaged ba"
+        )
+        self.assertIsNone(records.explain(error, examples=[whole]))
+
+    def test_does_not_look_for_the_faults_of_others(self):
+        (examples,) = self._records("/data/a")
+        examples = examples._replace(locate=lambda most: self.fail("looked"))
+        for kind, message in (
+            (
+                tf.errors.InvalidArgumentError,
+                "[[{{node tower_0/a/MatMul}}]] [[%s]]",
+            ),
+            (tf.errors.UnavailableError, "connection lost [[{{node input/%s}}]]"),
+        ):
+            error = kind(None, None, message % "IteratorGetNext")
+            self.assertIsNone(records.explain(error, examples=[examples]))
 
 
 if __name__ == "__main__":

@@ -231,6 +231,27 @@ class FindTest(TextTestCase):
         with self.assertRaisesRegex(ValueError, "is compressed"):
             text.find(path, _request(1), splits=("validation",))
 
+    @parameterized.parameters(
+        ("utf-16", r"is in UTF-16, .*`iconv -f UTF-16 -t UTF-8`"),
+        ("utf-32", "is in UTF-32, .*-f UTF-32"),
+        ("utf-16-le", "has NULs, as UTF-16 and binary files have, .*-f UTF-16LE"),
+        ("utf-16-be", "has NULs"),
+    )
+    def test_texts_with_several_bytes_for_a_letter(self, code, sentence):
+        path = self.write("train.txt", LINES.decode().encode(code))
+        for preprocessing in "bytes", "words":
+            for split in "train", "validation":
+                with self.assertRaisesRegex(
+                    ValueError, f"^--data_name={path}: {path} {sentence}.*, and name "
+                ):
+                    text.find(path, _request(1, preprocessing), splits=(split,))
+
+    def test_letters_of_several_bytes_in_utf_8(self):
+        path = self.write("train.txt", "\ufefféß漢字🙂\n".encode() * 9)
+        self.assertEqual(
+            text.find(path, _request(2), splits=("train",)).num_examples, 72
+        )
+
     def test_splits_that_are_not_there(self):
         path = self.write("a.txt")
         with self.assertRaisesRegex(ValueError, "no split test, only train, validat"):
@@ -242,7 +263,7 @@ class FindTest(TextTestCase):
         with self.assertRaisesRegex(ValueError, "no split train, only an empty folder"):
             text.find(os.fspath(empty), _request(4), splits=("train",))
         (self.folder / "train").mkdir()
-        with self.assertRaisesRegex(ValueError, "no split train, only a.txt$"):
+        with self.assertRaisesRegex(ValueError, "no split train, only a.txt; name one"):
             text.find(os.fspath(self.folder), _request(4), splits=("train",))
         self.write("b.txt.train")
         self.write("a.txt.train")

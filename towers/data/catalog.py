@@ -25,7 +25,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from towers.data import digits, shakespeare
-from towers.data.records import Records, from_tfds
+from towers.data.damage import missing
+from towers.data.records import Records, damaged, from_tfds
 
 # The data sets that ship with the project.
 _SHIPPED = (digits.Digits, shakespeare.Shakespeare)
@@ -39,7 +40,7 @@ _HOSTS_ASKED = 4  # at most, of those that a data set's files come from
 _UNREADABLE = re.compile(r"JSON|codec can't decode|dataset info|DatasetInfo|Errno")
 
 # Default splits -> the end of the error where a data set has none of them.
-_INSTEAD = {
+INSTEAD = {
     ("train",): "; name one with --train_split",
     ("validation", "test"): "; name one, or parts of one, as in "
     "--train_split=train[:90%] --eval_split=train[90%:]",
@@ -62,11 +63,15 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
         examples, or not prepared and not to be had.
     """
     builder, keys = prepared(name, data_dir, _image_and_label)
-    records = from_tfds(builder, _split(name, builder.info, splits), keys=keys)
+    split = _split(name, builder.info, splits)
+    records = from_tfds(builder, split, keys=keys)
     if records.num_examples < 1:  # TFDS counts backwards in train[5:2]
         raise ValueError(
             f"--data_name={name}: there is no example in split {' or '.join(splits)}"
         )
+    # Else what is wrong with the split of evaluation shows when training has ended.
+    if fault := _missing(split.file_instructions) or records.locate(1):
+        raise ValueError(f"--data_name={name}: {damaged(fault, [records.path])}")
     return records
 
 
@@ -118,6 +123,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
             f"--data_name={name}: is a path, which only language models read; name a "
             "TFDS data set, or one of them, as --model=transformer_lm"
         )
+    base = re.split("[:/]", name)[0]
     root = os.path.expanduser(data_dir) or None
     if root and not tf.io.gfile.isdir(root):
         raise ValueError(f"--data_dir={data_dir}: there is no such directory")
@@ -132,7 +138,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         elif what.startswith("Parsing"):
             what = "a name is written mnist, cifar10:3.0.2 or imagenette/160px"
         elif _UNREADABLE.search(what):
-            what = _damaged(f"what is in {root or 'the default --data_dir'}", what)
+            what = _damaged(f"{base} in {root or 'the default --data_dir'}", what)
         raise ValueError(f"--data_name={name}: {what}") from error
 
 
@@ -147,6 +153,8 @@ def _not_found(name: str, root: str | None) -> str:
         with contextlib.suppress(tfds.core.DatasetNotFoundError):
             one = tfds.builder(base, data_dir=root)
             return f"there is only {', '.join(_prepared_names(one))} in {_root(one)}"
+    if root and (folder := pathlib.Path(root, base)).is_dir():
+        return _not_whole(folder)
     known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
     known += tf.io.gfile.listdir(root) if root else []  # the user's own
     near = difflib.get_close_matches(base, known)
@@ -155,6 +163,22 @@ def _not_found(name: str, root: str | None) -> str:
         if pathlib.Path(root).relative_to(folder).parts[0] == base:
             hint = f"--data_dir is the folder that {base} is in: write {folder}"
     return f"no such data set; {hint}"
+
+
+def _not_whole(folder: pathlib.Path) -> str:
+    """Why TFDS does not take a folder for a data set, and what to do."""
+    for summary in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")]):
+        for file in ("dataset_info.json", "features.json"):
+            if not (summary.parent / file).exists():
+                return (
+                    f"{summary.parent} has no {file}; put it back, or prepare the data "
+                    "set again"
+                )
+    return (
+        f"{folder} holds no prepared data set, which has a dataset_info.json, a "
+        f"features.json and TFRecord files in {folder.name}/1.0.0; prepare one with "
+        "TFDS"
+    )
 
 
 def _prepared_names(builder: tfds.core.DatasetBuilder) -> list[str]:
@@ -198,9 +222,16 @@ def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any
     problems = filter(None, (_part_problem(info, part) for part in parts))
     missing = (
         f"there is no split {' or '.join(splits)}, only {', '.join(info.splits)}"
-        f"{_INSTEAD.get(tuple(splits), '')}"
+        f"{INSTEAD.get(tuple(splits), '')}"
     )
     raise ValueError(f"--data_name={name}: {next(problems, missing)}")
+
+
+def _missing(files: Sequence[Any]) -> str:
+    """Which of a split's files are not there; "" if all are."""
+    names = [os.path.basename(path) for path in missing(files)]
+    rest = " and others" if names[_FILES_NAMED:] else ""
+    return f"without {', '.join(names[:_FILES_NAMED])}{rest}" if names else ""
 
 
 def _part_problem(info: tfds.core.DatasetInfo, part: str) -> str:

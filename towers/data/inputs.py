@@ -280,7 +280,8 @@ def explain(error: Exception, *sources: NamedSource) -> str | None:
       error: from the call.
       sources: that it may have read.
     """
-    return records.explain(error, paths=[source.path for source in sources])
+    named = [source for source in sources if isinstance(source, DatasetSource)]
+    return records.explain(error, examples=[source.records for source in named])
 
 
 def _named(

@@ -264,15 +264,16 @@ def _resize_windows(images: tf.Tensor, shape: Shape, edges) -> tf.Tensor:
       float32 [batch, *shape].
     """
     height, width = _size(images)
+    rows, columns = tf.maximum(height - 1, 1), tf.maximum(width - 1, 1)  # of one pixel
     top, left, bottom, right = edges
     mirrored = right < left
     # `crop_and_resize` counts from the centre of the first pixel to that of the last.
     boxes = tf.stack(
         [
-            top / (height - 1),
-            tf.where(mirrored, left - 1, left) / (width - 1),
-            (bottom - 1) / (height - 1),
-            tf.where(mirrored, right, right - 1) / (width - 1),
+            top / rows,
+            tf.where(mirrored, left - 1, left) / columns,
+            (bottom - 1) / rows,
+            tf.where(mirrored, right, right - 1) / columns,
         ],
         axis=1,
     )

@@ -7,6 +7,7 @@ TFDS's files are read here and not by `tfds.load`, so that examples are shuffled
 skipped before they are decoded, and each epoch reads the files in another order.
 """
 
+import functools
 import math
 import os
 import re
@@ -17,7 +18,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from towers.data import damage
 from towers.data.preprocessing import Shape
+from towers.errors.explain import cause, operation_error
 
 v1 = tf.compat.v1
 
@@ -34,6 +37,14 @@ _DAMAGE = re.compile(
     r"|expected to contain \d+ elements? but contained\D* \d+ elements?"
     r"|Unknown image file format|Invalid (PNG|JPEG)|Could not parse example input"
     r"|label -?\d+ is not in \[0, \d+\)"
+)
+# Their classes.
+_OF_DATA = (
+    tf.errors.DataLossError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.PermissionDeniedError,
 )
 # The operations that read: others have errors, of checkpoints say, in the same words.
 _READERS = re.compile(r"IteratorGetNext|DatasetToSingleElement")
@@ -55,6 +66,8 @@ class Records(NamedTuple):
       decode: record -> (image of `shape` and `dtype`, label int32: a scalar, or one for
         each token of a window or each candidate of a user).
       path: where the files are, or "".
+      locate: (records to read, or None for all) -> the first that is damaged, and how,
+        or "".  None where it could not be named.
       vocabulary: token i is its entry i; empty where tokens mean the same in all data.
     """
 
@@ -66,6 +79,7 @@ class Records(NamedTuple):
     open: Callable[[tf.Tensor | None], tf.data.Dataset]
     decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
     path: str = ""
+    locate: Callable[[int | None], str] | None = None
     vocabulary: tuple[bytes, ...] = ()
 
     @property
@@ -81,6 +95,9 @@ def from_tfds(
 ) -> Records:
     """The records of a split of a prepared image classification data set.
 
+    Images are in any format that `tf.io.decode_image` reads; of several frames the
+    first is taken.
+
     Args:
       builder: its files are TFRecords.
       split: an entry of `builder.info.splits`, or a part of one.
@@ -90,10 +107,19 @@ def from_tfds(
         {key: builder.info.features[key] for key in keys}
     )
     image, label = (features[key] for key in keys)
+    encoded = {keys[0]: tfds.decode.SkipDecoding()}
 
+    @tf.autograph.experimental.do_not_convert
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        example = features.deserialize_example(record)
-        return example[keys[0]], _checked(example[keys[1]], label.num_classes)
+        example = features.deserialize_example(record, decoders=encoded)
+        return (
+            _decoded(example[keys[0]], image),
+            _checked(example[keys[1]], label.num_classes),
+        )
+
+    @functools.cache
+    def locate(most: int | None) -> str:
+        return damage.first(split.file_instructions, decode, most=most)
 
     return Records(
         name=builder.info.full_name,
@@ -104,6 +130,7 @@ def from_tfds(
         open=lambda seed: read_tfds(split.file_instructions, seed),
         decode=decode,
         path=os.fspath(builder.data_path),
+        locate=locate,
     )
 
 
@@ -171,6 +198,24 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
     return records._replace(name="arrays")
 
 
+def _decoded(encoded: tf.Tensor, image: tfds.features.Image) -> tf.Tensor:
+    """The image of a record, of the shape and dtype that its data set declares.
+
+    TFDS reads an animation, which GIF and WebP images may be, as several images, and
+    does not compare the size with the one declared.
+
+    Args:
+      encoded: scalar string.
+      image: the declaration.
+    """
+    if image.np_dtype == np.float32:  # in the bytes of a PNG
+        return tf.ensure_shape(image.decode_example(encoded), image.shape)
+    pixels = tf.io.decode_image(
+        encoded, image.shape[-1], tf.as_dtype(image.np_dtype), expand_animations=False
+    )
+    return tf.ensure_shape(pixels, image.shape)
+
+
 def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
     """The label as int32.  Reading one out of range fails; a loss on a GPU does not."""
     label = tf.cast(label, tf.int64)
@@ -180,21 +225,33 @@ def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
         return tf.cast(label, tf.int32)
 
 
-def explain(error: Exception, *, paths: Sequence[str]) -> str | None:
+def explain(error: Exception, *, examples: Sequence[Records]) -> str | None:
     """One sentence about a session call that failed on damaged files, or None.
+
+    It reads the files, up to the record that is damaged.
 
     Args:
       error: from the call.
-      paths: where the data sets lie that it may have read.
+      examples: that it may have read.
     """
-    damage = _DAMAGE.search(str(error))
-    if not damage or not _READERS.search(str(error)):
+    known = _DAMAGE.search(str(error))
+    if not _READERS.search(str(error)) or not (
+        known or (isinstance(error, _OF_DATA) and not operation_error(error))
+    ):
         return None
+    for records in examples:
+        if fault := records.locate and records.locate(None):
+            return damaged(fault, [records.path])
+    return damaged(known.group(), [r.path for r in examples]) if known else None
+
+
+def damaged(fault: str, paths: Sequence[str]) -> str:
+    """What is wrong with the files of data sets, and what to do."""
     places = " and ".join(sorted({path for path in paths if path}))
     cure = "prepare it again"
     if places:  # a text may be the user's only copy
         cure = f"put {places} back as it was, or remove and prepare it again"
-    return f"the data set is damaged ({damage.group()}): {cure}"
+    return f"the data set is damaged ({fault}): {cure}"
 
 
 def permutation(n: int, seed: tf.Tensor) -> tf.Tensor:
@@ -243,6 +300,9 @@ def read_batches(
 
     Yields:
       name of the feature -> its values in the next examples, in order.
+
+    Raises:
+      ValueError: a file is not there, or a record is damaged.
     """
 
     @tf.autograph.experimental.do_not_convert
@@ -259,3 +319,7 @@ def read_batches(
                 yield session.run(following)
             except tf.errors.OutOfRangeError:
                 return
+            except tf.errors.OpError as error:
+                fault = damage.first(files, decode) or cause(error)
+                folder = os.path.dirname(files[0].filename)
+                raise ValueError(damaged(fault, [folder])) from error

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from towers.data import records, text_splits
+from towers.data import catalog, records, text_splits
 from towers.data.feed import Request
 from towers.data.records import Records
 from towers.data.text_splits import Part, Splits
@@ -41,6 +41,13 @@ _COMPRESSED = {
     "zip": rb"PK\x03\x04",
     "zstd": rb"\x28\xb5\x2f\xfd",
 }
+
+# How texts begin that have several bytes for each letter, as patterns.  The first that
+# fits counts: UTF-32 begins as UTF-16 does.
+_WIDE = {"UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-16": rb"\xff\xfe|\xfe\xff"}
+# Without such a mark, more than this share of their first bytes are NULs.
+_MOST_NULS = 1 / 50
+_FIRST_BYTES = 2**16
 
 _END_OF_LINE = b"<eos>"
 _UNKNOWN = b"<unk>"
@@ -71,7 +78,7 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
         if part is None:
             raise ValueError(
                 f"--data_name={name}: there is no split {' or '.join(splits)}, only "
-                f"{', '.join(texts.known)}"
+                f"{', '.join(texts.known)}{catalog.INSTEAD.get(tuple(splits), '')}"
             )
         _check_plain(name, part)
         windows = TOKENS[request.preprocessing](part, texts.split, request, bounds)
@@ -133,10 +140,10 @@ def _slice(brackets: str, count: int) -> tuple[int, int]:
 
 
 def _check_plain(name: str, part: Part) -> None:
-    """Refuses what is compressed: its bytes and words are not those of the text.
+    """Refuses files whose bytes are not those of the text in UTF-8 or the like.
 
     Raises:
-      ValueError: it is.
+      ValueError: it is compressed, or has several bytes for each letter.
     """
     begin = part._replace(start=0, stop=16).read()
     for kind, pattern in _COMPRESSED.items():
@@ -145,6 +152,14 @@ def _check_plain(name: str, part: Part) -> None:
                 f"--data_name={name}: {part.path} is compressed with {kind}; unpack "
                 "it, and name the text"
             )
+    wide = next((code for code, mark in _WIDE.items() if re.match(mark, begin)), "")
+    first = part._replace(stop=min(part.stop, part.start + _FIRST_BYTES)).read()
+    if wide or first.count(0) > _MOST_NULS * len(first):
+        what = f"is in {wide}" if wide else "has NULs, as UTF-16 and binary files have"
+        raise ValueError(
+            f"--data_name={name}: {part.path} {what}, and is read as UTF-8; convert it "
+            f"with `iconv -f {wide or 'UTF-16LE'} -t UTF-8`, and name the result"
+        )
 
 
 def _bytes(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Records:

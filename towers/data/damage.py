@@ -1,0 +1,81 @@
+"""Which record of a data set's files is damaged, and how.
+
+An error of an input pipeline names neither the file nor the record, which have been
+shuffled and decoded ahead.  So the files are read once more when one has failed.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.errors import explain
+
+v1 = tf.compat.v1
+
+# To read more records than this takes long enough to be announced.
+_MANY_RECORDS = 50_000
+
+# What tf.data puts before the reason.
+_IN_FUNCTION = re.compile(r"Error in user-defined function .* iterator: [^ ]*: ")
+
+
+def missing(files: Sequence[Any]) -> list[str]:
+    """Paths of the TFDS `FileInstruction`s whose file is not in its folder."""
+    paths = [os.fspath(file.filename) for file in files]
+    folders = {os.path.dirname(path) for path in paths}
+    names = {folder: set(tf.io.gfile.listdir(folder)) for folder in folders}
+    return [
+        path
+        for path in paths
+        if os.path.basename(path) not in names[os.path.dirname(path)]
+    ]
+
+
+def first(
+    files: Sequence[Any], decode: Callable[[tf.Tensor], Any], *, most: int | None = None
+) -> str:
+    """The first damaged record of files, its number, file and fault; "" if none is.
+
+    Args:
+      files: TFDS `FileInstruction`s of a split.
+      decode: record, a scalar string -> nest of tensors.
+      most: records to read; None for all.
+    """
+    if most is None and sum(file.take for file in files) > _MANY_RECORDS:
+        logging.getLogger(__name__).warning("Looking for the record that is damaged")
+    # Threads of its own, or it would settle how many all later sessions have.
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        path = v1.placeholder(tf.string, [])
+        skip, take = (v1.placeholder(tf.int64, []) for _ in range(2))
+        records = tf.data.TFRecordDataset(path).skip(skip).take(take)
+        decoded = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        iterator = v1.data.make_initializable_iterator(decoded)
+        following = tf.group(tf.nest.flatten(iterator.get_next()))
+        for file in files:
+            wanted = file.take if most is None else min(file.take, most)
+            where = {path: file.filename, skip: file.skip, take: wanted}
+            session.run(iterator.initializer, where)
+            if fault := _fault_of_file(file, wanted, lambda: session.run(following)):
+                return fault
+            if most is not None:
+                return ""
+    return ""
+
+
+def _fault_of_file(file: Any, wanted: int, read: Callable[[], Any]) -> str:
+    """The first damaged one of a file's next records; "" if none is."""
+    name = os.path.basename(file.filename)
+    for number in range(file.skip, file.skip + wanted):
+        try:
+            read()
+        except tf.errors.OutOfRangeError:
+            return f"{name} has {number} of {file.examples_in_shard} records"
+        except tf.errors.OpError as error:
+            reason = explain.reason(_IN_FUNCTION.sub("", error.message)).rstrip(".")
+            return f"record {number}, counted from 0, of {name}: {reason}"
+    return ""
