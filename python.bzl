@@ -37,7 +37,7 @@ def python_tests(options):
     tests = native.glob(["*_test.py"])
     native.py_library(
         name = "shared",
-        srcs = native.glob(["*.py"], exclude = tests + ["conftest.py"]),
+        srcs = native.glob(["**/*.py"], exclude = tests + ["conftest.py"]),
         deps = [
             "//:documents",
             "//benchmarks",
@@ -60,6 +60,6 @@ def _source(inner):
     """The folder's files, and those of the folders in it, for a test that reads them."""
     native.filegroup(
         name = "source",
-        srcs = native.glob(["*.py"]) + ["BUILD"] + inner,
+        srcs = native.glob(["**/*.py"]) + ["BUILD"] + inner,
         visibility = _EVERYBODY,
     )

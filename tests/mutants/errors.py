@@ -1,0 +1,84 @@
+"""Faults in `towers/errors/`: statuses, notes, locks, sentences."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/errors/failure.py",
+        (
+            "for name in (_NAME, _END) if directory else ():",
+            "for name in (_NAME,) if directory else ():",
+            "failure_test::test_an_end_before",
+        ),
+        (
+            "if self._which() in (None, self._before):",
+            "if self._which() is None:",
+            "failure_test::test_an_earlier_failure",
+        ),
+        (
+            "_write(directory, _END, str(step))",
+            "_write(directory, _NAME, str(step))",
+            "failure_test::test_an_end_before",
+        ),
+    ),
+    *of_file(
+        "towers/errors/findings.py",
+        (
+            "if error.errno == errno.EPIPE:",
+            "if error.errno == errno.ENOSPC:",
+            "findings_test train_test::test_nobody_reads",
+        ),
+        ("return status\n\n\ndef not", "return 1\n\n\ndef not", "findings_test"),
+        (
+            "c if c.isprintable() else repr(c)[1:-1]",
+            "c",
+            "findings_test::test_refused_on_one_line",
+        ),
+        (
+            "self.errors += error.errors",
+            "self.errors += error.errors[:1]",
+            "findings_test::test_every_part",
+        ),
+    ),
+    *of_file(
+        "towers/errors/folders.py",
+        (
+            "fcntl.LOCK_EX | fcntl.LOCK_NB",
+            "fcntl.LOCK_SH | fcntl.LOCK_NB",
+            "folders_test::test_a_folder_is_kept",
+        ),
+        ("if not os.path.isabs(home):", "if not home:", "folders_test::test_caches"),
+        ("if free < num_bytes:", "if free > num_bytes:", "folders_test::test_a_disk"),
+    ),
+    *of_file(
+        "towers/errors/explain.py",
+        (
+            "[:_LENGTH]",
+            "[:2 * _LENGTH]",
+            "explain_test",
+        ),
+        (
+            'if "No space left on device" in text:',
+            'if "No space left" == text:',
+            "explain_test::test_a_full_disk",
+        ),
+        (
+            'write --data_format=NHWC"',
+            'write --data_format=NCHW"',
+            "explain_test::test_channels_first",
+        ),
+    ),
+    *of_file(
+        "towers/errors/terminal.py",
+        ("(1, 2)))", "(1,)))", "terminal_test"),
+        (
+            "return [] if ignored else [signal.SIGHUP]",
+            "return [signal.SIGHUP]",
+            "terminal_test::test_a_hangup_that_is_ignored",
+        ),
+    ),
+    *of_file(
+        "towers/errors/given.py",
+        (" or count < 1:", " or count < 0:", "given_test::test_what_is_no_count"),
+    ),
+]

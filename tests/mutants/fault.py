@@ -1,0 +1,79 @@
+"""A row of the tables: what is changed where, and which tests must fail then."""
+
+import pathlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """One fault.
+
+    Attributes:
+      file: its path from the project's root.
+      old: the text that it replaces, found once in the file.
+      new: the text in its place.
+      tests: words that each name tests, of which one must fail: `mean_test` all of
+        tests/mean_test.py, `mean_test::test_order` those that begin so, which are all
+        cases of a parameterized test.
+      hangs: whether tests that do not end count as failed.
+    """
+
+    file: str
+    old: str
+    new: str
+    tests: str
+    hangs: bool = False
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) for text in (self.old, self.new))
+        return f"{self.file}: {old} -> {new or 'nothing'}"
+
+    @property
+    def test_files(self) -> list[str]:
+        """Paths of the files that its tests are in."""
+        stems = [word.partition("::")[0] for word in self.tests.split()]
+        return sorted({f"tests/{stem}.py" for stem in stems})
+
+    def chosen(self, collected: Iterable[str]) -> list[str]:
+        """Those of pytest's names that its words mean.
+
+        Args:
+          collected: `tests/mean_test.py::MeanTest::test_order` and so on.
+
+        Raises:
+          ValueError: a word means none.
+        """
+        found: dict[str, None] = {}  # in order
+        for word in self.tests.split():
+            stem, _, name = word.partition("::")
+            named = [
+                test
+                for test in collected
+                if test.startswith(f"tests/{stem}.py::")
+                and test.rpartition("::")[2].startswith(name)
+            ]
+            if not named:
+                raise ValueError(f"{self}: there is no test {word}")
+            found |= dict.fromkeys(named)
+        return list(found)
+
+    def plant(self, root: pathlib.Path) -> str:
+        """Puts it into a tree.
+
+        Returns:
+          the text of the file before.
+
+        Raises:
+          ValueError: the old text is not there once.
+        """
+        path = root / self.file
+        text = path.read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self}: the old text is there {count} times, not once")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        return text
+
+
+def of_file(file: str, *rows: tuple) -> list[Fault]:
+    """The faults of a file, from rows of what follows its path."""
+    return [Fault(file, *row) for row in rows]

@@ -1,0 +1,185 @@
+"""Faults in `towers/layout/`: orders of passes, parts, devices, addresses, roles."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/layout/schedule.py",
+        (
+            "ahead=stages - 1 - stage,",
+            "ahead=stages - stage,",
+            "schedule_test::test_activations_held",
+        ),
+        (
+            "for c in reversed(range(chunks))",
+            "for c in range(chunks)",
+            "schedule_test",
+        ),
+        (
+            "ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages",
+            "ahead = (stages - 1 - stage) + (chunks - 1) * stages",
+            "schedule_test",
+        ),
+        (
+            "if backward and m:",
+            "if backward and m > 1:",
+            "schedule_test pipeline_test::test_every_schedule",
+        ),
+        (
+            "now += -1 if one.backward else 1",
+            "now += 0 if one.backward else 1",
+            "schedule_test::test_activations_held",
+        ),
+        (
+            "return passes + backward[len(forward) - ahead :]",
+            "return passes + backward[len(forward) - ahead + 1 :]",
+            "schedule_test::test_every_pass",
+        ),
+        (
+            "if chunk + 1 < num_chunks:",
+            "if chunk + 2 < num_chunks:",
+            "schedule_test",
+        ),
+    ),
+    *of_file(
+        "towers/layout/parts.py",
+        (
+            "sizes = [size + (k < rest) for k",
+            "sizes = [size + (k >= self.count - rest) for k",
+            "parts_test::test_the_first_parts",
+        ),
+        (
+            'tf.searchsorted(starts, rows, side="right") - 1',
+            'tf.searchsorted(starts, rows, side="left") - 1',
+            "parts_test::test_divides_a_sparse",
+        ),
+        (
+            "count = min(most, sizes[axis], -(-num_bytes // limit))",
+            "count = min(most, sizes[axis], num_bytes // limit)",
+            "parts_test::test_as_few",
+        ),
+        (
+            "[own - start for own, start in zip(indices, variable.starts)]",
+            "indices",
+            "parts_test::test_divides_a_sparse",
+        ),
+        (
+            'return _PART.sub("", name)',
+            "return _PART.sub(\"\", name, count=0) if name.endswith('0') else name",
+            "parts_test::test_of_the_whole",
+        ),
+    ),
+    *of_file(
+        "towers/layout/partition.py",
+        (
+            "return max(largest, cost), squares",
+            "return largest + cost, squares",
+            "partition_test::test_no_cut",
+        ),
+        (
+            "squares + cost**2, (*ends, b)",
+            "squares, (*ends, b)",
+            "partition_test::test_what_one_large",
+        ),
+    ),
+    *of_file(
+        "towers/layout/stages.py",
+        (
+            "math.gcd(batch_size, self.micro_batches)",
+            "min(batch_size, self.micro_batches)",
+            "stages_test::test_micro_batches_divide",
+        ),
+        (
+            "if self.chunks > 1 and not SCHEDULES",
+            "if self.chunks > 2 and not SCHEDULES",
+            "stages_test::test_pipelines_that_there",
+        ),
+        (
+            "for backward in ((False, True) if training else (False,))",
+            "for backward in (False, True)",
+            "stages_test::test_evaluation_goes_forward",
+        ),
+    ),
+    *of_file(
+        "towers/layout/shards.py",
+        (
+            "axis = 0 if last.transposed else 1",
+            "axis = 0",
+            "shards_test::test_the_layer_that_is_last",
+        ),
+        ("return tied and last.transposed", "return tied", "shards_test"),
+        (
+            "if count > length:",
+            "if count > length + 1:",
+            "shards_test::test_what_cannot",
+        ),
+    ),
+    *of_file(
+        "towers/layout/placement.py",
+        (
+            "if not groups or groups[-1][0] != host:",
+            "if not groups:",
+            "placement_test::test_groups_follow",
+        ),
+        (
+            "client=spec.clients.index(spec.me),",
+            "client=spec.me.index,",
+            "placement_test::test_a_client_has_towers",
+        ),
+        (
+            "counters=where.parameters[0],",
+            "",
+            "placement_test::test_a_client_has_towers",
+        ),
+        (
+            "allow_soft_placement=False,",
+            "allow_soft_placement=True,",
+            "placement_test::test_placement_is_hard",
+        ),
+        (
+            "return 1 if max(tasks.values()) >= cores() > 1 else 0",
+            "return 1 if sum(tasks.values()) >= cores() > 1 else 0",
+            "placement_test::test_towers_of_other_processes",
+        ),
+        (
+            "hosts=where.hosts[::num_stages],",
+            "hosts=where.hosts[: len(where.hosts) // num_stages],",
+            "placement_test::test_stages_over_the_workers",
+        ),
+        (
+            "config.device_filters.extend(dict.fromkeys(tasks))",
+            "",
+            "placement_test",
+        ),
+    ),
+    *of_file(
+        "towers/layout/cluster.py",
+        ('"master": "chief",', '"master": "worker",', "cluster_test::test_master"),
+        (
+            'return _CHIEF if "chief" in self.jobs else Task("worker", 0)',
+            'return Task("worker", 0)',
+            "cluster_test::test_roles",
+        ),
+        (
+            "others = [task for task in workers if task != self.controller]",
+            "others = workers",
+            "cluster_test::test_between_graph_roles",
+        ),
+        (
+            'order = ("ps", "worker", "chief")',
+            'order = ("worker", "ps", "chief")',
+            "cluster_test",
+        ),
+        ("0 < int(found[2]) < 2**16", "0 <= int(found[2]) < 2**16", "cluster_test"),
+        (
+            'flags.replication == "between_graph" and not evaluates',
+            'flags.replication == "between_graph"',
+            "cluster_test::test_between_graph_roles",
+        ),
+        (
+            "own = self.flags if task in self.clients else ()",
+            "own = self.flags",
+            "cluster_test::test_the_controller_says",
+        ),
+    ),
+]

@@ -1,0 +1,268 @@
+"""Faults in the files on top of `towers/`: graphs, plans, runs, the mains."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/graph.py",
+        (
+            "tf.cast(position / source.num_examples, tf.float32)",
+            "tf.cast(position // source.num_examples, tf.float32)",
+            "steps_test::test_the_learning_rate",
+        ),
+        (
+            "tf.maximum(weight, 1.0)",
+            "weight",
+            "equivalence_test::test_short_last steps_test accumulation_test",
+        ),
+        (
+            "examples_per_step=builder.examples(len(towers) // len(all_steps)),",
+            "examples_per_step=builder.examples(len(towers)),",
+            "graph_test loop_test planning_test late_update_test",
+        ),
+        (
+            "whole = tf.add_n(weights) if feed.weight is None else feed.weight",
+            "whole = tf.add_n(weights)",
+            "clients_test clients_cluster_test",
+        ),
+        (
+            "seed=options.seed,\n        kind=",
+            "seed=0,\n        kind=",
+            "graph_test equivalence_test::test_another_seed",
+        ),
+        (
+            "return self.batch_size * self.accumulate_steps",
+            "return self.batch_size",
+            "accumulation_test::test_rounds_are",
+        ),
+    ),
+    *of_file(
+        "towers/assembly.py",
+        (
+            "return most if alone and most < count else 0",
+            "return most if alone and most <= count else 0",
+            "assembly_test",
+        ),
+        (
+            "groups = [sites] if template.exchanges else [[site] for site in sites]",
+            "groups = [[site] for site in sites]",
+            "accumulation_test::test_towers_that_normalise",
+        ),
+        (
+            "inputs={**batch._asdict(), **scalars[index]},",
+            "inputs={**batch._asdict(), **scalars[0]},",
+            "synchronous_test::test_independent equivalence_test",
+        ),
+    ),
+    *of_file(
+        "towers/planning.py",
+        (
+            "return -(-self.options.limit // self.examples_per_step)",
+            "return self.options.limit // self.examples_per_step",
+            "planning_test::test_length_on_real",
+        ),
+        (
+            "return math.ceil(round(steps, 6))",
+            "return math.ceil(steps)",
+            "planning_test::test_epochs_in_steps",
+        ),
+        (
+            "augment=data.distortions is not False,",
+            "augment=bool(data.distortions),",
+            "planning_test",
+        ),
+        (
+            "num_warmup=warmup * apart,",
+            "num_warmup=warmup,",
+            "planning_test::test_length_on_synthetic planning_test::test_an_evaluator",
+        ),
+        (
+            "DEFAULT_WARMUP if warmup is None else warmup",
+            "warmup or DEFAULT_WARMUP",
+            "planning_test::test_length_on_synthetic",
+        ),
+        (
+            "per_step = batch_size * config.variables.accumulate_steps * together",
+            "per_step = batch_size * together",
+            "planning_test",
+        ),
+        (
+            "initial=flags.fp16_loss_scale or DEFAULT_SCALE,",
+            "initial=DEFAULT_SCALE,",
+            "planning_test loss_scale_test precision_test hooks_test run_test",
+        ),
+        (
+            "dataclasses.replace(request, vocabulary=source.vocabulary)",
+            "request",
+            "constants_test text_test planning_test",
+        ),
+        (
+            "request = dataclasses.replace(request, vocabulary=source.vocabulary)\n"
+            "    return source, inputs.get(name, request, split=split, training=False)",
+            "request = dataclasses.replace(request, vocabulary=source.vocabulary)\n"
+            "    return source, inputs.get(name, request, split=split, training=True)",
+            "planning_test run_test::test_lines_and_files",
+        ),
+    ),
+    *of_file(
+        "towers/plan_checks.py",
+        (
+            "if shards > max(count, 1):",
+            "if shards > max(count, 2):",
+            "plan_checks_test::test_rows_on_a_cluster",
+        ),
+        (
+            'prefetch=0 if source.name == "synthetic" else prefetch,',
+            "prefetch=0,",
+            "plan_checks_test::test_batches_that",
+        ),
+        (
+            "if config.data.distortions and not",
+            "if config.data.distortions is not None and not",
+            "plan_checks_test",
+        ),
+    ),
+    *of_file(
+        "towers/evaluations.py",
+        (
+            "return max(1, round(flags.num_eval_epochs * total))",
+            "return round(flags.num_eval_epochs * total)",
+            "evaluations_test::test_the_least",
+        ),
+        (
+            "return plan.num_batches is None if asked is None else asked",
+            "return plan.num_batches is None or asked",
+            "evaluations_test run_test run_hooks_test",
+        ),
+        (
+            "every = epochs * plan.source.num_examples / plan.examples_per_step",
+            "every = epochs * plan.source.num_examples // plan.examples_per_step",
+            "evaluations_test run_test run_hooks_test",
+        ),
+        (
+            "means = self._plan.model.with_derived(result.means)",
+            "means = dict(result.means)",
+            "evaluations_test constants_test ncf_test lstm_lm_test",
+        ),
+        (
+            "if given is None and train_dir:",
+            "if train_dir:",
+            "watch_test::test_summaries folders_test evaluations_test run_test",
+        ),
+    ),
+    *of_file(
+        "towers/preparation.py",
+        (
+            "summary.build(built, output.summary_verbosity)",
+            "summary.build(built, 1)",
+            "preparation_test::test_nothing_that",
+        ),
+        (
+            "built.saved | built.constants,",
+            "built.saved,",
+            "constants_test::test_a_text_with_other",
+        ),
+        (
+            "max_to_keep=output.max_ckpts_to_keep,",
+            "max_to_keep=5,",
+            "preparation_test run_test::test_lines_and_files",
+        ),
+    ),
+    *of_file(
+        "towers/run_hooks.py",
+        (
+            "return min(max(warm, self.begin + 2), self.last_step)",
+            "return max(warm, self.begin + 2)",
+            "run_hooks_test::test_is_warm",
+        ),
+        (
+            "    _save_checkpoints,\n    _evaluate,\n)",
+            "    _evaluate,\n    _save_checkpoints,\n)",
+            "run_hooks_test::test_a_step_is_looked_at",
+        ),
+    ),
+    *of_file(
+        "towers/run.py",
+        (
+            "return begin + loop.steps_left(run.built, session)",
+            "return loop.steps_left(run.built, session)",
+            "run_test::test_a_resumed_run_ends",
+        ),
+        (
+            "if step < last_step and stop.received is None:",
+            "if stop.received is None:",
+            "run_test failure_test watch_test",
+        ),
+        (
+            "if step != run.evaluator.step:",
+            "if True:",
+            "run_test::test_training_ends run_test::test_lines_and_files",
+        ),
+        (
+            "enough = goal is not None and run.evaluator.accuracy >= goal",
+            "enough = False",
+            "run_test::test_a_lost_evaluation",
+        ),
+    ),
+    *of_file(
+        "towers/watch.py",
+        (
+            "return global_step >= plan.num_steps",
+            "return global_step > plan.num_steps",
+            "watch_test::test_the_end_of_a_run",
+            True,
+        ),
+        (
+            "return position >= plan.options.limit",
+            "return position >= 2 * plan.options.limit",
+            "watch_test::test_as_they_come",
+            True,
+        ),
+        (
+            'f"{name}{_AVERAGE}" if variable.trainable else name: variable',
+            "name: variable",
+            "watch_test::test_averages_are_read",
+        ),
+        (
+            "if not newest or files in self._done:",
+            "if not newest:",
+            "watch_test::test_each_checkpoint_once",
+        ),
+    ),
+    *of_file(
+        "towers/train.py",
+        (
+            'return refuse(["interrupted before the first step"], status=130)',
+            'return refuse(["interrupted before the first step"], status=1)',
+            "train_test::test_interrupted",
+        ),
+        (
+            "failure.clear(directory)",
+            "",
+            "train_test run_test watch_test failure_test",
+        ),
+        (
+            "failure.leave(directory, str(error) or type(error).__name__)",
+            "pass",
+            "train_test watch_test",
+        ),
+        (
+            "if known and role != cluster.SERVER:",
+            "if role != cluster.SERVER:",
+            "train_test",
+        ),
+    ),
+    *of_file(
+        "towers/start.py",
+        (
+            'if platform.machine().lower() in ("x86_64", "amd64"):',
+            "if True:",
+            "start_test",
+        ),
+        (
+            'os.environ.setdefault(_ONEDNN, "1")',
+            'os.environ[_ONEDNN] = "1"',
+            "start_test::test_onednn_is_on start_test::test_what_is_set",
+        ),
+    ),
+]

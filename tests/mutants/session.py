@@ -1,0 +1,246 @@
+"""Faults in `towers/session/`: evaluation sums, due steps, speeds, resumption."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/session/evaluate.py",
+        (
+            "-(-limit // per_step)",
+            "limit // per_step",
+            "evaluate_test::test_each_example",
+        ),
+        (
+            "total / max(counted, 1.0)",
+            "total / graph.num_steps",
+            "evaluate_test::test_each_example",
+        ),
+        (
+            '[{"total_weight": tf.constant(1.0)}]',
+            '[{"total_weight": tf.constant(2.0)}]',
+            "evaluate_test::test_each_example",
+        ),
+        (
+            "limit = num_examples or source.num_examples",
+            "limit = source.num_examples",
+            "evaluate_test::test_each_example",
+        ),
+        (
+            "return self._mode.latest(name, tower)",
+            "return self._mode.read(name, tower)",
+            "evaluate_test::test_in_a_train_graph",
+        ),
+        (
+            "if average is None:",
+            "if True:",
+            "evaluate_test::test_in_a_train_graph",
+        ),
+        (
+            "if index + 1 < graph.num_steps and stopped():",
+            "if stopped():",
+            "evaluations_test evaluate_test",
+        ),
+    ),
+    *of_file(
+        "towers/session/loop.py",
+        (
+            "restore(session)\n    session.run(train.sync)",
+            "session.run(train.sync)\n    restore(session)",
+            "loop_test::test_variables_then_checkpoint",
+        ),
+        (
+            "session.run(train.feed.initializer)",
+            "",
+            "loop_test::test_variables_then_checkpoint",
+        ),
+        (
+            "return max(0, -(-left // train.examples_per_step))",
+            "return max(0, left // train.examples_per_step)",
+            "loop_test::test_steps_left",
+        ),
+        (
+            "inside = min(steps.most_inside, last_step - step, seen - 1 - step)",
+            "inside = min(steps.most_inside, last_step - step, seen - step)",
+            "loop_test::test_steps_run_inside",
+        ),
+        (
+            "inside = min(steps.most_inside, last_step - step, seen - 1 - step)",
+            "inside = min(steps.most_inside, seen - 1 - step)",
+            "loop_test device_loop_test",
+        ),
+    ),
+    *of_file(
+        "towers/session/device_loop.py",
+        (
+            "with tf.control_dependencies([done]):",
+            "with tf.control_dependencies([]):",
+            "device_loop_test",
+        ),
+        (
+            "losses.write(index, loss_now)",
+            "losses.write(index * 0, loss_now)",
+            "device_loop_test::test_losses_arrive",
+        ),
+        ("parallel_iterations=1,", "parallel_iterations=10,", "device_loop_test"),
+    ),
+    *of_file(
+        "towers/session/hooks.py",
+        (
+            "step - len(losses) + 1 + index",
+            "step - len(losses) + index",
+            "hooks_test::test_names_the_step",
+        ),
+        (
+            "if self.next_due(step - 1) == step:",
+            "if self.next_due(step) == step + 1:",
+            "hooks_test::test_by_steps",
+        ),
+        (
+            "accuracy >= self._stop_at",
+            "accuracy > self._stop_at",
+            "hooks_test::test_stops_at_the_accuracy",
+        ),
+        (
+            "due = [s for s in at if s > step]",
+            "due = [s for s in at if s >= step]",
+            "hooks_test::test_by_steps",
+        ),
+        (
+            "math.ceil(times * steps - _ROUNDING)",
+            "math.floor(times * steps - _ROUNDING)",
+            "hooks_test::test_by_steps",
+        ),
+        (
+            "if not math.isfinite(loss):",
+            "if math.isnan(loss):",
+            "hooks_test::test_names_the_step",
+        ),
+        (
+            "if step == self._first:",
+            "if step == 1:",
+            "hooks_test::test_nor_for_the_first_loss",
+        ),
+    ),
+    *of_file(
+        "towers/session/progress.py",
+        (
+            "self._first_timed = max(self._warmup, step + 1)",
+            "self._first_timed = self._warmup",
+            "progress_test::test_a_resumed_process",
+        ),
+        (
+            "shown == 1 or (shown > 0 and shown % self._every == 0)",
+            "shown > 0 and shown % self._every == 0",
+            "progress_test::test_warm_up_steps progress_test::test_without_warm_up",
+        ),
+        (
+            "step - self._warmup,\n                speed,",
+            "step,\n                speed,",
+            "progress_test::test_warm_up_steps",
+        ),
+        (
+            "time.perf_counter() - self._wall - self._paused",
+            "time.perf_counter() - self._wall",
+            "progress_test::test_other_hooks_count",
+        ),
+        (
+            "self._latest = seconds / steps",
+            "self._latest = seconds",
+            "progress_test",
+        ),
+        (
+            'values.pop("penalty", 0.0)',
+            '0 * values.pop("penalty", 0.0)',
+            "progress_test hooks_test run_test::test_lines",
+        ),
+    ),
+    *of_file(
+        "towers/session/report.py",
+        (
+            "self._speeds += steps * speed",
+            "self._speeds += speed",
+            "report_test::test_speed",
+        ),
+        (
+            "math.sqrt(max(0.0, variance) / count)",
+            "math.sqrt(max(0.0, variance))",
+            "report_test::test_speed",
+        ),
+        ("1.4826 * np.median(spread)", "np.median(spread)", "report_test::test_speed"),
+        (
+            "if rate * work > peak:",
+            "if rate > peak:",
+            "report_test::test_utilization",
+        ),
+        (
+            "work / unit.per_example / 1e6",
+            "work / 1e6",
+            "report_test::test_lines_of_models",
+        ),
+    ),
+    *of_file(
+        "towers/session/replicas.py",
+        (
+            "return tf.bitcast(variable.read_value(), tf.uint8)",
+            "return variable.read_value()",
+            "replicas_test::test_nan_equals",
+        ),
+        (
+            "for tower, other in enumerate(others, start=1):",
+            "for tower, other in enumerate(others[:1], start=1):",
+            "replicas_test::test_one_bit_is_found",
+        ),
+    ),
+    *of_file(
+        "towers/session/stop.py",
+        (
+            "return 128 + self.received",
+            "return self.received",
+            "stop_test",
+        ),
+        (
+            "self.insisted |= now - self._first > ECHO_SECONDS",
+            "self.insisted |= now > self._first",
+            "stop_test::test_a_second_signal",
+        ),
+        (
+            "for number, handler in self._previous.items():",
+            "for number, handler in {}.items():",
+            "stop_test",
+        ),
+    ),
+    *of_file(
+        "towers/session/summary.py",
+        (
+            "finite = tf.boolean_mask(values, tf.math.is_finite(values))",
+            "finite = values",
+            "summary_test::test_gradients_of_two_dtypes",
+        ),
+        (
+            '"learning_rate": train.learning_rate,',
+            '"learning_rate": train.total_loss,',
+            "summary_test::test_scalars",
+        ),
+    ),
+    *of_file(
+        "towers/session/traffic.py",
+        (
+            "before.bytes + sum(sizes),",
+            "sum(sizes),",
+            "traffic_test",
+        ),
+        (
+            "found[there, here][tensor.name] = tensor",
+            "found[there, here][op.name] = tensor",
+            "traffic_test",
+        ),
+    ),
+    *of_file(
+        "towers/session/follow.py",
+        (
+            "if run_values.results != self._stamp + 1:",
+            "if run_values.results <= self._stamp:",
+            "follow_test",
+        ),
+    ),
+]

@@ -1,0 +1,139 @@
+"""Faults in `towers/tasks/`: who answers, who is waited for, how long, what is said."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/tasks/roll_call.py",
+        (
+            "self._tasks = [spec.controller, *ps]",
+            "self._tasks = [spec.controller]",
+            "roll_call_test::test_who_follows",
+        ),
+        (
+            "if hello.life != known.life:",
+            "if hello.life == known.life:",
+            "roll_call_test::test_processes_are_told",
+        ),
+        (
+            "elif hello.breaks != known.breaks:",
+            "elif hello.breaks > known.breaks + 1:",
+            "roll_call_test::test_processes_are_told",
+        ),
+        (
+            "    if failed:\n        raise failed[0]\n",
+            "",
+            "roll_call_test::test_what_fails",
+        ),
+    ),
+    *of_file(
+        "towers/tasks/stall.py",
+        (
+            "if time.monotonic() - asked >= self._stall_secs:",
+            "if time.monotonic() - asked >= 1000 * self._stall_secs:",
+            "stall_test::test_a_slow_call",
+            True,
+        ),
+        (
+            "if isinstance(me, _Caller):",
+            "if False:",
+            "stall_test",
+        ),
+        (
+            "self._callers.get(me.ident)",
+            "next(iter(self._callers.values()), None)",
+            "stall_test::test_several_threads",
+        ),
+    ),
+    *of_file(
+        "towers/tasks/ports.py",
+        (
+            'return None if spoken else "the connection was closed at once"',
+            "return None",
+            "ports_test::test_says_why_nobody",
+        ),
+        (
+            "if connection.getsockname() == connection.getpeername():",
+            "if False:",
+            "ports_test::test_a_connection_to_itself",
+        ),
+    ),
+    *of_file(
+        "towers/tasks/messages.py",
+        (
+            "if hello.tensorflow != tf.__version__:",
+            "if not hello.tensorflow:",
+            "roll_call_test::test_a_wrong_task",
+        ),
+        (
+            "if hello.cluster != spec.as_dict():",
+            "if hello.cluster.keys() != spec.as_dict().keys():",
+            "roll_call_test::test_a_wrong_task",
+        ),
+        ("if has >= count:", "if has:", "roll_call_test::test_a_worker_without"),
+        (
+            '(jobs.get("chief") or jobs["worker"])[0]',
+            'jobs["worker"][0]',
+            "messages_test::test_is_the_controller",
+        ),
+    ),
+    *of_file(
+        "towers/tasks/server.py",
+        (
+            "if self._gone_since is None:",
+            "if True:",
+            "server_test::test_it_counts",
+        ),
+        (
+            "self._gone_since, self._met, self._named = None, True, False",
+            "self._met, self._named = True, False",
+            "server_test::test_it_counts",
+        ),
+    ),
+    *of_file(
+        "towers/tasks/controller.py",
+        (
+            "if not resumes:",
+            "if resumes is None:",
+            "controller_test::test_without_checkpoints",
+        ),
+        (
+            "self._unexplained <= _LIMIT_UNEXPLAINED",
+            "self._unexplained <= _LIMIT_UNEXPLAINED + 1",
+            "controller_test::test_a_broken_connection",
+        ),
+        (
+            "self._unexplained = 0  # it took steps",
+            "pass",
+            "controller_test::test_broken_connections",
+        ),
+        (
+            "if given_up or self._roll_call.is_ours(task):",
+            "if True:",
+            "controller_test::test_tasks_of_another",
+        ),
+        (
+            "reasons.pop(self._spec.controller, None)",
+            "",
+            "controller_test::test_a_follower_waits",
+        ),
+        (
+            "_SWALLOWED_STALLS * 2**self._swallowed * self._stall_secs",
+            "_SWALLOWED_STALLS * self._stall_secs",
+            "controller_test::test_a_chief_begins",
+        ),
+        (
+            "error = error.__cause__",
+            "error = None",
+            "controller_test::test_a_loss_behind",
+        ),
+    ),
+    *of_file(
+        "towers/tasks/sessions.py",
+        (
+            "intra_threads=devices.num_intra_threads,",
+            "intra_threads=devices.num_inter_threads,",
+            "sessions_test::test_the_config",
+        ),
+    ),
+]

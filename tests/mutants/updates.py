@@ -1,0 +1,459 @@
+"""Faults in `towers/updates/`: optimizers, staleness, checkpoints, positions."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/updates/optimizer.py",
+        (
+            "settings.rmsprop_decay,\n        momentum=settings.rmsprop_momentum,",
+            "settings.rmsprop_momentum,\n        momentum=settings.rmsprop_decay,",
+            "optimizer_test::test_three_steps",
+        ),
+        (
+            "momentum=settings.rmsprop_momentum,",
+            "momentum=settings.momentum,",
+            "optimizer_test::test_three_steps",
+        ),
+        (
+            "settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon\n    )",
+            "settings.adam_beta2, settings.adam_beta1, settings.adam_epsilon\n    )",
+            "optimizer_test::test_three_steps",
+        ),
+        (
+            "settings.lamb_epsilon,",
+            "settings.adam_epsilon,",
+            "optimizer_test::test_three_steps weight_decay_test::test_every_step",
+        ),
+        (
+            "epsilon=settings.lars_epsilon,",
+            "epsilon=0.0,",
+            "optimizer_test::test_three_steps weight_decay_test::test_every_step",
+        ),
+        (
+            "nesterov=settings.nesterov)",
+            "nesterov=True)",
+            "optimizer_test::test_three_steps",
+        ),
+        (
+            "not self.weight_decay or not self.decayed(name):",
+            "not self.weight_decay:",
+            "optimizer_test::test_weight_decay_touches",
+        ),
+        (
+            "self.clip_norm / tf.maximum(norm, self.clip_norm)",
+            "self.clip_norm / norm",
+            "optimizer_test::test_small_gradients_are_left_alone",
+        ),
+        (
+            "tf.linalg.global_norm([g for g in gradients if g is not None])",
+            "tf.linalg.global_norm([g for g in gradients if g is not None][:1])",
+            "optimizer_test::test_by_the_norm_of_all",
+        ),
+        (
+            "low, high = -self.clip_value, self.clip_value",
+            "low, high = 0.0, self.clip_value",
+            "optimizer_test::test_by_value",
+        ),
+        (
+            "and (self.place.vectors or piece.shape.rank > 1)",
+            "",
+            "weight_decay_test::test_only_what_is_a_gradient",
+        ),
+        (
+            "return self.weight_decay * tf.add_n(losses)",
+            "return 2 * self.weight_decay * tf.add_n(losses)",
+            "weight_decay_test::test_only_what_is_a_gradient",
+        ),
+        (
+            "epoch >= tf.constant(self.epochs",
+            "epoch > tf.constant(self.epochs",
+            "optimizer_test::test_piecewise_changes",
+        ),
+        (
+            "warm = rates[0] * epoch",
+            "warm = rates[-1] * epoch",
+            "optimizer_test::test_warmup",
+        ),
+        ("(1.0 + 2.0**-21)", "1.0", "optimizer_test::test_staircase_steps"),
+        (
+            "rate = tf.maximum(rate, self.minimum)",
+            "",
+            "optimizer_test::test_staircase_with_floor",
+        ),
+        (
+            "if self.optimizer not in OPTIMIZERS:",
+            "if not self.optimizer:",
+            "optimizer_test::test_one_that_there_is_not",
+        ),
+    ),
+    *of_file(
+        "towers/updates/loss_scale.py",
+        ("tf.minimum(2 * self.value, _LARGEST)", "2 * self.value", "loss_scale_test"),
+        (
+            "tf.maximum(self.value / 2, _SMALLEST)",
+            "self.value / 2",
+            "loss_scale_test::test_it_never_falls_below_one",
+        ),
+        (
+            "tf.where(finite, good % self._every, 0)",
+            "good % self._every",
+            "loss_scale_test",
+        ),
+        (
+            "return values / self.value",
+            "return values * self.value",
+            "loss_scale_test::test_a_power_of_two",
+        ),
+        (
+            "tf.cast(tf.logical_not(finite), tf.int64)",
+            "tf.cast(finite, tf.int64)",
+            "loss_scale_test::test_a_step_that_overflows",
+        ),
+        (
+            "tf.where(good >= self._every,",
+            "tf.where(good > self._every,",
+            "loss_scale_test::test_it_grows",
+        ),
+    ),
+    *of_file(
+        "towers/updates/weight_decay.py",
+        (
+            "self._epsilon * tf.sqrt(1.0 - beta2_power)",
+            "self._epsilon",
+            "weight_decay_test::test_every_step",
+        ),
+        (
+            "return self.factor if self.touches(name) else 0.0",
+            "return self.factor",
+            "weight_decay_test::test_the_decay_has_an_effect",
+        ),
+        (
+            "with tf.control_dependencies([grad]):",
+            "with tf.control_dependencies([]):",
+            "weight_decay_test::test_no_variable_changes_before",
+        ),
+        (
+            "power.assign(now * beta,",
+            "power.assign(now,",
+            "weight_decay_test::test_every",
+        ),
+        (
+            "slope + factor * size + self._epsilon",
+            "slope + self._epsilon",
+            "weight_decay_test::test_every_step",
+        ),
+        (
+            "return variable.shape.rank > 1",
+            "return variable.shape.rank > 0",
+            "weight_decay_test::test_every_step",
+        ),
+        (
+            "name = parts.whole_name(variable.op.name)\n                wholes",
+            "name = variable.op.name\n                wholes",
+            "shards_equivalence_test::test_a_trust_ratio",
+        ),
+        (
+            "return tf.where(defined, above / tf.where(defined, below, 1.0), 1.0)",
+            "return tf.where(defined, above / tf.where(defined, below, 1.0), 0.0)",
+            "weight_decay_test::test_every_step",
+        ),
+    ),
+    *of_file(
+        "towers/updates/asynchronous.py",
+        (
+            "return len(self._passed) + worst <= self._bound",
+            "return worst <= self._bound",
+            "asynchronous_test::test_no_update_is_staler",
+        ),
+        (
+            "self._passed[other] += 1",
+            "self._passed[other] += 0",
+            "asynchronous_test::test_no_update_is_staler",
+        ),
+        (
+            "return self._left >= 0",
+            "return self._left > 0",
+            "asynchronous_test::test_fewer_steps",
+        ),
+        (
+            "mean = sum(stale * n for",
+            "mean = sum(stale for",
+            "asynchronous_test::test_the_report",
+        ),
+        (
+            "elif isinstance(item, Exception):\n                    raise item",
+            "elif isinstance(item, Exception):\n                    working -= 1",
+            "asynchronous_test::test_an_error_of_one_tower",
+        ),
+    ),
+    *of_file(
+        "towers/updates/learning.py",
+        ("global_batch / 256", "global_batch", "planning_test::test_learning_rate"),
+        (
+            "schedule.warmup_epochs if warmup is None else warmup,",
+            "warmup or schedule.warmup_epochs,",
+            "planning_test::test_learning_rate",
+        ),
+        (
+            "(recipe.clip_norm if norm is None else norm) or None",
+            "norm or recipe.clip_norm",
+            "planning_test::test_the_norm",
+        ),
+        ("if number not in reads and value", "if value", "learning_test planning_test"),
+        (
+            "recipe.ema_decay if ema is None else ema",
+            "ema or recipe.ema_decay",
+            "planning_test learning_test",
+        ),
+    ),
+    *of_file(
+        "towers/updates/steps.py",
+        (
+            "(1.0 - rule.momentum)",
+            "rule.momentum",
+            "steps_test::test_moving_averages_follow",
+        ),
+        (
+            "means.append(total / count if count > 1 else total)",
+            "means.append(total)",
+            "steps_test::test_moving_averages_follow",
+        ),
+        (
+            "more = tf.minimum(more, tf.maximum(left, 0))",
+            "more = tf.minimum(more, left)",
+            "steps_test equivalence_test::test_every_mode_with_a_short_last_batch",
+        ),
+        (
+            "more = tf.minimum(more, tf.maximum(left, 0))",
+            "",
+            "steps_test run_test::test_a_resumed_run_ends",
+        ),
+        (
+            "with tf.control_dependencies(changes):",
+            "with tf.control_dependencies([]):",
+            "steps_test::test_moving_averages_of_variables",
+        ),
+        (
+            "self.update.ema_decay, self.counters.global_step",
+            "self.update.ema_decay",
+            "steps_test::test_moving_averages_of_variables",
+        ),
+        (
+            "[tf.group(*changes), consumed, *refills]",
+            "[tf.group(*changes), *refills]",
+            "steps_test::test_the_learning_rate",
+        ),
+        (
+            "return self.tower_batch * num_towers * self.peers.count",
+            "return self.tower_batch * self.peers.count",
+            "steps_test equivalence_test::test_any_number_of_towers",
+        ),
+        (
+            "name: self.mode.latest(name, 0) for",
+            "name: parts.read(self.mode.held(name)) for",
+            "steps_test::test_the_penalty",
+        ),
+    ),
+    *of_file(
+        "towers/updates/variables.py",
+        ('f"{seed}/{name}"', 'f"{name}"', "variables_test::test_values_follow"),
+        (
+            "self._weight(4 * shape.num_elements())",
+            "self._weight(4)",
+            "variables_test::test_where_variables_go",
+        ),
+        (
+            '"round_robin": lambda size: 1,',
+            '"round_robin": lambda size: size,',
+            "variables_test::test_where_variables_go",
+        ),
+        (
+            "update.clip(update.decay(gradients, variables))",
+            "update.decay(update.clip(gradients), variables)",
+            "variables_test optimizer_test equivalence_test::test_clipping",
+        ),
+        (
+            "with tf.control_dependencies([tf.group(*reads)]):",
+            "with tf.control_dependencies([]):",
+            "variables_test traffic_test steps_test",
+        ),
+        (
+            "if op.device in devices and _same_memory",
+            "if _same_memory",
+            "synchronous_test variables_test",
+        ),
+        (
+            "tf.raw_ops.DeepCopy(x=value)",
+            "tf.identity(value)",
+            "synchronous_test::test_the_first_step_makes_no_copy",
+        ),
+        (
+            "update.decayed(name.removeprefix(self._prefix))",
+            "update.decayed(name)",
+            "weight_decay_test::test_towers_equal synchronous_test",
+        ),
+        (
+            'v1.name_scope("read/"), tf.control_dependencies(after):',
+            'v1.name_scope("read/"):',
+            "variables_test::test_a_variable_is_read_once",
+        ),
+    ),
+    *of_file(
+        "towers/updates/checkpoint.py",
+        (
+            "step = self._saved_step = _step_of(path)",
+            "step = _step_of(path)",
+            "checkpoint_test::test_a_restored_checkpoint",
+        ),
+        (
+            "if 0 <= _step_of(path) <= most), key=_step_of)",
+            "if 0 <= _step_of(path) <= most))",
+            "checkpoint_test",
+        ),
+        (
+            "if 0 <= _step_of(path) <= most)",
+            "if 0 <= _step_of(path))",
+            "checkpoint_test::test_the_list_may_name",
+        ),
+        (
+            "extra = [] if partial else",
+            "extra = [] if True else",
+            "checkpoint_test::test_another_model",
+        ),
+        (
+            "np.any((count < 0) | (count >= _MOST))",
+            "np.any(count >= _MOST)",
+            "checkpoint_test::test_counts",
+        ),
+        (
+            "if names <= known:",
+            "if names & known:",
+            "late_update_test::test_a_checkpoint_goes",
+        ),
+        (
+            "if list(found[name]) != list(shapes[name])",
+            "if len(found[name]) != len(shapes[name])",
+            "checkpoint_test::test_another_model",
+        ),
+        (
+            "return _carried(name) or constants.is_one(name)",
+            "return constants.is_one(name)",
+            "late_update_test::test_a_checkpoint_goes",
+        ),
+    ),
+    *of_file(
+        "towers/updates/synchronous.py",
+        (
+            "return self._copies[tower if own else 0].read(name)",
+            "return self._copies[0].read(name)",
+            "synchronous_test traffic_test",
+        ),
+        (
+            "return self._copies(after, once_read=True)",
+            "return self._copies((), once_read=True)",
+            "synchronous_test::test_shadowed_replicas",
+        ),
+        (
+            "found[replicas[0].op.name] = list(replicas)",
+            "pass",
+            "synchronous_test::test_a_restored_checkpoint",
+        ),
+        (
+            "gradients = self.exchange.gradients(towers)",
+            "gradients = [tower.gradients for tower in towers]",
+            "sparse_test",
+        ),
+        (
+            "read = [copy.read(name)] if once_read else []",
+            "read = []",
+            "synchronous_test traffic_test",
+        ),
+    ),
+    *of_file(
+        "towers/updates/late_update.py",
+        (
+            "rate / tf.cast(tf.maximum(stale, 1), tf.float32)",
+            "rate / tf.cast(tf.maximum(stale, 0) + 1, tf.float32)",
+            "late_update_test::test_the_rate_is_divided",
+        ),
+        (
+            "read(name, after=[self._version.op])",
+            "read(name)",
+            "late_update_test",
+        ),
+        (
+            "with tf.device(copy.device), tf.control_dependencies([read]):",
+            "with tf.device(copy.device):",
+            "late_update_test::test_steps_are_those_of_numpy",
+        ),
+        (
+            "self._filled.read_value() > 0,",
+            "self._filled.read_value() > 2,",
+            "late_update_test::test_a_resumed_run",
+        ),
+        (
+            "with tf.control_dependencies([before]):",
+            "with tf.control_dependencies([]):",
+            "late_update_test::test_steps_are_those_of_numpy",
+        ),
+        ("late[k].append(before)", "late[k].append(gradient)", "late_update_test"),
+    ),
+    *of_file(
+        "towers/updates/sparse_steps.py",
+        (
+            "grad * rate + moved * momentum * rate if nesterov else moved * rate",
+            "moved * rate",
+            "sparse_steps_test::test_moves_as_the_kernel",
+        ),
+        (
+            "tf.square(grad) * (1.0 - decay)",
+            "tf.square(grad)",
+            "sparse_steps_test::test_moves_as_the_kernel",
+        ),
+    ),
+    *of_file(
+        "towers/updates/constants.py",
+        (
+            "there & here.keys() if partial else there",
+            "there & here.keys()",
+            "constants_test::test_only_who_reads",
+        ),
+    ),
+    *of_file(
+        "towers/updates/clients.py",
+        (
+            "session.run([drain for n, drain in zip(counts, self._drains) if n])",
+            "",
+            "clients_test::test_what_was_sent_before",
+        ),
+        (
+            "return stamp >> STEP_BITS & 2**_PURPOSE_BITS - 1",
+            "return 0",
+            "clients_test::test_followers_run",
+        ),
+        (
+            "return sparse.mean(rows, device)",
+            "return first",
+            "clients_test clients_cluster_test",
+        ),
+        ("most = 2**STEP_BITS - 1", "most = 2**STEP_BITS", "clients_test::test_no_run"),
+    ),
+    *of_file(
+        "towers/updates/turns.py",
+        (
+            "return self._own[tower] < self._end",
+            "return self._own[tower] <= self._end",
+            "turns_test",
+        ),
+        ("if self._end <= self._board.stamp:", "if self._end < 0:", "turns_test"),
+    ),
+    *of_file(
+        "towers/updates/mode.py",
+        (
+            "if unread := sorted(set(exchange.changed()) - set(self.reads)):",
+            "if unread := []:",
+            "mode_test::test_what_a_mode_does_not_read",
+        ),
+    ),
+]

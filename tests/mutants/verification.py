@@ -1,0 +1,148 @@
+"""Faults in `towers/verification/`: what is compared with what, and how closely."""
+
+from tests.mutants.fault import of_file
+
+FAULTS = [
+    *of_file(
+        "towers/verification/agreement.py",
+        (
+            "if difference.relative > bound:",
+            "if difference.ulps > 1000 * bound:",
+            "agreement_test::test_every_mode",
+        ),
+        (
+            "if not np.array_equal(saved, value, equal_nan=True):",
+            "if not np.allclose(saved, value, equal_nan=True):",
+            "agreement_test::test_replicas_that_exchange",
+        ),
+        (
+            "if difference.relative <= admitted < math.inf:",
+            "if difference.relative <= admitted:",
+            "agreement_test::test_what_is_not_finite",
+        ),
+        (
+            "one = references[(key.tower or 0) % len(references)]",
+            "one = references[0]",
+            "agreement_test::test_every_mode",
+        ),
+        (
+            "first = first or difference",
+            "first = difference",
+            "agreement_test::test_finds_a_faulty_mode",
+        ),
+    ),
+    *of_file(
+        "towers/verification/verdict.py",
+        (
+            "gap = np.max(gaps, initial=0.0)",
+            "gap = np.mean(gaps) if len(gaps) else 0.0",
+            "verdict_test::test_of_the_largest",
+        ),
+        (
+            "if not np.isfinite(gap):\n        return np.inf, np.inf",
+            "if not np.isfinite(gap):\n        return 0.0, 0.0",
+            "verdict_test::test_of_the_largest agreement_test::test_what_is_not_finite",
+        ),
+        (
+            "travels = self.num_towers * _ROUNDING.get(self.transfer, 0.0)",
+            "travels = 1e3 * _ROUNDING.get(self.transfer, 0.0)",
+            "agreement_test::test_gradients_in_16_bits verdict_test",
+        ),
+        (
+            "return self.first is None",
+            "return self.first is None or self.largest.relative < 1.0",
+            "agreement_test::test_finds_a_faulty_mode verdict_test",
+        ),
+        (
+            "return max(stages, self.shards.devices if self.shards else 1)",
+            "return stages",
+            "verdict_test ways_test",
+        ),
+    ),
+    *of_file(
+        "towers/verification/trained.py",
+        (
+            "return found.min(0) > _NOISE",
+            "return found.max(0) > _NOISE",
+            "trained_test",
+        ),
+        (
+            "rounded = _ROUNDED * step * self._updates",
+            "rounded = 1e3 * step * self._updates",
+            "trained_test::test_what_little agreement_test::test_finds_a_sum",
+        ),
+        (
+            "epsilon = _ROUNDINGS * np.finfo(value.dtype).eps",
+            "epsilon = np.finfo(value.dtype).eps",
+            "trained_test::test_a_start_is_off",
+        ),
+        (
+            "if not self.repeats:",
+            "if False:",
+            "agreement_test::test_a_model_that_does_not",
+        ),
+    ),
+    *of_file(
+        "towers/verification/reference.py",
+        (
+            "rate(epochs * count)",
+            "rate(epochs)",
+            "agreement_test::test_independent_towers",
+        ),
+        (
+            "return feed._replace(batches=[feed.batches[self.tower]])",
+            "return feed._replace(batches=[feed.batches[0]])",
+            "agreement_test::test_every_mode",
+        ),
+        (
+            "return Exchange() if mode.together else Exchange(max_staleness=0)",
+            "return Exchange()",
+            "agreement_test::test_every_mode",
+        ),
+        (
+            "number *= count",
+            "number += count",
+            "agreement_test::test_batch_norm_is_that",
+        ),
+    ),
+    *of_file(
+        "towers/verification/helping.py",
+        (
+            "undone = [case for case in rest if case not in found]",
+            "undone = []",
+            "helping_test::test_what_a_helper_leaves",
+        ),
+        (
+            "case = left.pop()",
+            "case = left.popleft()",
+            "helping_test::test_a_helper_takes",
+        ),
+    ),
+    *of_file(
+        "towers/verification/ways.py",
+        (
+            "own = choices if mode.exact else _plain(choices)",
+            "own = _plain(choices)",
+            "ways_test::test_every_choice",
+        ),
+        (
+            "waits = self.gathered and m > 1 and not SCHEDULES[name].gathers",
+            "waits = False",
+            "ways_test",
+        ),
+        ("needed <= self.num_devices", "needed < self.num_devices", "ways_test"),
+    ),
+    *of_file(
+        "towers/verification/selection.py",
+        (
+            "if not any(batch % m for batch in batches)",
+            "if not all(batch % m for batch in batches)",
+            "selection_test",
+        ),
+        (
+            "return (1,) if pieces else verify.accumulate_steps",
+            "return verify.accumulate_steps",
+            "selection_test verify_test::test_batch_norm_over_whole",
+        ),
+    ),
+]
