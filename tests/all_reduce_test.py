@@ -54,9 +54,9 @@ class AllReduceTest(parameterized.TestCase):
         bound = count * ulp * np.abs(real).sum(0)
         self.assertTrue(np.all(np.abs(found[1][0] - real.sum(0)) <= bound))
 
-    @parameterized.parameters(*_ALGORITHMS)
-    def test_results_lie_on_their_devices(self, name):
-        devices = [f"/device:CPU:{k}" for k in range(4)]
+    @parameterized.product(name=_ALGORITHMS, count=(3, 4))
+    def test_results_lie_on_their_devices(self, name, count):
+        devices = [f"/device:CPU:{k}" for k in range(count)]
         with tf.Graph().as_default():
             shares = [tf.ones([8]) for _ in devices]
             totals = getattr(all_reduce, name)(shares, devices, 1)
@@ -80,14 +80,14 @@ class AllReduceTest(parameterized.TestCase):
         self.assertGreater(min(wide.values()), 0)
         self.assertEqual({d: 2 * n for d, n in narrow.items()}, wide)
 
-    def _received(self, algorithm, devices, size, dtype):
+    def _received(self, algorithm, devices, size, dtype, *, shards=1):
         """Bytes that each device gets from others."""
         with tf.Graph().as_default() as graph:
             shares = []
             for device in devices:
                 with tf.device(device):
                     shares.append(tf.ones([size]))
-            algorithm(shares, devices, 1, Wire(dtype))
+            algorithm(shares, devices, shards, Wire(dtype))
             received = dict.fromkeys(devices, 0)
             sent = {
                 (tensor.name, op.device): tensor
@@ -98,6 +98,13 @@ class AllReduceTest(parameterized.TestCase):
         for (_, device), tensor in sent.items():
             received[device] += tensor.shape.num_elements() * tensor.dtype.size
         return received
+
+    def test_the_shards_of_a_tree_have_roots_of_their_own(self):
+        devices = [f"/device:CPU:{k}" for k in range(4)]
+        received = self._received(all_reduce.tree, devices, 64, tf.float32, shards=2)
+        # Half of the tensor twice as a root, or once, and once the sum of the other.
+        self.assertEqual(received[devices[0]], received[devices[2]])
+        self.assertEqual(received[devices[1]], received[devices[3]])
 
     def test_a_tree_in_16_bits_against_numpy(self):
         """1 sends to 0, and 3 to 2; 2 sends its sum to 0; 0 sends the whole to all."""

@@ -33,6 +33,14 @@ class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
             for copy in copies:
                 self.assertAllEqual(copy, [3.0] * size)
 
+    def test_small_gradients_go_together(self):
+        reduce_all = Exchange(small_bytes=64, small_group=2).reduce_all(_DEVICES)
+        with tf.Graph().as_default() as graph:
+            shares = [[tf.ones([n])] * 2 for n in (4, 6, 8, 100)]
+            reduce_all(shares, [_DEVICES] * 4)
+            sums = [op.outputs[0] for op in graph.get_operations() if op.type == "AddN"]
+        self.assertEqual([total.shape[0] for total in sums], [10, 100, 8])
+
 
 if __name__ == "__main__":
     tf.test.main()

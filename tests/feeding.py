@@ -12,6 +12,7 @@ CPUS = [f"/device:CPU:{index}" for index in range(4)]
 LAYOUTS = {
     "1x12": ([(CPUS[0], CPUS[:1])], 12),
     "3x4": ([(CPUS[0], CPUS[:3])], 4),
+    "1x2": ([(CPUS[0], CPUS[:1])], 2),
     "4x3": ([(CPUS[0], CPUS)], 3),
     "2x2": ([(CPUS[0], CPUS[:2])], 2),
     "two_hosts": ([(CPUS[0], CPUS[:1]), (CPUS[1], CPUS[1:])], 3),

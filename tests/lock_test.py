@@ -106,6 +106,7 @@ class LockTest(parameterized.TestCase):
             (False, {"age": 90.0}),
             (True, {"host": here, "process": os.getpid()}),
             (False, {"host": here, "process": gone.pid}),
+            (True, {"host": "elsewhere", "process": gone.pid}),
             (True, {"process": "no number"}),
         ):
             with self.subTest(str(left)):

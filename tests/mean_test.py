@@ -46,6 +46,26 @@ class MeanTest(parameterized.TestCase):
         for value in found:
             np.testing.assert_array_equal(value, 2.0 ** len(hosts) - 1)
 
+    @parameterized.parameters(1, 2)
+    def test_each_worker_adds_up_before_it_sends(self, num_workers):
+        """Also a single one, if the variable lies elsewhere; dense ones and rows."""
+        ps = "/job:ps/task:0/device:CPU:0"
+        hosts = [f"/job:worker/task:{k // 2}/device:CPU:0" for k in range(4)]
+        hosts = hosts[: 2 * num_workers]
+        with tf.Graph().as_default() as graph:
+            shares = []
+            for k, host in enumerate(hosts):
+                with tf.device(f"{host[:-5]}GPU:{k % 2}"):
+                    rows = tf.IndexedSlices(tf.ones([2, 3]), [0, 1], [4, 3])
+                    shares.append([tf.ones([60]), rows])
+            mean.of_towers(shares, [[ps], [ps]], hosts=hosts)
+            added = {"AddN": set(), "SegmentSum": set()}
+            for op in graph.get_operations():
+                if op.type in added:
+                    added[op.type].add(op.device)
+        for kind, devices in added.items():
+            self.assertContainsSubset(hosts, devices, kind)
+
     @parameterized.parameters(
         (None, tf.bfloat16, tf.bfloat16),
         (None, tf.float32, tf.float32),

@@ -105,19 +105,42 @@ class ReductionTest(parameterized.TestCase):
                     shares.append(tf.ones([size]))
             reduce = reduction.from_spec("hierarchical", ["/device:CPU:0"] * count)
             sums = reduce(shares, towers)
-            between = set()
+            between = {True: 0, False: 0}  # elements to the upper half, and back
+            sent = set()
             for op in graph.get_operations():
                 for tensor in op.inputs:
                     sides = [towers.index(x.device) >= half for x in (op, tensor)]
-                    if half and sides[0] != sides[1]:
-                        between.add((tensor.name, op.device))
-            sizes = [
-                graph.get_tensor_by_name(name).shape.num_elements()
-                for name, _ in between
-            ]
+                    crosses = half and sides[0] != sides[1]
+                    if crosses and (tensor.name, op.device) not in sent:
+                        sent.add((tensor.name, op.device))
+                        between[sides[0]] += tensor.shape.num_elements()
             for copy in graphs.run_on_cpus(sums):
                 np.testing.assert_array_equal(copy, np.full([size], count))
-        self.assertEqual(sum(sizes), 2 * size if half else 0)
+        each_way = size if half else 0
+        self.assertEqual(between, {True: each_way, False: each_way})
+
+    def test_shards_are_added_on_the_hosts_in_turn(self):
+        hosts = [f"/job:worker/task:{k}/device:CPU:0" for k in range(2)]
+        with tf.Graph().as_default() as graph:
+            shares = []
+            for host in hosts:
+                with tf.device(host):
+                    shares.append(tf.ones([60]))
+            reduction.from_spec("pscpu#2", hosts)(shares, hosts)
+            added = [op.device for op in graph.get_operations() if op.type == "AddN"]
+        self.assertEqual(added, hosts)
+
+    def test_a_size_is_the_largest_of_its_range(self):
+        devices = [f"/device:CPU:{k}" for k in range(2)]
+        reduce = reduction.from_spec("pscpu:8:xring", devices)
+        for elements, kinds in ((2, {"AddN"}), (3, {"AddV2"})):
+            with tf.Graph().as_default() as graph:
+                reduce([tf.ones([elements])] * 2, devices)
+                found = {op.type for op in graph.get_operations()}
+            self.assertEqual(found & {"AddN", "AddV2"}, kinds)
+
+    def test_towers_of_a_host_stay_in_order(self):
+        self.assertEqual(reduction.towers_by_host(["b", "a", "b"]), [[0, 2], [1]])
 
 
 class CheckTest(parameterized.TestCase):

@@ -26,12 +26,19 @@ class SpecTest(parameterized.TestCase):
                 (None, _A("nccl"), _A("rechd", 3)),
             ],
         ),
-        ("pscpu:2K:tree:1G:xring:1T:nccl", None),
+        (
+            "pscpu:2K:tree:1G:xring:1T:nccl",
+            [
+                (2**11, _A("pscpu"), None),
+                (2**30, _A("tree"), None),
+                (2**40, _A("xring"), None),
+                (None, _A("nccl"), None),
+            ],
+        ),
     )
     def test_specs(self, text, wanted):
         found = spec.parse(text, _NAMES)
-        if wanted is not None:
-            self.assertEqual([tuple(r) for r in found], wanted)
+        self.assertEqual([tuple(r) for r in found], wanted)
 
     @parameterized.parameters(
         ("", 1, "no algorithm"),

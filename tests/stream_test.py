@@ -136,6 +136,10 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotAllEqual(distorted[0][:6], distorted[0][6:])  # anew per epoch
         for part, other in zip(distorted, decoded):
             self.assertAllEqual(part, other)
+        for memory in (True, False):  # an example's own, wherever a step begins
+            stream = _stream(images, in_memory=memory, augment=True, **options)
+            later = _read(stream, 2, position=3)
+            self.assertAllEqual(later[0], distorted[0][3:11])
 
     @_BOTH_WAYS
     def test_decoded_once_it_is_the_same_stream(self, in_memory):

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 
 from tests import feeding
 from towers.data import inputs
-from towers.data.feed import Request
+from towers.data.feed import Part, Request
 from towers.data.synthetic import SYNTHETIC, SyntheticSource
 
 
@@ -36,6 +36,18 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(whole[0][:12], whole[0][12:])
         self.assertAllEqual(whole[2], [1] * 16 + [0] * 8)
         self.assertAllEqual(parts[3], np.arange(24, 48, feeding.LAYOUTS[layout][1]))
+
+    def test_parts_of_a_step_are_the_step(self):
+        whole = feeding.read(_images(), 3, layout="2x2", position=8)
+        parts = [
+            feeding.read(_images(), 3, layout="1x2", position=8, part=Part(k, 2))
+            for k in range(2)
+        ]
+        for number in range(2):
+            joined = [p[number].reshape(3, 2, *p[number].shape[1:]) for p in parts]
+            both = np.concatenate(joined, 1)
+            self.assertAllEqual(both.reshape(whole[number].shape), whole[number])
+        self.assertEqual(parts[1][3], [10, 14, 18])
 
     def test_looks_like_scaled_images(self):
         request = Request(shape=(50, 50, 3), num_classes=4)

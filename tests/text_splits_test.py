@@ -2,11 +2,22 @@
 
 import os
 import pathlib
+from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers.data import text_splits
+from towers.data import records, text_splits
+
+
+class WriteTest(tf.test.TestCase):
+    def test_each_text_is_a_line_also_at_the_end_of_a_batch(self):
+        path = pathlib.Path(self.create_tempdir()) / "text"
+        batches = [{"note": np.array(texts)} for texts in ([b"a", b"b"], [b"c"])]
+        with mock.patch.object(records, "read_batches", return_value=batches):
+            text_splits._write(path, None, None)
+        self.assertEqual(path.read_bytes(), b"a\nb\nc")
 
 
 class FolderTest(parameterized.TestCase, tf.test.TestCase):

@@ -42,13 +42,26 @@ FAULTS = [
     ),
     *of_file(
         "towers/errors/folders.py",
+        ("if not os.path.isabs(home):", "if not home:", "folders_test::test_caches"),
+        ("if free < num_bytes:", "if free > num_bytes:", "folders_test::test_a_disk"),
+    ),
+    *of_file(
+        "towers/errors/lock.py",
         (
             "fcntl.LOCK_EX | fcntl.LOCK_NB",
             "fcntl.LOCK_SH | fcntl.LOCK_NB",
-            "folders_test::test_a_folder_is_kept",
+            "lock_test::test_a_folder_is_kept",
         ),
-        ("if not os.path.isabs(home):", "if not home:", "folders_test::test_caches"),
-        ("if free < num_bytes:", "if free > num_bytes:", "folders_test::test_a_disk"),
+        (
+            "if host == socket.gethostname() and _is_gone(process):",
+            "if _is_gone(process):",
+            "lock_test::test_which_notes_count",
+        ),
+        (
+            "moved = _identity(self._directory) != self._identity",
+            "moved = False",
+            "lock_test::test_a_folder_that_is_gone",
+        ),
     ),
     *of_file(
         "towers/errors/explain.py",
@@ -72,9 +85,9 @@ FAULTS = [
         "towers/errors/terminal.py",
         ("(1, 2)))", "(1,)))", "terminal_test"),
         (
-            "return [] if ignored else [signal.SIGHUP]",
-            "return [signal.SIGHUP]",
-            "terminal_test::test_a_hangup_that_is_ignored",
+            "return [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]",
+            "return list(ENDING)",
+            "terminal_test::test_what_is_ignored",
         ),
     ),
     *of_file(
