@@ -40,12 +40,15 @@ class CollectiveTest(parameterized.TestCase):
         rng = np.random.default_rng(0)
         values = rng.integers(-8, 8, (num_towers, 5, 3)).astype("f4")
         one = np.arange(num_towers, dtype="f4")[:, None]
-        with tf.Graph().as_default(), _session(num_towers) as session:
+        with tf.Graph().as_default() as graph, _session(num_towers) as session:
             options = dict(num_shards=num_shards, wire=Wire(dtype))
             # Many at a time, as a model has variables.
             tensors = [_reduced(values, **options) for _ in range(8)]
             tensors.append(_reduced(one, **options))
             *found, last = _run(session, tensors)
+            for op in graph.get_operations():
+                if op.type == "CollectiveReduceV2":
+                    self.assertEqual(op.inputs[0].dtype, dtype)
         for copies in found:
             for copy in copies:
                 np.testing.assert_array_equal(copy, values.sum(0))

@@ -44,6 +44,7 @@ class BalancedTest(parameterized.TestCase):
 
     def test_what_one_large_block_leaves_is_shared_equally(self):
         self.assertEqual(partition.balanced([1, 1, 1, 1, 9], 3), (2, 4, 5))
+        self.assertEqual(partition.balanced([9, 1, 1, 1, 1], 3), (1, 3, 5))
 
     def test_many_blocks_are_quick(self):
         costs = np.random.default_rng(0).random(150).tolist()

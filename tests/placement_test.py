@@ -156,6 +156,12 @@ class PlacementTest(parameterized.TestCase):
         self.assertEmpty(of_server.device_filters)
         self.assertEqual(of_server.device_count["CPU"], 2)
 
+    def test_a_chief_is_the_first_client(self):
+        spec = cluster.local({"ps": 1, "worker": 2})
+        spec = dataclasses.replace(spec, me=cluster.Task("worker", 1), between=True)
+        found = placement.on_cluster(spec, 1, kind="cpu")
+        self.assertEqual((found.client, found.clients), (2, 3))
+
     def test_without_ps_the_controller_holds_the_variables(self):
         spec = cluster.from_hosts(
             "worker", 0, ps=[], workers=["a:1", "b:1"], controller=None
@@ -228,6 +234,10 @@ class PlacementTest(parameterized.TestCase):
             [{"/job:worker/task:0"}, {"/job:worker/task:1"}],
         )
         self.assertEqual(two.per_task, 2)
+        self.assertEqual(
+            [placement.task_of(host) for host in two.hosts],
+            ["/job:worker/task:0", "/job:worker/task:1"],
+        )
 
     def test_xla_compiles_clusters_when_asked(self):
         for asked in (True, False):

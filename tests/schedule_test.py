@@ -110,6 +110,15 @@ class CheckTest(parameterized.TestCase):
         ):
             schedule.sequence([a, b])
 
+    def test_gradients_are_added_in_the_order_of_the_micro_batches(self):
+        forward = [Pass(0, m) for m in (0, 1)]
+        backward = [Pass(0, m, backward=True) for m in (0, 1)]
+        schedule.sequence([forward + backward])
+        with self.assertRaisesRegex(
+            schedule.ScheduleError, "backward of micro-batch 1"
+        ):
+            schedule.sequence([forward + backward[::-1]])
+
     def test_a_pass_that_runs_twice_is_named(self):
         a, b = schedule.gpipe(2, 2)
         with self.assertRaisesRegex(schedule.ScheduleError, "twice.*stages 0 and 1"):

@@ -173,7 +173,7 @@ class BringTest(absltest.TestCase):
 
     def test_small_ones_go_together_and_large_ones_alone(self):
         with tf.Graph().as_default():
-            sent, there = self._bring(3, 2**17, 5, 7)
+            sent, there = self._bring(3, 2**17, 5, 2**16)
             self.assertIs(there[1], sent[1])
             self.assertEqual({x.device for x in (there[0], *there[2:])}, {_WORKER})
             self.assertEqual([x.shape for x in there], [x.shape for x in sent])
