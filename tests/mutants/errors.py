@@ -46,6 +46,15 @@ FAULTS = [
         ("if free < num_bytes:", "if free > num_bytes:", "folders_test::test_a_disk"),
     ),
     *of_file(
+        "towers/errors/interrupts.py",
+        ("self.status = 128 + number", "self.status = number", "interrupts_test"),
+        (
+            "if came and now - came[-1][1] <= ECHO_SECONDS:",
+            "if came:",
+            "interrupts_test::test_an_echo_is_none",
+        ),
+    ),
+    *of_file(
         "towers/errors/lock.py",
         (
             "fcntl.LOCK_EX | fcntl.LOCK_NB",
@@ -65,11 +74,6 @@ FAULTS = [
     ),
     *of_file(
         "towers/errors/explain.py",
-        (
-            "[:_LENGTH]",
-            "[:2 * _LENGTH]",
-            "explain_test",
-        ),
         (
             'if "No space left on device" in text:',
             'if "No space left" == text:',

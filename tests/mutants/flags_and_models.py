@@ -66,11 +66,6 @@ FAULTS = [
             "layers_test::test_same_in_either",
         ),
         (
-            "if self.training and self.joined:",
-            "if self.joined:",
-            "layers_test evaluate_test assembly_test",
-        ),
-        (
             "gain = 2.0 if activation else 1.0",
             "gain = 2.0",
             "layers_test::test_variance",

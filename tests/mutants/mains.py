@@ -184,23 +184,33 @@ FAULTS = [
     *of_file(
         "towers/run.py",
         (
+            "failure.clear(run.plan.config.output.train_dir)",
+            "pass",
+            "train_test run_test watch_test failure_test",
+        ),
+        (
+            "if begin < until:",
+            "if begin <= until:",
+            "train_test run_test watch_test failure_test",
+        ),
+        (
             "return begin + loop.steps_left(run.built, session)",
             "return loop.steps_left(run.built, session)",
             "run_test::test_a_resumed_run_ends",
         ),
         (
-            "if step < last_step and stop.received is None:",
-            "if stop.received is None:",
+            "if step < last_step and enough:",
+            "if enough:",
             "run_test failure_test watch_test",
         ),
         (
-            "if step != run.evaluator.step:",
-            "if True:",
+            "missing = bool(run.evaluator and last and step != run.evaluator.step)",
+            "missing = bool(run.evaluator and last)",
             "run_test::test_training_ends run_test::test_lines_and_files",
         ),
         (
-            "enough = goal is not None and run.evaluator.accuracy >= goal",
-            "enough = False",
+            "return goal is not None and self._run.evaluator.accuracy >= goal",
+            "return False",
             "run_test::test_a_lost_evaluation",
         ),
     ),
@@ -231,16 +241,7 @@ FAULTS = [
     ),
     *of_file(
         "towers/train.py",
-        (
-            'return refuse(["interrupted before the first step"], status=130)',
-            'return refuse(["interrupted before the first step"], status=1)',
-            "train_test::test_interrupted",
-        ),
-        (
-            "failure.clear(directory)",
-            "",
-            "train_test run_test watch_test failure_test",
-        ),
+        ("return error.status", "return 1", "train_test::test_interrupted"),
         (
             "failure.leave(directory, str(error) or type(error).__name__)",
             "pass",

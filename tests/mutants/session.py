@@ -194,8 +194,8 @@ FAULTS = [
     *of_file(
         "towers/session/stop.py",
         (
-            "return 128 + self.received",
-            "return self.received",
+            "return Interrupted(self.received).status if self.received else 0",
+            "return 0",
             "stop_test",
         ),
         (

@@ -71,8 +71,8 @@ FAULTS = [
             "optimizer_test::test_piecewise_changes",
         ),
         (
-            "warm = rates[0] * epoch",
-            "warm = rates[-1] * epoch",
+            "warm = self.rates[0] * epoch",
+            "warm = self.rates[-1] * epoch",
             "optimizer_test::test_warmup",
         ),
         ("(1.0 + 2.0**-21)", "1.0", "optimizer_test::test_staircase_steps"),
