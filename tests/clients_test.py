@@ -2,11 +2,13 @@
 
 import dataclasses
 import threading
+import time
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
+from benchmarks.launched import PATIENCE
 from towers.layout import placement
 from towers.updates import clients, synchronous
 from towers.updates.clients import Step, Sums
@@ -14,6 +16,13 @@ from towers.updates.clients import Step, Sums
 v1 = tf.compat.v1
 
 _CPU = placement.device("CPU", 0)
+
+
+def _session() -> v1.Session:
+    """A session whose calls end."""
+    return v1.Session(
+        config=v1.ConfigProto(operation_timeout_in_ms=int(1000 * PATIENCE))
+    )
 
 
 def _where(client: int, count: int = 2) -> placement.Placement:
@@ -54,7 +63,7 @@ class ClientsTest(absltest.TestCase):
                 for one, number in zip((self.chief, self.follower), self.numbers)
             )
             self.token = clients.token_queue(1).dequeue()
-            self.session = v1.Session()
+            self.session = _session()
             self.addCleanup(self.session.close)
             self.session.run(v1.global_variables_initializer())
 
@@ -80,6 +89,16 @@ class ClientsTest(absltest.TestCase):
         thread.start()
         return thread
 
+    def _join(self, thread: threading.Thread) -> None:
+        thread.join(PATIENCE)
+        self.assertFalse(thread.is_alive())
+
+    def _wait_for(self, count: tf.Tensor, least: int) -> None:
+        """Until so many gradients are in an accumulator."""
+        until = time.monotonic() + PATIENCE
+        while self.session.run(count) < least:
+            self.assertLess(time.monotonic(), until)
+
     def _lead(self, number: float) -> list[np.ndarray]:
         return self.session.run(
             [self.lead.step, *self.total], {self.numbers[0]: number}
@@ -90,7 +109,7 @@ class ClientsTest(absltest.TestCase):
         for step in (1, 2, 3):
             following = self._follow(10.0 * step)
             found = self._lead(float(step))
-            following.join(30)
+            self._join(following)
             reached, dense, values, rows, shape, statistic, loss, metric = found
             self.assertEqual(reached, step)
             np.testing.assert_array_equal(dense, [11 * step] * 3)
@@ -104,38 +123,35 @@ class ClientsTest(absltest.TestCase):
     def test_what_was_sent_before_a_new_beginning_is_dropped(self):
         old = self._begin()
         late = self._follow(1000.0)  # and nobody takes it
-        while not self.session.run(self.chief._counts[0]):
-            pass
+        self._wait_for(self.chief._counts[0], 1)
         self.assertGreater(self._begin_again(late), old + 1)
         self.follower.begin(self.session, old)
         stale = self._follow(2000.0)
         self.chief.release(self.session)
-        stale.join(30)
+        self._join(stale)
         self.follower.begin(self.session, self.ended[0])
         following = self._follow(2.0)
         self.assertEqual(self._lead(1.0)[1][0], 3.0)
-        following.join(30)
+        self._join(following)
 
     def _begin_again(self, waiting: threading.Thread) -> int:
         """The token of a new beginning reaches who waits for the old one's."""
         self.chief.release(self.session)
-        waiting.join(30)
+        self._join(waiting)
         return self.ended[0]
 
     def test_the_same_sent_twice_counts_once(self):
         stamp = self._begin()
         lost = self._follow(10.0)  # killed, as it were, after it has sent
-        while not self.session.run(self.chief._counts[-1]):
-            pass
+        self._wait_for(self.chief._counts[-1], 1)
         again = self._follow(10.0)
-        while self.session.run(self.chief._counts[-1]) < 2:
-            pass
+        self._wait_for(self.chief._counts[-1], 2)
         self.assertEqual(self._lead(1.0)[1][0], 11.0)
         with self.session.graph.as_default():
             more = clients.token_queue(1).enqueue(stamp + 2)
         self.session.run(more)
-        lost.join(30)
-        again.join(30)
+        self._join(lost)
+        self._join(again)
 
     def test_followers_run_the_graph_that_the_chief_runs(self):
         for purpose in (clients.TRAIN, clients.PROBE):
@@ -143,7 +159,7 @@ class ClientsTest(absltest.TestCase):
                 v1.train.create_global_step()
                 chief = _of(0, purpose=purpose)
                 token = clients.token_queue(1).dequeue()
-                with v1.Session() as session:
+                with _session() as session:
                     session.run(v1.global_variables_initializer())
                     chief.release(session)
                     stamp = int(session.run(token))

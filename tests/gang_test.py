@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 from absl.testing import absltest
 
@@ -41,12 +40,10 @@ class GangTest(absltest.TestCase):
         command = [sys.executable, "-m", "benchmarks.gang", "--tasks=ps:1,worker:2"]
         folder = self.create_tempdir().full_path
         command += [f"--leader={leader}", "--", *task, leader, str(status), folder]
-        return process.run(process.Command(command), timeout=60)
+        return process.run(process.Command(command))
 
     def test_the_leader_prints_and_ends_all(self):
-        begun = time.monotonic()
         finished = self._run(0)
-        self.assertLess(time.monotonic() - begun, 60)
         self.assertEqual(finished.status, 0, finished.lines)
         ((_, line),) = finished.lines
         ps, workers, config = json.loads(line)

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-import time
+import types
 from unittest import mock
 
 from absl.testing import absltest, parameterized
@@ -256,14 +256,21 @@ class WatchTest(runs.Runs):
         self.assertIn("Running evaluation at global_step 46", lines.getvalue())
 
     def test_waiting(self):
-        with StopOnSignal() as stop:
-            begun = time.monotonic()
-            watch._wait(0.2, lambda: stop.received)
-            self.assertGreaterEqual(time.monotonic() - begun, 0.2)
-            os.kill(os.getpid(), signal.SIGTERM)
-            begun = time.monotonic()
+        slept = []
+
+        def sleep(seconds):
+            slept.append(seconds)
+            if len(slept) == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        clock = types.SimpleNamespace(sleep=sleep, monotonic=lambda: 7.0 + sum(slept))
+        with mock.patch.object(watch, "time", clock), StopOnSignal() as stop:
+            watch._wait(1.25, lambda: stop.received)
+            self.assertEqual(slept, [0.5, 0.5, 0.25])
             watch._wait(60, lambda: stop.received)
-            self.assertLess(time.monotonic() - begun, 30)
+            self.assertEqual(slept[3:], [0.5, 0.5])
+            watch._wait(60, lambda: stop.received)
+            self.assertLen(slept, 5)
 
 
 if __name__ == "__main__":
