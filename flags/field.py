@@ -140,7 +140,9 @@ class Flag:
             return ""
         if self.many is not isinstance(value, tuple):
             return f"must be {self.kind_words}"
-        for item in value if self.many else (value,):
+        for place, item in enumerate(value if self.many else (value,), 1):
+            if item == "" and self.many and len(value) > 1:
+                return f"entry {place} of {len(value)} is empty; take out the comma"
             if problem := self._problem(item, tuple(names) or self.choices):
                 return problem
         return ""

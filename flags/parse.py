@@ -162,7 +162,7 @@ def help_text(
 
 
 class _TupleParser(absl_flags.ArgumentParser):
-    """Values separated by commas."""
+    """Values separated by commas, and spaces for who likes them."""
 
     def __init__(self, item: absl_flags.ArgumentParser):
         super().__init__()
@@ -171,7 +171,7 @@ class _TupleParser(absl_flags.ArgumentParser):
     def parse(self, argument: str | tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(argument, tuple):  # absl parses the default too
             return argument
-        return tuple(self._item.parse(part) for part in argument.split(","))
+        return tuple(self._item.parse(part.strip()) for part in argument.split(","))
 
 
 class _NameParser(absl_flags.ArgumentParser):

@@ -23,6 +23,11 @@ def tf_config(kind, index=0, hosts=_HOSTS):
     return json.dumps({"cluster": hosts, "task": task, "environment": "cloud"})
 
 
+def _without_index(kind, hosts=_HOSTS):
+    """As somebody writes it by hand."""
+    return json.dumps({"cluster": hosts, "task": {"type": kind}})
+
+
 def flags(**given):
     """The section of the settings."""
     names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
@@ -51,6 +56,12 @@ class TfConfigTest(parameterized.TestCase):
         found = cluster.from_tf_config(tf_config("worker", "1", hosts))
         self.assertEqual(found.role, cluster.SERVER)
         self.assertEqual(found.address(found.me), "w1:1")
+
+    def test_a_job_of_one_task_needs_no_index(self):
+        hosts = {"ps": ["p:1"], "worker": ["w:1"], "chief": ["c:1"]}
+        for kind in (*hosts, "evaluator"):
+            found = cluster.from_tf_config(_without_index(kind, hosts))
+            self.assertEqual(found.me, Task(kind, 0))
 
     def test_master_is_an_old_name_of_the_chief(self):
         hosts = {"master": ["m:1"], "worker": ["w:1"]}
@@ -102,6 +113,14 @@ class TfConfigTest(parameterized.TestCase):
         (tf_config("worker", "one"), "index 'one' is no whole number"),
         (tf_config("worker", "\uff11"), "is no whole number"),
         (tf_config("worker", True), "index True is no whole number"),
+        (tf_config("worker", None), "index None is no whole number"),
+        (tf_config("worker", 1.0), "index 1.0 is no whole number"),
+        (_without_index("worker"), "no 'index', and there are 2 tasks in job 'worker'"),
+        (_without_index("ps"), "no 'index', and there are 2 tasks in job 'ps'"),
+        (
+            _without_index("evaluator", {"evaluator": ["a:1", "b:1"]}),
+            "no 'index', and there are 2 tasks in job 'evaluator'",
+        ),
         (tf_config("worker", 2), "this task is worker 2, but there are 2 tasks"),
         (tf_config("worker", -1), "index -1 is no whole number"),
         (tf_config("evaluator", -1), "index -1 is no whole number"),

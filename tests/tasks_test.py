@@ -2,7 +2,7 @@
 
 from absl.testing import absltest, parameterized
 
-from flags import config, tasks
+from flags import config, parse, tasks
 
 
 def errors(**settings):
@@ -63,6 +63,23 @@ class RulesTest(parameterized.TestCase):
     )
     def test_does_not_go(self, settings, sentence):
         self.assertIn(sentence, errors(**settings))
+
+    @parameterized.parameters("ps_hosts", "worker_hosts")
+    def test_an_empty_entry_is_no_task(self, name):
+        for text, sentence in (
+            ("a:1,b:1,", "entry 3 of 3 is empty; take out the comma"),
+            (",a:1", "entry 1 of 2 is empty; take out the comma"),
+            ("a:1, ,b:1", "entry 2 of 3 is empty; take out the comma"),
+            (" ", "must not be empty; leave the flag out instead"),
+        ):
+            with self.assertRaises(parse.UsageError) as caught:
+                parse.parse(["train", "--job_name=ps", f"--{name}={text}"], {})
+            said = [each for each in caught.exception.errors if name in each]
+            self.assertLen(said, 1)
+            self.assertEndsWith(said[0], f": {sentence}")
+        hosts = [f"--{each}=a:1, b:1 " for each in ("ps_hosts", "worker_hosts")]
+        made = parse.parse(["train", "--job_name=ps", *hosts], {})
+        self.assertEqual(getattr(made.cluster, name), ("a:1", "b:1"))
 
 
 if __name__ == "__main__":

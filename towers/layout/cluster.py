@@ -282,8 +282,13 @@ def _from_tf_config(text: str) -> Cluster | None:
             raise ValueError(f"job {name!r} is there under two names")
     evaluators = jobs.pop(EVALUATOR, [])
     ordered, task = _ordered(jobs), _task(config)
-    if evaluators and task.job == EVALUATOR and task.index >= len(evaluators):
-        raise ValueError(_no_such_task(task, len(evaluators)))
+    count = len({**ordered, EVALUATOR: evaluators}.get(task.job, ()))
+    if evaluators and task.job == EVALUATOR and task.index >= count:
+        raise ValueError(_no_such_task(task, count))
+    if count > 1 and "index" not in config["task"]:  # all of them would be the first
+        raise ValueError(
+            f"the task has no 'index', and there are {count} tasks in job {task.job!r}"
+        )
     if {job: len(hosts) for job, hosts in ordered.items()} == {"chief": 1}:
         if task == _CHIEF:
             return None  # it trains by itself
