@@ -35,7 +35,7 @@ from towers.session import follow, tune
 from towers.session.hooks import TrainingError
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
-from towers.tasks import local_cluster, messages, server
+from towers.tasks import local_cluster, messages, proxies, server
 from towers.tasks.controller import Controller
 from towers.tasks.sessions import session_config, settle_process
 from towers.updates import checkpoint
@@ -79,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             order = _read(sys.argv if argv is None else argv)
             if order.config.output.check_flags:
                 return _explained(order, lambda: _check(order))
+            if order.spec:
+                proxies.bypass(order.spec, os.environ)
             role = order.spec.role if order.spec else None
             return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, planning.PlanError) as error:
