@@ -5,6 +5,7 @@ import functools
 import os
 import re
 import sysconfig
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -81,7 +82,8 @@ def sentence(error: BaseException, whose: Any = None) -> str:
     first, _, more = str(error).strip().partition("\n")
     # A first line that ends in a colon only introduces the next.
     words = " ".join(f"{first} {more}".split()) if first.endswith(":") else first
-    words = words.strip()[:_LENGTH]
+    beginning, *rest = textwrap.wrap(words, _LENGTH) or [""]
+    words = f"{beginning} ..." if rest else beginning
     if variable := _of_a_variable(error):
         words = variable
     elif not isinstance(error, ValueError) or not words:

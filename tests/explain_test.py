@@ -117,6 +117,7 @@ class ExplainTest(tf.test.TestCase):
             self.assertEqual(explain.reason(several), "Socket closed")
         self.assertEqual(explain.reason("Socket closed\nAdditional"), "Socket closed")
         self.assertEqual(explain.reason(""), "no reason given")
+        self.assertEqual(explain.reason("a word " * 99), "a word " * 28 + "a ...")
 
     def test_an_error_of_a_session_begins_with_its_reason(self):
         graph = tf.Graph()

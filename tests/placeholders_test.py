@@ -20,6 +20,12 @@ class PlaceholdersTest(absltest.TestCase):
         ):
             self.assertEqual(placeholders.of_node(own, tower, owners), wanted)
 
+    def test_what_is_one(self):
+        for device in (placeholders.shard(1), placeholders.owner(0) + "/device:CPU:0"):
+            self.assertTrue(placeholders.is_one(device))
+        for device in ("", "/device:CPU:0", "/job:ps/task:0"):
+            self.assertFalse(placeholders.is_one(device))
+
 
 if __name__ == "__main__":
     absltest.main()

@@ -18,6 +18,10 @@ def _double(x):
     return 2 * x
 
 
+def _words():
+    return tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([0], tf.int64))
+
+
 class RepeatableTest(parameterized.TestCase):
     @parameterized.parameters(
         (
@@ -31,6 +35,36 @@ class RepeatableTest(parameterized.TestCase):
         ),
         (lambda: _noise(), "'.*noise.*/.*' draws with the stateful RandomUniform"),
         (lambda: tf.Variable(1.0, name="mine"), "variable 'mine:0' was made without"),
+        *(
+            (make, "variable 'mine:0' was made without get_variable, or not in a block")
+            for make in (
+                lambda: v1.Variable(1.0, name="mine", collections=[]),
+                lambda: v1.Variable(
+                    1.0, name="mine", use_resource=True, collections=[]
+                ),
+                lambda: v1.get_variable(
+                    "mine", initializer=1.0, collections=["local_variables"]
+                ),
+            )
+        ),
+        *(
+            (make, "variable '.*/.*:0' is one of tf.compat.v1.metrics, .* one number")
+            for make in (
+                lambda: v1.metrics.accuracy([1, 2], [1, 1]),
+                lambda: v1.metrics.mean([1.0]),
+            )
+        ),
+        *(
+            (make, "operation '.*able.*' is a lookup table, which .* in the data set")
+            for make in (
+                lambda: tf.lookup.StaticHashTable(_words(), 0).lookup(tf.constant("a")),
+                lambda: tf.lookup.StaticVocabularyTable(_words(), 1),
+                lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0),
+                lambda: tf.lookup.experimental.DenseHashTable(
+                    tf.int64, tf.int64, 0, empty_key=-1, deleted_key=-2
+                ),
+            )
+        ),
         (
             lambda: tf.py_function(lambda: 1.0, [], tf.float32, name="call"),
             "'call' is a tf.py_function, which a copy of the graph cannot call",

@@ -136,6 +136,29 @@ class VariablesTest(absltest.TestCase):
             with self.assertRaisesRegex(ValueError, "cannot be empty or end in /"):
                 self._get(variables, name, [2])
 
+    def test_slots_are_not_for_a_model(self):
+        variables = self._variables({})
+        weights = self._get(variables, "a", [2])
+        average = tf.train.ExponentialMovingAverage(0.9)
+        momentum = v1.train.MomentumOptimizer(0.1, 0.9)
+        for slot, make in (
+            ("ExponentialMovingAverage", lambda: average.apply([weights])),
+            ("Momentum", lambda: momentum._zeros_slot(weights, "m", "Momentum")),
+        ):
+            sentence = f"^a model has no slots as {slot}; moving .* ema_decay, .* nn.st"
+            with v1.variable_scope("", custom_getter=variables.get, use_resource=True):
+                with self.assertRaisesRegex(ValueError, sentence):
+                    make()
+
+    def test_all_are_listed(self):
+        variables = self._variables({"b": Split(2)})
+        a, b = self._get(variables, "a", [2]), self._get(variables, "b", [4])
+        c = self._get(variables, "c", [], trainable=False)
+        listed = {"a": a, "b": b, "c": c}
+        self.assertEqual(dict(variables.listed(trainable=False)), listed)
+        self.assertEqual(list(dict(variables.listed(trainable=True))), ["a", "b"])
+        self.assertEqual(b.op.name, "read/b")
+
     def test_sharing_what_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "'a' is to be shared, and there is"):
             self._get(self._variables({}), "a", [2], reuse=True)

@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
+from towers.layout import placeholders
+
 v1 = tf.compat.v1
 
 # Parts of the types of operations that draw, and beginnings of those without a state.
 _DRAWS = ("Random", "TruncatedNormal", "Multinomial")
 _STATELESS = ("Stateless", "RandomGammaGrad", "RandomIndexShuffle")
+
+_VARIABLES = ("VarHandleOp", "Variable", "VariableV2", "TemporaryVariable")
 
 
 def check(graph: tf.Graph) -> None:
@@ -20,14 +24,15 @@ def check(graph: tf.Graph) -> None:
     Raises:
       ValueError: the sentence names the variable or the operation.
     """
-    if graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES):
-        made = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)[0]
-        raise ValueError(
-            f"variable {made.name!r} was made without get_variable, or not in a block; "
-            "towers share variables by name, so make it with tf.compat.v1.get_variable "
-            "in a block"
-        )
     for name, kind in _operations(graph):
+        if kind in _VARIABLES:
+            raise ValueError(_of_variable(graph, f"{name}:0"))
+        if "HashTable" in kind:
+            raise ValueError(
+                f"operation {name!r} is a lookup table, which nobody fills in the "
+                "towers; look words up in the data set, or numbers by tf.gather from "
+                "a constant"
+            )
         if any(t in kind for t in _DRAWS) and not kind.startswith(_STATELESS):
             raise ValueError(
                 f"operation {name!r} draws with the stateful {kind}: its numbers "
@@ -41,6 +46,40 @@ def check(graph: tf.Graph) -> None:
                 f"operation {name!r} is a tf.py_function, which a copy of the graph "
                 "cannot call; write it with TensorFlow's operations"
             )
+
+
+def _of_variable(graph: tf.Graph, name: str) -> str:
+    """What to say of a variable that is no `get_variable` of a block."""
+    metrics = graph.get_collection(v1.GraphKeys.METRIC_VARIABLES)
+    if any(variable.name == name for variable in metrics):
+        return (
+            f"variable {name!r} is one of tf.compat.v1.metrics, which add up over steps"
+            ", and a model's metrics are averaged over the evaluation already; return "
+            "one number for each example, as tf.cast(tf.equal(...), tf.float32)"
+        )
+    return (
+        f"variable {name!r} was made without get_variable, or not in a block; "
+        "towers share variables by name, so make it with tf.compat.v1.get_variable "
+        "in a block"
+    )
+
+
+def check_devices(graph: tf.Graph) -> None:
+    """Refuses devices inside a branch, a loop or a tf.function.
+
+    Args:
+      graph: that a model was traced in, without its gradients.
+
+    Raises:
+      ValueError: the sentence names the operation.
+    """
+    for function in graph.as_graph_def().library.function:
+        for node in function.node_def:
+            if node.device and not placeholders.is_one(node.device):
+                raise ValueError(
+                    f"operation {function.signature.name}/{node.name} is on "
+                    f"{node.device} by tf.device, in all towers; leave it out"
+                )
 
 
 def check_losses(graph: tf.Graph, outputs: Iterable[tf.Tensor] = ()) -> None:

@@ -33,6 +33,7 @@ from towers.compute import (
 from towers.compute.factors import Gradient
 from towers.compute.joining import BATCH_NORM, Exchanges, Joint
 from towers.compute.nodes import operation_of
+from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import LookUp, Variables
 from towers.layout import shards
 from towers.layout.parts import Split
@@ -192,9 +193,9 @@ def trace(
       ValueError: copies of the model would not be equal, see `repeatable`, or it makes
         variables in a way that towers cannot share, see `Variables`.
     """
-    graph, exchanges = tf.Graph(), Exchanges()
+    exchanges = Exchanges()
     variables = Variables(create, splits(task, features), first=task.training)
-    with graph.as_default():
+    with TracedGraph(variables).as_default() as graph:
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
             "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
@@ -209,6 +210,7 @@ def trace(
         loss = shares.pop("loss")
         trainable = variables.trainable
         gradients = ()
+        repeatable.check_devices(graph)
         if task.training:
             start = scale if task.loss_scaled else None
             gradients = addition.differentiate(loss, [*trainable.values()], start)
@@ -283,12 +285,12 @@ def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
 
 def _try(task: Task, features: tf.TensorSpec) -> tuple[Any, Any]:
     """A trial run of the model, in a graph that is thrown away; results as `_run`."""
-    with tf.Graph().as_default():
+    variables = Variables(lambda *_, **options: None, {}, first=task.training)
+    with TracedGraph(variables).as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape),
             "first": v1.placeholder(tf.int64, []),
         }
-        variables = Variables(lambda *_, **options: None, {}, first=task.training)
         return _run(task, batch, variables, Exchanges())
 
 

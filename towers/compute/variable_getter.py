@@ -106,6 +106,22 @@ class Variables:
             self._check_shared(name, shape, dtype, options.get("reuse"))
         else:
             self._known[name] = self._new(name, shape, dtype, options)
+        return self._value(name)
+
+    def listed(self, *, trainable: bool) -> list[tuple[str, tf.Tensor]]:
+        """The names of the variables made so far, and their values for this tower.
+
+        Args:
+          trainable: whether to leave out the others.
+        """
+        return [
+            (name, self._value(name))
+            for name, known in self._known.items()
+            if known.trainable or not trainable
+        ]
+
+    def _value(self, name: str) -> tf.Tensor:
+        """A variable's value, read once."""
         if name not in self._given:
             make = self._joined if name in self._splits else self._read
             self._given[name] = make(name, *self._known[name])
@@ -113,6 +129,13 @@ class Variables:
 
     def _new(self, name: str, shape, dtype, options: Mapping[str, Any]) -> Known:
         """Creates a variable at its first `get_variable`."""
+        if name.endswith("/") and options.get("trainable") is False:
+            slot = name[:-1].rpartition("/")[2]
+            raise ValueError(
+                f"a model has no slots as {slot}; moving averages of variables are the "
+                "recipe's ema_decay, those of activations follow nn.statistics, and "
+                "the optimizer is the recipe's"
+            )
         self._check_name(name)
         if options.get("reuse") is True and self._first:
             raise ValueError(
@@ -211,7 +234,8 @@ class Variables:
                 self.owners.append(own)
             with tf.device(where):
                 found.append(self._read(own, part, dtype, trainable))
-        whole = tf.concat(found, split.axis)
+        with v1.name_scope(None):
+            whole = tf.concat(found, split.axis, f"read/{name}")
         self.parts[whole.name] = found
         return whole
 

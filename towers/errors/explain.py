@@ -1,6 +1,7 @@
 """Turns TensorFlow's errors into a sentence that says what to do."""
 
 import re
+import textwrap
 
 import tensorflow as tf
 
@@ -118,4 +119,5 @@ def reason(text: str) -> str:
         re.sub(r"^\(\d+\) [A-Z_]+: ", "", line.strip()) for line in body.splitlines()
     ]
     found = [one for one in lines if one and not _NOTHING_YET.fullmatch(one)]
-    return (found or ["no reason given"])[0][:_LENGTH]
+    beginning, *rest = textwrap.wrap((found or ["no reason given"])[0], _LENGTH)
+    return f"{beginning} ..." if rest else beginning

@@ -15,6 +15,11 @@ def owner(index: int) -> str:
     return f"/job:owner/task:{index}"
 
 
+def is_one(device: str) -> bool:
+    """Whether a device stands for one that a tower will have."""
+    return device.startswith(("/job:shard/", "/job:owner/"))
+
+
 def of_node(own: str, devices: Sequence[str], owners: Sequence[str]) -> str:
     """The device of a template's node in a tower.
 

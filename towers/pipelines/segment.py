@@ -33,6 +33,7 @@ from towers.compute import addition, classifier, flops, repeatable
 from towers.compute import tower as tower_lib
 from towers.compute.joining import Exchanges
 from towers.compute.tower import StatisticRule, Task, shares_of
+from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import Known, Variables
 from towers.pipelines import chain, gradients
 from towers.pipelines.piece import Cutter, Exchange, Meeting, Piece
@@ -150,7 +151,7 @@ class _Open:
         self.number = number
         self.blocks = blocks
         self.variables = variables
-        self.graph = tf.Graph()
+        self.graph = TracedGraph(variables)
         self.shares: dict[str, tf.Tensor] = {}
         if before:
             chain.hand_on(before.graph, self.graph)
@@ -173,6 +174,7 @@ class _Open:
                 self.outputs = part.run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
             repeatable.check(self.graph)
+            repeatable.check_devices(self.graph)
 
     def _x(self, task: Task, before: "_Open | None") -> Any:
         """The input of the segment's first block."""
@@ -193,6 +195,7 @@ class _Open:
             with chain.guard(f"the loss or a metric of model {task.model.name!r}"):
                 shares = shares_of(task, outputs, self.given)
             repeatable.check(self.graph)
+            repeatable.check_devices(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
         self.start = [self.given["loss_scale"]] if task.loss_scaled else None
 

@@ -1,0 +1,81 @@
+"""The graph that a model is traced in: what of a graph its blocks may use, and how.
+
+Graphs of TensorFlow 1 know their variables by collections, and let code choose devices.
+Here the variables are placeholders, and the devices are the towers'.
+"""
+
+import contextlib
+import os
+import re
+import traceback
+
+import tensorflow as tf
+
+from towers.compute.variable_getter import Variables
+from towers.layout import placeholders
+
+v1 = tf.compat.v1
+
+_TRAINABLE = v1.GraphKeys.TRAINABLE_VARIABLES
+_VARIABLES = (_TRAINABLE, v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES)
+
+# Whose frames lie between a `with tf.device(...)` and the graph's method.
+_BETWEEN = (__file__, contextlib.__file__, tf.device.__code__.co_filename)
+
+_TENSORFLOW = os.path.join(os.path.dirname(tf.__file__), "")
+
+
+class TracedGraph(tf.Graph):
+    """A graph whose collections of variables list what the tower reads.
+
+    Args:
+      variables: of the model.
+    """
+
+    def __init__(self, variables: Variables):
+        super().__init__()
+        self._listed = variables.listed
+
+    def get_collection(self, name, scope=None):
+        """As that of `tf.Graph`; of variables, the tensors read so far in the model.
+
+        They have the variables' names behind `read/`, which a scope leaves out.
+        """
+        if name not in _VARIABLES:
+            return super().get_collection(name, scope)
+        wanted = re.compile(scope or "")
+        return [
+            value
+            for own_name, value in self._listed(trainable=name == _TRAINABLE)
+            if wanted.match(own_name)
+        ]
+
+    def get_collection_ref(self, name):
+        """As `get_collection`, for what a branch or a function copies."""
+        if name not in _VARIABLES:
+            return super().get_collection_ref(name)
+        return self.get_collection(name)
+
+    def device(self, device_name_or_function):
+        """As that of `tf.Graph`.
+
+        Raises:
+          ValueError: the model asks for a device.
+        """
+        asked = device_name_or_function
+        ours = isinstance(asked, str) and placeholders.is_one(asked)
+        if asked and not ours and not _is_asked_by_tensorflow():
+            raise ValueError(
+                f"tf.device({asked!r}) would move these operations "
+                "of all towers to one device; leave it out: --num_gpus and --device "
+                "say what towers run on, and --num_stages spreads their blocks"
+            )
+        return super().device(asked)
+
+
+def _is_asked_by_tensorflow() -> bool:
+    """Whether the code that asks for a device is TensorFlow's own, as of a gradient."""
+    for frame, _ in traceback.walk_stack(None):
+        if (file := frame.f_code.co_filename) not in _BETWEEN:
+            return file.startswith(_TENSORFLOW)
+    return False
