@@ -8,6 +8,7 @@ import math
 import os
 import re
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from absl.testing import absltest
 
 from benchmarks import launched
 from tests import runs
+from tests.root import ROOT
 from towers.tasks import local_cluster
 
 
@@ -199,6 +201,14 @@ class RefusalTest(absltest.TestCase):
         text = "".join(call.args[0] for call in stderr.write.call_args_list)
         self._check(status, text)
         self.assertIn("not permitted", text)
+
+    def test_the_project_is_behind_what_the_user_has(self):
+        root = str(ROOT.resolve())
+        with mock.patch.dict(os.environ, PYTHONPATH="/mine"):
+            (mine, found) = local_cluster._environment()["PYTHONPATH"].split(os.pathsep)
+            self.assertEqual((mine, found), ("/mine", root))
+            with mock.patch.object(site, "getsitepackages", return_value=[root]):
+                self.assertEqual(local_cluster._environment()["PYTHONPATH"], "/mine")
 
     def test_where_the_kernel_gives_no_more_networks(self):
         limit = "echo 0 > /proc/sys/user/max_net_namespaces"

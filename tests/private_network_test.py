@@ -9,7 +9,7 @@ import subprocess
 import sys
 from unittest import mock
 
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 from tests.root import ROOT
 from towers.tasks import private_network
@@ -32,7 +32,7 @@ sys.stdin.read()
 """
 
 
-class PrivateNetworkTest(absltest.TestCase):
+class PrivateNetworkTest(parameterized.TestCase):
     def _inside(self, port: int, **options) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-c", _INSIDE, str(port)],
@@ -58,6 +58,21 @@ class PrivateNetworkTest(absltest.TestCase):
             for address in ("127.0.0.1", socket.gethostname()):
                 with self.assertRaises(OSError):
                     socket.create_connection((address, int(port)), 5)
+
+    @parameterized.parameters(
+        (sys, "platform", "darwin"), (private_network, "fcntl", None)
+    )
+    def test_only_linux_has_them(self, where, name, value):
+        with mock.patch.object(where, name, value):
+            with self.assertRaisesRegex(OSError, "^only Linux has them$"):
+                private_network.enter()
+            with mock.patch.object(socket, "gethostbyname_ex") as named:
+                named.return_value = ("me", [], ["10.0.0.7"])
+                found = private_network.interfaces()
+                self.assertEqual(found, {socket.gethostname(): ["10.0.0.7"]})
+                named.side_effect = socket.gaierror
+                found = private_network.interfaces()
+                self.assertEqual(found, {socket.gethostname(): ["0.0.0.0"]})
 
     @mock.patch.object(private_network.ctypes, "CDLL")
     def test_a_limit_on_namespaces_is_no_full_disk(self, library):

@@ -15,12 +15,16 @@ from typing import Any
 
 from absl.testing import absltest, parameterized
 
+from tests import other_systems
 from tests.root import ROOT
 
 SOURCE = ("flags", "models", "towers", "benchmarks")
 
 # They may import everything, and nothing imports them.
 MAINS = ("towers/train.py", "towers/verify.py")
+
+# What runs on Linux alone, or for the most part.
+OF_LINUX = ("towers/tasks/local_cluster.py", "towers/tasks/private_network.py")
 
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
@@ -172,6 +176,32 @@ def floors(project: Project) -> Iterator[str]:
 def _floor(path: str) -> str:
     """The room of a file of `towers/`, or the file itself if it is in none."""
     return path.removesuffix(".py").split("/")[1]
+
+
+def runs_on_other_systems(project: Project) -> Iterator[str]:
+    """What Windows or macOS lack is asked for before it is used, by `hasattr` or `try`.
+
+    What needs Linux as a whole says so to the user.
+    """
+    for path in project.files(*MAY_IMPORT):
+        tree, asked = project.trees[path], set()
+        if path in OF_LINUX:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Try):
+                asked.update(inner for part in node.body for inner in ast.walk(part))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr":
+                asked.add(ast.unparse(node))
+        for node in set(ast.walk(tree)) - asked:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None), *(a.name for a in node.names)]
+                if lacking := set(names).intersection(other_systems.MODULES):
+                    yield f"{path}:{node.lineno}: try to import {', '.join(lacking)}"
+            elif isinstance(node, ast.Attribute):
+                where, name = ast.unparse(node.value), node.attr
+                known = f"hasattr({where}, '{name}')" in asked
+                if name in other_systems.ATTRIBUTES.get(where, ()) and not known:
+                    yield f"{path}:{node.lineno}: ask whether {where} has {name}"
 
 
 def imports_stand_at_the_top(project: Project) -> Iterator[str]:
@@ -532,6 +562,16 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "towers/attic/d.py": "",
         },
         ["towers/attic/d.py:1", "towers/data/a.py:2", "towers/layout/b.py:2"],
+    ),
+    runs_on_other_systems: (
+        {
+            "models/a.py": "import os, fcntl\nfrom resource import getrusage\n"
+            "try:\n    import fcntl\nexcept ImportError:\n    fcntl = None",
+            "towers/a.py": "import os, signal\nos.getuid()\nsignal.SIGHUP\n"
+            "if hasattr(os, 'sysconf'):\n    os.sysconf()",
+            "towers/tasks/private_network.py": "import fcntl",
+        },
+        ["models/a.py:1", "models/a.py:2", "towers/a.py:2", "towers/a.py:3"],
     ),
     imports_stand_at_the_top: (
         {"towers/a.py": "import os\ndef f():\n    if os:\n        import re"},

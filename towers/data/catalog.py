@@ -377,13 +377,12 @@ def _writable(root: pathlib.Path) -> bool:
 
 
 def temporary_root() -> pathlib.Path:
-    """A directory of this user's own.
-
-    It is the same in every run, unless another user owns a directory of that name.
-    """
-    root = pathlib.Path(tempfile.gettempdir(), f"towers-{os.getuid()}")
+    """A directory of this user's own: the same in every run, unless another has it."""
+    # On Windows the temporary folder is the user's own, and every file is user 0's.
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    root = pathlib.Path(tempfile.gettempdir(), f"towers-{user}")
     root.mkdir(mode=0o700, exist_ok=True)
-    if root.lstat().st_uid != os.getuid():  # somebody else was there first
+    if root.lstat().st_uid != user:  # somebody else was there first
         return pathlib.Path(tempfile.mkdtemp(prefix="towers-"))
     return root
 

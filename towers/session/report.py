@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.data import room
 from towers.errors import folders
 
 RULE = "-" * 64
@@ -221,8 +222,7 @@ class BenchmarkLog:
             "tensorflow_version": tf.version.VERSION,
             "machine_config": {
                 "cpu_cores": os.cpu_count(),
-                "memory_bytes": os.sysconf("SC_PAGE_SIZE")
-                * os.sysconf("SC_PHYS_PAGES"),
+                "memory_bytes": room.of_machine(),
                 "platform": platform.platform(),
             },
             **facts,

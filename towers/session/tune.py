@@ -9,7 +9,6 @@ same as with that `--variable_update` and `--all_reduce_spec`.
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import hashlib
 import json
 import os
@@ -30,6 +29,11 @@ from towers.session.progress import Console
 from towers.tasks.sessions import session_config
 from towers.updates import variable_update
 from towers.updates.variable_update import VARIABLE_UPDATES
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 v1 = tf.compat.v1
 
@@ -172,7 +176,13 @@ class Memory:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: str) -> Iterator[None]:
-    """Waits for other runs that are about to add what they found to a file here."""
+    """Waits for other runs that are about to add what they found to a file here.
+
+    Without locks what another run adds meanwhile may be lost, and is found anew.
+    """
+    if fcntl is None:
+        yield
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # not every file system has locks

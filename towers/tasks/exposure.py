@@ -45,5 +45,6 @@ def _reach(interfaces: Mapping[str, Sequence[str]]) -> str:
 def _user() -> str:
     try:
         return f"the user {getpass.getuser()}"
-    except (KeyError, OSError):  # as in a container whose user has no name
+    # As in a container whose user has no name; on Windows it may be ImportError.
+    except (ImportError, KeyError, OSError):
         return "this task's user"

@@ -6,8 +6,8 @@ private network.
 
 A task that is killed is restarted, up to a number of times; the controller then goes on
 from the last checkpoint.  One that is stopped (SIGSTOP) is named, and killed if it
-stays stopped.  No task outlives this program, however it ends: the kernel kills them
-with it.
+stays stopped.  No task outlives this program, however it ends: Linux kills them with
+it.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ import os
 import pathlib
 import selectors
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -58,7 +59,15 @@ def become(
       limits: `max_restarts` of each task; `stall_secs`, after which a stopped one is
         named, and `wait_secs`, after which it is killed.
       allow_open_ports: whether the tasks share the machine's network.
+
+    Raises:
+      ValueError: this system cannot.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # nor processes that replace others
+        raise ValueError(
+            "--local_cluster: needs Linux or macOS; on this system start each task by "
+            "itself, with --job_name and --task_index"
+        )
     order = {
         "tasks": dict(tasks),
         "flags": list(flags),
@@ -305,9 +314,15 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """This one's, in which Python finds the project and TensorFlow is not chatty."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    path = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """This one's, in which Python finds the project and TensorFlow is not chatty.
+
+    The project comes after what the user has on the path; where it is installed, Python
+    finds it by itself, and its folder must not come before the standard library.
+    """
+    root = str(pathlib.Path(__file__).resolve().parents[2])
+    path = list(filter(None, [os.environ.get("PYTHONPATH")]))
+    if root not in (*site.getsitepackages(), site.getusersitepackages()):
+        path.append(root)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
@@ -322,8 +337,9 @@ def free_addresses(count: int) -> list[str]:
 
 
 def _die_with(parent: int) -> None:
-    """In a child: asks the kernel for SIGKILL when the parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """In a child: asks Linux for SIGKILL when the parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before it was asked
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A private network namespace for this process and its children (Linux).
+"""A private network namespace for this process and its children, which Linux has.
 
 TensorFlow's server listens on every interface without authentication, so a cluster on
 one machine belongs in a network that nothing outside can reach.  Only the standard
@@ -7,10 +7,15 @@ library is used: a process must have a single thread to enter a namespace.
 
 import ctypes
 import errno
-import fcntl
 import os
 import socket
 import struct
+import sys
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # of <linux/sched.h>
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40  # of <linux/if.h>
@@ -25,6 +30,8 @@ def enter() -> None:
     Raises:
       OSError: the system does not allow it.
     """
+    if not _is_linux():
+        raise OSError("only Linux has them")
     user, group = os.getuid(), os.getgid()
     try:
         _unshare(_CLONE_NEWNET)
@@ -43,7 +50,12 @@ def enter() -> None:
 
 
 def interfaces() -> dict[str, list[str]]:
-    """Interface -> addresses, IPv4 before IPv6, as this process sees them."""
+    """Interface -> addresses, IPv4 before IPv6, as this process sees them.
+
+    On other systems than Linux: the host's name -> addresses that it stands for.
+    """
+    if not _is_linux():
+        return {socket.gethostname(): _named_addresses()}
     found: dict[str, list[str]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
@@ -60,6 +72,18 @@ def interfaces() -> dict[str, list[str]]:
     return found
 
 
+def _is_linux() -> bool:
+    return sys.platform == "linux" and fcntl is not None
+
+
+def _named_addresses() -> list[str]:
+    """IPv4 addresses of this host's name; that of all where the name has none."""
+    try:
+        return socket.gethostbyname_ex(socket.gethostname())[2]
+    except OSError:
+        return ["0.0.0.0"]
+
+
 def _lines(path: str) -> list[str]:
     try:
         with open(path, encoding="ascii") as file:
@@ -69,11 +93,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _unshare(what: int) -> None:
-    try:
-        unshare = ctypes.CDLL(None, use_errno=True).unshare
-    except AttributeError:
-        raise OSError("this system has no namespaces") from None
-    if unshare(what):
+    if ctypes.CDLL(None, use_errno=True).unshare(what):
         number = ctypes.get_errno()
         reason = os.strerror(number)
         if number == errno.ENOSPC:  # which else means a full disk
