@@ -7,6 +7,7 @@ import io
 import math
 import os
 import re
+import selectors
 import signal
 import site
 import socket
@@ -160,6 +161,30 @@ class KilledTest(absltest.TestCase):
                 self.assertFalse(tasks._may_go_on(("worker", 0), -signal.SIGKILL))
             said = f"^error: worker 0 was killed by SIGKILL {reason}\n$"
             self.assertRegex(printed.getvalue(), said)
+
+
+class CrashedTest(absltest.TestCase):
+    def test_says_what_it_was_doing(self):
+        """After all that the task printed, which tells that."""
+        tasks = local_cluster._Tasks(dict(tasks={"worker": 1}, max_restarts=0))
+        stacks = (
+            'Current thread 0x1 (most recent call first):\n  File "a.py", line 3 in f'
+        )
+        process = subprocess.Popen(
+            ["sh", "-c", 'echo "$0"; kill -SEGV $$', stacks], stdout=subprocess.PIPE
+        )
+        tasks._processes["worker", 0] = process
+        tasks._output.register(process.stdout, selectors.EVENT_READ, ("worker", 0))
+        status = process.wait(30)
+        with mock.patch("sys.stderr", io.StringIO()) as printed:
+            self.assertFalse(tasks._may_go_on(("worker", 0), status))
+        *_, frame, said = printed.getvalue().splitlines()
+        self.assertEqual(frame, '[worker 0]   File "a.py", line 3 in f')
+        self.assertEqual(
+            said,
+            "error: worker 0 crashed in native code (SIGSEGV, signal 11), at a.py:3, "
+            "in f after 0 restarts (see --max_restarts)",
+        )
 
 
 class StoppedTest(absltest.TestCase):

@@ -17,7 +17,7 @@ import models
 from flags import config
 from tests import runs, tasks
 from towers import planning, watch
-from towers.errors import failure
+from towers.errors import failure, folders
 from towers.session import hooks, progress
 from towers.session.stop import StopOnSignal
 
@@ -254,6 +254,52 @@ class WatchTest(runs.Runs):
                 plan, progress.Console(lines), absent=lambda: "nobody is there"
             )
         self.assertIn("Running evaluation at global_step 46", lines.getvalue())
+
+    def test_a_run_that_was_killed_is_waited_for_and_given_up(self):
+        """Its lock is free, and nothing else says that it is gone."""
+        plan = self._plan(eval_interval_secs=1, num_epochs=9.0)
+        printed = io.StringIO()
+        console = progress.Console(printed)
+        absent = watch.Desertion(self.directory, seconds=0.2, console=console)
+        with self.assertRaises(hooks.TrainingError) as caught:
+            watch.evaluate_checkpoints(plan, console, absent=absent)
+        lines = printed.getvalue().splitlines()
+        self.assertEqual(runs.accuracies(lines), [self.at_end])
+        wanted = f"no more checkpoints will come: nobody trains in {self.directory}, "
+        self.assertStartsWith(str(caught.exception), wanted)
+
+    def test_desertion(self):
+        lines, now = [], [0.0]
+        with mock.patch.object(watch.time, "monotonic", lambda: now[0]):
+            absent = watch.Desertion(self.directory, seconds=30, console=lines.append)
+
+            def look(at):
+                now[0] = at
+                return absent()
+
+            with folders.held("", self.directory):
+                self.assertEqual([look(0.0), look(99.0)], ["", ""])
+            self.assertEqual([look(100.0), look(114.0), lines], ["", "", []])
+            self.assertEqual([look(116.0), look(129.0)], ["", ""])
+            said = (
+                f"Nobody trains in {self.directory}, whose lock is free: waiting 14 s"
+            )
+            self.assertEqual(lines, [f"{said} for a run to go on."])
+            with folders.held("", self.directory):  # started again
+                self.assertEqual(look(130.0), "")
+            self.assertEqual([look(131.0), look(160.0)], ["", ""])
+            self.assertStartsWith(look(161.0), "nobody trains in")
+
+    def test_a_run_that_has_not_begun_is_waited_for(self):
+        shutil.rmtree(self.directory)
+        absent = watch.Desertion(self.directory, seconds=0, console=self.fail)
+        for _ in range(3):
+            self.assertEqual(absent(), "")
+            os.makedirs(self.directory, exist_ok=True)
+        with folders.held("", self.directory):
+            self.assertEqual(absent(), "")
+        self.assertEqual(absent(), "")
+        self.assertStartsWith(absent(), "nobody trains in")  # as it was there
 
     def test_waiting(self):
         slept = []

@@ -4,6 +4,7 @@ python -m towers.train --num_gpus=4
 """
 
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -53,6 +54,9 @@ CHOICES = {
     "variable_placement": VARIABLE_PLACEMENTS,
     "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
+
+# That nobody trains in a folder until it is given up: a run may be started again.
+_DESERTED_SECONDS = 30.0
 
 _FLAG = re.compile(r"--(\w+)")  # in a sentence about one
 
@@ -126,9 +130,7 @@ def _check(order: Order) -> int:
 def _alone(order: Order, console: Console) -> int:
     """Trains or evaluates in this process."""
     if order.config.evaluation.eval:
-        return _explained(
-            order, lambda: watch.evaluate_checkpoints(order.plan, console)
-        )
+        return _evaluate(order, console)
     return _train(order, lambda: run.train(_tuned(order, console), console))
 
 
@@ -168,9 +170,9 @@ def _tuned(order: Order, console: Console) -> planning.Plan:
 def _control(order: Order, console: Console) -> int:
     """Trains or evaluates on the cluster whose controller this is."""
     if order.config.evaluation.eval:
-        return _explained(
-            order, lambda: _on_cluster(order, console, watch.evaluate_checkpoints)
-        )
+        absent = _absence(order, console)
+        act = functools.partial(watch.evaluate_checkpoints, absent=absent)
+        return _explained(order, lambda: _on_cluster(order, console, act))
     return _train(order, lambda: _on_cluster(order, console, run.train))
 
 
@@ -256,14 +258,22 @@ def _prepare(order: Order, where: placement.Placement, console: Console) -> None
 
 
 def _evaluate(order: Order, console: Console) -> int:
-    """Evaluates the checkpoints that the cluster's controller writes."""
-    spec, absent = order.spec, None
-    if spec.jobs:  # else nothing says where the controller is
-        absent = server.Absence(spec, wait_secs=order.config.cluster.wait_secs)
+    """Evaluates, in this process, the checkpoints that others write."""
+    absent = _absence(order, console)
     return _explained(
         order,
         lambda: watch.evaluate_checkpoints(order.plan, console, absent=absent),
     )
+
+
+def _absence(order: Order, console: Console) -> Callable[[], str]:
+    """Says why there will be no more checkpoints, as far as anything tells."""
+    spec, seconds = order.spec, order.config.cluster.wait_secs
+    if spec and spec.role == cluster.EVALUATOR and spec.jobs:
+        return server.Absence(spec, wait_secs=seconds)
+    directory = order.config.output.train_dir
+    seconds = seconds if spec else _DESERTED_SECONDS
+    return watch.Desertion(directory, seconds=seconds, console=console)
 
 
 def _launch(order: Order, console: Console) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from towers import evaluations
-from towers.errors import failure
+from towers.errors import failure, lock
 from towers.layout.parts import joined
 from towers.planning import Plan
 from towers.session import evaluate, hooks, report
@@ -89,6 +89,49 @@ def evaluate_checkpoints(
             "last; the same command begins with the newest checkpoint."
         )
         return stop.status
+
+
+class Desertion:
+    """Why nobody will train in a folder again: each call returns that, or "".
+
+    A run that was killed leaves no note, but a lock that is free.  What runs it may
+    start it again, so it is waited for.  Where there is no checkpoint and nobody was
+    seen yet, training may not have begun.
+
+    Args:
+      directory: of the run.
+      seconds: to wait for a run to go on.
+      console: takes a line when half of them are over.
+    """
+
+    def __init__(
+        self, directory: str, *, seconds: float, console: Callable[[str], None]
+    ):
+        self._directory = directory
+        self._seconds = seconds
+        self._console = console
+        self._met = self._named = False
+        self._free_since: float | None = None  # the first look that found it so
+
+    def __call__(self) -> str:
+        """Why it is given up; empty while it is not."""
+        if lock.is_held(self._directory):
+            self._met, self._named, self._free_since = True, False, None
+            return ""
+        if not self._met and checkpoint.latest(self._directory) is None:
+            return ""
+        now = time.monotonic()
+        if self._free_since is None:
+            self._free_since = now
+            return ""
+        left = self._seconds - (now - self._free_since)
+        where = f"nobody trains in {self._directory}, whose lock is free"
+        if left <= 0:
+            return f"{where}; start the training again, and then this"
+        if left <= self._seconds / 2 and not self._named:
+            self._named = True
+            self._console(f"N{where[1:]}: waiting {left:.0f} s for a run to go on.")
+        return ""
 
 
 class _Evaluator:

@@ -10,6 +10,7 @@ stays stopped.  No task outlives this program, however it ends: Linux kills them
 it.
 """
 
+import collections
 import ctypes
 import functools
 import json
@@ -33,11 +34,13 @@ from towers.errors.terminal import (
     heeded,
     is_hangup,
 )
-from towers.tasks import private_network
+from towers.tasks import deaths, private_network
 
 # Seconds that tasks have to exit by themselves.  After a failure, or a signal during
 # the start, there may be no controller to tell them to.
 _GRACE, _GRACE_AFTER_FAILURE = 10.0, 2.0
+_LAST_WORDS_SECONDS = 2.0  # to read what a task that ended had printed
+_LAST_LINES = 500  # of a task, that are kept: the stacks of its threads are among them
 _LEADER_SECONDS = 5.0  # that the leader may take to exit after the tasks it dismissed
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -126,6 +129,8 @@ class _Tasks:
         self._terminal = Terminal()
         self._stopped: dict[tuple[str, int], float] = {}  # task -> since when
         self._named: set[tuple[str, int]] = set()
+        self._printed: dict[tuple[str, int], collections.deque[str]] = {}
+        self._memory_kills = deaths.memory_kills()
 
     def run(self) -> int:
         """Starts all tasks and stays until the one that leads ends."""
@@ -208,7 +213,7 @@ class _Tasks:
         if number is None:
             print(f"error: {words} ended with status {status}", file=sys.stderr)
             return False
-        killed = f"{words} was killed by {signal.Signals(number).name}"
+        killed = f"{words} {self._death(name, number)}"
         over = self._signals or any(p.poll() == 0 for p in self._processes.values())
         if over or self._restarts[name] >= self._order["max_restarts"]:
             why = f"after {self._restarts[name]} restarts (see --max_restarts)"
@@ -219,6 +224,16 @@ class _Tasks:
         print(f"{killed}; it is started again", file=sys.stderr, flush=True)
         self._start(name)
         return True
+
+    def _death(self, name: tuple[str, int], number: int) -> str:
+        """How a signal ended a task, after all that it printed."""
+        pipe = self._processes[name].stdout if name in self._processes else None
+        until = time.monotonic() + _LAST_WORDS_SECONDS
+        while pipe and not pipe.closed and time.monotonic() < until:
+            self._read(0.05)
+        ran_out = deaths.memory_kills() > self._memory_kills
+        printed = self._printed.get(name, ())
+        return deaths.words(number, printed, memory_ran_out=ran_out)
 
     def _look_at(self, name: tuple[str, int], process: subprocess.Popen) -> None:
         """Names a task that is stopped, and kills it when it stays so."""
@@ -257,6 +272,7 @@ class _Tasks:
             preexec_fn=functools.partial(_die_with, os.getpid()),
         )
         self._processes[name] = process
+        self._printed.pop(name, None)
         if not shown:
             self._output.register(process.stdout, selectors.EVENT_READ, name)
 
@@ -290,6 +306,8 @@ class _Tasks:
         for line in filter(None, lines):
             shown = line.decode(errors="replace")
             print(f"[{name[0]} {name[1]}] {shown}", file=sys.stderr, flush=True)
+            last = self._printed.setdefault(name, collections.deque(maxlen=_LAST_LINES))
+            last.append(shown)
 
     def _read_until_gone(self, deadline: float) -> None:
         while time.monotonic() < deadline:
