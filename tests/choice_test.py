@@ -46,6 +46,12 @@ class CheapestTest(parameterized.TestCase):
             self.assertLessEqual(found.bytes, room)
             self.assertEqual(found[:2], best)
 
+    def test_blocks_pass_one_after_the_other(self):
+        one = choice.Choice()
+        for kept, passing in ((1, 5), (2, 7), (4, 3)):
+            one = one.then(_block(kept, passing), False)
+        self.assertEqual(one.bytes, 1 + 2 + 4 + 7)
+
     def test_what_later_blocks_keep_is_gone_if_all_go_back_together(self):
         for together, bytes_ in ((False, 10 + 2 + 8), (True, 10 + 8)):
             one = choice.Choice()

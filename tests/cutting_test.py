@@ -34,6 +34,10 @@ class CuttingTest(parameterized.TestCase):
         )
         self.assertEqual(found, Pipeline(2, 4, "interleaved", 2, (), "stage", "params"))
 
+    def test_the_memory_limit_is_in_megabytes(self):
+        found = _plan(num_stages=2, recompute="auto", memory_limit=3)
+        self.assertEqual(found.memory_limit, 3_000_000)
+
     def test_chunks_are_for_the_schedule_that_interleaves(self):
         self.assertEqual(_plan(num_stages=2, schedule="gpipe").chunks, 1)
 

@@ -137,7 +137,8 @@ class EvaluateTest(parameterized.TestCase):
         self.assertGreater(first.examples_per_second, 0)
 
     @parameterized.product(
-        variable_update=("parameter_server", "replicated"), ema_decay=(0.0, 0.75)
+        variable_update=("parameter_server", "replicated", "staged"),
+        ema_decay=(0.0, 0.75),
     )
     def test_in_a_train_graph(self, variable_update, ema_decay):
         """Reads the variables, or their averages; training does not notice."""
@@ -169,6 +170,22 @@ class EvaluateTest(parameterized.TestCase):
             self.assertGreater(np.max(gap), 1e-3)
         other = trainer.Trainer(_model(), _source(training=True), **options).start()
         trainer.assert_same_bits(other.steps(6), values)
+
+    def test_who_is_stopped_after_the_last_batch_has_all(self):
+        where = placement.local(1, kind="cpu")
+        with tf.Graph().as_default():
+            mode = VARIABLE_UPDATES["parameter_server"](where)
+            built = evaluate.attach(
+                _task(), _source(), placement=where, mode=mode, batch_size=20
+            )
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                asked = []
+                found = evaluate.run(built, session, 1, stopped=lambda: asked.append(1))
+                stopped = evaluate.run(built, session, 1, stopped=lambda: True)
+        self.assertLen(asked, built.num_steps - 1)
+        self.assertEqual(found.num_examples, NUM_EXAMPLES)
+        self.assertIsNone(stopped)
 
     def test_what_was_not_trained(self):
         """A name that is another one in every run of the model's Python."""

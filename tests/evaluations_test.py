@@ -40,6 +40,29 @@ class NumExamplesTest(absltest.TestCase):
         self.assertEqual(evaluations.num_examples(plan), 1)
 
 
+class TimesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        # (steps asked for, evaluation at the end asked for, whether there is one)
+        (None, None, True),
+        (None, False, False),
+        (5, None, False),
+        (5, True, True),
+    )
+    def test_at_the_end(self, num_batches, asked, wanted):
+        plan = types.SimpleNamespace(
+            config=config.make(eval_at_end=asked), num_batches=num_batches
+        )
+        self.assertEqual(evaluations.at_end(plan), wanted)
+
+    def test_epochs_need_not_be_whole_steps(self):
+        plan = types.SimpleNamespace(
+            config=config.make(eval_during_training_every_n_epochs=0.5),
+            source=types.SimpleNamespace(num_examples=355),
+            examples_per_step=32,
+        )
+        self.assertEqual(evaluations.steps(plan), (0.5 * 355 / 32, []))
+
+
 class LostTest(runs.Runs):
     def test_an_evaluation_that_a_lost_task_ended_is_made_again(self):
         lost = tf.errors.UnavailableError(None, None, "Socket closed")

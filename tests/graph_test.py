@@ -1,6 +1,7 @@
 """The train graph: one graph, towers where they belong, what is saved and what not."""
 
 import gc
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
@@ -110,6 +111,29 @@ class GraphTest(parameterized.TestCase):
         for tower in built.towers:
             for gradient in tower.gradients:
                 self.assertEqual(gradient.device, tower.device)
+
+    @parameterized.parameters(("parameter_server", 12), ("asynchronous", 4))
+    def test_examples_of_the_towers_that_step_together(self, mode, count):
+        made = trainer.Trainer(
+            trainer.dense_model(),
+            trainer.random_source(),
+            towers=3,
+            batch_size=4,
+            variable_update=mode,
+        )
+        self.assertEqual(made.train.examples_per_step, count)
+
+    def test_towers_draw_by_the_seed_of_the_run(self):
+        with mock.patch.object(graph, "stamp_towers", side_effect=KeyError) as stamp:
+            with self.assertRaises(KeyError):
+                graph.build(
+                    trainer.dense_model(),
+                    trainer.random_source(),
+                    trainer.MOMENTUM,
+                    placement=placement.local(1, kind="cpu"),
+                    options=graph.Options(batch_size=8, seed=7),
+                )
+        self.assertEqual(stamp.call_args.args[0].seed, 7)
 
     def test_names_in_the_checkpoint_are_those_of_the_model(self):
         names = set()

@@ -102,6 +102,11 @@ class StopOnNanTest(parameterized.TestCase):
             made.run(around, 8, steps_per_loop)
         self.assertTrue(checkpoint.latest(directory).endswith("model.ckpt-4"))
 
+    def test_an_infinite_loss_among_steps_inside_the_graph(self):
+        stop = self._stop(_trainer())
+        with self.assertRaisesRegex(hooks.NanLossError, "^the loss of step 9 is inf"):
+            stop.after_steps(10, np.float32([1.0, np.inf, 1.0]), 1.0)
+
     @parameterized.parameters(1, 3)
     def test_no_learning_rate_is_to_blame_for_the_first_loss(self, steps_per_loop):
         made = _trainer(self._source(np.nan, 3))

@@ -33,6 +33,12 @@ def _read_twice(x):
     return [first * second]
 
 
+def _read_by_a_later_one(x):
+    first = tf.cumsum(x)
+    second = tf.tanh(first)  # not over what is read again
+    return [tf.cumsum(second) + first]
+
+
 def _reshaped(x):
     return [tf.cumsum(tf.reshape(tf.cumsum(x), [10, 100]))]
 
@@ -40,6 +46,11 @@ def _reshaped(x):
 def _kept(x):
     first = tf.cumsum(x)
     return [first, tf.cumsum(first)]
+
+
+def _kept_early(x):
+    first = tf.cumsum(x)
+    return [first, tf.cumsum(tf.cumsum(first))]
 
 
 def _two_ways(x):
@@ -52,6 +63,7 @@ class PeakTest(absltest.TestCase):
     def test_an_element_wise_operation_writes_over_what_nobody_else_reads(self):
         self.assertEqual(_peak(_in_place), 1)
         self.assertEqual(_peak(_read_twice), 2)
+        self.assertEqual(_peak(_read_by_a_later_one), 3)
 
     def test_another_shape_takes_nothing(self):
         self.assertEqual(_peak(_reshaped), 2)
@@ -59,6 +71,7 @@ class PeakTest(absltest.TestCase):
     def test_outputs_stay(self):
         self.assertEqual(_peak(lambda x: [tf.cumsum(tf.cumsum(tf.cumsum(x)))]), 2)
         self.assertEqual(_peak(_kept), 2)
+        self.assertEqual(_peak(_kept_early), 3)
 
     def test_what_is_counted_elsewhere_is_not_counted(self):
         self.assertEqual(_peak(_kept, apart=lambda outputs: outputs[:1]), 1)

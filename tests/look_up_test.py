@@ -31,6 +31,17 @@ class CutOutTest(tf.test.TestCase):
         self.assertEqual(found, ["product/rows", "product/rows", "product/wide"])
         self.assertEqual(after.flops, before.flops)
 
+    def test_what_is_looked_up_by_what_a_variable_says_is_read(self):
+        def product(x, nn):
+            rows = nn.embedding(x[:, 0], nn.variable("rows", [23, 4]))
+            late = nn.variable("late", [4, 5])
+            return tf.reduce_sum(nn.embedding(tf.argmax(rows, 1), late), 1)
+
+        model = dataclasses.replace(tables.model(), blocks=(("product", product),))
+        after = look_up.cut_out(_template(model))
+        self.assertEqual([one.variable for one in after.look_ups], ["product/rows"])
+        self.assertEqual(set(after.reads), {"product/late"})
+
     def test_a_model_without_tables_stays_as_it_is(self):
         task = tower.Task(trainer.dense_model(), num_classes=5)
         features = tf.TensorSpec([6, 4, 4, 1], tf.uint8)

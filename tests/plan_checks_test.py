@@ -57,6 +57,11 @@ class PlanChecksTest(parameterized.TestCase):
                 eval_batch_size=2**31 - 1,
             )
         self.assertRegex(error, "^--eval_batch_size=2147483647: .* has 16 GB")
+        # 1000 crops of 144 bytes, and as many that are prefetched.
+        with mock.patch.object(room, "of_machine", return_value=200_000):
+            digits = {"data_dir": runs.data_dir(), "data_name": "digits"}
+            [error] = self._errors(batch_size=1000, **digits)
+        self.assertRegex(error, "^--batch_size=1000: the batches would take")
 
     @parameterized.parameters({"data_format": "NCHW"}, {"distortions": False})
     def test_flags_that_only_images_give_a_meaning(self, **flags):

@@ -18,6 +18,7 @@ from towers.data import inputs
 from towers.gradients.exchange import Exchange
 from towers.layout import cluster, placement
 from towers.tasks import sessions
+from towers.updates.loss_scale import LossScaling
 
 v1 = tf.compat.v1
 
@@ -145,6 +146,9 @@ class PlanTest(parameterized.TestCase):
             GROWS,
             {0: 0.8, 1.9: 0.8, 2: 0.4, 4: 0.2, 6: 0.15, 60: 0.15},
         ),
+        # 4 towers x 8 images x 2 rounds of the 64 that the rate is for.
+        ({"accumulate_steps": 2}, GROWS, {2.5: 0.1, 5: 0.2, 30: 0.02}),
+        ({"num_learning_rate_warmup_epochs": 0.0}, GROWS, {0: 0.1, 30: 0.01}),
         (
             {
                 "init_learning_rate": 0.8,
@@ -234,6 +238,25 @@ class PlanTest(parameterized.TestCase):
                 self.assertEqual(self._make(**narrow).options.data_format, "NHWC")
             found = self._make(data_format="NHWC")
             self.assertEqual(found.options.data_format, "NHWC")
+
+    def test_images_are_distorted_unless_told_otherwise(self):
+        for asked, wanted in ((None, True), (False, False)):
+            with mock.patch.object(inputs, "get", wraps=inputs.get) as get:
+                self._make(distortions=asked)
+            self.assertEqual(get.call_args_list[0].args[1].augment, wanted)
+
+    def test_the_loss_scale(self):
+        for flags, wanted in (
+            ({}, LossScaling(128.0, 0)),
+            ({"fp16_loss_scale": 8.0}, LossScaling(8.0, 0)),
+            (
+                {"fp16_enable_auto_loss_scale": True, "fp16_inc_loss_scale_every_n": 7},
+                LossScaling(128.0, 7),
+            ),
+        ):
+            found = self._make(use_fp16=True, **flags)
+            self.assertEqual(found.options.loss_scaling, wanted)
+        self.assertIsNone(self._make().options.loss_scaling)
 
     def test_batch_sizes_and_seed(self):
         found = self._make(num_gpus=2)

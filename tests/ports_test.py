@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from unittest import mock
 
@@ -38,6 +39,15 @@ class PortsTest(absltest.TestCase):
         task.kill()
         task.wait()
         self.assertEqual(ports.refusal(address), "Connection refused")
+
+    def test_a_tunnel_with_nobody_behind_it(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            closing = threading.Thread(target=lambda: server.accept()[0].close())
+            closing.start()
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            closed = "the connection was closed at once"
+            self.assertEqual(ports.refusal(address), closed)
+            closing.join()
 
     def test_a_connection_to_itself_is_none(self):
         own = socket.socket()

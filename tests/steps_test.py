@@ -102,6 +102,36 @@ class StepsTest(parameterized.TestCase):
         self.assertEqual(losses[1][2], 0)  # three examples: the second tower has none
         self.assertEqual(made.values()["position"], 11)
 
+    def test_a_step_beyond_the_last_example_changes_nothing(self):
+        made = trainer.Trainer(
+            trainer.dense_model(),
+            trainer.random_source(),
+            towers=2,
+            batch_size=4,
+            update=Update("sgd", Piecewise((0.5,))),
+            limit=8,
+        ).start()
+        one, two = made.steps(1), made.steps(2)
+        self.assertEqual((one["position"], two["position"]), (8, 8))
+        for name in set(one) - {"global_step"}:
+            np.testing.assert_array_equal(two[name], one[name])
+
+    def test_a_tower_that_learns_alone_has_the_mean_of_its_own_examples(self):
+        options = dict(limit=6, update=Update("sgd", Piecewise((0.0,))))
+        model, source = trainer.dense_model(), trainer.random_source()
+        apart = trainer.Trainer(
+            model,
+            source,
+            towers=2,
+            batch_size=4,
+            variable_update="independent",
+            **options,
+        ).start()
+        joined = trainer.Trainer(model, source, batch_size=8, **options).start()
+        losses = apart.session.run([tower.loss for tower in apart.train.towers])
+        found = joined.session.run(joined.train.loss)
+        self.assertAlmostEqual((4 * losses[0] + 2 * losses[1]) / 6, found, places=5)
+
     def test_the_penalty_is_that_of_the_values_that_the_step_begins_with(self):
         update = Update("sgd", Piecewise((0.5,)), weight_decay=0.5)
         made = trainer.Trainer(

@@ -185,6 +185,15 @@ class TowerTest(tf.test.TestCase):
             template = _trace(model, store.create)
         self.assertEqual(template.trainable, ("a/shared/w", "b/scale"))
 
+    def test_parameters_are_elements(self):
+        with tf.Graph().as_default():
+            store = _Store()
+            template = _trace(_model(("conv", _conv), ("head", _head)), store.create)
+            trained = [v for v in store.variables.values() if v.trainable]
+        sizes = [v.shape.num_elements() for v in trained]
+        self.assertEqual(template.parameters, sum(sizes))
+        self.assertGreater(template.parameters, len(sizes))
+
     def test_an_unused_variable_has_no_gradient(self):
         def head(x, nn):
             nn.variable("unused", [2])
