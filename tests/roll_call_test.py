@@ -71,6 +71,10 @@ class RollCallTest(parameterized.TestCase):
             {"cluster": {"worker": ["x:1"]}},
             r'w1:1 was started with .*"x:1".*same hosts',
         ),
+        (
+            {"cluster": {**_SPEC.as_dict(), "worker": ["w0:1", "x:1"]}},
+            r'w1:1 was started with .*"x:1".*same hosts',
+        ),
     )
     def test_a_wrong_task_is_named(self, wrong, words):
         self.tasks.hello |= wrong

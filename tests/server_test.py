@@ -130,6 +130,10 @@ class AbsenceTest(absltest.TestCase):
                 now[0] += passed
                 self.assertStartsWith(absence(), wanted)
                 self.assertEqual(bool(absence()), bool(wanted))
+            found[0] = ""
+            self.assertEqual(absence(), "")
+            found[0] = "refused"  # once more, from now on
+            self.assertEqual(absence(), "")
 
 
 class ServerTest(absltest.TestCase):

@@ -16,7 +16,7 @@ from towers.updates.optimizer import Piecewise, Update
 
 def _normed_model() -> Model:
     def normed(x, nn):
-        return nn.batch_norm(nn.flatten(x)[:, None, None, :], momentum=0.5)
+        return nn.batch_norm(nn.flatten(x)[:, None, None, :], momentum=0.75)
 
     def logits(x, nn):
         return nn.dense(nn.flatten(x), nn.num_classes)
@@ -73,10 +73,12 @@ class StepsTest(parameterized.TestCase):
         mean = halves.mean(axis=(0, 1))
         variance = halves.var(axis=1, ddof=1).mean(axis=0)
         np.testing.assert_allclose(
-            found["normed/batch_norm/moving_mean"], 0.5 * mean, rtol=1e-6
+            found["normed/batch_norm/moving_mean"], 0.25 * mean, rtol=1e-6
         )
         np.testing.assert_allclose(
-            found["normed/batch_norm/moving_variance"], 0.5 + 0.5 * variance, rtol=1e-5
+            found["normed/batch_norm/moving_variance"],
+            0.75 + 0.25 * variance,
+            rtol=1e-5,
         )
 
     def test_loss_and_metrics_are_means_over_the_examples_that_count(self):

@@ -81,11 +81,6 @@ FAULTS = [
             "if reach.towers and rounds > 1:",
             "stages_equivalence_test::test_rounds_cannot_meet",
         ),
-        (
-            'return self._receive(tensor, "mean"), self._mean',
-            'return self._receive(tensor, "mean"), tf.identity',
-            "joining_test assembly_test::test_towers_are_one",
-        ),
     ),
     *of_file(
         "towers/compute/factors.py",

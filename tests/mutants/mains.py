@@ -39,11 +39,6 @@ FAULTS = [
     *of_file(
         "towers/assembly.py",
         (
-            "return most if alone and most < count else 0",
-            "return most if alone and most <= count else 0",
-            "assembly_test",
-        ),
-        (
             "groups = [sites] if template.exchanges else [[site] for site in sites]",
             "groups = [[site] for site in sites]",
             "accumulation_test::test_towers_that_normalise",
@@ -232,11 +227,6 @@ FAULTS = [
             'f"{name}{_AVERAGE}" if variable.trainable else name: variable',
             "name: variable",
             "watch_test::test_averages_are_read",
-        ),
-        (
-            "if not newest or files in self._done:",
-            "if not newest:",
-            "watch_test::test_each_checkpoint_once",
         ),
     ),
     *of_file(

@@ -55,13 +55,13 @@ FAULTS = [
         ),
         (
             "with tf.control_dependencies([*upstream, *before_it]):",
-            "with tf.control_dependencies(before_it):",
+            "with tf.control_dependencies([]):",
             "chunk_test::test_recomputing_waits",
         ),
         (
             "sparse = tuple(name for name, counts in parts.items() if counts == [2])",
             "sparse = tuple(name for name, counts in parts.items() if 2 in counts)",
-            "chunk_test::test_a_gather_alone",
+            "chunk_test pipeline_test::test_tied_blocks",
         ),
     ),
     *of_file(
@@ -80,18 +80,13 @@ FAULTS = [
     *of_file(
         "towers/pipelines/gradients.py",
         (
-            '<= {"GatherV2", "Shape"}',
-            '<= {"GatherV2", "Shape", "MatMul"}',
+            "elif part and _also_read_as_a_whole(by[name]):",
+            "elif part and not by:",
             "gradients_test::test_a_table_in_parts",
         ),
     ),
     *of_file(
         "towers/pipelines/recompute.py",
-        (
-            "return -(-size // grain) * grain",
-            "return size // grain * grain",
-            "recompute_test",
-        ),
         (
             "fixed=size + (0 if stage else batch_bytes),",
             "fixed=size,",
@@ -100,16 +95,6 @@ FAULTS = [
         (
             "each = {name: 1 + slots + several * (uses[name] > 1) for name in shapes}",
             "each = {name: 1 + slots for name in shapes}",
-            "recompute_test",
-        ),
-        (
-            "flops=_work(again[number].backward) - _work(plain[number].backward),",
-            "flops=_work(again[number].backward),",
-            "recompute_test",
-        ),
-        (
-            "held = schedule.held([one for one in passes if one.chunk == c])",
-            "held = schedule.held(passes)",
             "recompute_test",
         ),
     ),
@@ -124,11 +109,6 @@ FAULTS = [
             "passing = self.passing + block.gradients",
             "passing = self.passing",
             "choice_test::test_the_gradients_of_later",
-        ),
-        (
-            "if end and self._passing[end - 1] <= one.passing:",
-            "if end and self._kept[end - 1] <= one.passing:",
-            "choice_test::test_is_the_best",
         ),
     ),
     *of_file(
@@ -169,11 +149,6 @@ FAULTS = [
     ),
     *of_file(
         "towers/pipelines/costs.py",
-        (
-            "best[span.what] = min(seconds, best.get(span.what, seconds))",
-            "best[span.what] = seconds",
-            "costs_test",
-        ),
         (
             "right = blocks == list(names) and len(seconds) == len(names)",
             "right = len(seconds) == len(names)",

@@ -72,16 +72,10 @@ FAULTS = [
     *of_file(
         "towers/session/device_loop.py",
         (
-            "with tf.control_dependencies([done]):",
-            "with tf.control_dependencies([]):",
-            "device_loop_test",
-        ),
-        (
             "losses.write(index, loss_now)",
             "losses.write(index * 0, loss_now)",
             "device_loop_test::test_losses_arrive",
         ),
-        ("parallel_iterations=1,", "parallel_iterations=10,", "device_loop_test"),
     ),
     *of_file(
         "towers/session/hooks.py",
@@ -143,16 +137,6 @@ FAULTS = [
             "time.perf_counter() - self._wall",
             "progress_test::test_other_hooks_count",
         ),
-        (
-            "self._latest = seconds / steps",
-            "self._latest = seconds",
-            "progress_test",
-        ),
-        (
-            'values.pop("penalty", 0.0)',
-            '0 * values.pop("penalty", 0.0)',
-            "progress_test hooks_test run_test::test_lines",
-        ),
     ),
     *of_file(
         "towers/session/report.py",
@@ -166,7 +150,7 @@ FAULTS = [
             "math.sqrt(max(0.0, variance))",
             "report_test::test_speed",
         ),
-        ("1.4826 * np.median(spread)", "np.median(spread)", "report_test::test_speed"),
+        ("1.4826 * np.median(spread)", "np.median(spread)", "report_test"),
         (
             "if rate * work > peak:",
             "if rate > peak:",
@@ -175,7 +159,7 @@ FAULTS = [
         (
             "work / unit.per_example / 1e6",
             "work / 1e6",
-            "report_test::test_lines_of_models",
+            "report_test",
         ),
     ),
     *of_file(

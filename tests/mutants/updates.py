@@ -221,11 +221,6 @@ FAULTS = [
         ),
         (
             "more = tf.minimum(more, tf.maximum(left, 0))",
-            "more = tf.minimum(more, left)",
-            "steps_test equivalence_test::test_every_mode_with_a_short_last_batch",
-        ),
-        (
-            "more = tf.minimum(more, tf.maximum(left, 0))",
             "",
             "steps_test run_test::test_a_resumed_run_ends",
         ),
@@ -248,11 +243,6 @@ FAULTS = [
             "return self.tower_batch * num_towers * self.peers.count",
             "return self.tower_batch * self.peers.count",
             "steps_test equivalence_test::test_any_number_of_towers",
-        ),
-        (
-            "name: self.mode.latest(name, 0) for",
-            "name: parts.read(self.mode.held(name)) for",
-            "steps_test::test_the_penalty",
         ),
     ),
     *of_file(
