@@ -128,6 +128,20 @@ class StalenessTest(tf.test.TestCase, parameterized.TestCase):
         made.steps(200)
         self.assertLessEqual(max(made.train.loop.staleness), bound)
 
+    def test_variables_are_read_after_the_number_of_their_updates(self):
+        """Else an update could be staler than it says."""
+        train = _trainer("asynchronous").train
+        reads = [
+            op
+            for op in train.graph.get_operations()
+            if op.name.startswith("read/") and op.type == "ReadVariableOp"
+        ]
+        self.assertNotEmpty(reads)
+        for op in reads:
+            [version] = op.control_inputs
+            [value] = version.inputs
+            self.assertIs(value.op.inputs[0].op, train.global_step.handle.op)
+
     def test_every_update_counts_and_every_batch_is_taken_once(self):
         made = _trainer("asynchronous").start()
         values = made.steps(100)

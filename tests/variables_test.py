@@ -140,6 +140,19 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(holder.op.name in needed, waits, msg=device)
         self.assertEqual([id(one) for one in others], [id(g) for g in gradients[1:]])
 
+    def test_no_variable_changes_before_it_has_been_read(self):
+        """Also by a gradient that does not depend on the value."""
+        with tf.Graph().as_default() as graph:
+            copy = variables.Copy(["/device:CPU:0"], seed=1)
+            copy.create("w", tf.TensorShape([2]), None, trainable=True)
+            read = copy.read("w")
+            update = Update("sgd", Piecewise((1.0,)))
+            copy.update([tf.ones([2])], ["w"], update, tf.constant(1.0))
+            known = {node.name: node for node in graph.as_graph_def().node}
+            kind = "ResourceApplyGradientDescent"
+            [change] = [node.name for node in known.values() if node.op == kind]
+        self.assertIn(read.op.name, nodes.needed_by(known, [change]))
+
     def test_a_variable_is_read_once_and_after_what_comes_before(self):
         with tf.Graph().as_default() as graph:
             copy = variables.Copy(["/device:CPU:0"], seed=1)
