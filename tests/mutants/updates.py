@@ -354,11 +354,6 @@ FAULTS = [
             "gradients = [tower.gradients for tower in towers]",
             "sparse_test",
         ),
-        (
-            "read = [copy.read(name)] if once_read else []",
-            "read = []",
-            "synchronous_test traffic_test",
-        ),
     ),
     *of_file(
         "towers/updates/late_update.py",

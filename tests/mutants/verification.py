@@ -16,11 +16,6 @@ FAULTS = [
             "agreement_test::test_replicas_that_exchange",
         ),
         (
-            "if difference.relative <= admitted < math.inf:",
-            "if difference.relative <= admitted:",
-            "agreement_test::test_what_is_not_finite",
-        ),
-        (
             "one = references[(key.tower or 0) % len(references)]",
             "one = references[0]",
             "agreement_test::test_every_mode",
