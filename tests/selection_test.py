@@ -134,6 +134,7 @@ class SelectionTest(parameterized.TestCase):
             {"num_micro_batches": (3,)},
             "=3: must divide .*, 8 and 4; write some of 1,2,4",
         ),
+        ({"num_micro_batches": (8,)}, "=8: must divide every tower's batch, 8 and 4"),
         (
             {"batch_norm": "sync", "variable_update": ("independent",)},
             "towers of independent do not step together",

@@ -16,6 +16,7 @@ class DistanceTest(parameterized.TestCase):
     @parameterized.parameters(
         ([1.0, 4.0], [1.0, 4.0], 0.0, 0.0),
         ([1.0, 4.0], [1.0 + 2.0**-21, 4.0], 1.0, 2.0**-23),
+        ([1.0, 2.0, 4.0], [1.0, 2.5, 5.0], 2.0**21, 0.25),
         ([0.0], [0.5], 2.0**22, 0.5),
         ([1.0], [np.nan], np.inf, np.inf),
         ([np.nan], [1.0], np.inf, np.inf),

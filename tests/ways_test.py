@@ -15,6 +15,18 @@ from towers.verification.verdict import Case
 
 
 class CasesTest(absltest.TestCase):
+    def test_gradients_are_packed_where_steps_are_exact(self):
+        choices = [Exchange("pscpu"), Exchange("pscpu", gradient_repacking=2)]
+        found = ways.cases((2,), choices, names=["replicated", "relaxed"])
+        self.assertEqual(
+            [(case.variable_update, case.reduction) for case in found],
+            [
+                ("replicated", "pscpu"),
+                ("replicated", "pscpu, 2 packs"),
+                ("relaxed", "pscpu"),
+            ],
+        )
+
     def test_every_choice_with_more_than_one_tower(self):
         choices = [Exchange("pscpu"), Exchange("xring")]
         names = ["parameter_server", "replicated", "independent", "relaxed"]
@@ -80,6 +92,9 @@ class PipelinesTest(absltest.TestCase):
         self.assertEqual({how.stages for how in found}, {1, 2})
         self.assertEqual({how.schedule for how in found}, {"gpipe"})
         self.assertNotIn((1, 1, "none"), [h[:2] + h[5:6] for h in map(_tuple, found)])
+        gathered = ways.Cuts(4, gathered=True).pipelines()
+        several = {how.schedule for how in gathered if how.micro_batches > 1}
+        self.assertEqual(several, {"gpipe"})
         cuts = ways.Cuts(4, stages=(2, 4), num_devices=4)
         used = {
             case.num_towers * case.pipeline.stages
