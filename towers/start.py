@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import towers
+from towers.errors.terminal import ENDING
 
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -59,13 +60,15 @@ def import_tensorflow() -> None:
     neural networks (AVX-512 VNNI and later): convolutions are then up to two and a
     half times as slow, and there is no NCHW.
 
-    Until `take_interrupts` is called, Ctrl-C ends the process without a traceback.
+    Until `take_interrupts` is called, Ctrl-C and other signals that ask for it end the
+    process with a sentence.
     """
     _open_streams()
     if _OwnPackages not in sys.meta_path:
         sys.meta_path.insert(0, _OwnPackages)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+    for number in ENDING:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _leave)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if platform.machine().lower() in ("x86_64", "amd64"):
         os.environ.setdefault(_ONEDNN, "1")
@@ -113,12 +116,17 @@ def _open_streams() -> None:
 
 
 def take_interrupts() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt again, now that it is caught."""
-    if signal.getsignal(signal.SIGINT) is _leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Leaves signals to Python and to the kernel again, now that a main takes them."""
+    for number in ENDING:
+        if signal.getsignal(number) is _leave:
+            ctrl_c = number == signal.SIGINT
+            default = signal.default_int_handler if ctrl_c else signal.SIG_DFL
+            signal.signal(number, default)
 
 
 def _leave(number, frame) -> None:
     del frame
-    os.write(2, b"error: interrupted before anything was done\n")
+    name = signal.Signals(number).name
+    said = f"Stopped by {name}: nothing was begun; the same command begins it.\n"
+    os.write(2, said.encode())
     os._exit(128 + number)
