@@ -215,8 +215,8 @@ ROWS = (
     # Files and what is written to them.
     needs("eval", "train_dir"),
     needs("stop_at_top_1_accuracy", *_EVAL_DURING_TRAINING),
-    needs("save_model_secs", "train_dir"),
-    needs("save_model_steps", "train_dir"),
+    *(needs(flag, "train_dir") for flag in ("save_model_secs", "save_model_steps")),
+    needs("save_retry_secs", "save_model_secs", "save_model_steps"),
     needs("max_ckpts_to_keep", "train_dir"),
     needs("summary_verbosity", "train_dir"),
     needs("summary_verbosity", "save_summaries_steps"),

@@ -317,6 +317,13 @@ class Output:
         unset="only at the end",
         must=AT_LEAST_1,
     )
+    save_retry_secs: float | None = field(
+        None,
+        "seconds for which a checkpoint that cannot be written is tried again, while "
+        "training goes on, before the run ends",
+        unset="to its end",
+        must=AT_LEAST_0,
+    )
     max_ckpts_to_keep: int = field(
         5, "newest checkpoints to keep; 0 keeps all", must=AT_LEAST_0
     )

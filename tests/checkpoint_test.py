@@ -54,11 +54,22 @@ class CheckpointTest(tf.test.TestCase):
         self.assertEndsWith(path, "model.ckpt-2")
         self.assertEqual(value, 2)
 
-    def test_room_for_two_or_for_the_next(self):
+    def test_room_for_what_is_kept(self):
+        size = 4 * (3 + 4)
+        self.max_to_keep = 3
         _, _, made = self._graph()
-        self.assertEqual(made.needed(), 2 * 4 * (3 + 4))
-        self._save([1])
-        self.assertEqual(made.needed(), 4 * (3 + 4))
+        # At the end only; at steps 4, 8 and 10; more than are kept, and the next.
+        for every, wanted in ((0, 1), (4, 3), (1, 4)):
+            self.assertEqual(made.needed(10, every), wanted * size)
+        self._save([1, 2])
+        for every, wanted in ((0, 1), (4, 2), (1, 2)):
+            self.assertEqual(made.needed(10, every), wanted * size)
+        self._save([3, 4, 5])
+        for last_step in (5, 10):
+            self.assertEqual(made.needed(last_step, 1), size)
+        self.max_to_keep = 0
+        _, _, made = self._graph()
+        self.assertEqual(made.needed(11, 2), 4 * size)
 
     def test_an_empty_directory_restores_nothing(self):
         graph, _, made = self._graph()

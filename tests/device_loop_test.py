@@ -8,9 +8,11 @@ from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers.compute.tower import Task
 from towers.data import digits, inputs, records
+from towers.errors.side_outputs import SideOutputs
 from towers.session import device_loop, evaluate, hooks, loop, summary
 from towers.updates import checkpoint
 from towers.updates.optimizer import Piecewise, Update
+from towers.updates.saving import Saving
 
 v1 = tf.compat.v1
 
@@ -107,6 +109,7 @@ class DeviceLoopTest(parameterized.TestCase):
             return 0.0
 
         counts = _CountsSteps()
+        events = summary.EventFile("summaries", directory, SideOutputs())
         loop.start(train, made.session, lambda session: None)
         loop.run(
             train,
@@ -114,8 +117,8 @@ class DeviceLoopTest(parameterized.TestCase):
             [
                 counts,
                 hooks.StopOnNan(train, finite),
-                hooks.WriteSummaries(train, scalars, directory, steps=20),
-                hooks.SaveCheckpoints(train, saver, steps=10),
+                hooks.WriteSummaries(train, scalars, events, steps=20),
+                hooks.SaveCheckpoints(train, Saving(saver), steps=10),
                 hooks.Evaluate(train, act, stop_at=None, steps=9),
             ],
             last_step=last_step,

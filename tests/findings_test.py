@@ -40,9 +40,10 @@ class FoundTest(absltest.TestCase):
         )
 
     def test_lines_that_cannot_be_printed(self):
-        for number, said in (
-            (errno.EPIPE, ""),
-            (errno.ENOSPC, "error: what is printed cannot be written (why)\n"),
+        full = "error: what is printed cannot be written (why)\n"
+        for number, status, said in (
+            (errno.EPIPE, findings.CLOSED_PIPE, ""),
+            (errno.ENOSPC, 1, full),
         ):
             path = self.create_tempfile().full_path
             with (
@@ -50,7 +51,8 @@ class FoundTest(absltest.TestCase):
                 mock.patch.object(sys, "stdout", file),
                 contextlib.redirect_stderr(io.StringIO()) as printed,
             ):
-                self.assertEqual(findings.not_printed(OSError(number, "why")), 1)
+                found = findings.not_printed(OSError(number, "why"))
+                self.assertEqual(found, status)
                 print("nobody is to see this")
             self.assertEqual(printed.getvalue(), said)
             with open(path) as file:

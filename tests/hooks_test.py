@@ -1,5 +1,7 @@
 """Hooks act after the steps they should, alone or between steps inside the graph."""
 
+import contextlib
+import io
 import json
 import os
 import resource
@@ -11,10 +13,11 @@ from absl.testing import parameterized
 
 from tests import trainer
 from towers.data import inputs
-from towers.errors import folders
+from towers.errors.side_outputs import SideOutputs
 from towers.session import hooks, loop, summary
 from towers.updates import checkpoint
 from towers.updates.loss_scale import LossScaling
+from towers.updates.saving import Saving
 
 v1 = tf.compat.v1
 
@@ -26,6 +29,14 @@ def _trainer(source=None, **options):
         **{"towers": 2, "batch_size": 4, **options},
     )
     return made.add_loop().start()
+
+
+def _summaries(made, merged, directory, steps, side=None):
+    """The hook that writes them."""
+    file = summary.EventFile(
+        "summaries", directory, side or SideOutputs(), made.train.graph
+    )
+    return hooks.WriteSummaries(made.train, merged, file, steps=steps)
 
 
 class _Notes(hooks.Every):
@@ -94,7 +105,7 @@ class StopOnNanTest(parameterized.TestCase):
             saver = checkpoint.Checkpoints(directory, made.train.saved)
         around = [
             self._stop(made),
-            hooks.SaveCheckpoints(made.train, saver, steps=2),
+            hooks.SaveCheckpoints(made.train, Saving(saver), steps=2),
         ]
         with self.assertRaisesRegex(
             hooks.NanLossError, "^the loss of step 6 is (nan|inf); lower --init_learn"
@@ -197,7 +208,7 @@ class SaveCheckpointsTest(parameterized.TestCase):
         directory = self.create_tempdir().full_path
         with made.train.graph.as_default():
             saver = checkpoint.Checkpoints(directory, made.train.saved, max_to_keep=2)
-        save = hooks.SaveCheckpoints(made.train, saver, steps=3)
+        save = hooks.SaveCheckpoints(made.train, Saving(saver), steps=3)
         made.run([save], 10, steps_per_loop)
         paths = checkpoint.all_paths(directory)
         self.assertEqual([path.rsplit("-")[-1] for path in paths], ["6", "9"])
@@ -205,6 +216,26 @@ class SaveCheckpointsTest(parameterized.TestCase):
             reader = tf.train.load_checkpoint(path)
             values = {name: reader.get_tensor(name) for name in made.train.saved}
             trainer.assert_same_bits(values, other.steps(step))
+
+    def test_after_a_failure_it_is_tried_again_in_a_while(self):
+        now, tried = [0.0], []
+        made = _trainer()
+        saver = mock.create_autospec(Saving, instance=True)
+
+        def attempt(session, step):
+            tried.append(step)
+            return len(tried) > 2
+
+        saver.attempt.side_effect = attempt
+
+        class Tick(loop.Hook):  # 4 seconds each
+            def after_run(self, run_context, run_values):
+                now[0] += 4
+
+        save = hooks.SaveCheckpoints(made.train, saver, steps=2)
+        with mock.patch.object(hooks.time, "monotonic", lambda: now[0]):
+            made.run([save, Tick()], 12)
+        self.assertEqual(tried, [2, 5, 8, 10, 12])
 
 
 class EvaluateTest(parameterized.TestCase):
@@ -250,7 +281,7 @@ class WriteSummariesTest(tf.test.TestCase):
                 with made.train.graph.as_default():
                     merged = summary.build(made.train, 1)
                 made.train.graph.finalize()
-                hook = hooks.WriteSummaries(made.train, merged, directory, steps=every)
+                hook = _summaries(made, merged, directory, every)
                 made.run([hook], 11, k)
                 events = self._events(directory)
                 nodes = len(made.train.graph.get_operations())
@@ -270,7 +301,7 @@ class WriteSummariesTest(tf.test.TestCase):
             raise hooks.NanLossError("the loss of step 5 is nan", 5)
 
         around = [
-            hooks.WriteSummaries(made.train, merged, directory, steps=2),
+            _summaries(made, merged, directory, 2),
             trainer.Do(fail, at=5),
         ]
         with self.assertRaises(hooks.NanLossError):
@@ -297,21 +328,31 @@ class FullDiskTest(parameterized.TestCase):
         directory = self.create_tempdir().full_path
         with made.train.graph.as_default():
             merged = summary.build(made.train, 1)
-        hook = hooks.WriteSummaries(made.train, merged, directory, steps=3)
-        with self.assertRaisesRegex(
-            folders.OutputError, f"^summaries could not be written to {directory} "
-        ):
-            self._run(made, hook)
-        self.assertEqual(made.session.run(made.train.global_step), 3)
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            side = SideOutputs()
+            self._run(made, _summaries(made, merged, directory, 1, side))
+            side.report()
+        self.assertEqual(made.session.run(made.train.global_step), 5)
+        first, last = printed.getvalue().splitlines()
+        self.assertStartsWith(
+            first, f"warning: summaries cannot be written to {directory}"
+        )
+        self.assertEndsWith(last, f"not complete in {directory}: 4 writes failed")
+        # What was written before can be read, and nothing else is there.
+        [path] = tf.io.gfile.glob(f"{directory}/*")
+        found = [event.step for event in v1.train.summary_iterator(path)]
+        self.assertEqual(found, [0, 0, 1])
 
     def test_trace(self):
         made = _trainer()
         path = os.path.join(self.create_tempdir(), "trace.json")
-        hook = hooks.TraceStep(made.train, path, step=3, console=print)
-        with self.assertRaisesRegex(
-            folders.OutputError, f"trace .* {path} .*too large"
-        ):
+        side = SideOutputs()
+        hook = hooks.TraceStep(made.train, path, step=3, console=print, side=side)
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
             self._run(made, hook)
+        self.assertRegex(printed.getvalue(), f"trace .* {path} .*too large")
+        self.assertEqual(made.session.run(made.train.global_step), 5)
+        self.assertFalse(os.path.exists(path))  # no half of it
 
 
 class TraceStepTest(parameterized.TestCase):
@@ -329,7 +370,9 @@ class TraceStepTest(parameterized.TestCase):
                     written.append(done)
 
         said = []
-        hook = hooks.TraceStep(made.train, path, step=step, console=said.append)
+        hook = hooks.TraceStep(
+            made.train, path, step=step, console=said.append, side=SideOutputs()
+        )
         around = [hook, *([Look()] if steps_per_loop == 1 else [])]
         self.assertEqual(made.run(around, 6, steps_per_loop), 6)
         if steps_per_loop == 1:
@@ -351,7 +394,10 @@ class TraceStepTest(parameterized.TestCase):
         made.steps(3)
         path = os.path.join(self.create_tempdir(), "trace.json")
         said = []
-        made.run([hooks.TraceStep(made.train, path, step=2, console=said.append)], 6)
+        hook = hooks.TraceStep(
+            made.train, path, step=2, console=said.append, side=SideOutputs()
+        )
+        made.run([hook], 6)
         self.assertFalse(os.path.exists(path))
         self.assertEqual(
             said,

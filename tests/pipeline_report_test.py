@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
+from towers.errors.side_outputs import SideOutputs
 from towers.layout.schedule import SCHEDULES, Pass, simulate
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
@@ -262,7 +263,9 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         folder = os.path.join(self.create_tempdir(), "new")
         made = _made(Pipeline(2, 2, "gpipe", cut=(1, 2)))
         said = []
-        hook = ReportPipeline(made.train, folder, step=2, console=said.append)
+        hook = ReportPipeline(
+            made.train, folder, step=2, console=said.append, side=SideOutputs()
+        )
         made.steps(3, [hook])
         self.assertIn("Pipeline in step 2", said[0])
         self.assertLen(said, 4)

@@ -50,12 +50,24 @@ class PrepareTest(parameterized.TestCase):
                 tf.constant(1)
 
     def test_a_disk_without_room_for_checkpoints(self):
-        usage = mock.Mock(free=2 * 4 * 2 * 199_210)  # of mlp with momenta, no counters
-        with mock.patch.object(shutil, "disk_usage", return_value=usage):
-            with self.assertRaisesRegex(ValueError, "^--train_dir=.*MB are needed"):
-                _prepare(train_dir=self.create_tempdir().full_path)
-            usage.free += 100
-            _prepare(train_dir=self.create_tempdir().full_path)
+        size = 4 * 2 * 199_210  # of mlp with momenta, no counters
+        usage = mock.Mock()
+        for count, flags in (
+            (1, {}),  # at the end
+            (4, dict(save_model_steps=1, max_ckpts_to_keep=3)),
+            (6, dict(save_model_secs=1)),
+            (2, dict(save_model_secs=1, max_ckpts_to_keep=0)),
+        ):
+            directory = self.create_tempdir().full_path
+            with (
+                self.subTest(**flags),
+                mock.patch.object(shutil, "disk_usage", return_value=usage),
+            ):
+                usage.free = count * size
+                with self.assertRaisesRegex(ValueError, "^--train_dir=.*MB are needed"):
+                    _prepare(train_dir=directory, **flags)
+                usage.free += count * 100
+                _prepare(train_dir=directory, **flags)
 
     def test_steps_inside_the_graph(self):
         run, _ = _prepare(steps_per_loop=4)

@@ -95,7 +95,7 @@ class _Runs(absltest.TestCase):
             self.made.steps(begin)
         display = progress.Display(**display)
         console = progress.Console(self.stream)
-        log = report.BenchmarkLog(self.log_dir)
+        log = report.BenchmarkLog(self.log_dir, console.side)
         shown = progress.Progress(self.made.train, console, log, display)
         shown.begin_at(begin, last_step)
         train = self.made.train
@@ -230,7 +230,7 @@ class ProgressTest(_Runs):
         shown = progress.Progress(
             self.made.train,
             console,
-            report.BenchmarkLog(None),
+            report.BenchmarkLog(None, console.side),
             progress.Display(warmup=1),
         )
         shown.begin_at(0, 9)

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from towers.errors.side_outputs import SideOutputs
 from towers.session import report
 
 
@@ -105,7 +106,7 @@ class ReportTest(tf.test.TestCase):
 
     def test_benchmark_log(self):
         directory = os.path.join(self.create_tempdir(), "log")
-        log = report.BenchmarkLog(directory)
+        log = report.BenchmarkLog(directory, SideOutputs())
         log.run({"model_name": "lenet", "test_id": "t"})
         log.metric("loss", 1.5, 3)
         log.metric("mfu", 0.5, 4, unit=None, peak=2.0)
@@ -129,7 +130,7 @@ class ReportTest(tf.test.TestCase):
         folder = self.create_tempdir().full_path
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(folder)
-        log = report.BenchmarkLog(None)
+        log = report.BenchmarkLog(None, SideOutputs())
         log.run({})
         log.metric("loss", 1.0, 1)
         self.assertEmpty(os.listdir(folder))

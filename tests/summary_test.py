@@ -1,7 +1,11 @@
 """Summaries hold what the step computed, under plain names."""
 
+import contextlib
 import dataclasses
+import io
 import os
+import resource
+import shutil
 import time
 from unittest import mock
 
@@ -12,7 +16,7 @@ from absl.testing import parameterized
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers.compute import factors
-from towers.errors import folders
+from towers.errors.side_outputs import SideOutputs
 from towers.session import summary
 
 v1 = tf.compat.v1
@@ -126,16 +130,39 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(set(found), SCALARS | names)
         self.assertEqual(found["gradients/gather/table"].histo.num, 30)
 
-    def test_an_event_file_can_be_read_while_it_grows(self):
-        directory = os.path.join(self.create_tempdir(), "new")
+
+def _scalars(directory):
+    """(file, step, tag, value), in the order of the files' names."""
+    return [
+        (os.path.basename(path), event.step, value.tag, value.simple_value)
+        for path in sorted(tf.io.gfile.glob(f"{directory}/events*"))
+        for event in v1.train.summary_iterator(path)
+        for value in event.summary.value
+    ]
+
+
+class EventFileTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.directory = os.path.join(self.create_tempdir(), "new")
+        self.side = SideOutputs()
+        printed = contextlib.redirect_stderr(io.StringIO())
+        self.printed = self.enter_context(printed)
+
+    def _limit(self, num_bytes):
+        """The most bytes that a file may have; less are written of what is more."""
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+
+    def test_can_be_read_while_it_grows(self):
         with tf.Graph().as_default() as graph:
             tf.constant(1.0, name="mine")
         begun = time.time()
-        file = summary.EventFile(directory, 3, graph)
-        [path] = tf.io.gfile.glob(f"{directory}/events.out.tfevents.*")
+        file = summary.EventFile("summaries", self.directory, self.side, graph)
+        file.open(3)
+        [path] = tf.io.gfile.glob(f"{self.directory}/events.out.tfevents.*")
         for step in (4, 5):
-            value = v1.Summary.Value(tag="loss", simple_value=step)
-            file.add(v1.Summary(value=[value]), step)
+            file.add_scalars({"loss": step}, step)
             first, second, *others = v1.train.summary_iterator(path)
             self.assertEqual(first.file_version, "brain.Event:2")
             nodes = v1.GraphDef.FromString(second.graph_def).node
@@ -144,24 +171,55 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(others[-1].summary.value[0].simple_value, step)
             self.assertBetween(others[-1].wall_time, begun, time.time())
         file.close()
+        self.assertEqual(self.printed.getvalue(), "")
+
+    def test_is_one_for_all_scalars(self):
+        file = summary.EventFile("summaries", self.directory, self.side)
+        self.assertFalse(os.path.exists(self.directory))
+        file.add_scalars({"loss": 2.5, "top_1_accuracy": 0.25}, 7)
+        file.add_scalars({"loss": 1.5}, 9)
+        [name] = os.listdir(self.directory)
+        self.assertEqual(
+            _scalars(self.directory),
+            [
+                (name, 7, "loss", 2.5),
+                (name, 7, "top_1_accuracy", 0.25),
+                (name, 9, "loss", 1.5),
+            ],
+        )
 
     def test_a_folder_that_cannot_be_made(self):
-        with self.assertRaisesRegex(folders.OutputError, "^summaries could not be "):
-            summary.write_scalars("/proc/nope", {"loss": 2.5}, 7)
+        file = summary.EventFile("summaries", "/proc/nope", self.side)
+        for step in (7, 8, 9):
+            file.add_scalars({"loss": 2.5}, step)
+        self.side.report()
+        first, last = self.printed.getvalue().splitlines()
+        self.assertRegex(first, "^warning: summaries cannot be written to /proc/nope ")
+        self.assertRegex(last, "^warning: .* /proc/nope: 3 writes failed$")
 
-    def test_write_scalars(self):
-        directory = self.create_tempdir().full_path
-        summary.write_scalars(directory, {"loss": 2.5, "top_1_accuracy": 0.25}, 7)
-        summary.write_scalars(directory, {"loss": 1.5}, 9)
-        found = [
-            (event.step, value.tag, value.simple_value)
-            for path in sorted(tf.io.gfile.glob(f"{directory}/events*"))
-            for event in v1.train.summary_iterator(path)
-            for value in event.summary.value
-        ]
-        self.assertEqual(
-            found, [(7, "loss", 2.5), (7, "top_1_accuracy", 0.25), (9, "loss", 1.5)]
-        )
+    def test_a_folder_that_goes_away_is_made_again(self):
+        file = summary.EventFile("summaries", self.directory, self.side)
+        file.add_scalars({"loss": 2.5}, 7)
+        shutil.rmtree(self.directory)
+        file.add_scalars({"loss": 1.5}, 9)
+        self.assertEqual([step for _, step, *_ in _scalars(self.directory)], [9])
+        self.assertEqual(self.printed.getvalue(), "")
+
+    def test_a_full_disk_leaves_whole_events_and_has_room_again(self):
+        file = summary.EventFile("summaries", self.directory, self.side)
+        file.add_scalars({"loss": 1.0}, 1)
+        self.addCleanup(self._limit, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
+        self._limit(100)  # half of the second event
+        file.add_scalars({"loss": 2.0}, 2)
+        self._limit(10)  # not even the beginning of another file
+        file.add_scalars({"loss": 3.0}, 3)
+        self.assertLen(os.listdir(self.directory), 1)
+        self._limit(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        for step in (4, 5):
+            file.add_scalars({"loss": step}, step)
+        self.assertEqual([step for _, step, *_ in _scalars(self.directory)], [1, 4, 5])
+        self.assertLen(os.listdir(self.directory), 2)
+        self.assertLen(self.printed.getvalue().splitlines(), 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A Chrome trace of a real step."""
 
 import json
-import os
 
 import tensorflow as tf
 
@@ -25,10 +24,7 @@ class TraceTest(tf.test.TestCase):
         return metadata
 
     def test_events_name_operations_and_devices_and_do_not_overlap_in_a_lane(self):
-        path = os.path.join(self.create_tempdir(), "trace.json")
-        trace.write(path, self._metadata())
-        with open(path) as file:
-            events = json.load(file)["traceEvents"]
+        events = json.loads(trace.text(self._metadata()))["traceEvents"]
         devices = [e["args"]["name"] for e in events if e["ph"] == "M"]
         self.assertTrue(any("CPU:1" in device for device in devices))
         spans = [e for e in events if e["ph"] == "X"]

@@ -24,11 +24,11 @@ from absl.testing import absltest
 
 from tests import by_hand, runs, trainer
 from tests.root import ROOT
-from towers import train
+from towers import run, train
 from towers.compute import flops
 from towers.errors import folders
 from towers.pipelines import costs
-from towers.updates import checkpoint
+from towers.updates import checkpoint, saving
 
 _PATIENCE = 240  # seconds
 
@@ -388,7 +388,7 @@ class TrainTest(absltest.TestCase):
         process.line("Generating training model")
         process.close()
         status, _, errors = process.end()
-        self.assertEqual((status, errors), (1, []))
+        self.assertEqual((status, errors), (128 + signal.SIGPIPE, []))
 
     def test_lines_that_go_to_a_full_disk(self):
         with (
@@ -464,6 +464,15 @@ class TrainTest(absltest.TestCase):
         self.assertEqual(status, 2)
         self.assertStartsWith(errors[0], "error: --train_dir=other: another run is")
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "other"))), before)
+
+    def test_the_folder_of_another_run_gets_no_note(self):
+        taken = saving.TakenError("another run is training there")
+        with mock.patch.object(run, "train", side_effect=taken) as trained:
+            flags = ("--model=mlp", "--num_batches=2", "--train_dir=taken")
+            status, _, errors = self._main(*flags)
+        self.assertEqual((status, errors), (1, [f"error: {taken}"]))
+        self.assertIsNotNone(trained.call_args.kwargs["lock"])
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "taken")))
 
     def test_a_truncated_record(self):
         self._straight()  # which prepared the data set

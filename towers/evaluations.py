@@ -104,6 +104,11 @@ class Evaluator:
         self._towers = towers
         self._console = console
         self._log = log
+        self._events = None
+        if directory := _directory(plan):
+            self._events = summary.EventFile(
+                "summaries of evaluations", directory, console.side
+            )
         self.step, self.accuracy = -1, math.nan
 
     def __call__(
@@ -135,8 +140,8 @@ class Evaluator:
             self._log.metric(f"eval_{name}", value, step)
         rate = result.examples_per_second
         self._log.metric("eval_average_examples_per_sec", rate, step)
-        if directory := _directory(self._plan):
-            summary.write_scalars(directory, means, step)
+        if self._events is not None:
+            self._events.add_scalars(means, step)
         return result
 
     def _progress(self, batches: int, rate: float) -> None:

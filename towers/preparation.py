@@ -7,12 +7,15 @@ import tensorflow as tf
 
 from towers import evaluations
 from towers.errors import folders
+from towers.errors.lock import Lock
+from towers.errors.side_outputs import SideOutputs
 from towers.evaluations import Evaluator
 from towers.graph import TrainGraph
 from towers.planning import Plan
 from towers.session import describe, device_loop, replicas, report, summary, traffic
 from towers.session.progress import Console
 from towers.updates.checkpoint import Checkpoints, Finite
+from towers.updates.saving import Saving
 
 v1 = tf.compat.v1
 
@@ -38,7 +41,7 @@ class Prepared:
     console: Console
     log: report.BenchmarkLog
     finite: Finite
-    checkpoints: Checkpoints | None
+    checkpoints: Saving | None
     evaluator: Evaluator | None
     summary: tf.Tensor | None
     replicas: replicas.Same | None
@@ -50,17 +53,17 @@ class Prepared:
         return report.Unit(inputs.unit, inputs.units_per_example)
 
 
-def prepare(plan: Plan, console: Console) -> Prepared:
+def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
     """Builds the graph of a run and says what it is.
 
     Args:
       plan: of the run.
       console: takes lines for the user.
+      lock: of the folder that it saves in.
 
     Raises:
       ValueError: model and data do not fit, the model lacks what a flag needs, or the
-        disk has no room for two checkpoints.
-      folders.OutputError: a file that a flag names cannot be written.
+        disk has no room for the checkpoints that will be kept.
     """
     if plan.placement.notice:
         console(plan.placement.notice)
@@ -68,7 +71,7 @@ def prepare(plan: Plan, console: Console) -> Prepared:
     built = plan.build()
     check_metrics(plan, built)
     with built.graph.as_default():
-        prepared = _complete(plan, built, console)
+        prepared = _complete(plan, built, console, lock)
     built.graph.finalize()
     for line in report.header(describe.header(plan, prepared.built)):
         console(line)
@@ -90,7 +93,9 @@ def check_metrics(plan: Plan, built: TrainGraph) -> None:
         )
 
 
-def _complete(plan: Plan, built: TrainGraph, console: Console) -> Prepared:
+def _complete(
+    plan: Plan, built: TrainGraph, console: Console, lock: Lock | None
+) -> Prepared:
     """Adds what stands beside the step: evaluation, summaries, saver, loop."""
     output = plan.config.output
     towers = evaluations.attach(plan, built)
@@ -102,16 +107,19 @@ def _complete(plan: Plan, built: TrainGraph, console: Console) -> Prepared:
         built = built._replace(loop=inner)
     finite = Finite(built.saved)
     checkpoints = _checkpoints(plan, built, finite, log=console)
+    saving = checkpoints and Saving(
+        checkpoints, lock, retry_secs=output.save_retry_secs, log=console
+    )
     if output.graph_file:
-        _write_graph(output.graph_file, plan, built)
-    log = report.BenchmarkLog(output.benchmark_log_dir)
+        _write_graph(output.graph_file, plan, built, console.side)
+    log = report.BenchmarkLog(output.benchmark_log_dir, console.side)
     return Prepared(
         plan=plan,
         built=built,
         console=console,
         log=log,
         finite=finite,
-        checkpoints=checkpoints,
+        checkpoints=saving,
         evaluator=Evaluator(plan, towers, console, log) if towers else None,
         summary=text,
         replicas=equal,
@@ -132,20 +140,23 @@ def _checkpoints(
             finite=finite,
             log=log,
         )
+    # By the clock it is not known how many; but not more than one in each step.
+    every = output.save_model_steps or (1 if output.save_model_secs else 0)
+    if output.save_model_secs and not output.max_ckpts_to_keep:
+        every = plan.num_steps
     flag = f"--train_dir={output.train_dir}"
-    folders.check_room(flag, output.train_dir, checkpoints.needed())
+    needed = checkpoints.needed(plan.num_steps, every)
+    folders.check_room(flag, output.train_dir, needed)
     return checkpoints
 
 
-def _write_graph(path: str, plan: Plan, built: TrainGraph) -> None:
+def _write_graph(path: str, plan: Plan, built: TrainGraph, side: SideOutputs) -> None:
     """Its nodes, or what lies on each device and crosses between them."""
     folder, name = os.path.split(os.path.abspath(path))
-    with folders.writing("nodes of the graph", path):
-        if name.endswith(".svg"):
-            os.makedirs(folder, exist_ok=True)
-            title = describe.in_short(plan, built)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(traffic.picture(traffic.of(built), title))
-        else:
-            text = name.endswith("txt")
-            tf.io.write_graph(built.graph, folder, name, as_text=text)
+    if name.endswith(".svg"):
+        picture = traffic.picture(traffic.of(built), describe.in_short(plan, built))
+        side.write("nodes of the graph", path, picture)
+        return
+    with side.writing("nodes of the graph", path):
+        text = name.endswith("txt")
+        tf.io.write_graph(built.graph, folder, name, as_text=text)

@@ -11,6 +11,7 @@ from towers import evaluations, run_hooks
 from towers.compute import flops
 from towers.errors import failure
 from towers.errors.interrupts import Interrupted
+from towers.errors.lock import Lock
 from towers.planning import Plan
 from towers.preparation import Prepared, prepare
 from towers.session import diagnose, hooks, loop, probe, report
@@ -26,6 +27,8 @@ def train(
     plan: Plan,
     console: Console,
     sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+    *,
+    lock: Lock | None = None,
 ) -> int:
     """Trains, saves, evaluates, reports.
 
@@ -33,6 +36,7 @@ def train(
       plan: of the run.
       console: takes lines for the user.
       sessions: where sessions come from.
+      lock: of `--train_dir`, locked again where another folder takes its place.
 
     Returns:
       the exit status: 0, or that of the signal that ended the run before its time.
@@ -43,9 +47,9 @@ def train(
       hooks.TrainingError, folders.OutputError: the run had to stop.
       Interrupted: a signal ended it before the first step, or while it waited.
     """
-    with StopOnSignal() as stop:
+    with StopOnSignal() as stop, console.during(stop.reader_left):
         with stop.at_once():
-            training = _Training(prepare(plan, console), sessions, stop)
+            training = _Training(prepare(plan, console, lock), sessions, stop)
         resumes = plan.config.output.train_dir
         status = sessions.keep(training.attempt, stop, resumes=resumes)
         if status is None:

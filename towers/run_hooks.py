@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from towers import evaluations
 from towers.preparation import Prepared
-from towers.session import hooks, replicas
+from towers.session import hooks, replicas, summary
 from towers.session.loop import Hook
 from towers.session.pipeline_report import ReportPipeline
 
@@ -78,15 +78,21 @@ def _record_step(
     attempt: Attempt, kind: type[hooks.TraceStep], path: str | None
 ) -> Hook | None:
     run, step = attempt.run, attempt.recorded_step
-    return kind(run.built, path, step=step, console=run.console) if path else None
+    if not path:
+        return None
+    side = run.console.side
+    return kind(run.built, path, step=step, console=run.console, side=side)
 
 
 def _write_summaries(attempt: Attempt) -> Hook | None:
     run, output = attempt.run, attempt.run.plan.config.output
     if run.summary is None:
         return None
+    file = summary.EventFile(
+        "summaries", output.train_dir, run.console.side, run.built.graph
+    )
     every = output.save_summaries_steps
-    return hooks.WriteSummaries(run.built, run.summary, output.train_dir, steps=every)
+    return hooks.WriteSummaries(run.built, run.summary, file, steps=every)
 
 
 def _save_checkpoints(attempt: Attempt) -> Hook | None:

@@ -27,7 +27,7 @@ from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import explain, failure, folders, interrupts
-from towers.errors.findings import not_printed, refuse
+from towers.errors.findings import flush, not_printed, refuse, say
 from towers.layout import cluster, placement
 from towers.layout.gpus import Gpus
 from towers.layout.schedule import SCHEDULES
@@ -39,7 +39,7 @@ from towers.session.stop import StopOnSignal
 from towers.tasks import local_cluster, messages, proxies, server
 from towers.tasks.controller import Controller
 from towers.tasks.sessions import session_config, settle_process
-from towers.updates import checkpoint
+from towers.updates import checkpoint, saving
 from towers.updates.optimizer import OPTIMIZERS
 from towers.updates.variable_update import VARIABLE_UPDATES
 from towers.updates.variables import VARIABLE_PLACEMENTS
@@ -109,7 +109,7 @@ def _stopped(error: interrupts.Interrupted, order: Order | None) -> int:
         left = f"the last checkpoint is {latest}; the same command goes on from there"
     else:
         left = "nothing was saved; the same command begins anew"
-    print(f"Stopped by {error.name}: {left}.", file=sys.stderr)
+    say(f"Stopped by {error.name}: {left}.")
     return error.status
 
 
@@ -131,30 +131,30 @@ def _alone(order: Order, console: Console) -> int:
     """Trains or evaluates in this process."""
     if order.config.evaluation.eval:
         return _evaluate(order, console)
-    return _train(order, lambda: run.train(_tuned(order, console), console))
+    return _train(
+        order, lambda lock: run.train(_tuned(order, console), console, lock=lock)
+    )
 
 
-def _train(order: Order, act: Callable[[], int]) -> int:
+def _train(order: Order, act: Callable[..., int]) -> int:
     """Trains; leaves the reason of a failure for those who wait for checkpoints."""
     directory = order.config.output.train_dir
 
     def noting_failure() -> int:
         try:
-            return act()
-        except (ValueError, KeyboardInterrupt):
-            raise  # refused before the first step, or stopped
+            return act(lock)
+        except (ValueError, KeyboardInterrupt, saving.TakenError):
+            raise  # refused before the first step, stopped, or another run's folder
         except BaseException as error:
             # What shows before there is a checkpoint is refused, too.
-            if not _damage(order, error) or _has_checkpoint(directory):
+            if not _damage(order, error) or (
+                directory and checkpoint.latest(directory)
+            ):
                 failure.leave(directory, str(error) or type(error).__name__)
             raise
 
-    with folders.held(f"--train_dir={directory}", directory):
+    with folders.held(f"--train_dir={directory}", directory) as lock:
         return _explained(order, noting_failure)
-
-
-def _has_checkpoint(directory: str | None) -> bool:
-    return bool(directory and checkpoint.latest(directory))
 
 
 def _tuned(order: Order, console: Console) -> planning.Plan:
@@ -173,7 +173,8 @@ def _control(order: Order, console: Console) -> int:
         absent = _absence(order, console)
         act = functools.partial(watch.evaluate_checkpoints, absent=absent)
         return _explained(order, lambda: _on_cluster(order, console, act))
-    return _train(order, lambda: _on_cluster(order, console, run.train))
+    act = functools.partial(_on_cluster, order, console)
+    return _train(order, lambda lock: act(functools.partial(run.train, lock=lock)))
 
 
 def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
@@ -387,11 +388,10 @@ def _parsed(argv: Sequence[str]) -> tuple[Config, list[str], Collection[str]]:
 def program() -> NoReturn:
     """Runs `main` and ends the process, whatever else still waits in it."""
     status = main()
+    flush()
     if threading.active_count() == 1:
         sys.exit(status)
     # A thread that waits inside TensorFlow, for a frozen task say, ends no other way.
-    sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(status)
 
 

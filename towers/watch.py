@@ -15,7 +15,7 @@ from towers.session import evaluate, hooks, report
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
 from towers.tasks.sessions import Local, Sessions, session_config
-from towers.updates import checkpoint, constants
+from towers.updates import checkpoint, constants, contents
 from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -58,7 +58,7 @@ def evaluate_checkpoints(
     if plan.placement.notice:
         console(plan.placement.notice)
 
-    with StopOnSignal() as stop:
+    with StopOnSignal() as stop, console.during(stop.reader_left):
         with stop.at_once():
             evaluator = _Evaluator(plan, console)
 
@@ -175,7 +175,7 @@ class _Evaluator:
                     partial=True,
                     log=console,
                 )
-        log = report.BenchmarkLog(plan.config.output.benchmark_log_dir)
+        log = report.BenchmarkLog(plan.config.output.benchmark_log_dir, console.side)
         self._evaluate = evaluations.Evaluator(plan, towers, console, log)
 
     @property
@@ -212,7 +212,7 @@ class _Evaluator:
             return
         names = ()
         with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
-            names = checkpoint.contents(path)
+            names = contents.of(path)
         if any(name.endswith(_AVERAGE) for name in names):
             raise ValueError(
                 f"{path} holds moving averages; write the --ema_decay of the training "

@@ -1,10 +1,13 @@
 """Errors in settings, collected to be reported at once, and how a main prints them."""
 
+import contextlib
 import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
+
+CLOSED_PIPE = 141  # the exit status that shells expect: 128 + SIGPIPE
 
 
 class PlanError(ValueError):
@@ -43,9 +46,37 @@ class Found:
 def refuse(errors: Sequence[str], *, status: int) -> int:
     """Prints each error on one line, whatever the user typed; returns the status."""
     for error in errors:
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in error)
-        print(f"error: {shown}", file=sys.stderr)
+        say(f"error: {error}")
     return status
+
+
+def warn(sentence: str) -> None:
+    """Prints what ends nothing, on one line."""
+    say(f"warning: {sentence}")
+
+
+def say(line: str) -> None:
+    """Prints one line on stderr, whatever is in it, if that can be written."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full
+        print(shown, file=sys.stderr, flush=True)
+
+
+def discard(stream: TextIO) -> None:
+    """Drops what a stream holds and gets: it cannot be written."""
+    with contextlib.suppress(OSError):  # of no file
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
+
+
+def flush() -> None:
+    """Ends the output of this process, whose status is not to tell of what is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            discard(stream)
 
 
 def not_printed(error: OSError) -> int:
@@ -58,9 +89,8 @@ def not_printed(error: OSError) -> int:
     """
     if error.errno not in (errno.EPIPE, errno.ENOSPC):
         raise error
-    # The lines must not be tried again at the end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard(sys.stdout)  # the lines must not be tried again at the end
     if error.errno == errno.EPIPE:
-        return 1
+        return CLOSED_PIPE
     what = error.filename or "what is printed"
     return refuse([f"{what} cannot be written ({error.strerror})"], status=1)

@@ -9,33 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
-
-from towers.errors import explain, lock
+from towers.errors import lock
 
 
 class OutputError(RuntimeError):
     """Something could not be written; earlier files are intact."""
-
-
-@contextlib.contextmanager
-def writing(what: str, path: str) -> Iterator[None]:
-    """Turns errors of writing inside into one sentence.
-
-    Args:
-      what: is written, in the plural.
-      path: where.
-
-    Raises:
-      OutputError: the disk is full, or the folder is gone.
-    """
-    try:
-        yield
-    # TensorFlow's event writer raises an IndexError when a file becomes too large.
-    except (OSError, IndexError, tf.errors.OpError) as error:
-        raise OutputError(
-            f"{what} could not be written to {path} ({explain.cause(error)})"
-        ) from error
 
 
 def caches(environment: Mapping[str, str] = os.environ) -> str:

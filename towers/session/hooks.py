@@ -1,21 +1,23 @@
 """What happens around the steps: checkpoints, summaries, evaluation, stops."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.errors import folders
+from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import summary, trace
 from towers.session.loop import NEVER, Hook
-from towers.updates.checkpoint import Checkpoints, Finite
+from towers.updates.checkpoint import Finite
+from towers.updates.saving import Saving
 
 v1 = tf.compat.v1
 
 _ROUNDING = 1e-6  # of a step, more than floats are off
+
+_RETRY_SECONDS = 10.0  # after a checkpoint that could not be written
 
 
 class TrainingError(RuntimeError):
@@ -213,13 +215,21 @@ class Every(Hook):
 class SaveCheckpoints(Every):
     """Writes a checkpoint every so many steps or seconds."""
 
-    def __init__(self, train, checkpoints: Checkpoints, *, steps=0, seconds=0.0):
+    def __init__(self, train, saving: Saving, *, steps=0, seconds=0.0):
         super().__init__(train, steps=steps, seconds=seconds)
-        self._checkpoints = checkpoints
+        self._saving = saving
+        self._failed = False
+
+    def next_due(self, step: int) -> int:
+        """As `Every` has it; after a failure the next step, when it is time."""
+        if not self._failed:
+            return super().next_due(step)
+        waited = time.monotonic() - self._last_time
+        return step + 1 if waited >= _RETRY_SECONDS else NEVER
 
     def act(self, run_context, step):
-        """Saves."""
-        self._checkpoints.save(run_context.session, step)
+        """Saves, or notes that it failed."""
+        self._failed = not self._saving.attempt(run_context.session, step)
 
 
 class Evaluate(Every):
@@ -255,10 +265,9 @@ class Evaluate(Every):
 class WriteSummaries(Every):
     """Writes TensorBoard summaries."""
 
-    def __init__(self, train, text: tf.Tensor, directory: str, *, steps: int):
+    def __init__(self, train, text: tf.Tensor, file: summary.EventFile, *, steps: int):
         super().__init__(train, steps=steps)
-        self._directory = directory
-        self._graph = train.graph
+        self._file = file
         self._fetch = (train.step, text)
         self._global_step = train.global_step
         self._step = 0
@@ -266,7 +275,7 @@ class WriteSummaries(Every):
     def after_create_session(self, session, coord):
         """Opens the file, notes where the loop starts."""
         self._step = int(session.run(self._global_step))
-        self._file = summary.EventFile(self._directory, self._step, self._graph)
+        self._file.open(self._step)
 
     def before_run(self, run_context):
         """Asks for the summary when this step is due."""
@@ -296,21 +305,28 @@ class TraceStep(Hook):
       path: of the JSON file; `chrome://tracing` and Perfetto read it.
       step: which.
       console: takes a line if the step is never taken.
+      side: takes what cannot be written.
     """
 
     def __init__(
-        self, train: TrainGraph, path: str, *, step: int, console: Callable[[str], None]
+        self,
+        train: TrainGraph,
+        path: str,
+        *,
+        step: int,
+        console: Callable[[str], None],
+        side: SideOutputs,
     ):
         self._path = path
         self._wanted = step
         self._global_step = train.global_step
         self._console = console
+        self._side = side
         self._step = 0
         self._written = False
 
     def after_create_session(self, session, coord):
-        """Makes the file's folder, notes where the loop starts."""
-        os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+        """Notes where the loop starts."""
         self._step = int(session.run(self._global_step))
 
     def next_due(self, step: int) -> int:
@@ -342,8 +358,7 @@ class TraceStep(Hook):
     def write(self, metadata: v1.RunMetadata, step: int) -> None:
         """Writes the file."""
         del step
-        with folders.writing("events of the trace", self._path):
-            trace.write(self._path, metadata)
+        self._side.write("events of the trace", self._path, trace.text(metadata))
 
     def after_steps(self, step, losses, seconds):
         """Notes where the loop is."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.errors import folders
+from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.layout import schedule
 from towers.layout.placement import is_called
@@ -360,6 +360,7 @@ class ReportPipeline(TraceStep):
       folder: for the files.
       step: which.
       console: takes lines.
+      side: takes what cannot be written.
     """
 
     def __init__(
@@ -369,9 +370,10 @@ class ReportPipeline(TraceStep):
         *,
         step: int,
         console: Callable[[str], None],
+        side: SideOutputs,
     ):
         path = os.path.join(folder, "report.json")
-        super().__init__(train, path, step=step, console=console)
+        super().__init__(train, path, step=step, console=console, side=side)
         self._train = train
         self._folder = folder
 
@@ -388,6 +390,4 @@ class ReportPipeline(TraceStep):
         }
         for name, text in contents.items():
             path = os.path.join(self._folder, name)
-            with folders.writing("the report of the stages", path):
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(text)
+            self._side.write("reports of the stages", path, text)

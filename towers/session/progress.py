@@ -1,13 +1,17 @@
 """What a run shows of its steps: lines in a log, a bar on a terminal, the speed."""
 
 import contextlib
+import errno
 import math
 import time
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TextIO
 
 import tensorflow as tf
 import tqdm
 
+from towers.errors.findings import discard
+from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import report
 from towers.session.loop import NEVER, Hook
@@ -19,11 +23,48 @@ _FREE_SECONDS = 0.01
 
 
 class Console:
-    """Prints lines, above a progress bar if there is one."""
+    """Prints lines, above a progress bar if there is one.
+
+    Attributes:
+      side: what is written beside these lines, and they themselves.
+    """
 
     def __init__(self, stream: TextIO):
+        self.side = SideOutputs()
         self._stream = stream
         self._bar: tqdm.tqdm | None = None
+        self._closed: Callable[[], None] | None = None
+
+    @contextlib.contextmanager
+    def during(self, closed: Callable[[], None]) -> Iterator[None]:
+        """A run inside which `closed` is called when nobody reads the lines any more.
+
+        At the end it says what side outputs were left out.
+        """
+        self._closed = closed
+        try:
+            yield
+        finally:
+            self._closed = None
+            self.side.report()
+
+    @contextlib.contextmanager
+    def _printing(self) -> Iterator[None]:
+        """Printing inside ends nothing.
+
+        Raises:
+          BrokenPipeError: nobody reads the lines, and no run can be ended well.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                self.side.leave_out("lines", "standard output", error)
+                return
+            if self._closed is None:
+                raise
+            discard(self._stream)
+            self._closed()
 
     @property
     def is_terminal(self) -> bool:
@@ -32,33 +73,37 @@ class Console:
 
     def __call__(self, line: str) -> None:
         """Prints one line at once."""
-        if self._bar is not None:
-            self._bar.write(line, file=self._stream)
-        else:
-            print(line, file=self._stream, flush=True)
+        with self._printing():
+            if self._bar is not None:
+                self._bar.write(line, file=self._stream)
+            else:
+                print(line, file=self._stream, flush=True)
 
     def open_bar(self, step: int, last_step: int) -> None:
         """Shows a bar from step 0 to the last one, of which some are done."""
-        self._bar = tqdm.tqdm(
-            total=last_step,
-            initial=step,
-            unit="step",
-            dynamic_ncols=True,
-            file=self._stream,
-        )
+        with self._printing():
+            self._bar = tqdm.tqdm(
+                total=last_step,
+                initial=step,
+                unit="step",
+                dynamic_ncols=True,
+                file=self._stream,
+            )
 
     def advance(self, steps: int, text: str = "") -> None:
         """Moves the bar, if there is one, and puts a text beside it."""
         if self._bar is not None:
             if text:
                 self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update(steps)
+            with self._printing():
+                self._bar.update(steps)
 
     def close(self) -> None:
         """Ends the bar, if there is one; what comes is printed below it."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            with self._printing():
+                bar.close()
 
 
 class Display(NamedTuple):

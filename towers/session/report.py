@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data import room
-from towers.errors import folders
+from towers.errors.side_outputs import SideOutputs, append_line
 
 RULE = "-" * 64
 
@@ -206,12 +206,12 @@ class BenchmarkLog:
 
     Args:
       directory: made if there is none; None writes nothing.
+      side: takes what cannot be written.
     """
 
-    def __init__(self, directory: str | None):
+    def __init__(self, directory: str | None, side: SideOutputs):
         self._directory = directory
-        if directory:
-            os.makedirs(directory, exist_ok=True)
+        self._side = side
 
     def run(self, facts: Mapping[str, Any]) -> None:
         """Writes `benchmark_run.log`; `facts` join what this knows by itself."""
@@ -228,16 +228,13 @@ class BenchmarkLog:
             **facts,
         }
         path = os.path.join(self._directory, "benchmark_run.log")
-        with (
-            folders.writing("measurements", path),
-            open(path, "w", encoding="utf-8") as file,
-        ):
-            json.dump(facts, file, indent=2, default=str)
+        text = json.dumps(facts, indent=2, default=str)
+        self._side.write("facts of the run", path, text)
 
     def metric(
         self, name: str, value: float, step: int, *, unit: str | None = None, **extras
     ) -> None:
-        """Appends one line to `metric.log`."""
+        """Appends one line to `metric.log`, whole or not at all."""
         if not self._directory:
             return
         line = {
@@ -249,11 +246,8 @@ class BenchmarkLog:
             "extras": extras,
         }
         path = os.path.join(self._directory, "metric.log")
-        with (
-            folders.writing("measurements", path),
-            open(path, "a", encoding="utf-8") as file,
-        ):
-            file.write(json.dumps(line) + "\n")
+        with self._side.writing("measurements", path):
+            append_line(path, json.dumps(line))
 
 
 def _now() -> str:

@@ -44,6 +44,15 @@ class StopOnSignal(Hook):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def reader_left(self) -> None:
+        """Nobody reads the lines of the run any more: it ends as by SIGPIPE.
+
+        Python ignores that signal, of which sockets, too, have their share.  Where
+        there is none, as on Windows, the run goes on.
+        """
+        if self.received is None and hasattr(signal, "SIGPIPE"):
+            self._note(signal.SIGPIPE, None)
+
     def _note(self, number, frame):
         del frame
         now = time.monotonic()

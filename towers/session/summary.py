@@ -1,13 +1,16 @@
 """TensorBoard summaries by verbosity."""
 
+import contextlib
+import errno
 import os
 import socket
 import time
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from towers.compute import factors
-from towers.errors import folders
+from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.layout.parts import join, read
 
@@ -71,50 +74,89 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
 
 
 class EventFile:
-    """An event file for TensorBoard, flushed after each event.
+    """Events for TensorBoard, flushed after each; the file is made for the first one.
 
     TensorFlow's `FileWriter` names files by the second, so that a later file may
-    replace an earlier one, and it fails in a background thread.
+    replace an earlier one, and it fails in a background thread.  After an event that
+    could not be written, and when the file is gone, another file is begun.
 
     Args:
+      what: it holds, in the plural.
       directory: made if there is none.
-      step: the first that summaries are added for.
+      side: takes what cannot be written.
       graph: to be shown beside them.
-
-    Raises:
-      folders.OutputError: from any method, when the disk is full.
     """
 
-    def __init__(self, directory: str, step: int, graph: tf.Graph | None = None):
+    def __init__(
+        self,
+        what: str,
+        directory: str,
+        side: SideOutputs,
+        graph: tf.Graph | None = None,
+    ):
+        self._what = what
         self._directory = directory
-        second, host = int(time.time()), socket.gethostname()
-        name = f"events.out.tfevents.{second:010d}.{host}.{os.getpid()}.{step:012d}"
-        with folders.writing("summaries", directory):
-            os.makedirs(directory, exist_ok=True)
-            self._writer = tf.io.TFRecordWriter(os.path.join(directory, name))
-        self._add(file_version="brain.Event:2")
-        if graph is not None:
-            nodes = graph.as_graph_def(add_shapes=True)
-            self._add(graph_def=nodes.SerializeToString())
+        self._side = side
+        self._graph = graph
+        self._path = ""
+        self._whole = 0  # bytes of the file up to its last whole summary
+        self._writer: tf.io.TFRecordWriter | None = None
+
+    def open(self, step: int) -> None:
+        """Begins the file, for summaries from a step on."""
+        with self._side.writing(self._what, self._directory):
+            self._open(step)
 
     def add(self, summary: v1.Summary, step: int) -> None:
         """Appends the summary of a step."""
-        self._add(summary=summary, step=step)
+        with self._side.writing(self._what, self._directory):
+            if self._writer is None or not os.path.exists(self._path):
+                self._open(step)
+            self._add(summary=summary, step=step)
+            self._whole = os.path.getsize(self._path)
+
+    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Appends scalars of a step."""
+        parts = [v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
+        self.add(v1.Summary(value=parts), step)
 
     def close(self) -> None:
-        """Closes the file."""
-        self._writer.close()
+        """Ends the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _open(self, step: int) -> None:
+        second, host = int(time.time()), socket.gethostname()
+        name = f"events.out.tfevents.{second:010d}.{host}.{os.getpid()}.{step:012d}"
+        os.makedirs(self._directory, exist_ok=True)
+        self._path = os.path.join(self._directory, name)
+        self._whole = 0
+        self._writer = tf.io.TFRecordWriter(self._path)
+        self._add(file_version="brain.Event:2")
+        if self._graph is not None:
+            nodes = self._graph.as_graph_def(add_shapes=True)
+            self._add(graph_def=nodes.SerializeToString())
+        self._whole = os.path.getsize(self._path)
 
     def _add(self, **event) -> None:
         text = v1.Event(wall_time=time.time(), **event).SerializeToString()
-        with folders.writing("summaries", self._directory):
+        try:
             self._writer.write(text)
             self._writer.flush()
+        except (tf.errors.OpError, IndexError) as error:
+            self._cut()
+            if isinstance(error, IndexError):  # TensorFlow's, of a file too large
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG)) from error
+            raise
 
-
-def write_scalars(directory: str, values: dict[str, float], step: int) -> None:
-    """Writes scalars of a step to a new event file."""
-    file = EventFile(directory, step)
-    parts = [v1.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
-    file.add(v1.Summary(value=parts), step)
-    file.close()
+    def _cut(self) -> None:
+        """Ends the file where it is whole, as readers stop at half an event."""
+        with contextlib.suppress(tf.errors.OpError, IndexError):
+            self._writer.close()
+        self._writer = None
+        with contextlib.suppress(OSError):
+            if self._whole:
+                os.truncate(self._path, self._whole)
+            else:
+                os.remove(self._path)

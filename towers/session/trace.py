@@ -47,10 +47,9 @@ def events(metadata: tf.compat.v1.RunMetadata) -> list[dict[str, Any]]:
     return found
 
 
-def write(path: str, metadata: tf.compat.v1.RunMetadata) -> None:
-    """Writes a JSON file that `chrome://tracing` and Perfetto read."""
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"traceEvents": events(metadata)}, file)
+def text(metadata: tf.compat.v1.RunMetadata) -> str:
+    """The JSON that `chrome://tracing` and Perfetto read."""
+    return json.dumps({"traceEvents": events(metadata)})
 
 
 def _operation(label: str) -> str:

@@ -11,6 +11,7 @@ it.
 """
 
 import collections
+import contextlib
 import ctypes
 import functools
 import json
@@ -26,6 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from towers.errors.findings import say
 from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import (
     ECHO_SECONDS,
@@ -193,7 +195,7 @@ class _Tasks:
         """The status of a run whose leader a signal ended that it did not yet take."""
         stopped = Interrupted(number)
         left = "nothing was begun; the same command begins it"
-        print(f"Stopped by {stopped.name}: {left}.", file=sys.stderr, flush=True)
+        say(f"Stopped by {stopped.name}: {left}.")
         return stopped.status
 
     def _leader_ends(self) -> bool:
@@ -211,17 +213,17 @@ class _Tasks:
         words = f"{name[0]} {name[1]}"
         number = _signal_of(status)
         if number is None:
-            print(f"error: {words} ended with status {status}", file=sys.stderr)
+            say(f"error: {words} ended with status {status}")
             return False
         killed = f"{words} {self._death(name, number)}"
         over = self._signals or any(p.poll() == 0 for p in self._processes.values())
         if over or self._restarts[name] >= self._order["max_restarts"]:
             why = f"after {self._restarts[name]} restarts (see --max_restarts)"
             why = "as the run was ending" if over else why
-            print(f"error: {killed} {why}", file=sys.stderr)
+            say(f"error: {killed} {why}")
             return False
         self._restarts[name] += 1
-        print(f"{killed}; it is started again", file=sys.stderr, flush=True)
+        say(f"{killed}; it is started again")
         self._start(name)
         return True
 
@@ -245,12 +247,10 @@ class _Tasks:
         if lasted >= self._order["stall_secs"] and name not in self._named:
             self._named.add(name)
             left = self._order["wait_secs"]
-            print(
+            say(
                 f"{name[0]} {name[1]} is stopped and does nothing, for "
                 f"{lasted:.0f} s (--stall_secs); it is killed after {left} s "
-                f"(--wait_secs) unless it is continued: kill -CONT {process.pid}",
-                file=sys.stderr,
-                flush=True,
+                f"(--wait_secs) unless it is continued: kill -CONT {process.pid}"
             )
         if lasted >= self._order["wait_secs"]:
             process.kill()
@@ -305,7 +305,8 @@ class _Tasks:
         *lines, self._unfinished[name] = text.split(b"\n")
         for line in filter(None, lines):
             shown = line.decode(errors="replace")
-            print(f"[{name[0]} {name[1]}] {shown}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # nobody reads them any more
+                print(f"[{name[0]} {name[1]}] {shown}", file=sys.stderr, flush=True)
             last = self._printed.setdefault(name, collections.deque(maxlen=_LAST_LINES))
             last.append(shown)
 

@@ -6,6 +6,7 @@ what must be the same in a run that goes on with them (see `constants`).
 """
 
 import contextlib
+import errno
 import glob
 import math
 import os
@@ -13,24 +14,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from towers.errors import explain
 from towers.errors.folders import OutputError
 from towers.layout import parts
-from towers.updates import constants
+from towers.updates import constants, contents
 
 v1 = tf.compat.v1
 
 _NAME = "model.ckpt"  # of the files, up to the step
-
-# Variables that count, and what none of them comes to.
-_COUNTS, _MOST = ("global_step", "position"), 2**62
-
-# Variables of this prefix carry something from one step into the next.  They are in a
-# checkpoint, which can be loaded without them, and where nothing is carried.
-CARRIED = "carried/"
 
 # What a session call raises when a task of its cluster is gone.
 _LOST = (
@@ -42,10 +35,18 @@ _LOST = (
 
 
 class CheckpointError(OutputError):
-    """A checkpoint was not written; the ones before it are whole."""
+    """A checkpoint was not written; the ones before it are whole.
+
+    Attributes:
+      is_full: whether the disk, or what the user may have of it, is.
+    """
+
+    def __init__(self, text: str, *, is_full: bool = False):
+        super().__init__(text)
+        self.is_full = is_full
 
 
-class NotFiniteError(CheckpointError):
+class NotFiniteError(OutputError):
     """A variable holds what no training can go on from.
 
     Attributes:
@@ -89,6 +90,9 @@ class Checkpoints:
       partial: whether a checkpoint may hold more than `variables`.
       finite: of the variables: no checkpoint is written while one is broken.
       log: takes lines for the user.
+
+    Attributes:
+      directory: as given.
     """
 
     def __init__(
@@ -101,11 +105,12 @@ class Checkpoints:
         finite: Finite | None = None,
         log: Callable[[str], None] = print,
     ):
-        self._directory = os.fspath(directory)
+        self.directory = os.fspath(directory)
         self._variables = dict(variables)
         self._constants = constants.values(variables)
         self._partial = partial
         self._log = log
+        self._max_to_keep = max_to_keep
         self._saver = v1.train.Saver(
             self._variables, max_to_keep=max_to_keep, save_relative_paths=True
         )
@@ -115,16 +120,26 @@ class Checkpoints:
         self._finite = finite
         self._saved_step = -1
         self._cleared = False
+        self._known: set[tuple] = set()  # the files of those that were saved or found
 
-    def needed(self) -> int:
+    def needed(self, last_step: int, every: float) -> int:
         """The bytes that are to be free when a run starts.
 
-        They are those of two checkpoints, as one is deleted when the next is whole, or
-        of one where another run has left the first.
+        They are those of the checkpoints that it keeps and of the one being written,
+        less those that are there and will be replaced.
+
+        Args:
+          last_step: the global step at which it ends.
+          every: steps between checkpoints; 0 if it saves at the end only.
         """
         kinds = [v for whole in self._variables.values() for v in parts.each(whole)]
         size = sum(kind.dtype.size * kind.shape.num_elements() for kind in kinds)
-        return size if latest(self._directory) else 2 * size
+        there, newest = len(_listed(self.directory)), latest(self.directory)
+        left = last_step - (_step_of(newest) if newest else 0)
+        writes = 1 + (max(0, left) // every if every else 0)
+        if self._max_to_keep:
+            writes = min(writes, max(1, self._max_to_keep + 1 - there))
+        return size * int(writes)
 
     def save(self, session: v1.Session, step: int) -> str:
         """Writes the checkpoint of this global step, unless it was the last one.
@@ -133,7 +148,7 @@ class Checkpoints:
           CheckpointError: the disk is full or the directory is gone.
           NotFiniteError: a variable holds what is no number.
         """
-        path = os.path.join(self._directory, _NAME)
+        path = os.path.join(self.directory, _NAME)
         if step == self._saved_step:
             return f"{path}-{step}"
         if self._finite and (broken := self._finite.broken(session)):
@@ -144,21 +159,67 @@ class Checkpoints:
                 step,
             )
         try:
-            os.makedirs(self._directory, exist_ok=True)
+            os.makedirs(self.directory, exist_ok=True)
             if not self._cleared:
-                _clear(self._directory, step)
+                _clear(self.directory, step)
                 self._cleared = True
             with session.graph.as_default():
                 path = self._saver.save(
                     session, path, global_step=step, write_meta_graph=False
                 )
+        except _LOST:
+            raise  # it says nothing about the disk
         except (tf.errors.OpError, OSError, ValueError) as error:
+            self._cleared = False  # of what was begun
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to "
-                f"{self._directory} ({explain.cause(error)}); {self._last_whole()}"
+                f"{self.directory} ({explain.cause(error)}); {self._last_whole()}",
+                is_full=_is_full(error),
             ) from error
         self._saved_step = step
+        self._known.add(files(path))
         return path
+
+    def make_room(self, step: int) -> str | None:
+        """Deletes the oldest checkpoint that a later one would replace.
+
+        Args:
+          step: of the one that is being written.
+
+        Returns:
+          its path; None if only the last whole one is left, or all are to be kept.
+        """
+        for path in self._saver.last_checkpoints:
+            if _step_of(path) not in (self._saved_step, step):
+                # The index first: without it no half is taken for a whole.
+                for name in sorted(glob.glob(f"{glob.escape(path)}.*"), reverse=True):
+                    os.remove(name)
+                self._keep(set(self._saver.last_checkpoints) - {path})
+                return path
+        return None
+
+    def begin_anew(self) -> bool:
+        """Goes on in another folder at the same path.
+
+        Returns:
+          whether it holds no checkpoints but this run's, and may be written to.
+        """
+        there = all_paths(self.directory)
+        if any(files(path) not in self._known for path in there):
+            return False
+        self._keep(there)
+        if self._saved_step not in map(_step_of, there):
+            self._saved_step = -1
+        self._cleared = False
+        return True
+
+    def _keep(self, paths: Iterable[str]) -> None:
+        """Takes these for what was saved: the oldest are deleted one by one."""
+        found = []
+        for path in sorted(paths, key=_step_of):
+            with contextlib.suppress(OSError):  # deleted meanwhile
+                found.append((path, os.stat(path + ".index").st_mtime))
+        self._saver.set_last_checkpoints_with_time(found)
 
     def restore(self, session: v1.Session) -> str | None:
         """Loads the newest checkpoint that can be read.
@@ -171,15 +232,15 @@ class Checkpoints:
             sentence names what differs), or none of several can be read.
         """
         while True:
-            paths = all_paths(self._directory)
+            paths = all_paths(self.directory)
             if path := self._restore_one_of(paths, session):
                 return path
             # Meanwhile a run may have replaced them.
-            if paths == all_paths(self._directory):
+            if paths == all_paths(self.directory):
                 break
         if paths:
             raise ValueError(
-                f"none of the {len(paths)} checkpoints in {self._directory} can be "
+                f"none of the {len(paths)} checkpoints in {self.directory} can be "
                 "read; move them away to start anew"
             )
         return None
@@ -203,33 +264,28 @@ class Checkpoints:
                 )
                 continue
             step = self._saved_step = _step_of(path)
-            self._saver.set_last_checkpoints_with_time(
-                [
-                    (path, time)
-                    for path, time in _listed(self._directory)
-                    if _step_of(path) <= step
-                ]
-            )
+            self._known |= set(map(files, all_paths(self.directory)))
+            self._keep(p for p in _listed(self.directory) if _step_of(p) <= step)
             return path
         return None
 
     def _load(self, session: v1.Session, path: str) -> None:
-        known = set(contents(path))
+        known = set(contents.of(path))
         for names, loader in self._loaders:
             if names <= known:
                 loader.restore(session, path)
         # Of what was loaded, which therefore can be read.
-        _check_counts(path, known & self._variables.keys() & set(_COUNTS))
+        contents.check_counts(path, known & self._variables.keys())
 
     def _last_whole(self) -> str:
-        last = latest(self._directory)
+        last = latest(self.directory)
         return f"the last whole one is {last}" if last else "there is none before"
 
     def _check_same(self, path: str) -> None:
-        names = contents(path)
+        names = contents.of(path)
         constants.check(path, self._constants, names, partial=self._partial)
         shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
-        check_same(path, shapes, partial=self._partial)
+        contents.check_same(path, shapes, partial=self._partial)
 
 
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -240,71 +296,9 @@ def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     for name, variable in variables.items():
         if not constants.is_one(name):
-            kind = name.split("/")[1] if _carried(name) else ""
+            kind = name.split("/")[1] if contents.is_carried(name) else ""
             groups.setdefault(kind, {})[name] = variable
     return list(groups.values())
-
-
-def check_same(
-    path: str, shapes: Mapping[str, list[int]], *, partial: bool = False
-) -> None:
-    """Compares a checkpoint with the variables that are to be loaded from it.
-
-    Args:
-      path: of the checkpoint.
-      shapes: variable name -> shape.
-      partial: whether the checkpoint may hold more.
-
-    Raises:
-      ValueError: names or shapes differ; up to five of each are named.
-    """
-    found, shapes = (
-        {name: shape for name, shape in every.items() if not _optional(name)}
-        for every in (contents(path), shapes)
-    )
-    missing = sorted(set(shapes) - set(found))
-    extra = [] if partial else sorted(set(found) - set(shapes))
-    differ = [
-        f"{name} is {found[name]} there and {shapes[name]} here"
-        for name in sorted(set(found) & set(shapes))
-        if list(found[name]) != list(shapes[name])
-    ]
-    parts = [
-        f"{title}: {', '.join(names[:5])}" + (" ..." if len(names) > 5 else "")
-        for title, names in (
-            ("not in it", missing),
-            ("only in it", extra),
-            ("of another shape", differ),
-        )
-        if names
-    ]
-    if parts:
-        raise ValueError(
-            f"checkpoint {path} is of another model or optimizer ({'; '.join(parts)}); "
-            "name the flags it was made with, or another --train_dir"
-        )
-
-
-def contents(path: str) -> dict[str, list[int]]:
-    """Name -> shape of what is in a checkpoint."""
-    return tf.train.load_checkpoint(path).get_variable_to_shape_map()
-
-
-def _check_counts(path: str, names: Iterable[str]) -> None:
-    """Raises an OpError if a counter has a value that no run reaches."""
-    for name in sorted(names):
-        count = np.asarray(tf.train.load_checkpoint(path).get_tensor(name))
-        if count.dtype != np.int64 or np.any((count < 0) | (count >= _MOST)):
-            raise tf.errors.DataLossError(None, None, f"its {name} is {count}")
-
-
-def _carried(name: str) -> bool:
-    return name.startswith(CARRIED)
-
-
-def _optional(name: str) -> bool:
-    """Whether a checkpoint can be loaded without it."""
-    return _carried(name) or constants.is_one(name)
 
 
 def all_paths(directory: str) -> list[str]:
@@ -334,6 +328,8 @@ def _clear(directory: str, step: int) -> None:
             continue
         if part[4] or int(part[2]) < step:
             os.remove(path)
+    for path in glob.glob(os.path.join(glob.escape(directory), "checkpoint.tmp*")):
+        os.remove(path)
 
 
 def _state(directory: str):
@@ -344,20 +340,26 @@ def _state(directory: str):
         return None
 
 
-def _listed(directory: str) -> list[tuple[str, float]]:
-    """Checkpoints that the file `checkpoint` lists, and when they were written.
+def _is_full(error: Exception) -> bool:
+    """Whether there is no room on the disk, as TensorFlow and Python say it."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, tf.errors.ResourceExhaustedError)
+
+
+def _listed(directory: str) -> list[str]:
+    """Checkpoints that the file `checkpoint` lists and that are there.
 
     It may come from elsewhere; so what it lists outside the directory is left alone.
     """
     state = _state(directory)
     paths = list(state.all_model_checkpoint_paths) if state else []
-    own = os.path.join(os.path.abspath(directory), f"{_NAME}-")
-    found = []
-    for path in paths:
-        if re.fullmatch(re.escape(own) + r"\d+", os.path.abspath(path)):
-            with contextlib.suppress(OSError):  # older ones may be deleted
-                found.append((path, os.stat(path + ".index").st_mtime))
-    return found
+    own = re.escape(os.path.join(os.path.abspath(directory), f"{_NAME}-")) + r"\d+"
+    return [
+        path
+        for path in paths
+        if re.fullmatch(own, os.path.abspath(path)) and os.path.exists(f"{path}.index")
+    ]
 
 
 def files(path: str) -> tuple[tuple[str, int, int], ...]:

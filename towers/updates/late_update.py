@@ -17,7 +17,7 @@ from towers.layout import parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import host_of
 from towers.updates import asynchronous
-from towers.updates.checkpoint import CARRIED
+from towers.updates.contents import CARRIED
 from towers.updates.synchronous import ParameterServer, Replicated
 from towers.updates.turns import Board
 from towers.updates.variables import copy_to

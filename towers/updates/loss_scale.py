@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from towers.compute.tower import Gradient
-from towers.updates.checkpoint import CARRIED
+from towers.updates.contents import CARRIED
 
 v1 = tf.compat.v1
 
