@@ -11,6 +11,15 @@ _CORE = "processor\t: {}\nmodel name\t: A CPU: fast\nflags\t\t: {}\n\n"
 
 
 class ProcessorTest(parameterized.TestCase):
+    def test_cores(self):
+        with mock.patch.object(os, "sched_getaffinity", return_value={3, 5}):
+            self.assertEqual(processor.cores(), 2)
+        with mock.patch.object(os, "cpu_count", return_value=7):
+            with mock.patch.object(os, "sched_getaffinity"):
+                del os.sched_getaffinity  # as on macOS
+                self.assertEqual(processor.cores(), 7)
+                os.sched_getaffinity = None  # for the patch to take away
+
     @parameterized.parameters(
         ("fpu avx2", True, True),
         ("fpu avx512f avx512_bf16", False, True),

@@ -81,6 +81,29 @@ print([number.name for number in terminal.heeded()])
 """
 
 
+# As another user than root, whom the limit does not hold.
+_FEW_THREADS = """
+import os, resource, sys
+from towers import start
+sys.modules["tensorflow"] = os
+if not os.getuid():
+    os.setuid(54321)
+resource.setrlimit(resource.RLIMIT_NPROC, (8, 8))
+start.import_tensorflow()
+"""
+
+# Prints a path that it is given, and makes it.
+_PATH = """
+import os, sys
+from towers import start
+sys.modules["tensorflow"] = os
+start.import_tensorflow()
+print(sys.argv[1], flush=True)
+os.mkdir(sys.argv[1].encode())
+os.rmdir(sys.argv[1])
+"""
+
+
 # What `pip install` makes of `towers-train`.
 _SCRIPT = """
 import sys
@@ -190,6 +213,41 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(done.returncode, 2)
             said = done.stderr.splitlines()[-1]
             self.assertEqual(said, f"error: {flag}: 'mine' has no function 'tiny'")
+
+    def test_a_limit_on_threads_is_a_sentence(self):
+        path = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(
+            [sys.executable, "-c", _FEW_THREADS],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        if "setuid" in done.stderr:
+            self.skipTest(f"this root may not be another user: {done.stderr}")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(
+            done.stderr, r"^error: only \d more threads can be started, .*\n$"
+        )
+
+    @parameterized.parameters(
+        ({"LC_ALL": "C", "PYTHONUTF8": "0"}, "é"),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}, r"\xe9"),
+        ({"PYTHONIOENCODING": "ascii:strict"}, r"\xe9"),
+        ({"LC_ALL": "C.UTF-8"}, "é"),
+    )
+    def test_a_path_is_utf_8_and_is_printed(self, settings, shown):
+        folder = self.create_tempdir().full_path
+        done = subprocess.run(
+            [sys.executable, "-c", _PATH, f"{folder}/caf\u00e9".encode()],
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith("PYTHON")},
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **settings,
+            },
+            capture_output=True,
+        )
+        self.assertEqual(done.stderr.decode(), "")
+        self.assertEqual(done.stdout.decode(), f"{folder}/caf{shown}\n")
 
     def test_an_interrupt_that_is_ignored_stays_so(self):
         path = os.pathsep.join(filter(None, sys.path))

@@ -13,14 +13,19 @@ import platform
 import runpy
 import signal
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import towers
 from towers.errors.terminal import ENDING
+from towers.layout import processor
 
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+
+# Threads of a small run: some, and as many pools as were counted of one per core.
+_THREADS, _THREADS_PER_CORE = 8, 5
 
 
 def train() -> NoReturn:
@@ -62,8 +67,15 @@ def import_tensorflow() -> None:
 
     Until `take_interrupts` is called, Ctrl-C and other signals that ask for it end the
     process with a sentence.
+
+    Raises:
+      SystemExit: the process may not start the threads that TensorFlow needs, which
+        would abort; the reason is printed.
     """
     _open_streams()
+    _use_utf8()
+    _print_whatever_the_encoding()
+    _check_threads(_THREADS + _THREADS_PER_CORE * processor.cores())
     if _OwnPackages not in sys.meta_path:
         sys.meta_path.insert(0, _OwnPackages)
     for number in ENDING:
@@ -113,6 +125,53 @@ def _open_streams() -> None:
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+
+
+def _use_utf8() -> None:
+    """Starts this program again in Python's UTF-8 mode, if it takes paths otherwise.
+
+    TensorFlow takes every path for UTF-8, and Python, by `LC_ALL=C PYTHONUTF8=0` say,
+    may not: a path would be another one to each, or none.
+    """
+    if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
+        return
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _print_whatever_the_encoding() -> None:
+    """Has printed as an escape what the encoding of a stream lacks, of a path say."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check_threads(needed: int) -> None:
+    """Ends the process with a sentence if it may not start so many threads."""
+    if (count := _startable(needed)) < needed:
+        sys.stderr.write(
+            f"error: only {count} more threads can be started, and TensorFlow needs "
+            f"{needed}; raise the limit (ulimit -u, or pids of the container)\n"
+        )
+        sys.exit(1)
+
+
+def _startable(most: int) -> int:
+    """How many threads this process can start at once, of so many that are tried."""
+    end, threads = threading.Event(), []
+    size = threading.stack_size(2**18)  # they only wait
+    try:
+        with contextlib.suppress(RuntimeError):
+            for _ in range(most):
+                thread = threading.Thread(target=end.wait, daemon=True)
+                thread.start()
+                threads.append(thread)
+    finally:
+        threading.stack_size(size)
+        end.set()
+        for thread in threads:
+            thread.join()
+    return len(threads)
 
 
 def take_interrupts() -> None:

@@ -7,12 +7,12 @@ devices, or on the tasks of a cluster; only these strings differ.
 
 import collections
 import dataclasses
-import os
 
 import tensorflow as tf
 
 from towers.layout.cluster import Cluster, Task
 from towers.layout.gpus import ALL, Gpus, plural
+from towers.layout.processor import cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,13 +325,6 @@ def server_config(
         found.device_count.update({"CPU": 1, "GPU": 0})
     del found.device_filters[:]
     return found
-
-
-def cores() -> int:
-    """Cores that this process may use; where the system does not say, all of them."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def threads_in_operation(placement: Placement) -> int:

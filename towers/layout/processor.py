@@ -1,6 +1,7 @@
-"""The CPU of this machine: its name, and what it can and cannot do fast."""
+"""The CPU of this machine: its name, its cores, what it can and cannot do fast."""
 
 import functools
+import os
 import platform
 from collections.abc import Mapping
 
@@ -19,6 +20,13 @@ def name() -> str:
     return (
         _facts(_FACTS).get("model name") or platform.processor() or platform.machine()
     )
+
+
+def cores() -> int:
+    """Cores that this process may use; where the system does not say, all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def has(instructions: str) -> bool:
