@@ -28,7 +28,7 @@ FAULTS = [
             "if error.errno == errno.ENOSPC:",
             "findings_test train_test::test_nobody_reads",
         ),
-        ("return status\n\n\ndef not", "return 1\n\n\ndef not", "findings_test"),
+        ("return status\n\n\ndef warn", "return 1\n\n\ndef warn", "findings_test"),
         (
             "c if c.isprintable() else repr(c)[1:-1]",
             "c",
@@ -97,5 +97,46 @@ FAULTS = [
     *of_file(
         "towers/errors/given.py",
         (" or count < 1:", " or count < 0:", "given_test::test_what_is_no_count"),
+    ),
+    *of_file(
+        "towers/errors/lock.py",
+        (
+            "_age(path) > _STALE_SECONDS",
+            "_age(path) > 1e9",
+            "lock_test::test_which_notes",
+        ),
+        (
+            "host == socket.gethostname() and _is_gone(process)",
+            "_is_gone(process)",
+            "lock_test::test_which_notes",
+        ),
+        (
+            "if moved or (self._note and not self._note.is_mine()):",
+            "if moved:",
+            "lock_test::test_a_note_that",
+        ),
+        (
+            'return os.open(directory, os.O_RDONLY) if os.name == "posix" else None',
+            "return os.open(directory, os.O_RDONLY) if fcntl else None",
+            "lock_test::test_a_folder_that_is_gone",
+        ),
+    ),
+    *of_file(
+        "towers/errors/side_outputs.py",
+        (
+            "self._left_out[what] = place, count + 1",
+            "self._left_out[what] = place, 1",
+            "side_outputs_test::test_is_said_once",
+        ),
+        (
+            "            os.ftruncate(file, before)\n",
+            "            pass\n",
+            "side_outputs_test::test_a_line_is_whole",
+        ),
+        (
+            "if os.path.isfile(path) and not os.path.islink(path):",
+            "if os.path.isfile(path):",
+            "side_outputs_test::test_what_a_path",
+        ),
     ),
 ]

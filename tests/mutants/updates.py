@@ -307,6 +307,24 @@ FAULTS = [
             "checkpoint_test::test_the_list_may_name",
         ),
         (
+            "if _step_of(path) not in (self._saved_step, step):",
+            "if True:",
+            "saving_test::test_the_last_whole_one",
+        ),
+        (
+            "writes = min(writes, max(1, self._max_to_keep + 1 - there))",
+            "writes = min(writes, max(1, self._max_to_keep - there))",
+            "checkpoint_test::test_room_for_what",
+        ),
+        (
+            "if names <= known:",
+            "if True:",
+            "late_update_test::test_a_checkpoint_goes",
+        ),
+    ),
+    *of_file(
+        "towers/updates/contents.py",
+        (
             "extra = [] if partial else",
             "extra = [] if True else",
             "checkpoint_test::test_another_model",
@@ -317,19 +335,37 @@ FAULTS = [
             "checkpoint_test::test_counts",
         ),
         (
-            "if names <= known:",
-            "if True:",
-            "late_update_test::test_a_checkpoint_goes",
-        ),
-        (
             "if list(found[name]) != list(shapes[name])",
             "if len(found[name]) != len(shapes[name])",
             "checkpoint_test::test_another_model",
         ),
         (
-            "return _carried(name) or constants.is_one(name)",
+            "return is_carried(name) or constants.is_one(name)",
             "return constants.is_one(name)",
             "late_update_test::test_a_checkpoint_goes",
+        ),
+    ),
+    *of_file(
+        "towers/updates/saving.py",
+        (
+            "if error.is_full else None",
+            "if False else None",
+            "saving_test::test_the_oldest",
+        ),
+        (
+            "if error.is_full else None",
+            "if True else None",
+            "saving_test::test_nothing_is_deleted",
+        ),
+        (
+            "if now - self._failing_since >= self._retry_secs:",
+            "if now - self._failing_since > 2 * self._retry_secs:",
+            "saving_test::test_attempts_end",
+        ),
+        (
+            "if not self._checkpoints.begin_anew():",
+            "if self._checkpoints.begin_anew() is None:",
+            "saving_test::test_a_folder_that_another_run_has",
         ),
     ),
     *of_file(
