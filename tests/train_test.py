@@ -447,7 +447,7 @@ class TrainTest(absltest.TestCase):
         self.assertLen(errors, 1)
         self.assertRegex(
             errors[0],
-            rf"^error: the checkpoint of step {_LAST_STEP + 50} could not be written "
+            rf"^error: the checkpoint of step {2 * _LAST_STEP} could not be written "
             rf"to full \(.*\); the last whole one is full/model.ckpt-{_LAST_STEP}$",
         )
         self._assert_same_end(os.path.join(self.folder, "full"))

@@ -95,7 +95,7 @@ class WatchTest(runs.Runs):
         update = dataclasses.replace(plan.update, ema_decay=0.0)
         plan = dataclasses.replace(plan, update=update)
         with self.assertRaisesRegex(ValueError, "write the --ema_decay of the train"):
-            watch.evaluate_checkpoints(plan, lambda line: None)
+            watch.evaluate_checkpoints(plan, progress.Console(io.StringIO()))
 
     def test_summaries_and_logs(self):
         out = self.create_tempdir().full_path
