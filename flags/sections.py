@@ -329,7 +329,8 @@ class Output:
     )
     summary_verbosity: int = field(
         0,
-        "0 writes no summaries, 1 scalars, 2 also a histogram of all gradients, 3 also "
+        "0 writes no summaries, 1 scalars and what the model makes by "
+        "tf.compat.v1.summary, 2 also a histogram of all gradients, 3 also "
         "images and a histogram of each gradient and variable",
         must=UP_TO_3,
     )

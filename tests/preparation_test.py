@@ -1,5 +1,6 @@
 """Tests of towers.preparation: what is in the graph of a run before its session."""
 
+import dataclasses
 import io
 import json
 import os
@@ -48,6 +49,26 @@ class PrepareTest(parameterized.TestCase):
         with self.assertRaises(RuntimeError):  # it is finalized with that
             with run.built.graph.as_default():
                 tf.constant(1)
+
+    def test_says_that_summaries_of_a_model_are_not_written(self):
+        def get(name):
+            def noted(x, nn):
+                tf.compat.v1.summary.scalar("mean", tf.reduce_mean(x))
+                return x
+
+            model = models.get(name)
+            return dataclasses.replace(model, blocks=(("noted", noted), *model.blocks))
+
+        line = "tf.compat.v1.summary is not written with stages, micro-batches, "
+        folder = dict(train_dir=self.create_tempdir().full_path, summary_verbosity=1)
+        for flags, said in (
+            (folder, False),
+            (dict(num_micro_batches=2), False),
+            (dict(num_micro_batches=2, **folder), True),
+            (dict(accumulate_steps=2, **folder), True),
+        ):
+            _, text = _prepare(get, **flags)
+            self.assertEqual(line in text, said)
 
     def test_a_disk_without_room_for_checkpoints(self):
         size = 4 * 2 * 199_210  # of mlp with momenta, no counters

@@ -13,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.model import Images, Model, Recipe, Schedule
+from models.model import Images, Model, Recipe, Schedule, softmax_cross_entropy
 from tests import trainer
 from towers.compute import factors
 from towers.errors.side_outputs import SideOutputs
-from towers.session import summary
+from towers.layout.stages import Pipeline
+from towers.session import summary, traffic
 
 v1 = tf.compat.v1
 
@@ -27,6 +28,10 @@ VARIABLES = {f"{b}/dense/{v}" for b in ("hidden", "logits") for v in ("kernel", 
 
 def _summary(session, text):
     return {v.tag: v for v in v1.Summary.FromString(session.run(text)).value}
+
+
+def _tensors(tower):
+    return [tensor for made in tower.summaries for tensor in made.inputs]
 
 
 class SummaryTest(parameterized.TestCase, tf.test.TestCase):
@@ -129,6 +134,74 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
         names = {"gradients", "gradients/gather/table", "variables/gather/table"}
         self.assertEqual(set(found), SCALARS | names)
         self.assertEqual(found["gradients/gather/table"].histo.num, 30)
+
+    @parameterized.parameters(dict(), dict(dtype=tf.bfloat16), dict(batch_norm="sync"))
+    def test_what_the_model_makes(self, **options):
+        """Of tower 0, by its own tags, which meet those of the run or each other."""
+
+        def block(x, nn):
+            v1.summary.image("pixels", tf.cast(x, tf.float32), max_outputs=2)
+            x = nn.batch_norm(nn.dense(nn.flatten(x), 7))
+            v1.summary.histogram("activations", x)
+            v1.summary.scalar("level", tf.reduce_mean(x))
+            table = nn.variable("table", [3, 7])
+            v1.summary.histogram("table", table)
+            return x + tf.gather(table, [0] * x.shape[0])
+
+        def loss(outputs, labels):
+            values = softmax_cross_entropy(outputs, labels)
+            for _ in range(2):
+                v1.summary.scalar("loss", tf.reduce_sum(values))
+            return values
+
+        def metrics(outputs, labels):
+            v1.summary.scalar("largest", tf.reduce_max(outputs))
+            return {"one": tf.ones([6])}
+
+        model = trainer.model_of(block, loss=loss, metrics=metrics)
+        made, text = self._build(1, model, **options)
+        tower, step = made.train.towers[0], made.train.train_op
+        found, shown = made.session.run(
+            [text, [made.inputs[0] for made in tower.summaries]]
+        )
+        shown = dict(zip([made.tag for made in tower.summaries], shown))
+        found = {v.tag: v for v in v1.Summary.FromString(found).value}
+        own = {"block/level", "loss_1", "loss_1_1", "largest"}
+        own |= {"block/activations", "block/table"}
+        own |= {f"block/pixels/image/{k}" for k in (0, 1)}
+        run = {"loss", "total_loss", "learning_rate", "one"}
+        self.assertEqual(set(found), own | run)
+        self.assertEqual(found["block/activations"].histo.num, 42)
+        self.assertEqual(found["block/table"].histo.num, 21)
+        self.assertAllClose(found["block/level"].simple_value, shown["block/level"])
+        self.assertAllClose(found["loss_1"].simple_value, shown["loss"])
+        self.assertAllClose(found["largest"].simple_value, shown["largest"])
+        self.assertEqual(found["block/pixels/image/1"].image.height, 4)
+        # A step without summaries computes nothing of it.
+        names = {op.name for op in traffic.reached(step)}
+        self.assertNoCommonElements(names, [t.op.name for t in _tensors(tower)])
+        self.assertNotEmpty(_tensors(made.train.towers[1]))
+
+    @parameterized.parameters(
+        dict(accumulate_steps=2),
+        dict(xla_compile=True),
+        dict(pipeline=Pipeline(stages=2, micro_batches=2)),
+    )
+    def test_of_towers_that_have_none(self, **options):
+        def first(x, nn):
+            x = nn.flatten(x)
+            v1.summary.scalar("level", tf.reduce_mean(x))
+            return x
+
+        def second(x, nn):
+            v1.summary.scalar("level", tf.reduce_mean(x))
+            return nn.dense(x, nn.num_classes)
+
+        made, text = self._build(1, trainer.model_of(first, second), **options)
+        self.assertEqual(set(_summary(made.session, text)), SCALARS)
+        tags = [made.tag for made in made.train.template.summaries]
+        self.assertEqual(tags, ["first_1/level", "second/level"])
+        self.assertEmpty(made.train.towers[0].summaries)
 
 
 def _scalars(directory):

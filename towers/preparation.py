@@ -100,6 +100,11 @@ def _complete(
     output = plan.config.output
     towers = evaluations.attach(plan, built)
     text = summary.build(built, output.summary_verbosity)
+    if text is not None and built.template.summaries and not built.towers[0].summaries:
+        console(
+            "What the model makes by tf.compat.v1.summary is not written with stages, "
+            "micro-batches, --accumulate_steps or --xla_compile"
+        )
     checked = plan.config.variables.check_replicas_every
     equal = replicas.same(built.mode) if checked else None
     if plan.config.training.steps_per_loop > 1:

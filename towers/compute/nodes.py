@@ -37,3 +37,15 @@ def needed_by(nodes: Mapping[str, v1.NodeDef], names: Iterable[str]) -> set[str]
             found.add(name)
             left += map(operation_of, nodes[name].input)
     return found
+
+
+def ancestors(ops: Iterable[tf.Operation]) -> set[str]:
+    """Names of the operations, and of all that they depend on."""
+    found: set[str] = set()
+    left = list(ops)
+    while left:
+        op = left.pop()
+        if op.name not in found:
+            found.add(op.name)
+            left += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return found

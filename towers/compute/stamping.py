@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from towers.compute import joining
+from towers.compute import joining, summaries
 from towers.compute.nodes import operation_of
 from towers.compute.tower import Gradient, Site, Template, Tower
 from towers.layout import placeholders
@@ -38,25 +38,26 @@ def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor
     """Copies the template for towers that exchange something, or for one tower.
 
     Returns:
-      for each, output of the template -> its tensor.
+      for each, output of the template, or what a summary shows -> its tensor.
     """
     graph_def = v1.GraphDef(
         versions=template.graph_def.versions, library=template.graph_def.library
     )
     fed: dict[str, tf.Tensor] = {}
     wanted: list[str] = []
+    names = [*template.outputs, *summaries.names(template.summaries)]
     for site in sites:
         given = _given(template, site)
         used = _copy_nodes(graph_def, template, site, given, first=sites[0])
         fed |= {f"{site.scope}/{name}:0": given[name] for name in used}
-        wanted += [f"{site.scope}/{name}" for name in template.outputs]
+        wanted += [f"{site.scope}/{name}" for name in names]
     _add_exchanges(graph_def, template, sites)
     # The scopes are absolute: a caller's name scope or device does not move a tower.
     with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
         found = iter(
             tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
         )
-    return [dict(zip(template.outputs, found)) for _ in sites]
+    return [dict(zip(names, found)) for _ in sites]
 
 
 def devices(template: Template, site: Site) -> dict[str, str]:
@@ -163,6 +164,7 @@ def tower(
         gradients=[_gradient([of[n] for n in names]) for names in template.gradients],
         statistics=[of[name] for _, name in template.statistics],
         metrics={name: of[tensor] for name, tensor in template.metrics.items()},
+        summaries=summaries.given(template.summaries, of),
     )
 
 

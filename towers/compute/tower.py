@@ -15,7 +15,7 @@ towers have fewer examples or none; and no gradient is ever divided.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -28,11 +28,13 @@ from towers.compute import (
     flops,
     kernels,
     repeatable,
+    summaries,
     xla,
 )
 from towers.compute.factors import Gradient
 from towers.compute.joining import BATCH_NORM, Exchanges, Joint
-from towers.compute.nodes import operation_of
+from towers.compute.nodes import ancestors, operation_of
+from towers.compute.summaries import Made
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import LookUp, Variables
 from towers.layout import shards
@@ -52,6 +54,7 @@ class Tower(NamedTuple):
     gradients: list[Gradient]  # of the share, one per trainable variable
     statistics: list[tf.Tensor]  # batch statistics, one per `Template.statistics`
     metrics: dict[str, tf.Tensor]  # float32 scalars, shares of the means
+    summaries: Sequence[Made] = ()  # with tensors; none, where it is cut or looped
 
 
 class Site(NamedTuple):
@@ -129,6 +132,7 @@ class Template:
       specs: shape and dtype of each of `outputs`, and of what is exchanged.
       owners: parts that are used on their own devices, `placement.owner` by number.
       look_ups: gathers whose rows are inputs of the tower, see `look_up`.
+      summaries: that the model makes in training.
     """
 
     graph_def: v1.GraphDef
@@ -144,6 +148,7 @@ class Template:
     specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
     owners: tuple[str, ...] = ()
     look_ups: tuple[LookUp, ...] = ()
+    summaries: tuple[Made, ...] = ()
 
     @property
     def flops(self) -> int:
@@ -214,9 +219,10 @@ def trace(
         if task.training:
             start = scale if task.loss_scaled else None
             gradients = addition.differentiate(loss, [*trainable.values()], start)
+        shown = summaries.collect(graph) if task.training else ()
         repeatable.check(graph)
         repeatable.check_losses(graph)
-    ends = _Ends(loss, gradients, nn.statistics, shares)
+    ends = _Ends(loss, gradients, nn.statistics, shares, shown)
     template = _template(graph, variables, exchanges, ends)
     return dataclasses.replace(template, compiled=task.compiled)
 
@@ -319,6 +325,7 @@ class _Ends(NamedTuple):
     gradients: Sequence[Gradient]
     statistics: Sequence[Any]
     metrics: Mapping[str, tf.Tensor]
+    summaries: tuple[Made, ...]
 
 
 def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
@@ -342,6 +349,7 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
     outputs = [ends.loss.name, *metric_names.values()]
     outputs += [name for names_ in gradient_names for name in names_]
     outputs += [name for _, name in statistic_names]
+    outputs += summaries.names(ends.summaries)
     kept = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
     # What is kept may read what towers exchange, which they must compute to send it.
     while sent_only := [
@@ -374,6 +382,7 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
         },
         exchanges=tuple((n, sent.tensor.name, sent.join) for n, sent in met.items()),
         owners=tuple(variables.owners),
+        summaries=ends.summaries,
     )
 
 
@@ -386,15 +395,3 @@ def _beside_parts(graph_def, gradients) -> v1.GraphDef:
         if node.op in ("AddN", "ConcatV2") and not node.device:
             node.device = where.get(node.name, "")
     return graph_def
-
-
-def ancestors(ops: Iterable[tf.Operation]) -> set[str]:
-    """Names of the operations, and of all that they depend on."""
-    found: set[str] = set()
-    left = list(ops)
-    while left:
-        op = left.pop()
-        if op.name not in found:
-            found.add(op.name)
-            left += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return found

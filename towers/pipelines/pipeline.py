@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from towers.compute import addition, joining
 from towers.compute.joining import Joint
+from towers.compute.summaries import Made
 from towers.compute.tower import Gradient, Site, StatisticRule, Task, Tower
 from towers.layout import parts as parts_lib
 from towers.layout import placeholders
@@ -35,8 +36,6 @@ from towers.pipelines import segment as segment_lib
 from towers.pipelines.calls import Calls, Function, Output, Value
 from towers.pipelines.chunk import Chunk
 from towers.pipelines.piece import Meeting
-
-v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +53,7 @@ class PipelineTemplate:
       statistics: (rule, name of the value) of the batch statistics.
       metrics: metric -> name of the value.
       owners: parts that are used on their own devices, `placeholders.owner` by number.
+      summaries: that the model makes; no tower has them.
       parameters: number of trainable parameters.
       flops: floating point operations of one tower's step, without recomputation.
     """
@@ -68,6 +68,7 @@ class PipelineTemplate:
     statistics: tuple[tuple[StatisticRule, str], ...]
     metrics: dict[str, str]
     owners: tuple[str, ...]
+    summaries: tuple[Made, ...]
     parameters: int
     flops: int
 
@@ -140,6 +141,7 @@ def trace(
             if name.startswith("share/") and name != "share/loss"
         },
         owners=segments[0].owners,
+        summaries=tuple(made for s in segments for made in s.summaries),
         parameters=sum(shape.num_elements() for shape in shapes.values()),
         flops=pipeline.micro_batches * sum(s.flops for s in segments),
     )
@@ -190,7 +192,7 @@ def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
       sites: of the towers, in order.
     """
     # The scope is absolute: a caller's name scope or device does not move a tower.
-    with v1.name_scope(None), tf.device(None):
+    with tf.compat.v1.name_scope(None), tf.device(None):
         calls = Calls()
         stamps = [_Stamp(template, site, calls) for site in sites]
         meetings = _Meetings(template, stamps, calls)
@@ -312,8 +314,7 @@ class _Stamp:
             if not pinned:
                 self._last[stage] = next(iter(made.values())).call
             found |= made
-        sums = {name: value for name, value in found.items() if name[:3] == "sum"}
-        self._sums[one.chunk] |= sums
+        self._sums[one.chunk] |= {k: v for k, v in found.items() if k[:3] == "sum"}
         self.values[one.micro_batch] |= found
 
     def tower(self, index: int) -> Tower:
@@ -394,7 +395,6 @@ def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:
         labels = tf.split(inputs["labels"], sizes)
         weights = tf.split(inputs["weights"], sizes)
     with tf.device(inputs["first"].device):
-        offsets = tf.range(count, dtype=tf.int64) * size
-        firsts = tf.unstack(inputs["first"] + offsets)
+        firsts = tf.unstack(inputs["first"] + tf.range(count, dtype=tf.int64) * size)
     names = ("features", "labels", "weights", "first")
     return [dict(zip(names, v)) for v in zip(features, labels, weights, firsts)]

@@ -29,9 +29,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, classifier, flops, repeatable
+from towers.compute import addition, classifier, flops, repeatable, summaries
 from towers.compute import tower as tower_lib
 from towers.compute.joining import Exchanges
+from towers.compute.summaries import Made
 from towers.compute.tower import StatisticRule, Task, shares_of
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import Known, Variables
@@ -63,6 +64,7 @@ class Segment:
       shapes: of the trainable variables.
       statistics: rules of the `statistic<n>/<i>`, in order.
       flops: floating point operations of one run, without recomputation.
+      summaries: that the blocks make.
       owners: parts, of all segments, that are used on their own devices, by the numbers
         of `placement.owner`.
     """
@@ -78,6 +80,7 @@ class Segment:
     statistics: tuple[StatisticRule, ...]
     flops: int
     owners: tuple[str, ...]
+    summaries: tuple[Made, ...]
 
 
 def trace(
@@ -273,6 +276,7 @@ class _Open:
             ),
             flops=flops.of_operations(work),
             owners=tuple(self.variables.owners),
+            summaries=summaries.collect(self.graph),
         )
 
     def _outputs(self) -> dict[str, tf.Tensor]:

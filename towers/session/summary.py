@@ -5,11 +5,12 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from towers.compute import factors
+from towers.compute import factors, summaries
+from towers.compute.summaries import Made
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.layout.parts import join, read
@@ -22,9 +23,10 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
 
     Args:
       train: the graph.
-      verbosity: 0 nothing; 1 loss, accuracies, learning rate; 2 also a histogram of
-        all gradients of tower 0; 3 also images of tower 0 and a histogram of each
-        gradient and variable.  Histograms are of what is finite.
+      verbosity: 0 nothing; 1 loss, accuracies, learning rate, and of tower 0 what the
+        model itself shows; 2 also a histogram of all gradients of tower 0; 3 also
+        images of tower 0 and a histogram of each gradient and variable.  Histograms
+        are of what is finite.
 
     Returns:
       string scalar, a serialised summary, or None.
@@ -58,7 +60,28 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
             images = train.feed.batches[0].features
             if images.shape.rank == 4 and images.shape[-1] in (1, 3, 4):
                 parts.append(tf.raw_ops.ImageSummary(tag="images", tensor=images))
+        parts += [
+            _of_model(made, tag) for tag, made in _tagged(tower.summaries, scalars)
+        ]
         return tf.raw_ops.MergeSummary(inputs=parts)
+
+
+def _tagged(shown: Sequence[Made], taken: Iterable[str]) -> Iterator[tuple[str, Made]]:
+    """Each with a tag that no other has: TensorFlow merges no equal ones."""
+    known = set(taken)
+    for made in shown:
+        tag, number = made.tag, 0
+        while tag in known:
+            number += 1
+            tag = f"{made.tag}_{number}"
+        known.add(tag)
+        yield tag, made
+
+
+def _of_model(made: Made, tag: str) -> tf.Tensor:
+    if made.node.op == "HistogramSummary":
+        return _histogram(tag, made.inputs[0])
+    return summaries.again(made, tag)
 
 
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
