@@ -74,10 +74,21 @@ class ExplainTest(tf.test.TestCase):
             gc.collect()
             return tf.import_graph_def(nodes, return_elements=["call:0"])
 
+        error = _error(call)
         self._assert_sentence(
-            explain.operation_error(_error(call)),
+            explain.operation_error(error),
             "a tf.numpy_function of the model calls a function that is gone .* module$",
         )
+        # No definition helps where the function is in another process.
+        for where in (
+            "From /job:worker/task:0:\n",
+            "1 root\n  (0) UNKNOWN: From /job:ps:",
+        ):
+            there = tf.errors.UnknownError(None, None, where + error.message)
+            self._assert_sentence(
+                explain.operation_error(there),
+                "a tf.numpy_function .* the task .* on a cluster .* own operations$",
+            )
 
     def test_out_of_memory(self):
         # In TensorFlow's words; the real thing takes it 10 s of retries.

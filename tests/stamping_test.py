@@ -7,7 +7,7 @@ from towers import assembly
 from towers.compute import stamping
 from towers.compute.tower import Task
 from towers.data.feed import Batch
-from towers.layout import placement
+from towers.layout import placeholders, placement
 from towers.updates.synchronous import ParameterServer
 
 v1 = tf.compat.v1
@@ -66,7 +66,7 @@ class StampingTest(tf.test.TestCase):
 
     def test_a_node_keeps_what_its_model_says_of_its_device(self):
         def block(x, nn):
-            with tf.device("/device:CPU:0"):
+            with tf.device(f"{placeholders.shard(0)}/device:CPU:0"):
                 x = tf.identity(x, name="pinned")
             return nn.dense(nn.flatten(x), nn.num_classes)
 

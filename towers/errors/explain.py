@@ -12,6 +12,8 @@ _NOTHING_YET = re.compile(
     r".*(root error\(s\) found\.|Graph execution error:)|From /job:\S+:|=+"
 )
 
+_FROM_TASK = re.compile(r"^\s*(?:\(\d+\) [A-Z_]+: )?From /job:", re.MULTILINE)
+
 # What an operation finds wrong with its inputs, or with what it needs beside them.
 _OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
 _IN_TOWER = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\}\}")
@@ -51,6 +53,12 @@ def operation_error(error: tf.errors.OpError) -> str | None:
             "--xla_compile"
         )
     if "Could not find callback with key=pyfunc_" in text:
+        if _FROM_TASK.search(text):
+            return (
+                "a tf.numpy_function of the model calls a function that the task which "
+                "runs it does not have; on a cluster write it with TensorFlow's own "
+                "operations"
+            )
         return (
             "a tf.numpy_function of the model calls a function that is gone with the "
             "graph it was made in; define it at the top of a module"
