@@ -124,6 +124,11 @@ class EvaluateTest(parameterized.TestCase):
                     built, session, 5, progress=lambda *call: calls.append(call)
                 )
                 second = evaluate.run(built, session, 6)
+                # Without an initializer.
+                begun = built._replace(feed=built.feed._replace(initializer=None))
+                for _ in range(2):
+                    third = evaluate.run(begun, session, 7, follows=True)
+                    self.assertEqual(third.means, first.means)
         count = num_examples or NUM_EXAMPLES
         self.assertEqual(first.num_examples, count)
         wanted = _by_numpy(values, count)

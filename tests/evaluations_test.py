@@ -88,6 +88,33 @@ class LostTest(runs.Runs):
         self.assertLen(runs.accuracies(lines), 1)
 
 
+class FollowingTest(absltest.TestCase):
+    def test_what_ended_whole_in_this_session_is_followed(self):
+        whole, stopped = evaluate.Result(3, 8, {"loss": 0.5}, 1.0), None
+        lost = tf.errors.UnavailableError(None, None, "Socket closed")
+        plan = mock.Mock(**{"config.evaluation.eval_dir": ""})
+        plan.model.with_derived = dict
+        evaluator = evaluations.Evaluator(plan, None, mock.Mock(), mock.Mock())
+        found = []
+        for session, outcome in (
+            ("a", whole),
+            ("a", whole),
+            ("a", stopped),
+            ("a", whole),
+            ("a", lost),
+            ("a", whole),
+            ("b", whole),
+            ("b", whole),
+        ):
+            with (
+                mock.patch.object(evaluate, "run", side_effect=[outcome]) as run,
+                contextlib.suppress(tf.errors.UnavailableError),
+            ):
+                evaluator(session, 3, bool)
+            found.append(run.call_args.kwargs["follows"])
+        self.assertEqual(found, [False, True, True, False, True, False, False, True])
+
+
 class StopTest(runs.Runs):
     def _run(self, number, status, **flags):
         flags = dict(train_dir=self.directory, eval_batch_size=5, **flags)

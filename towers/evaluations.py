@@ -110,6 +110,7 @@ class Evaluator:
                 "summaries of evaluations", directory, console.side
             )
         self.step, self.accuracy = -1, math.nan
+        self._last: v1.Session | None = None  # in which an evaluation ended
 
     def __call__(
         self, session: v1.Session, step: int, stopped: Callable[[], object]
@@ -125,15 +126,21 @@ class Evaluator:
           what it found; None if it gave up, and said so.
         """
         self._console(f"Running evaluation at global_step {step}")
+        follows, self._last = self._last is session, None
         result = evaluate.run(
-            self._towers, session, step, progress=self._progress, stopped=stopped
+            self._towers,
+            session,
+            step,
+            follows=follows,
+            progress=self._progress,
+            stopped=stopped,
         )
         if result is None:
             self._console(f"The evaluation at global_step {step} was stopped.")
             return None
         means = self._plan.model.with_derived(result.means)
         # Not before: an evaluation that a lost task ended is made again.
-        self.step = step
+        self.step, self._last = step, session
         self.accuracy = means.get("top_1_accuracy", math.nan)
         self._console(report.evaluation_line(means, result.num_examples))
         for name, value in means.items():

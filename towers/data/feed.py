@@ -28,11 +28,13 @@ class Part(NamedTuple):
       index: of this client's part among the equal parts of each step.
       count: of parts, one for each client.
       apart: whether towers take steps, and so batches, asynchronously.
+      steps: after which the stream begins anew; None: never.
     """
 
     index: int = 0
     count: int = 1
     apart: bool = False
+    steps: int | None = None
 
 
 class Feed(NamedTuple):
@@ -43,6 +45,8 @@ class Feed(NamedTuple):
     refills: list[tf.Operation]  # one per tower, to be run in each of its steps
     # float32 scalar, the weight of the step's examples; None: that of the batches.
     weight: tf.Tensor | None = None
+    # Whether it begins anew by itself after the steps of its part.
+    begins_anew: bool = False
 
 
 def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:

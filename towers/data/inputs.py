@@ -132,7 +132,7 @@ class DatasetSource:
                 share = Share(part.count * rows, before, sizes[index])
                 on_gpu = any("GPU" in device for device in devices)
                 with tf.device(host):
-                    iterator = self._iterator(share, position)
+                    iterator = self._iterator(share, position, part.steps)
                     start = iterator.initializer
                     pieces = _take(iterator, len(devices), part.apart)
                     own_refills = [tf.no_op()] * len(devices)
@@ -146,7 +146,7 @@ class DatasetSource:
                 refills += own_refills
             with tf.device(groups[0][0]):
                 weight = weight_of_all(batches[0].first, part, rows, limit)
-            return Feed(batches, tf.group(starts), refills, weight)
+            return Feed(batches, tf.group(starts), refills, weight, bool(part.steps))
 
     def decoded(self) -> "DatasetSource":
         """The same source for many graphs of this process, which it decodes for once.
@@ -158,13 +158,20 @@ class DatasetSource:
         found._stream = self._stream.decoded()
         return found
 
-    def _iterator(self, share: Share, position: tf.Tensor) -> v1.data.Iterator:
-        """An iterator over a host's batches; its initializer seeks to the position."""
+    def _iterator(
+        self, share: Share, position: tf.Tensor, steps: int | None
+    ) -> v1.data.Iterator:
+        """An iterator over a host's batches; its initializer seeks to the position.
+
+        After so many steps it begins there anew.
+        """
         options = tf.data.Options()
         options.deterministic = True
         if self._request.threads:
             options.threading.private_threadpool_size = self._request.threads
         dataset = self._stream.batches(share, position)
+        if steps:
+            dataset = dataset.take(steps).repeat()
         dataset = dataset.prefetch(self._request.prefetch).with_options(options)
         return v1.data.make_initializable_iterator(dataset)
 

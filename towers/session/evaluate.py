@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from towers.assembly import stamp_towers
 from towers.compute.tower import Task
-from towers.data.feed import Feed, Source, refilled
+from towers.data.feed import Feed, Part, Source, refilled
 from towers.layout import parts
 from towers.layout.placement import Placement
 
@@ -89,11 +89,14 @@ def attach(
       num_examples: how many of the split's first examples; None for all.
     """
     limit = num_examples or source.num_examples
+    per_step = batch_size * placement.num_towers
+    steps = -(-limit // per_step)
     feed = source.feed(
         placement.groups,
         batch_size=batch_size,
         position=tf.constant(0, tf.int64),
         limit=limit,
+        part=Part(steps=steps),
     )
     _, towers = stamp_towers(
         task,
@@ -102,14 +105,13 @@ def attach(
         scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
         scope="eval_tower",
     )
-    per_step = batch_size * len(towers)
     with tf.name_scope("eval"), tf.device(placement.master):
         weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
         names = ["loss", *towers[0].metrics]
         shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
         sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
         sums = refilled(sums, feed.refills)
-    return EvalGraph(feed, sums, weight, -(-limit // per_step), per_step)
+    return EvalGraph(feed, sums, weight, steps, per_step)
 
 
 def run(
@@ -117,6 +119,7 @@ def run(
     session: v1.Session,
     step: int,
     *,
+    follows: bool = False,
     progress: Callable[[int, float], None] | None = None,
     stopped: Callable[[], object] = bool,
 ) -> Result | None:
@@ -126,13 +129,17 @@ def run(
       graph: from `attach`.
       session: with the variables' values.
       step: the global step they belong to.
+      follows: whether the last call with this session ended with the last batch; then
+        an input that begins anew by itself is not initialized, which would read what
+        is kept in memory again, and lose some memory each time.
       progress: called with (batches done, examples per second) after each.
       stopped: asked after each whether to give up; never, by default.
 
     Returns:
       what it found; None if it was stopped before the last batch.
     """
-    session.run(graph.feed.initializer)
+    if not (follows and graph.feed.begins_anew):
+        session.run(graph.feed.initializer)
     next_sums = session.make_callable([graph.weight, graph.sums])
     totals = dict.fromkeys(graph.sums, 0.0)
     counted = 0.0
