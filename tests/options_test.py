@@ -19,6 +19,7 @@ _WRONG = {
     "chaos": ("--model=lenett", "no such model; did you mean lenet"),
     "cluster_speed": ("--case=lenet", "a case is MODEL:TOWERSxBATCH"),
     "compare": ("--max_others=nan", "nan is not above 0"),
+    "evaluation_memory": ("--model=mpl", "no such model; did you mean mlp"),
     "gang": ("--tasks=ps:1,worker:1 --cwd=/no/such -- true", "--cwd=/no/such: No such"),
     "many_towers": ("--model=gpt2_124m", "reads no images"),
     "memory": ("--timeout=-1", "-1 is not above 0"),

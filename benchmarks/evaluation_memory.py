@@ -1,0 +1,144 @@
+"""Memory that a run loses with each evaluation.
+
+    python -m benchmarks.evaluation_memory
+
+The test images of the digits are evaluated over and over by one session, as a run does
+between its steps, by mlp on one tower:
+
+    run          as `towers.run` evaluates: its input begins anew by itself
+    initialized  the same with the input's initializer run each time, as for a `Source`
+                 of one's own; TensorFlow keeps some memory of every iterator
+
+In each round the resident memory of this process is read before and after so many
+evaluations of either, beginning with some that do not count.
+"""
+
+import argparse
+import contextlib
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
+import tensorflow as tf
+
+import models
+from benchmarks import ratios, table
+from benchmarks.options import parser_for, positive
+from flags import config
+from towers import evaluations, planning
+from towers.session.progress import Console
+from towers.session.report import BenchmarkLog
+from towers.tasks.sessions import session_config
+
+v1 = tf.compat.v1
+
+RUN, INITIALIZED = "run", "initialized"
+_STATM = "/proc/self/statm"
+
+
+def resident() -> int:
+    """Bytes of memory that this process has; garbage is collected first."""
+    gc.collect()
+    with open(_STATM, encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], None]]]:
+    """What evaluates at a step, by how.
+
+    Args:
+      folder: where summaries of evaluations go.
+      model: that is evaluated.
+    """
+    plan = _plan(model, folder)
+    built = plan.build()
+    with built.graph.as_default():
+        towers = evaluations.attach(plan, built)
+        initializer = v1.global_variables_initializer()
+    built.graph.finalize()
+    initialized = towers._replace(feed=towers.feed._replace(begins_anew=False))
+    session = v1.Session(
+        graph=built.graph,
+        config=session_config(plan.placement, plan.config.devices),
+    )
+    with session, open(os.devnull, "w", encoding="utf-8") as nowhere:
+        session.run(initializer)
+        console = Console(nowhere)
+
+        def of(graph) -> Callable[[int], None]:
+            log = BenchmarkLog(None)
+            evaluator = evaluations.Evaluator(plan, graph, console, log)
+            return lambda step: evaluator(session, step, bool)
+
+        yield {RUN: of(towers), INITIALIZED: of(initialized)}
+
+
+def _plan(model: str, folder: str) -> planning.Plan:
+    settings = config.make(
+        model=model,
+        data_name="digits",
+        device="cpu",
+        num_gpus=1,
+        num_batches=1,
+        eval_at_end=True,
+        eval_dir=folder,
+    )
+    return planning.make(settings, models.get)
+
+
+def measure(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Bytes per evaluation of each way in each round."""
+    found: dict[str, list[float]] = {RUN: [], INITIALIZED: []}
+    with tempfile.TemporaryDirectory() as folder:
+        with evaluating(folder, options.model) as ways:
+            for number in range(1, options.rounds + 1):
+                for name, evaluate in ways.items():
+                    for step in range(options.warmup):
+                        evaluate(step)
+                    before = resident()
+                    for step in range(options.evaluations):
+                        evaluate(step)
+                    lost = (resident() - before) / options.evaluations
+                    found[name].append(lost)
+                told = ", ".join(f"{k} {v[-1]:.0f}" for k, v in found.items())
+                print(
+                    f"[{number}/{options.rounds}] bytes per evaluation: {told}",
+                    flush=True,
+                )
+    return found
+
+
+def report(found: dict[str, list[float]]) -> list[str]:
+    """A table of the bytes that an evaluation loses."""
+    rows = [[name, str(ratios.spread(lost))] for name, lost in found.items()]
+    return table.lines(["", "bytes per evaluation"], rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status."""
+    parser = parser_for("evaluation_memory", __doc__)
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--evaluations", type=positive, default=300)
+    parser.add_argument("--warmup", type=positive, default=50)
+    parser.add_argument("--rounds", type=positive, default=5)
+    options = parser.parse_args(argv)
+    if not os.path.exists(_STATM):
+        parser.error(f"this system has no {_STATM}, which says what a process takes")
+    try:
+        models.get(options.model)
+    except ValueError as error:
+        parser.error(str(error))
+    print("\n".join(["", *report(measure(options))]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""What an evaluation loses is measured on evaluations that run."""
+
+import argparse
+import os
+
+from absl.testing import absltest
+
+from benchmarks import evaluation_memory
+
+
+class EvaluationMemoryTest(absltest.TestCase):
+    def test_measures_every_way_in_every_round(self):
+        if not os.path.exists("/proc/self/statm"):
+            self.skipTest("this system does not say what a process takes")
+        options = argparse.Namespace(model="mlp", evaluations=3, warmup=1, rounds=2)
+        found = evaluation_memory.measure(options)
+        ways = [evaluation_memory.RUN, evaluation_memory.INITIALIZED]
+        self.assertEqual(list(found), ways)
+        for lost in found.values():
+            self.assertLen(lost, 2)
+
+    def test_the_memory_of_this_process(self):
+        before = evaluation_memory.resident()
+        held = bytearray(os.urandom(2**26))
+        self.assertGreater(evaluation_memory.resident() - before, 2**25)
+        del held
+
+    def test_report(self):
+        lines = evaluation_memory.report({"run": [90.0, 110.0, 100.0]})
+        self.assertEqual(lines[2].split(), "run 100 [90.0, 110]".split())
+
+
+if __name__ == "__main__":
+    absltest.main()
