@@ -10,7 +10,7 @@ between its steps, by mlp on one tower:
                  of one's own; TensorFlow keeps some memory of every iterator
 
 In each round the resident memory of this process is read before and after so many
-evaluations of either, beginning with some that do not count.
+evaluations of either, after some that do not count.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], No
         console = Console(nowhere)
 
         def of(graph) -> Callable[[int], None]:
-            log = BenchmarkLog(None)
+            log = BenchmarkLog(None, console.side)
             evaluator = evaluations.Evaluator(plan, graph, console, log)
             return lambda step: evaluator(session, step, bool)
 
