@@ -33,7 +33,7 @@ class LocalClusterTest(absltest.TestCase):
 
     def test_nothing_reaches_the_tasks_nor_outlives_the_launcher(self):
         cluster = launched.Launched(
-            "--model=tests.runs:small_model",
+            f"--model={runs.__file__}:small_model",  # which each task finds
             "--num_batches=1000000",
             tasks="worker:1",
             data_dir=runs.data_dir(),

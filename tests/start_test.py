@@ -60,6 +60,7 @@ os.kill(os.getpid(), number)
 _SHADOWED = """
 import importlib.util, os, sys
 from towers import start
+assert "tensorflow" not in sys.modules  # which is to be imported by `start`
 sys.modules["tensorflow"] = os
 start.import_tensorflow()
 for name in ("flags", "models", "tests"):
