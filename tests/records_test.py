@@ -198,6 +198,24 @@ class PicturesTest(tf.test.TestCase):
         )
 
 
+class ReadBatchesTest(tf.test.TestCase):
+    def test_a_damaged_file(self):
+        folder = self.create_tempdir().full_path
+        builder = RecordsTestShards(data_dir=folder)
+        with tf.Graph().as_default():
+            builder.download_and_prepare()
+        features = tfds.features.FeaturesDict({"note": builder.info.features["note"]})
+        files = builder.info.splits["train"].file_instructions
+        (batch,) = records.read_batches(files, features)
+        self.assertAllEqual(batch["note"], [b"none"] * 60)
+        (path,) = builder.info.splits["train"].filepaths
+        os.truncate(path, os.path.getsize(path) - 1)
+        with self.assertRaisesRegex(
+            ValueError, rf"damaged \(record 59, .*\): put {builder.data_path} back"
+        ):
+            list(records.read_batches(files, features))
+
+
 class OwnDataTest(tf.test.TestCase):
     def test_arrays(self):
         images = np.arange(24, dtype=np.uint8).reshape(3, 4, 2, 1)
@@ -214,6 +232,15 @@ class OwnDataTest(tf.test.TestCase):
             ((images[0], labels), "must be .examples, height"),
             ((images, labels[:2]), r"not \[3, 4, 4, 1\] and \[2\]"),
             ((images[:0], labels[:0]), r"not \[0,"),
+            ((images[:, :0], labels), r"not \[3, 0, 4, 1\] and"),
+            (
+                (images + [[[[0]]], [[[np.nan]]], [[[0]]]], labels),
+                r"and images\[1\] is",
+            ),
+            (
+                (images - [[[[0]]], [[[0]]], [[[np.inf]]]], labels),
+                r"and images\[2\] is",
+            ),
             ((images, labels + 8), r"in \[0, 10\), not in \[8, 10\]"),
             ((images, labels - 1), r"not in \[-1, 1\]"),
             ((images, labels * 1.0), "integer scalars, not float64"),

@@ -180,11 +180,14 @@ def from_arrays(images: np.ndarray, labels: np.ndarray, *, num_classes: int) -> 
       ValueError: shapes or labels do not fit together.
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    if images.ndim != 4 or labels.shape != images.shape[:1] or not len(images):
+    if images.ndim != 4 or labels.shape != images.shape[:1] or not images.size:
         raise ValueError(
             "images must be [examples, height, width, channels] and labels "
             f"[examples], not {list(images.shape)} and {list(labels.shape)}"
         )
+    if images.dtype.kind == "f" and not np.all(finite := np.isfinite(images)):
+        first = np.argmin(finite) // math.prod(images.shape[1:])
+        raise ValueError(f"images must be finite, and images[{first}] is not")
     if labels.min() < 0 or labels.max() >= num_classes:
         raise ValueError(
             f"labels must be in [0, {num_classes}), not in "
