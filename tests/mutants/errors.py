@@ -106,11 +106,6 @@ FAULTS = [
             "lock_test::test_which_notes",
         ),
         (
-            "host == socket.gethostname() and _is_gone(process)",
-            "_is_gone(process)",
-            "lock_test::test_which_notes",
-        ),
-        (
             "if moved or (self._note and not self._note.is_mine()):",
             "if moved:",
             "lock_test::test_a_note_that",
