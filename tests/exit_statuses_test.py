@@ -4,6 +4,7 @@ Real signals, in this process; `train_test` and `survival_test` send them to oth
 """
 
 import contextlib
+import errno
 import io
 import os
 import queue
@@ -56,7 +57,7 @@ class ExitStatusesTest(runs.Runs):
         rows = re.findall(r"(?m)^\| (\d+) \| (.*?) \|", text)
         stopped = {
             str(interrupts.Interrupted(n).status): f"stopped by {n.name} before the end"
-            for n in (_HUP, _INT, _TERM)
+            for n in (_HUP, _INT, signal.SIGPIPE, _TERM)
         }
         others = ["finished what was asked", "failed while running"]
         others.append("refused before the work began")
@@ -166,6 +167,17 @@ class ExitStatusesTest(runs.Runs):
                 status, lines = self._train(*evaluate)
             self.assertEqual(status, 143, lines)
             self.assertRegex(lines[-1], f"^Stopped by SIGTERM: {said}")
+
+    def test_141_nobody_reads_what_is_printed(self):
+        closed = io.StringIO()
+        closed.write = mock.Mock(side_effect=BrokenPipeError(errno.EPIPE, "closed"))
+        directory = f"--train_dir={self.directory}"
+        for flags in (["--check_flags"], [directory, "--num_batches=2"]):
+            with (
+                contextlib.redirect_stdout(closed),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                self.assertEqual(train.main(["program", *_SMALL, *flags]), 141)
 
     def test_128_and_the_signal_in_a_comparison(self):
         for number, name in ((_TERM, "_read"), (_INT, "_compare")):

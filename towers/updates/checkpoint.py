@@ -320,6 +320,7 @@ def _clear(directory: str, step: int) -> None:
     That is files under the names they have while they are written, and data before
     this step without an index, which alone says what is in them.
     """
+    left = glob.glob(os.path.join(glob.escape(directory), "checkpoint.tmp*"))
     for path in glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*")):
         part = re.fullmatch(
             r"(.*-(\d+))\.(index|data-\d+-of-\d+)(\.tempstate\d+)?", path
@@ -327,9 +328,10 @@ def _clear(directory: str, step: int) -> None:
         if not part or (os.path.exists(f"{part[1]}.index") and not part[4]):
             continue
         if part[4] or int(part[2]) < step:
+            left.append(path)
+    for path in left:
+        with contextlib.suppress(OSError):  # it is nothing of ours, a folder say
             os.remove(path)
-    for path in glob.glob(os.path.join(glob.escape(directory), "checkpoint.tmp*")):
-        os.remove(path)
 
 
 def _state(directory: str):
