@@ -172,6 +172,22 @@ class WatchTest(runs.Runs):
         ):
             self._evaluate(get_model=lambda name: models.get("mlp"))
 
+    def test_another_model_after_one_that_was_evaluated(self):
+        """What would be refused at the start has failed by then: status 1."""
+        self._forget(46)
+
+        def wait(seconds, over):
+            for suffix in (".index", ".data-00000-of-00001"):
+                shutil.copy(f"{self.trained}/model.ckpt-46{suffix}", self.directory)
+
+        refused = mock.MagicMock(side_effect=[None, ValueError("of another model")])
+        with (
+            mock.patch.object(watch, "_wait", wait),
+            mock.patch.object(watch._Evaluator, "_check_averages", refused),
+            self.assertRaisesRegex(hooks.TrainingError, "^of another model$"),
+        ):
+            self._evaluate(eval_interval_secs=7, num_epochs=9.0)
+
     def test_as_they_come_until_the_end_on_other_towers(self):
         """With nothing at first, then the checkpoints of 20, 40 and the end."""
         coming = [[], [20], [], [40], [46]]

@@ -189,6 +189,17 @@ class _Evaluator:
         files = newest and checkpoint.files(newest)
         if not newest or files in self._done:
             return self._ended()  # training notes its end after the last checkpoint
+        try:
+            return self._evaluate_newest(session, files, stopped)
+        except ValueError as error:  # the first one is refused, a later one fails
+            if self.step < 0:
+                raise
+            raise hooks.TrainingError(str(error)) from error
+
+    def _evaluate_newest(
+        self, session: v1.Session, files: tuple, stopped: Callable[[], object]
+    ) -> bool:
+        """As `look`, where the newest one has files that were not evaluated."""
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
         known = loaded and checkpoint.files(loaded)
