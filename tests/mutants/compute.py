@@ -8,27 +8,27 @@ FAULTS = [
         (
             'batch["weights"] / batch["total_weight"]',
             'batch["weights"] / tf.reduce_sum(batch["weights"])',
-            "equivalence_test::test_short_last_batches",
+            "equivalence_test::test_short_last_batches_and_towers_without_examples",
         ),
         (
             "start = scale if task.loss_scaled else None",
             "start = None",
-            "loss_scale_test",
+            "loss_scale_test::test_a_power_of_two_changes_nothing_in_float32",
         ),
         (
             'first_example=batch["first"],',
             "first_example=0,",
-            "tower_test::test_dropout_follows",
+            "tower_test::test_dropout_follows_the_example_not_the_tower",
         ),
         (
             "parameters=sum(v.shape.num_elements() for",
             "parameters=sum(1 for",
-            "tower_test describe_test model_test",
+            "tower_test::test_parameters_are_elements",
         ),
         (
             "repeatable.check(graph)",
             "",
-            "tower_test::test_stateful_draws",
+            "tower_test::test_stateful_draws_are_refused",
         ),
     ),
     *of_file(
@@ -41,7 +41,7 @@ FAULTS = [
         (
             "{name: of[name] / rounds for name in statistics}",
             "{name: of[name] for name in statistics}",
-            "accumulation_test::test_the_statistics",
+            "accumulation_test::test_the_statistics_are_the_mean_of_the_rounds",
         ),
         (
             "return total.write(index, part)",
@@ -51,25 +51,33 @@ FAULTS = [
     ),
     *of_file(
         "towers/compute/addition.py",
-        ("last = 1 - _AT_ONCE", "last = -_AT_ONCE", "addition_test::test_at_most_four"),
+        (
+            "last = 1 - _AT_ONCE",
+            "last = -_AT_ONCE",
+            "addition_test::test_at_most_four_large_tensors_wait_for_each_other",
+        ),
         (
             "with tf.control_dependencies([total]):",
             "with tf.control_dependencies([]):",
-            "addition_test::test_inputs_are_held",
+            "addition_test::test_inputs_are_held_until_the_sum_is_done",
         ),
-        (", aggregation_method=pairs)", ")", "addition_test::test_what_comes_back"),
+        (
+            ", aggregation_method=pairs)",
+            ")",
+            "addition_test::test_what_comes_back_from_many_places_is_added_in_pairs",
+        ),
     ),
     *of_file(
         "towers/compute/joining.py",
         (
             "variances + (means - whole) ** 2",
             "variances",
-            "joining_test::test_moments_are",
+            "joining_test::test_moments_are_those_of_all_rows",
         ),
         (
             "(own[0] - received[0])",
             "(received[0] - own[0])",
-            "joining_test::test_the_gradient_of_moments",
+            "joining_test::test_the_gradient_of_moments_is_that_of_all_rows",
         ),
         (
             '"sync_micro_batch": Reach(towers=True, micro_batches=False)',
@@ -92,17 +100,17 @@ FAULTS = [
         (
             "first.axes[side], device",
             "first.axes[0], device",
-            "factors_test::test_is_the",
+            "factors_test::test_is_the_sum_of_the_products",
         ),
         (
             "if _is_gpu(first.whole.device) != _is_gpu(device):",
             "if _is_gpu(device):",
-            "factors_test::test_no_cpu_multiplies",
+            "factors_test::test_no_cpu_multiplies_in_the_16_bits_of_a_gpu",
         ),
         (
             "if all(task_of(host) == there for host in hosts):",
             "if hosts:",
-            "factors_test::test_a_layers_cross",
+            "factors_test::test_a_layers_cross_the_network_in_two_transfers_per_host",
         ),
     ),
     *of_file(
@@ -110,26 +118,30 @@ FAULTS = [
         (
             "own = [some - start for some, start in zip(own, table.starts)]",
             "own = list(own)",
-            "look_up_test::test_every_row",
+            "look_up_test::test_every_row_from_the_task_that_has_it",
         ),
         (
             "and early and whole and read not in outputs",
             "and whole and read not in outputs",
-            "look_up_test",
+            "look_up_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
         ),
-        ('axis.op == "Const" and not', 'axis.op == "Const" and', "look_up_test"),
+        (
+            'axis.op == "Const" and not',
+            'axis.op == "Const" and',
+            "look_up_test::test_what_is_only_looked_up_is_not_read",
+        ),
     ),
     *of_file(
         "towers/compute/precision.py",
         (
             "if key not in self._made:",
             "if True:",
-            "precision_test::test_weights_are_cast",
+            "precision_test::test_weights_are_cast_once_for_all_towers",
         ),
         (
             "tf.cast(share, tf.float32))",
             "share)",
-            "precision_test::test_gradients_travel",
+            "precision_test::test_gradients_travel_in_16_bits_and_are_added_in_32",
         ),
     ),
     *of_file(
@@ -137,12 +149,12 @@ FAULTS = [
         (
             "min(late, levels.get(one, late))",
             "max(late, levels.get(one, late))",
-            "division_test",
+            "division_test::test_a_device_is_where_its_operations_are",
         ),
         (
             "steps = [levels[one] + _changes(nodes, one, name) for one in before]",
             "steps = [levels[one] for one in before]",
-            "division_test",
+            "division_test::test_parts_one_after_the_other_are_the_whole",
         ),
     ),
     *of_file(
@@ -150,17 +162,17 @@ FAULTS = [
         (
             "(value, node.device), node.name",
             "(value, ''), node.name",
-            "compact_test::test_constants_of_two",
+            "compact_test::test_constants_of_two_devices_or_types_are_two",
         ),
         (
             "or op.outputs[0].dtype != tf.int32:",
             "or op.outputs[0].dtype == tf.string:",
-            "compact_test::test_long_shapes",
+            "compact_test::test_long_shapes_stay_where_their_kernel_puts_them",
         ),
         (
             "not node.input and node.name not in fixed:",
             "not node.input:",
-            "compact_test::test_outputs_and_what",
+            "compact_test::test_outputs_and_what_others_wait_for_stay",
         ),
     ),
     *of_file(
@@ -173,7 +185,7 @@ FAULTS = [
         (
             "ones = tf.ones([1, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)",
             "return tf.reduce_sum(rows, 0) * 0.5",
-            "kernels_test::test_rows_are_summed",
+            "kernels_test::test_rows_are_summed_in_float32",
         ),
         (
             "begin = paddings[:, 0] if known",
@@ -191,12 +203,12 @@ FAULTS = [
         (
             "tf.add_n(larger) < k",
             "tf.add_n(larger) <= k",
-            "classifier_test::test_who_is_among",
+            "classifier_test::test_who_is_among_the_best",
         ),
         (
             "tf.cast(logits > label[:, None], tf.int32)",
             "tf.cast(logits >= label[:, None], tf.int32)",
-            "classifier_test::test_who_is_among",
+            "classifier_test::test_who_is_among_the_best",
         ),
         (
             "only_own = tf.where(own, of_label, 0.0)",
@@ -209,12 +221,12 @@ FAULTS = [
         (
             "part = 1.0 if joined else 1.0 / len(towers)",
             "part = 1.0",
-            "stamping_test::test_shares_add_up",
+            "stamping_test::test_shares_add_up_or_are_averaged",
         ),
         (
             'copy.device = "" if device == first.device else device',
             'copy.device = ""',
-            "stamping_test",
+            "stamping_test::test_a_node_keeps_what_its_model_says_of_its_device",
         ),
     ),
     *of_file(
@@ -222,16 +234,20 @@ FAULTS = [
         (
             'owner = tf.searchsorted(starts, flat, side="right") - 1',
             'owner = tf.searchsorted(starts, flat, side="left") - 1',
-            "variable_getter_test shards_equivalence_test::test_rows_and_classes",
+            "variable_getter_test::test_rows_are_looked_up_where_they_are",
         ),
-        ("if known.dtype != dtype:", "if False:", "precision_test::test_a_variable_is"),
+        (
+            "if known.dtype != dtype:",
+            "if False:",
+            "precision_test::test_a_variable_is_read_in_one_dtype",
+        ),
     ),
     *of_file(
         "towers/compute/flops.py",
         (
             "return 2 * _size(op.outputs[0]) * (length or 0)",
             "return _size(op.outputs[0]) * (length or 0)",
-            "flops_test::test_matmul",
+            "flops_test::test_matmul_and_its_gradients",
         ),
     ),
     *of_file(
@@ -241,19 +257,23 @@ FAULTS = [
             "any(t == kind for t in _DRAWS) and not kind.startswith(_STATELESS)",
             "repeatable_test::test_refuses",
         ),
-        ("id(one) not in returned:", "id(one) in returned:", "repeatable_test"),
+        (
+            "id(one) not in returned:",
+            "id(one) in returned:",
+            "repeatable_test::test_a_loss_that_is_collected_for_nobody",
+        ),
     ),
     *of_file(
         "towers/compute/convolution.py",
         (
             "[0, 0], [0, down - 1], [0, 0], [0, (right - 1) * channels]]",
             "[0, 0], [down - 1, 0], [0, 0], [0, (right - 1) * channels]]",
-            "convolution_test::test_the_gradients_are",
+            "convolution_test::test_the_gradients_are_those_of_tensorflow",
         ),
         (
             "sides = [[(length - 1) // 2, length // 2] for length in window]",
             "sides = [[length // 2, (length - 1) // 2] for length in window]",
-            "convolution_test::test_the_gradients_are",
+            "convolution_test::test_the_gradients_are_those_of_tensorflow",
         ),
     ),
 ]

@@ -8,42 +8,42 @@ FAULTS = [
         (
             "first = position + step * share.step + share.first",
             "first = position + step * share.step",
-            "stream_test::test_hosts_share",
+            "stream_test::test_hosts_share_the_rows_of_each_step",
         ),
         (
             "done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)",
             "done = position % num_examples",
-            "stream_test::test_begins_anywhere",
+            "stream_test::test_begins_anywhere_and_again",
         ),
         (
             "epoch_of(tf.stack([self.seed, epoch]))",
             "epoch_of(tf.stack([self.seed, begun]))",
-            "stream_test::test_every_epoch_is_whole",
+            "stream_test::test_every_epoch_is_whole_and_has_its_own_order",
         ),
         (
             "epoch_of(tf.stack([self.seed, epoch]))",
             "epoch_of(tf.stack([tf.zeros_like(epoch), epoch]))",
-            "stream_test::test_the_seed_makes",
+            "stream_test::test_the_seed_makes_the_order",
         ),
         (
             "draws = example_uniform((count, DRAWS), seed=self.seed, first=first)",
             "draws = example_uniform((count, DRAWS), seed=self.seed, first=0)",
-            "stream_test::test_hosts_share stream_test::test_both_ways",
+            "stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
         ),
         (
             "indexed = indexed.enumerate(start=position)",
             "indexed = indexed.enumerate()",
-            "stream_test::test_begins_anywhere",
+            "stream_test::test_begins_anywhere_and_again",
         ),
         (
             "return (row >= share.first) & (row < end)",
             "return (row >= share.first) & (row <= end)",
-            "stream_test::test_hosts_share",
+            "stream_test::test_hosts_share_the_rows_of_each_step",
         ),
         (
             "dataset = dataset.apply(tf.data.experimental.assert_cardinality(n))",
             "",
-            "stream_test::test_an_epoch_of_another_length",
+            "stream_test::test_an_epoch_of_another_length_is_an_error",
         ),
     ),
     *of_file(
@@ -51,22 +51,22 @@ FAULTS = [
         (
             "tf.cast(indices < limit, tf.float32)",
             "tf.cast(indices <= limit, tf.float32)",
-            "feed_test::test_examples_from_the_limit",
+            "feed_test::test_examples_from_the_limit_on_weigh_nothing",
         ),
         (
             "left = limit - (first - part.index * rows)",
             "left = limit - first",
-            "feed_test::test_what_all_parts",
+            "feed_test::test_what_all_parts_of_a_step_weigh",
         ),
         (
             "total = rows * part.count",
             "total = rows",
-            "feed_test::test_what_all_parts",
+            "feed_test::test_what_all_parts_of_a_step_weigh",
         ),
         (
             "return Batch(features, labels, weights, indices[0])",
             "return Batch(features, labels, weights, indices[-1])",
-            "inputs_test::test_the_stream equivalence_test::test_any_number_of_towers",
+            "inputs_test::test_the_stream_is_that_of_one_tower",
         ),
     ),
     *of_file(
@@ -74,31 +74,35 @@ FAULTS = [
         (
             "before = part.index * rows + sum(sizes[:index])",
             "before = part.index * rows",
-            "inputs_test::test_the_stream",
+            "inputs_test::test_the_stream_is_that_of_one_tower",
         ),
         (
             "share = Share(part.count * rows, before, sizes[index])",
             "share = Share(rows, before, sizes[index])",
-            "inputs_test::test_parts_of_a_step",
+            "inputs_test::test_parts_of_a_step_are_the_step",
         ),
         (
             "augment=training and request.augment,",
             "augment=training,",
-            "inputs_test::test_distortions_can",
+            "inputs_test::test_distortions_can_be_left_out",
         ),
         (
             "with tf.control_dependencies([start]):",
             "with tf.control_dependencies([]):",
-            "inputs_test::test_the_stream",
+            "inputs_test::test_the_stream_is_that_of_one_tower",
         ),
-        ("shuffle=training,", "shuffle=True,", "inputs_test"),
+        (
+            "shuffle=training,",
+            "shuffle=True,",
+            "inputs_test::test_distortions_can_be_left_out",
+        ),
     ),
     *of_file(
         "towers/data/staging.py",
         (
             "[tf.raw_ops.StageClear(dtypes=dtypes, **area)]",
             "[]",
-            "staging_test",
+            "staging_test::test_hands_over_in_order_and_begins_anew",
         ),
     ),
     *of_file(
@@ -106,12 +110,12 @@ FAULTS = [
         (
             "tf.constant(salt, tf.int64)])",
             "tf.constant(0, tf.int64)])",
-            "preprocessing_test::test_seed_and_salt",
+            "preprocessing_test::test_seed_and_salt_tell_draws_apart",
         ),
         (
             "counter = tf.stack([tf.cast(first, tf.int64) * blocks,",
             "counter = tf.stack([tf.cast(first, tf.int64),",
-            "preprocessing_test::test_rows_belong",
+            "preprocessing_test::test_rows_belong_to_examples",
         ),
         (
             "_CIFAR_DEVIATION = (63.0, 62.1, 66.7)",
@@ -121,22 +125,22 @@ FAULTS = [
         (
             "tf.cast(draws[:, axis] * (have - want + 1), tf.int32)",
             "tf.cast(draws[:, axis] * (have - want), tf.int32)",
-            "preprocessing_test",
+            "preprocessing_test::test_cifar_training_crops_and_mirrors",
         ),
         (
             "numbers.append(offsets[:, None] + tf.range(want))",
             "numbers.append(offsets[:1, None] + tf.range(want))",
-            "preprocessing_test",
+            "preprocessing_test::test_an_example_is_treated_the_same_in_any_batch",
         ),
         (
             "columns = tf.where(mirror, tf.reverse(columns, [1]), columns)",
             "",
-            "preprocessing_test::test_cifar_training",
+            "preprocessing_test::test_cifar_training_crops_and_mirrors",
         ),
         (
             "_IMAGENET_CENTRE = 0.875",
             "_IMAGENET_CENTRE = 0.9",
-            "preprocessing_test::test_imagenet_evaluation_of",
+            "preprocessing_test::test_imagenet_evaluation_of_the_usual_size_is_a_crop",
         ),
         (
             "(_TUTORIAL_BRIGHTNESS, 3), (_TUTORIAL_CONTRAST, 4)",
@@ -151,7 +155,7 @@ FAULTS = [
         (
             "drawn = tf.minimum(drawn, items - 1)",
             "drawn = tf.minimum(drawn, items - 2)",
-            "preprocessing_test::test_items_are_drawn",
+            "preprocessing_test::test_items_are_drawn_where_there_is_none",
         ),
     ),
     *of_file(
@@ -159,12 +163,12 @@ FAULTS = [
         (
             "fits = (label >= 0) & (label < num_classes)",
             "fits = (label >= 0) & (label <= num_classes)",
-            "records_test::test_a_label_out_of_range",
+            "records_test::test_a_label_out_of_range_is_an_error_of_reading",
         ),
         (
             "columns = tuple(tf.gather(column, order) for column in columns)",
             "",
-            "records_test::test_the_order_is_a_function",
+            "records_test::test_the_order_is_a_function_of_the_seed",
         ),
         (
             ".skip(skip).take(take)",
@@ -177,27 +181,27 @@ FAULTS = [
         (
             "start, stop = bounds(max(0, part.stop - part.start - 1) // length)",
             "start, stop = bounds(max(0, part.stop - part.start) // length)",
-            "text_test::test_every_byte text_test::test_a_text_that_is_too_short",
+            "text_test::test_every_byte_but_the_first_is_predicted_once",
         ),
         (
             "part.path, length, begin + later, end - later",
             "part.path, length, begin, end",
-            "text_test::test_every_byte",
+            "text_test::test_every_byte_but_the_first_is_predicted_once",
         ),
         (
             "start, stop = bounds(max(0, len(tokens) - 1) // length)",
             "start, stop = bounds(max(0, len(tokens) - 1) // length - 1)",
-            "text_test::test_slices_count_windows_of_words",
+            "text_test",
         ),
         (
             'words = vocabulary(_cut(splits("train") or part), request.num_classes)',
             "words = vocabulary(_cut(part), request.num_classes)",
-            "text_test::test_validation_is_told",
+            "text_test::test_validation_is_told_in_the_words_of_training",
         ),
         (
             "key=lambda word: (-counts[word], word)",
             "key=lambda word: (counts[word], word)",
-            "text_test::test_words_are_numbered",
+            "text_test::test_words_are_numbered_by_how_often_they_come",
         ),
         (
             "begin = part.start + (start + first) * length",
@@ -210,9 +214,9 @@ FAULTS = [
         (
             '"validation": Part(os.fspath(path), cut, size),',
             '"validation": Part(os.fspath(path), 0, size),',
-            "text_test::test_every_byte",
+            "text_test::test_every_byte_but_the_first_is_predicted_once",
         ),
-        ('between = b"\\n"', 'between = b""', "text_test::test_a_tfds_data_set"),
+        ('between = b"\\n"', 'between = b""', "text_splits_test"),
     ),
     *of_file(
         "towers/data/ratings.py",
@@ -224,7 +228,7 @@ FAULTS = [
         (
             "np.lexsort((item, time, user))",
             "np.lexsort((time, item, user))",
-            "ratings_test",
+            "ratings_test::test_an_item_that_is_rated_again_is_not_trained_on_and_held",
         ),
         (
             "rest = np.delete(np.stack([user, item], axis=1), ends - 1, axis=0)",
@@ -242,23 +246,27 @@ FAULTS = [
         (
             "before = part.index * own + len(batches) * batch_size",
             "before = part.index * own",
-            "synthetic_test::test_rows_do_not_depend",
+            "synthetic_test::test_rows_do_not_depend_on_the_layout",
         ),
         (
             "return tokens[:, :-1], tokens[:, 1:]",
             "return tokens[:, 1:], tokens[:, :-1]",
-            "synthetic_test::test_tokens_are_followed",
+            "synthetic_test::test_tokens_are_followed_by_their_labels",
         ),
         (
             "now, start = _counter(position, part.count * own)",
             "now, start = _counter(position, own)",
-            "synthetic_test clients_cluster_test",
+            "synthetic_test::test_parts_of_a_step_are_the_step",
         ),
     ),
     *of_file(
         "towers/data/digits.py",
-        ("[_HOLD_OUT - 1 :: _HOLD_OUT]", "[:: _HOLD_OUT]", "digits_test"),
-        ("(255 / 16)", "(256 / 16)", "digits_test::test_images_use"),
+        (
+            "[_HOLD_OUT - 1 :: _HOLD_OUT]",
+            "[:: _HOLD_OUT]",
+            "digits_test::test_a_fifth_of_each_digit_is_held_out",
+        ),
+        ("(255 / 16)", "(256 / 16)", "digits_test::test_images_use_the_whole_range"),
     ),
     *of_file(
         "towers/data/evaluation.py",
@@ -267,11 +275,15 @@ FAULTS = [
             "at_end = in_epochs or flags.eval_at_end",
             "evaluation_test::test_wanted",
         ),
-        ("if asked and not real:", "if asked and real:", "evaluation_test"),
+        ("if asked and not real:", "if asked and real:", "evaluation_test::test_goes"),
     ),
     *of_file(
         "towers/data/room.py",
-        ("if examples >= _INT_LIMIT:", "if examples > _INT_LIMIT:", "room_test"),
+        (
+            "if examples >= _INT_LIMIT:",
+            "if examples > _INT_LIMIT:",
+            "room_test::test_refuses",
+        ),
         (
             "step * (1 + prefetch) > memory:",
             "step > memory:",

@@ -8,17 +8,17 @@ FAULTS = [
         (
             "for name in (_NAME, _END) if directory else ():",
             "for name in (_NAME,) if directory else ():",
-            "failure_test::test_an_end_before",
+            "failure_test::test_an_end_before_its_time",
         ),
         (
             "if self._which() in (None, self._before):",
             "if self._which() is None:",
-            "failure_test::test_an_earlier_failure",
+            "failure_test::test_an_earlier_failure_is_none",
         ),
         (
             "_write(directory, _END, str(step))",
             "_write(directory, _NAME, str(step))",
-            "failure_test::test_an_end_before",
+            "failure_test::test_an_end_before_its_time",
         ),
     ),
     *of_file(
@@ -26,32 +26,44 @@ FAULTS = [
         (
             "if error.errno == errno.EPIPE:",
             "if error.errno == errno.ENOSPC:",
-            "findings_test train_test::test_nobody_reads",
+            "findings_test::test_lines_that_cannot_be_printed",
         ),
         ("return status\n\n\ndef warn", "return 1\n\n\ndef warn", "findings_test"),
         (
             "c if c.isprintable() else repr(c)[1:-1]",
             "c",
-            "findings_test::test_refused_on_one_line",
+            "findings_test::test_refused_on_one_line_each",
         ),
         (
             "self.errors += error.errors",
             "self.errors += error.errors[:1]",
-            "findings_test::test_every_part",
+            "findings_test::test_every_part_runs_and_every_complaint_is_kept",
         ),
     ),
     *of_file(
         "towers/errors/folders.py",
-        ("if not os.path.isabs(home):", "if not home:", "folders_test::test_caches"),
-        ("if free < num_bytes:", "if free > num_bytes:", "folders_test::test_a_disk"),
+        (
+            "if not os.path.isabs(home):",
+            "if not home:",
+            "folders_test::test_caches_are_where_the_user_has_them",
+        ),
+        (
+            "if free < num_bytes:",
+            "if free > num_bytes:",
+            "folders_test::test_a_disk_that_is_too_small",
+        ),
     ),
     *of_file(
         "towers/errors/interrupts.py",
-        ("self.status = 128 + number", "self.status = number", "interrupts_test"),
+        (
+            "self.status = 128 + number",
+            "self.status = number",
+            "interrupts_test::test_a_signal_is_raised_at_once",
+        ),
         (
             "if came and now - came[-1][1] <= ECHO_SECONDS:",
             "if came:",
-            "interrupts_test::test_an_echo_is_none",
+            "interrupts_test::test_an_echo_is_none_but_another_one_is",
         ),
     ),
     *of_file(
@@ -59,7 +71,7 @@ FAULTS = [
         (
             "fcntl.LOCK_EX | fcntl.LOCK_NB",
             "fcntl.LOCK_SH | fcntl.LOCK_NB",
-            "lock_test::test_a_folder_is_kept",
+            "lock_test::test_a_folder_is_kept_to_one_run",
         ),
         (
             "if host == socket.gethostname() and _is_gone(process):",
@@ -69,7 +81,7 @@ FAULTS = [
         (
             "moved = _identity(self._directory) != self._identity",
             "moved = False",
-            "lock_test::test_a_folder_that_is_gone",
+            "lock_test::test_a_folder_that_is_gone_is_locked_anew",
         ),
     ),
     *of_file(
@@ -77,21 +89,25 @@ FAULTS = [
         (
             'if "No space left on device" in text:',
             'if "No space left" == text:',
-            "explain_test::test_a_full_disk",
+            "explain_test::test_a_full_disk_is_not_the_memory",
         ),
         (
             'write --data_format=NHWC"',
             'write --data_format=NCHW"',
-            "explain_test::test_channels_first",
+            "explain_test::test_channels_first_where_only_channels_last_has_a_kernel",
         ),
     ),
     *of_file(
         "towers/errors/terminal.py",
-        ("(1, 2)))", "(1,)))", "terminal_test"),
+        (
+            "(1, 2)))",
+            "(1,)))",
+            "terminal_test::test_lines_after_the_hangup_are_no_error",
+        ),
         (
             "return [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]",
             "return list(ENDING)",
-            "terminal_test::test_what_is_ignored",
+            "terminal_test::test_what_is_ignored_is_not_heeded",
         ),
     ),
     *of_file(

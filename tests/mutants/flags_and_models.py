@@ -8,12 +8,12 @@ FAULTS = [
         (
             "if found != [self.flag]:",
             "if found:",
-            "pairs_test config_test::test_legal",
+            "pairs_test::test_a_program_without_a_flag_has_no_row_about_it",
         ),
         (
             'return self.value == text if self.relation == "=" else self.value in text',
             "return self.value in text",
-            "pairs_test config_test",
+            "pairs_test::test_holds",
         ),
     ),
     *of_file(
@@ -30,7 +30,7 @@ FAULTS = [
         (
             "whole = self.num_stages == 1 and self.num_micro_batches == 1",
             "whole = self.num_stages == 1",
-            "staged_test::test_what_makes",
+            "staged_test::test_what_makes_a_pipeline",
         ),
     ),
     *of_file(
@@ -43,17 +43,17 @@ FAULTS = [
         (
             "salt=zlib.crc32(scope.name.encode()),",
             "salt=0,",
-            "layers_test::test_draws_anew",
+            "layers_test::test_draws_anew_for_every_example_layer_and_seed",
         ),
         (
             "first=self._first_example,",
             "first=0,",
-            "layers_test::test_belongs",
+            "layers_test::test_belongs_to_examples_not_to_batches",
         ),
         (
             "variance * (count / max(count - 1, 1))",
             "variance",
-            "assembly_test::test_towers_are_one layers_test",
+            "assembly_test::test_towers_are_one_on_the_joined_batch",
         ),
         (
             "spatial = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in size]",
@@ -63,12 +63,12 @@ FAULTS = [
         (
             "axes = [2, 3] if self.data_format",
             "axes = [1, 2] if self.data_format",
-            "layers_test::test_same_in_either",
+            "layers_test::test_same_in_either_format",
         ),
         (
             "gain = 2.0 if activation else 1.0",
             "gain = 2.0",
-            "layers_test::test_variance",
+            "layers_test::test_variance_of_the_kernel",
         ),
     ),
     *of_file(
@@ -76,12 +76,12 @@ FAULTS = [
         (
             "targets=labels, k=k\n",
             "targets=labels, k=k + 1\n",
-            "logits_test model_test::test_accuracy",
+            "logits_test::test_in_top_k_of_a_tensor",
         ),
         (
             "labels=labels, logits=tf.cast(logits, tf.float32)",
             "labels=labels, logits=logits",
-            "model_test::test_cross_entropy_of_bfloat16",
+            "model_test::test_cross_entropy_of_bfloat16_is_float32",
         ),
     ),
 ]

@@ -5,32 +5,40 @@ from tests.mutants.fault import of_file
 FAULTS = [
     *of_file(
         "towers/gradients/mean.py",
-        ("hosts=hosts, dtype=dtype)", "dtype=dtype)", "sparse_test wire_test"),
-        ("own[k] for k in group]", "own[k] for k in group[:2]]", "mean_test"),
+        ("hosts=hosts, dtype=dtype)", "dtype=dtype)", "mean_test"),
+        (
+            "own[k] for k in group]",
+            "own[k] for k in group[:2]]",
+            "mean_test::test_every_tower_of_a_host_counts_once",
+        ),
         (
             "host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]",
             "host_sums = list(host_sums)",
-            "mean_test::test_gradients_travel_in_the_dtype_asked_for",
+            "mean_test",
         ),
         (
             "if groups and (many_tasks or len(groups) > 1):",
             "if groups and len(groups) > 1:",
-            "mean_test::test_a_servers_gradient_is_added_on_each_host_first",
+            "mean_test",
         ),
         (
             'if gradient is None:\n        return "missing"',
             'if gradient is None:\n        return "dense"',
-            "mean_test::test_gradients_that_differ_in_kind",
+            "mean_test::test_gradients_that_differ_in_kind_are_an_error_that_names_the",
         ),
         (
             "wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]",
             "wide = shares",
-            "precision_test mean_test",
+            "precision_test::test_towers_equal_one_tower_to_the_rounding_of_bfloat16",
         ),
     ),
     *of_file(
         "towers/gradients/packing.py",
-        ("dtype.size > max_bytes", "dtype.size >= max_bytes", "packing_test"),
+        (
+            "dtype.size > max_bytes",
+            "dtype.size >= max_bytes",
+            "packing_test::test_few_reductions",
+        ),
         (
             "if len(current) == max_group:",
             "if len(current) == max_group + 1:",
@@ -52,43 +60,55 @@ FAULTS = [
         (
             "host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]",
             "host_sums = list(host_sums)",
-            "sparse_test::test_16_bits_travel",
+            "sparse_test::test_16_bits_travel_and_each_host_sends_once",
         ),
         (
             "tf.cast(gradient.values, tf.float32),",
             "gradient.values,",
             "sparse_test::test_many_rows_of_16_bits_all_count",
         ),
-        ("tf.math.segment_sum(", "tf.math.segment_mean(", "sparse_test::test_equal"),
+        (
+            "tf.math.segment_sum(",
+            "tf.math.segment_mean(",
+            "sparse_test::test_equal_rows_are_added_once",
+        ),
         (
             "sums = tf.math.segment_sum(tf.gather(values, order), place)",
             "sums = tf.math.segment_sum(values, place)",
-            "sparse_test::test_equal_rows",
+            "sparse_test::test_equal_rows_are_added_once",
         ),
     ),
     *of_file(
         "towers/gradients/reduction.py",
-        ("cpus[shard % len(cpus)]", "cpus[0]", "reduction_test"),
-        ("num_bytes <= r.limit)", "num_bytes < r.limit)", "reduction_test probe_test"),
+        (
+            "cpus[shard % len(cpus)]",
+            "cpus[0]",
+            "reduction_test::test_shards_are_added_on_the_hosts_in_turn",
+        ),
+        (
+            "num_bytes <= r.limit)",
+            "num_bytes < r.limit)",
+            "reduction_test::test_a_size_is_the_largest_of_its_range",
+        ),
         (
             "if len(groups) == 1 and len(shares) >= 4:",
             "if len(groups) == 1 and len(shares) > 4:",
-            "reduction_test::test_hierarchical_on_one_host",
+            "reduction_test::test_hierarchical_on_one_host_makes_two_groups_of_its",
         ),
         (
             "if len(set(hosts)) > 1:",
             "if len(set(hosts)) > 2:",
-            "reduction_test::test_what_devices_cannot_do",
+            "reduction_test::test_what_devices_cannot_do_is_refused",
         ),
         (
             "copies[k] = wire.copy(copies[root], devices[root], devices[k])",
             "copies[k] = wire.copy(total, devices[root], devices[k])",
-            "reduction_test::test_a_tensor_crosses_the_network_once",
+            "reduction_test::test_a_tensor_crosses_the_network_once_each_way",
         ),
         (
             "groups.setdefault(host, []).append(k)",
             "groups.setdefault(host, []).insert(0, k)",
-            "reduction_test",
+            "reduction_test::test_towers_of_a_host_stay_in_order",
         ),
     ),
     *of_file(
@@ -96,7 +116,7 @@ FAULTS = [
         (
             "held.append(wire.copy(held[partner], devices[partner], devices[extra]))",
             "held.append(held[partner])",
-            "all_reduce_test::test_results_lie_on_their_devices",
+            "all_reduce_test",
         ),
         (
             "held[0] = wire.rounded(held[0], where[0])",
@@ -106,72 +126,96 @@ FAULTS = [
         (
             "arrived = [wire.carry(s, d, root) for s, d in zip(shares, devices)]",
             "arrived = list(shares)",
-            "all_reduce_test::test_16_bits_are_half",
+            "all_reduce_test::test_16_bits_are_half_the_bytes_of_32",
         ),
         ("in reversed(hops):", "in hops:", "all_reduce_test::test_sum"),
         (
             "_rotated(count, chunk + 1 + shard)",
             "_rotated(count, 1 + shard)",
-            "all_reduce_test",
+            "all_reduce_test::test_a_ring_moves_as_little_as_a_ring_can",
         ),
         (
             "_rotated(len(devices), shard *",
             "_rotated(len(devices), 0 *",
             "all_reduce_test",
         ),
-        ("source = k % half + offset", "source = k", "all_reduce_test"),
+        (
+            "source = k % half + offset",
+            "source = k",
+            "all_reduce_test::test_16_bits_are_half_the_bytes_of_32",
+        ),
     ),
     *of_file(
         "towers/gradients/transfer.py",
         (
             "if not self.narrow or source == target:",
             "if not self.narrow:",
-            "transfer_test::test_numbers",
+            "transfer_test::test_numbers_against_numpy",
         ),
         (
             "return _widen(self._narrow(total, device), device)",
             "return total",
-            "transfer_test::test_numbers",
+            "transfer_test::test_numbers_against_numpy",
         ),
     ),
     *of_file(
         "towers/gradients/spec.py",
-        ("if limit <= last_limit:", "if limit < last_limit:", "spec_test"),
+        (
+            "if limit <= last_limit:",
+            "if limit < last_limit:",
+            "spec_test::test_errors_give_the_position",
+        ),
         ('"K": 2**10,', '"K": 10**3,', "spec_test::test_specs"),
-        ("start += len(level) + 1", "start += len(level)", "spec_test::test_errors"),
-        ("int(shards) <= MAX_SHARDS", "int(shards) < MAX_SHARDS", "spec_test"),
+        (
+            "start += len(level) + 1",
+            "start += len(level)",
+            "spec_test::test_errors_give_the_position",
+        ),
+        (
+            "int(shards) <= MAX_SHARDS",
+            "int(shards) < MAX_SHARDS",
+            "spec_test::test_what_is_spelled_is_read_back",
+        ),
     ),
     *of_file(
         "towers/gradients/exchange.py",
         (
             "len(where.parameters) < 2:",
             "len(where.parameters) < 1:",
-            "planning_test::test_variables_are_spread",
+            "planning_test::test_variables_are_spread_over_two_tasks_or_more",
         ),
         (
             "packing.small(self.small_bytes, self.small_group, reduce)",
             "packing.small(self.small_group, self.small_bytes, reduce)",
-            "exchange_test",
+            "exchange_test::test_small_gradients_go_together",
         ),
         (
             "return Wire(self.transfer or tf.float32)",
             "return Wire()",
-            "synchronous_test",
+            "synchronous_test::test_gradients_of_16_bits_travel_to_one_copy_without",
         ),
     ),
     *of_file(
         "towers/gradients/wire.py",
-        ("0 < size <= (", "0 < size < (", "wire_test"),
+        (
+            "0 < size <= (",
+            "0 < size < (",
+            "wire_test::test_small_ones_go_together_and_large_ones_alone",
+        ),
         (
             "filled[route] + size > _BUNDLE",
             "size > _BUNDLE",
-            "wire_test::test_a_bundle",
+            "wire_test::test_a_bundle_is_no_larger_than_so_much",
         ),
-        ("key = (tensor.name, host)", "key = (tensor.name, '')", "wire_test"),
+        (
+            "key = (tensor.name, host)",
+            "key = (tensor.name, '')",
+            "wire_test::test_each_way_the_parameters_once_per_worker",
+        ),
         (
             "return [bundle for bundle in [*done, *open_.values()]",
             "return [bundle for bundle in [*open_.values()]",
-            "wire_test::test_a_bundle",
+            "wire_test::test_a_bundle_is_no_larger_than_so_much",
         ),
     ),
     *of_file(
@@ -179,7 +223,7 @@ FAULTS = [
         (
             "others = [m.op for m in members if m is not member]",
             "others = []",
-            "collective_test::test_the_sum_of_one_tower_alone",
+            "collective_test::test_the_sum_of_one_tower_alone_runs_all_members",
             True,
         ),
         (

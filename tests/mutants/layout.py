@@ -13,7 +13,7 @@ FAULTS = [
         (
             "if backward and m:",
             "if backward and m > 1:",
-            "schedule_test pipeline_test::test_every_schedule",
+            "schedule_test::test_gradients_are_added_in_the_order_of_the_micro_batches",
         ),
         (
             "now += -1 if one.backward else 1",
@@ -23,12 +23,12 @@ FAULTS = [
         (
             "return passes + backward[len(forward) - ahead :]",
             "return passes + backward[len(forward) - ahead + 1 :]",
-            "schedule_test::test_every_pass",
+            "schedule_test::test_every_pass_runs_once_after_what_it_needs",
         ),
         (
             "if chunk + 1 < num_chunks:",
             "if chunk + 2 < num_chunks:",
-            "schedule_test",
+            "schedule_test::test_the_time_is_that_of_the_formula",
         ),
     ),
     *of_file(
@@ -36,22 +36,22 @@ FAULTS = [
         (
             "sizes = [size + (k < rest) for k",
             "sizes = [size + (k >= self.count - rest) for k",
-            "parts_test::test_the_first_parts",
+            "parts_test::test_the_first_parts_are_longer",
         ),
         (
             'tf.searchsorted(starts, rows, side="right") - 1',
             'tf.searchsorted(starts, rows, side="left") - 1',
-            "parts_test::test_divides_a_sparse",
+            "parts_test::test_divides_a_sparse_gradient",
         ),
         (
             "count = min(most, sizes[axis], -(-num_bytes // limit))",
             "count = min(most, sizes[axis], num_bytes // limit)",
-            "parts_test::test_as_few",
+            "parts_test::test_as_few_as_are_small_enough",
         ),
         (
             "[own - start for own, start in zip(indices, variable.starts)]",
             "indices",
-            "parts_test::test_divides_a_sparse",
+            "parts_test::test_divides_a_sparse_gradient",
         ),
         (
             'return _PART.sub("", name)',
@@ -64,12 +64,12 @@ FAULTS = [
         (
             "return max(largest, cost), squares",
             "return largest + cost, squares",
-            "partition_test::test_no_cut",
+            "partition_test::test_no_cut_has_a_smaller_largest_piece",
         ),
         (
             "squares + cost**2, (*ends, b)",
             "squares, (*ends, b)",
-            "partition_test::test_what_one_large",
+            "partition_test::test_what_one_large_block_leaves_is_shared_equally",
         ),
     ),
     *of_file(
@@ -77,17 +77,17 @@ FAULTS = [
         (
             "math.gcd(batch_size, self.micro_batches)",
             "min(batch_size, self.micro_batches)",
-            "stages_test::test_micro_batches_divide",
+            "stages_test::test_micro_batches_divide_the_batch",
         ),
         (
             "if self.chunks > 1 and not SCHEDULES",
             "if self.chunks > 2 and not SCHEDULES",
-            "stages_test::test_pipelines_that_there",
+            "stages_test::test_pipelines_that_there_are_not",
         ),
         (
             "for backward in ((False, True) if training else (False,))",
             "for backward in (False, True)",
-            "stages_test::test_evaluation_goes_forward",
+            "stages_test::test_evaluation_goes_forward_only",
         ),
     ),
     *of_file(
@@ -97,11 +97,15 @@ FAULTS = [
             "axis = 0",
             "shards_test::test_the_layer_that_is_last",
         ),
-        ("return tied and last.transposed", "return tied", "shards_test"),
+        (
+            "return tied and last.transposed",
+            "return tied",
+            "shards_test::test_a_table_that_is_the_classifier_is_spread_for_both_uses",
+        ),
         (
             "if count > length:",
             "if count > length + 1:",
-            "shards_test::test_what_cannot",
+            "shards_test::test_what_cannot_be_spread_is_refused",
         ),
     ),
     *of_file(
@@ -109,17 +113,17 @@ FAULTS = [
         (
             "if not groups or groups[-1][0] != host:",
             "if not groups:",
-            "placement_test::test_groups_follow",
+            "placement_test::test_groups_follow_the_hosts",
         ),
         (
             "client=spec.clients.index(spec.me),",
             "client=spec.me.index,",
-            "placement_test::test_a_client_has_towers",
+            "placement_test",
         ),
         (
             "counters=where.parameters[0],",
             "",
-            "placement_test::test_a_client_has_towers",
+            "placement_test::test_a_client_has_towers_on_its_own_task",
         ),
         (
             "allow_soft_placement=False,",
@@ -129,22 +133,26 @@ FAULTS = [
         (
             "return 1 if max(tasks.values()) >= cores() > 1 else 0",
             "return 1 if sum(tasks.values()) >= cores() > 1 else 0",
-            "placement_test::test_towers_of_other_processes",
+            "placement_test::test_towers_of_other_processes_do_not_share_a_core",
         ),
         (
             "hosts=where.hosts[::num_stages],",
             "hosts=where.hosts[: len(where.hosts) // num_stages],",
-            "placement_test::test_stages_over_the_workers",
+            "placement_test::test_stages_over_the_workers_of_a_cluster",
         ),
         (
             "config.device_filters.extend(dict.fromkeys(tasks))",
             "",
-            "placement_test",
+            "placement_test::test_a_client_has_towers_on_its_own_task",
         ),
     ),
     *of_file(
         "towers/layout/cluster.py",
-        ('"master": "chief",', '"master": "worker",', "cluster_test::test_master"),
+        (
+            '"master": "chief",',
+            '"master": "worker",',
+            "cluster_test::test_master_is_an_old_name_of_the_chief",
+        ),
         (
             'return _CHIEF if "chief" in self.jobs else Task("worker", 0)',
             'return Task("worker", 0)',
@@ -158,9 +166,13 @@ FAULTS = [
         (
             'order = ("ps", "worker", "chief")',
             'order = ("worker", "ps", "chief")',
-            "cluster_test",
+            "cluster_test::test_by_flags",
         ),
-        ("0 < int(found[2]) < 2**16", "0 <= int(found[2]) < 2**16", "cluster_test"),
+        (
+            "0 < int(found[2]) < 2**16",
+            "0 <= int(found[2]) < 2**16",
+            "cluster_test::test_refuses",
+        ),
         (
             'flags.replication == "between_graph" and not evaluates',
             'flags.replication == "between_graph"',
@@ -169,7 +181,7 @@ FAULTS = [
         (
             "own = self.flags if task in self.clients else ()",
             "own = self.flags",
-            "cluster_test::test_the_controller_says",
+            "cluster_test::test_the_controller_says_in_what_clients_disagree",
         ),
     ),
 ]

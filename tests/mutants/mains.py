@@ -8,32 +8,32 @@ FAULTS = [
         (
             "tf.cast(position / source.num_examples, tf.float32)",
             "tf.cast(position // source.num_examples, tf.float32)",
-            "steps_test::test_the_learning_rate",
+            "steps_test::test_the_learning_rate_goes_by_the_position_in_the_stream",
         ),
         (
             "tf.maximum(weight, 1.0)",
             "weight",
-            "equivalence_test::test_short_last steps_test accumulation_test",
+            "steps_test::test_a_step_beyond_the_last_example_changes_nothing",
         ),
         (
             "examples_per_step=builder.examples(len(towers) // len(all_steps)),",
             "examples_per_step=builder.examples(len(towers)),",
-            "graph_test loop_test planning_test late_update_test",
+            "graph_test::test_examples_of_the_towers_that_step_together",
         ),
         (
             "whole = tf.add_n(weights) if feed.weight is None else feed.weight",
             "whole = tf.add_n(weights)",
-            "clients_test clients_cluster_test",
+            "clients_cluster_test::test_as_in_one_process",
         ),
         (
             "seed=options.seed,\n        kind=",
             "seed=0,\n        kind=",
-            "graph_test equivalence_test::test_another_seed",
+            "graph_test::test_towers_draw_by_the_seed_of_the_run",
         ),
         (
             "return self.batch_size * self.accumulate_steps",
             "return self.batch_size",
-            "accumulation_test::test_rounds_are",
+            "accumulation_test::test_rounds_are_one_larger_batch",
         ),
     ),
     *of_file(
@@ -41,12 +41,12 @@ FAULTS = [
         (
             "groups = [sites] if template.exchanges else [[site] for site in sites]",
             "groups = [[site] for site in sites]",
-            "accumulation_test::test_towers_that_normalise",
+            "accumulation_test::test_towers_that_normalise_together_do_so_round_by",
         ),
         (
             "inputs={**batch._asdict(), **scalars[index]},",
             "inputs={**batch._asdict(), **scalars[0]},",
-            "synchronous_test::test_independent equivalence_test",
+            "steps_test",
         ),
     ),
     *of_file(
@@ -54,7 +54,7 @@ FAULTS = [
         (
             "return -(-self.options.limit // self.examples_per_step)",
             "return self.options.limit // self.examples_per_step",
-            "planning_test::test_length_on_real",
+            "planning_test::test_length_on_real_data",
         ),
         (
             "return math.ceil(round(steps, 6))",
@@ -64,39 +64,39 @@ FAULTS = [
         (
             "augment=data.distortions is not False,",
             "augment=bool(data.distortions),",
-            "planning_test",
+            "planning_test::test_images_are_distorted_unless_told_otherwise",
         ),
         (
             "num_warmup=warmup * apart,",
             "num_warmup=warmup,",
-            "planning_test::test_length_on_synthetic planning_test::test_an_evaluator",
+            "planning_test::test_an_evaluator_knows_the_end_of_a_run_on_a_cluster",
         ),
         (
             "DEFAULT_WARMUP if warmup is None else warmup",
             "warmup or DEFAULT_WARMUP",
-            "planning_test::test_length_on_synthetic",
+            "planning_test::test_length_on_synthetic_data",
         ),
         (
             "per_step = batch_size * config.variables.accumulate_steps * together",
             "per_step = batch_size * together",
-            "planning_test",
+            "planning_test::test_learning_rate",
         ),
         (
             "initial=flags.fp16_loss_scale or DEFAULT_SCALE,",
             "initial=DEFAULT_SCALE,",
-            "planning_test loss_scale_test precision_test hooks_test run_test",
+            "planning_test::test_the_loss_scale",
         ),
         (
             "dataclasses.replace(request, vocabulary=source.vocabulary)",
             "request",
-            "constants_test text_test planning_test",
+            "constants_test::test_evaluation_is_told_in_the_words_of_training",
         ),
         (
             "request = dataclasses.replace(request, vocabulary=source.vocabulary)\n"
             "    return source, inputs.get(name, request, split=split, training=False)",
             "request = dataclasses.replace(request, vocabulary=source.vocabulary)\n"
             "    return source, inputs.get(name, request, split=split, training=True)",
-            "planning_test run_test::test_lines_and_files",
+            "planning_test::test_length_on_real_data",
         ),
     ),
     *of_file(
@@ -104,17 +104,17 @@ FAULTS = [
         (
             "if shards > max(count, 1):",
             "if shards > max(count, 2):",
-            "plan_checks_test::test_rows_on_a_cluster",
+            "plan_checks_test::test_rows_on_a_cluster_need_ps_tasks",
         ),
         (
             'prefetch=0 if source.name == "synthetic" else prefetch,',
             "prefetch=0,",
-            "plan_checks_test::test_batches_that",
+            "plan_checks_test::test_batches_that_no_memory_holds",
         ),
         (
             "if config.data.distortions and not",
             "if config.data.distortions is not None and not",
-            "plan_checks_test",
+            "plan_checks_test::test_distortions_of_a_preprocessing_without",
         ),
     ),
     *of_file(
@@ -122,27 +122,27 @@ FAULTS = [
         (
             "return max(1, round(flags.num_eval_epochs * total))",
             "return round(flags.num_eval_epochs * total)",
-            "evaluations_test::test_the_least",
+            "evaluations_test::test_the_least_of_a_split_is_an_example",
         ),
         (
             "return plan.num_batches is None if asked is None else asked",
             "return plan.num_batches is None or asked",
-            "evaluations_test run_test run_hooks_test",
+            "evaluations_test::test_at_the_end",
         ),
         (
             "every = epochs * plan.source.num_examples / plan.examples_per_step",
             "every = epochs * plan.source.num_examples // plan.examples_per_step",
-            "evaluations_test run_test run_hooks_test",
+            "evaluations_test::test_epochs_need_not_be_whole_steps",
         ),
         (
             "means = self._plan.model.with_derived(result.means)",
             "means = dict(result.means)",
-            "evaluations_test constants_test ncf_test lstm_lm_test",
+            "lstm_lm_test::test_perplexity_of_words_goes_down",
         ),
         (
             "if given is None and train_dir:",
             "if train_dir:",
-            "watch_test::test_summaries folders_test evaluations_test run_test",
+            "watch_test::test_summaries_and_logs",
         ),
     ),
     *of_file(
@@ -150,17 +150,17 @@ FAULTS = [
         (
             "summary.build(built, output.summary_verbosity)",
             "summary.build(built, 1)",
-            "preparation_test::test_nothing_that",
+            "preparation_test::test_nothing_that_was_not_asked_for",
         ),
         (
             "built.saved | built.constants,",
             "built.saved,",
-            "constants_test::test_a_text_with_other",
+            "constants_test::test_a_text_with_other_words_is_refused",
         ),
         (
             "max_to_keep=output.max_ckpts_to_keep,",
             "max_to_keep=5,",
-            "preparation_test run_test::test_lines_and_files",
+            "run_test::test_lines_and_files_of_a_run",
         ),
     ),
     *of_file(
@@ -168,12 +168,12 @@ FAULTS = [
         (
             "return min(max(warm, self.begin + 2), self.last_step)",
             "return max(warm, self.begin + 2)",
-            "run_hooks_test::test_is_warm",
+            "run_hooks_test::test_is_warm_and_within_the_run",
         ),
         (
             "    _save_checkpoints,\n    _evaluate,\n)",
             "    _evaluate,\n    _save_checkpoints,\n)",
-            "run_hooks_test::test_a_step_is_looked_at",
+            "run_hooks_test::test_a_step_is_looked_at_before_it_is_saved_and_saved",
         ),
     ),
     *of_file(
@@ -191,7 +191,7 @@ FAULTS = [
         (
             "return begin + loop.steps_left(run.built, session)",
             "return loop.steps_left(run.built, session)",
-            "run_test::test_a_resumed_run_ends",
+            "run_test::test_a_run_resumed",
         ),
         (
             "if step < last_step and enough:",
@@ -214,13 +214,13 @@ FAULTS = [
         (
             "return global_step >= plan.num_steps",
             "return global_step > plan.num_steps",
-            "watch_test::test_the_end_of_a_run",
+            "watch_test::test_the_end_of_a_run_of_so_many_steps",
             True,
         ),
         (
             "return position >= plan.options.limit",
             "return position >= 2 * plan.options.limit",
-            "watch_test::test_as_they_come",
+            "watch_test::test_as_they_come_until_the_end_on_other_towers",
             True,
         ),
         (
@@ -235,12 +235,12 @@ FAULTS = [
         (
             "failure.leave(directory, str(error) or type(error).__name__)",
             "pass",
-            "train_test watch_test",
+            "train_test::test_a_loss_that_is_no_number",
         ),
         (
             "if known and role != cluster.SERVER:",
             "if role != cluster.SERVER:",
-            "train_test",
+            "train_test::test_what_a_cluster_may_do_is_not_said_without_one",
         ),
     ),
     *of_file(
@@ -248,12 +248,12 @@ FAULTS = [
         (
             'if platform.machine().lower() in ("x86_64", "amd64"):',
             "if True:",
-            "start_test",
+            "start_test::test_onednn_is_on_where_it_was_measured",
         ),
         (
             'os.environ.setdefault(_ONEDNN, "1")',
             'os.environ[_ONEDNN] = "1"',
-            "start_test::test_onednn_is_on start_test::test_what_is_set",
+            "start_test::test_what_is_set_stays",
         ),
     ),
 ]

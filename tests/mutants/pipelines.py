@@ -8,32 +8,32 @@ FAULTS = [
         (
             "return self._sum(value) / len(self.values)",
             "return self._sum(value)",
-            "pipeline_test::test_statistics_are",
+            "pipeline_test::test_statistics_are_the_mean_over_the_micro_batches",
         ),
         (
             "if one.backward and one.micro_batch:",
             "if one.backward and one.micro_batch > 1:",
-            "pipeline_test::test_every_schedule",
+            "pipeline_test::test_every_schedule_and_recomputation",
         ),
         (
             "after=None if pinned else self._last[stage],",
             "after=None,",
-            "pipeline_test::test_a_pass_is_one_call",
+            "pipeline_test::test_a_pass_is_one_call_after_the_one_before_it_on_its",
         ),
         (
             "offsets = tf.range(count, dtype=tf.int64) * size",
             "offsets = tf.range(count, dtype=tf.int64)",
-            "pipeline_test::test_every_schedule",
+            "pipeline_test::test_every_schedule_and_recomputation",
         ),
         (
             "dense, dtype = [], tf.float32 if len(self.values) > 1 else None",
             "dense, dtype = [], None",
-            "pipeline_test::test_tied_blocks_in_16_bits",
+            "pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_32",
         ),
         (
             "flops=pipeline.micro_batches * sum(s.flops for s in segments),",
             "flops=sum(s.flops for s in segments),",
-            "pipeline_test::test_work_is",
+            "pipeline_test::test_work_is_that_of_the_whole_tower",
         ),
         (
             "self._stamps if joint.towers > 1 else self._stamps[index : index + 1]",
@@ -46,12 +46,12 @@ FAULTS = [
         (
             "values[total] = values[total] + gradient if add else gradient",
             "values[total] = gradient",
-            "chunk_test::test_later_micro_batches",
+            "chunk_test::test_later_micro_batches_add_to_the_sums",
         ),
         (
             "gradient = tf.cast(gradient, tf.float32)",
             "pass",
-            "chunk_test pipeline_test::test_tied_blocks_in_16_bits",
+            "pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_32",
         ),
         (
             "with tf.control_dependencies([*upstream, *before_it]):",
@@ -69,12 +69,12 @@ FAULTS = [
         (
             'node.input.append(f"^{after}")',
             "pass",
-            "calls_test::test_name_device_and_order",
+            "calls_test::test_name_device_and_order_are_those_said",
         ),
         (
             "stateful = any(op.op_def.is_stateful for",
             "stateful = all(op.op_def.is_stateful for",
-            "calls_test::test_only_what_has_a_state",
+            "calls_test::test_only_what_has_a_state_is_called_as_such",
         ),
     ),
     *of_file(
@@ -90,12 +90,12 @@ FAULTS = [
         (
             "fixed=size + (0 if stage else batch_bytes),",
             "fixed=size,",
-            "recompute_test",
+            "recompute_test::test_is_the_best_of_all_choices",
         ),
         (
             "each = {name: 1 + slots + several * (uses[name] > 1) for name in shapes}",
             "each = {name: 1 + slots for name in shapes}",
-            "recompute_test",
+            "recompute_test::test_is_the_best_of_all_choices",
         ),
     ),
     *of_file(
@@ -103,12 +103,12 @@ FAULTS = [
         (
             "max(passing, block.passing[again]),",
             "passing + block.passing[again],",
-            "choice_test::test_is_the_best",
+            "choice_test",
         ),
         (
             "passing = self.passing + block.gradients",
             "passing = self.passing",
-            "choice_test::test_the_gradients_of_later",
+            "choice_test::test_the_gradients_of_later_blocks_are_there_when_a_block",
         ),
     ),
     *of_file(
@@ -121,12 +121,12 @@ FAULTS = [
         (
             "others = max(meeting * before, before + (meeting - 1) * after)",
             "others = before",
-            "liveness_test::test_what_waits",
+            "liveness_test::test_what_waits_between_legs_counts_for_every_micro_batch",
         ),
         (
             " + (output.name in self._outputs)",
             "",
-            "liveness_test::test_outputs_stay",
+            "liveness_test",
         ),
     ),
     *of_file(
@@ -134,7 +134,7 @@ FAULTS = [
         (
             "memory_limit=(flags.memory_limit or 0) * 10**6,",
             "memory_limit=(flags.memory_limit or 0) * 2**20,",
-            "cutting_test::test_settings_arrive",
+            "cutting_test",
         ),
         (
             "if pieces <= len(blocks):",
@@ -144,7 +144,7 @@ FAULTS = [
         (
             "chunks = flags.chunks_per_stage if row.interleaves else 1",
             "chunks = flags.chunks_per_stage",
-            "cutting_test::test_chunks_are_for",
+            "cutting_test::test_chunks_are_for_the_schedule_that_interleaves",
         ),
     ),
     *of_file(
@@ -152,24 +152,28 @@ FAULTS = [
         (
             "right = blocks == list(names) and len(seconds) == len(names)",
             "right = len(seconds) == len(names)",
-            "costs_test::test_a_file_that_cannot",
+            "costs_test::test_a_file_that_cannot_be_read_is_measured_again",
         ),
         (
             "seconds * own / (of or 1.0)",
             "seconds",
-            "costs_test::test_the_time_of_a_block",
+            "costs_test::test_the_time_of_a_block_that_is_spread_is_that_of_the_rest",
         ),
     ),
     *of_file(
         "towers/pipelines/spans.py",
-        ('way == "backward"', 'way == "forward"', "spans_test"),
+        (
+            'way == "backward"',
+            'way == "forward"',
+            "spans_test::test_every_pass_of_every_tower_in_its_order",
+        ),
     ),
     *of_file(
         "towers/pipelines/chain.py",
         (
             "if any(y.graph is not here for y in found):",
             "if all(y.graph is not here for y in found):",
-            "chain_test",
+            "chain_test::test_what_no_block_can_read_is_told_as_of_a_whole_model",
         ),
     ),
 ]

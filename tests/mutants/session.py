@@ -8,27 +8,27 @@ FAULTS = [
         (
             "-(-limit // per_step)",
             "limit // per_step",
-            "evaluate_test::test_each_example",
+            "evaluate_test::test_each_example_once",
         ),
         (
             "total / max(counted, 1.0)",
             "total / graph.num_steps",
-            "evaluate_test::test_each_example",
+            "evaluate_test::test_each_example_once",
         ),
         (
             '[{"total_weight": tf.constant(1.0)}]',
             '[{"total_weight": tf.constant(2.0)}]',
-            "evaluate_test::test_each_example",
+            "evaluate_test::test_each_example_once",
         ),
         (
             "limit = num_examples or source.num_examples",
             "limit = source.num_examples",
-            "evaluate_test::test_each_example",
+            "evaluate_test::test_each_example_once",
         ),
         (
             "return self._mode.latest(name, tower)",
             "return self._mode.read(name, tower)",
-            "evaluate_test::test_in_a_train_graph",
+            "evaluate_test",
         ),
         (
             "if average is None:",
@@ -38,7 +38,7 @@ FAULTS = [
         (
             "if index + 1 < graph.num_steps and stopped():",
             "if stopped():",
-            "evaluations_test evaluate_test",
+            "evaluate_test",
         ),
     ),
     *of_file(
@@ -46,12 +46,12 @@ FAULTS = [
         (
             "restore(session)\n    session.run(train.sync)",
             "session.run(train.sync)\n    restore(session)",
-            "loop_test::test_variables_then_checkpoint",
+            "loop_test::test_variables_then_checkpoint_then_replicas_then_input",
         ),
         (
             "session.run(train.feed.initializer)",
             "",
-            "loop_test::test_variables_then_checkpoint",
+            "loop_test::test_variables_then_checkpoint_then_replicas_then_input",
         ),
         (
             "return max(0, -(-left // train.examples_per_step))",
@@ -61,12 +61,12 @@ FAULTS = [
         (
             "inside = min(steps.most_inside, last_step - step, seen - 1 - step)",
             "inside = min(steps.most_inside, last_step - step, seen - step)",
-            "loop_test::test_steps_run_inside",
+            "loop_test::test_steps_run_inside_the_graph_between_those_that_a_hook_must",
         ),
         (
             "inside = min(steps.most_inside, last_step - step, seen - 1 - step)",
             "inside = min(steps.most_inside, seen - 1 - step)",
-            "loop_test device_loop_test",
+            "loop_test::test_steps_run_inside_the_graph_between_those_that_a_hook_must",
         ),
     ),
     *of_file(
@@ -74,7 +74,7 @@ FAULTS = [
         (
             "losses.write(index, loss_now)",
             "losses.write(index * 0, loss_now)",
-            "device_loop_test::test_losses_arrive",
+            "device_loop_test::test_losses_arrive_with_their_steps",
         ),
     ),
     *of_file(
@@ -82,7 +82,7 @@ FAULTS = [
         (
             "step - len(losses) + 1 + index",
             "step - len(losses) + index",
-            "hooks_test::test_names_the_step",
+            "hooks_test",
         ),
         (
             "if self.next_due(step - 1) == step:",
@@ -107,12 +107,12 @@ FAULTS = [
         (
             "if not math.isfinite(loss):",
             "if math.isnan(loss):",
-            "hooks_test::test_names_the_step",
+            "hooks_test",
         ),
         (
             "if step == self._first:",
             "if step == 1:",
-            "hooks_test::test_nor_for_the_first_loss",
+            "hooks_test::test_nor_for_the_first_loss_after_a_checkpoint",
         ),
     ),
     *of_file(
@@ -120,22 +120,22 @@ FAULTS = [
         (
             "self._first_timed = max(self._warmup, step + 1)",
             "self._first_timed = self._warmup",
-            "progress_test::test_a_resumed_process",
+            "progress_test::test_a_resumed_process_does_not_time_its_first_call",
         ),
         (
             "shown == 1 or (shown > 0 and shown % self._every == 0)",
             "shown > 0 and shown % self._every == 0",
-            "progress_test::test_warm_up_steps progress_test::test_without_warm_up",
+            "progress_test::test_warm_up_steps_are_neither_timed_nor_shown",
         ),
         (
             "step - self._warmup,\n                speed,",
             "step,\n                speed,",
-            "progress_test::test_warm_up_steps",
+            "progress_test::test_warm_up_steps_are_neither_timed_nor_shown",
         ),
         (
             "time.perf_counter() - self._wall - self._paused",
             "time.perf_counter() - self._wall",
-            "progress_test::test_other_hooks_count",
+            "progress_test::test_other_hooks_count_and_pauses_do_not",
         ),
     ),
     *of_file(
@@ -143,7 +143,7 @@ FAULTS = [
         (
             "self._speeds += steps * speed",
             "self._speeds += speed",
-            "report_test::test_speed",
+            "report_test::test_speeds_are_taken_over_the_least_time",
         ),
         (
             "math.sqrt(max(0.0, variance) / count)",
@@ -154,7 +154,7 @@ FAULTS = [
         (
             "if rate * work > peak:",
             "if rate > peak:",
-            "report_test::test_utilization",
+            "report_test::test_utilization_is_a_share_or_unknown",
         ),
         (
             "work / unit.per_example / 1e6",
@@ -167,12 +167,12 @@ FAULTS = [
         (
             "return tf.bitcast(variable.read_value(), tf.uint8)",
             "return variable.read_value()",
-            "replicas_test::test_nan_equals",
+            "replicas_test::test_nan_equals_itself",
         ),
         (
             "for tower, other in enumerate(others, start=1):",
             "for tower, other in enumerate(others[:1], start=1):",
-            "replicas_test::test_one_bit_is_found",
+            "replicas_test::test_one_bit_is_found_and_named",
         ),
     ),
     *of_file(
@@ -185,12 +185,12 @@ FAULTS = [
         (
             "self.insisted |= now - self._first > ECHO_SECONDS",
             "self.insisted |= now > self._first",
-            "stop_test::test_a_second_signal",
+            "stop_test::test_a_second_signal_is_no_echo_of_the_first",
         ),
         (
             "for number, handler in self._previous.items():",
             "for number, handler in {}.items():",
-            "stop_test",
+            "stop_test::test_the_loop_ends_after_the_step",
         ),
     ),
     *of_file(
@@ -198,7 +198,7 @@ FAULTS = [
         (
             "finite = tf.boolean_mask(values, tf.math.is_finite(values))",
             "finite = values",
-            "summary_test::test_gradients_of_two_dtypes",
+            "summary_test::test_gradients_of_two_dtypes_that_are_not_all_finite",
         ),
         (
             '"learning_rate": train.learning_rate,',
@@ -211,12 +211,12 @@ FAULTS = [
         (
             "before.bytes + sum(sizes),",
             "sum(sizes),",
-            "traffic_test",
+            "traffic_test::test_what_the_graph_does_not_know_is_said",
         ),
         (
             "found[there, here][tensor.name] = tensor",
             "found[there, here][op.name] = tensor",
-            "traffic_test",
+            "traffic_test::test_is_what_a_session_sends",
         ),
     ),
     *of_file(
@@ -224,7 +224,7 @@ FAULTS = [
         (
             "if run_values.results != self._stamp + 1:",
             "if run_values.results <= self._stamp:",
-            "follow_test",
+            "follow_test::test_goes_on_while_each_token_is_the_next",
         ),
     ),
 ]

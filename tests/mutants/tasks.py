@@ -8,22 +8,22 @@ FAULTS = [
         (
             "self._tasks = [spec.controller, *ps]",
             "self._tasks = [spec.controller]",
-            "roll_call_test::test_who_follows",
+            "roll_call_test::test_who_follows_asks_the_controller_and_the_ps",
         ),
         (
             "if hello.life != known.life:",
             "if hello.life == known.life:",
-            "roll_call_test::test_processes_are_told",
+            "roll_call_test::test_processes_are_told_from_those_that_trained",
         ),
         (
             "elif hello.breaks != known.breaks:",
             "elif hello.breaks > known.breaks + 1:",
-            "roll_call_test::test_processes_are_told",
+            "roll_call_test::test_processes_are_told_from_those_that_trained",
         ),
         (
             "    if failed:\n        raise failed[0]\n",
             "",
-            "roll_call_test::test_what_fails",
+            "roll_call_test::test_what_fails_is_no_answer",
         ),
     ),
     *of_file(
@@ -39,7 +39,7 @@ FAULTS = [
         (
             'return None if spoken else "the connection was closed at once"',
             "return None",
-            "ports_test::test_says_why_nobody",
+            "ports_test",
         ),
         (
             "if connection.getsockname() == connection.getpeername():",
@@ -52,18 +52,22 @@ FAULTS = [
         (
             "if hello.tensorflow != tf.__version__:",
             "if not hello.tensorflow:",
-            "roll_call_test::test_a_wrong_task",
+            "roll_call_test::test_a_wrong_task_is_named",
         ),
         (
             "if hello.cluster != spec.as_dict():",
             "if hello.cluster.keys() != spec.as_dict().keys():",
             "roll_call_test::test_a_wrong_task",
         ),
-        ("if has >= count:", "if has:", "roll_call_test::test_a_worker_without"),
+        (
+            "if has >= count:",
+            "if has:",
+            "roll_call_test::test_a_worker_without_the_devices_is_named",
+        ),
         (
             '(jobs.get("chief") or jobs["worker"])[0]',
             'jobs["worker"][0]',
-            "messages_test::test_is_the_controller",
+            "messages_test::test_is_the_controller_or_the_chief_worker",
         ),
     ),
     *of_file(
@@ -71,7 +75,7 @@ FAULTS = [
         (
             "if self._gone_since is None:",
             "if True:",
-            "server_test::test_it_counts",
+            "server_test::test_it_counts_from_the_first_look_that_failed",
         ),
         (
             "self._gone_since, self._met, self._named = None, True, False",
@@ -84,37 +88,37 @@ FAULTS = [
         (
             "if not resumes:",
             "if resumes is None:",
-            "controller_test::test_without_checkpoints",
+            "controller_test::test_without_checkpoints_a_loss_is_the_end",
         ),
         (
             "self._unexplained <= _LIMIT_UNEXPLAINED",
             "self._unexplained <= _LIMIT_UNEXPLAINED + 1",
-            "controller_test::test_a_broken_connection",
+            "controller_test::test_a_broken_connection_is_mended_some_times",
         ),
         (
             "self._unexplained = 0  # it took steps",
             "pass",
-            "controller_test::test_broken_connections",
+            "controller_test::test_broken_connections_are_counted_in_a_row",
         ),
         (
             "if given_up or self._roll_call.is_ours(task):",
             "if True:",
-            "controller_test::test_tasks_of_another",
+            "controller_test::test_tasks_of_another_controller_are_left_alone",
         ),
         (
             "reasons.pop(self._spec.controller, None)",
             "",
-            "controller_test::test_a_follower_waits",
+            "controller_test::test_a_follower_waits_for_its_chief_in_one_call",
         ),
         (
             "_SWALLOWED_STALLS * 2**self._swallowed * self._stall_secs",
             "_SWALLOWED_STALLS * self._stall_secs",
-            "controller_test::test_a_chief_begins",
+            "controller_test::test_a_chief_begins_again_where_a_message_was_swallowed",
         ),
         (
             "error = error.__cause__",
             "error = None",
-            "controller_test::test_a_loss_behind",
+            "controller_test::test_a_loss_behind_another_error",
         ),
     ),
     *of_file(
@@ -122,7 +126,7 @@ FAULTS = [
         (
             "intra_threads=devices.num_intra_threads,",
             "intra_threads=devices.num_inter_threads,",
-            "sessions_test::test_the_config",
+            "sessions_test::test_the_config_is_that_of_the_settings",
         ),
     ),
 ]

@@ -18,7 +18,7 @@ FAULTS = [
         (
             "settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon\n    )",
             "settings.adam_beta2, settings.adam_beta1, settings.adam_epsilon\n    )",
-            "optimizer_test::test_three_steps",
+            "optimizer_test::test_three_steps_follow_the_formula",
         ),
         (
             "settings.lamb_epsilon,",
@@ -33,12 +33,12 @@ FAULTS = [
         (
             "nesterov=settings.nesterov)",
             "nesterov=True)",
-            "optimizer_test::test_three_steps",
+            "optimizer_test::test_three_steps_follow_the_formula",
         ),
         (
             "not self.weight_decay or not self.decayed(name):",
             "not self.weight_decay:",
-            "optimizer_test::test_weight_decay_touches",
+            "optimizer_test::test_weight_decay_touches_what_the_recipe_says",
         ),
         (
             "self.clip_norm / tf.maximum(norm, self.clip_norm)",
@@ -58,24 +58,28 @@ FAULTS = [
         (
             "and (self.place.vectors or piece.shape.rank > 1)",
             "",
-            "weight_decay_test::test_only_what_is_a_gradient",
+            "weight_decay_test::test_only_what_is_a_gradient_adds_to_the_loss",
         ),
         (
             "return self.weight_decay * tf.add_n(losses)",
             "return 2 * self.weight_decay * tf.add_n(losses)",
-            "weight_decay_test::test_only_what_is_a_gradient",
+            "weight_decay_test::test_only_what_is_a_gradient_adds_to_the_loss",
         ),
         (
             "epoch >= tf.constant(self.epochs",
             "epoch > tf.constant(self.epochs",
-            "optimizer_test::test_piecewise_changes",
+            "optimizer_test::test_piecewise_changes_at_its_epochs",
         ),
         (
             "warm = self.rates[0] * epoch",
             "warm = self.rates[-1] * epoch",
             "optimizer_test::test_warmup",
         ),
-        ("(1.0 + 2.0**-21)", "1.0", "optimizer_test::test_staircase_steps"),
+        (
+            "(1.0 + 2.0**-21)",
+            "1.0",
+            "optimizer_test::test_staircase_steps_down_on_every_boundary",
+        ),
         (
             "rate = tf.maximum(rate, self.minimum)",
             "",
@@ -98,22 +102,22 @@ FAULTS = [
         (
             "tf.where(finite, good % self._every, 0)",
             "good % self._every",
-            "loss_scale_test",
+            "loss_scale_test::test_a_step_that_overflows_changes_nothing_but_the",
         ),
         (
             "return values / self.value",
             "return values * self.value",
-            "loss_scale_test::test_a_power_of_two",
+            "loss_scale_test::test_a_power_of_two_changes_nothing_in_float32",
         ),
         (
             "tf.cast(tf.logical_not(finite), tf.int64)",
             "tf.cast(finite, tf.int64)",
-            "loss_scale_test::test_a_step_that_overflows",
+            "loss_scale_test::test_a_step_that_overflows_changes_nothing_but_the",
         ),
         (
             "tf.where(good >= self._every,",
             "tf.where(good > self._every,",
-            "loss_scale_test::test_it_grows",
+            "loss_scale_test::test_it_grows_after_so_many_good_steps",
         ),
     ),
     *of_file(
@@ -126,12 +130,12 @@ FAULTS = [
         (
             "return self.factor if self.touches(name) else 0.0",
             "return self.factor",
-            "weight_decay_test::test_the_decay_has_an_effect",
+            "weight_decay_test::test_the_decay_has_an_effect_on_what_it_touches_alone",
         ),
         (
             "with tf.control_dependencies([grad]):",
             "with tf.control_dependencies([]):",
-            "weight_decay_test::test_no_variable_changes_before",
+            "weight_decay_test::test_no_variable_changes_before_its_gradient_is_there",
         ),
         (
             "power.assign(now * beta,",
@@ -151,7 +155,7 @@ FAULTS = [
         (
             "name = parts.whole_name(variable.op.name)\n                wholes",
             "name = variable.op.name\n                wholes",
-            "shards_equivalence_test::test_a_trust_ratio",
+            "shards_equivalence_test::test_a_trust_ratio_is_that_of_the_whole",
         ),
         (
             "return tf.where(defined, above / tf.where(defined, below, 1.0), 1.0)",
@@ -164,27 +168,27 @@ FAULTS = [
         (
             "return len(self._passed) + worst <= self._bound",
             "return worst <= self._bound",
-            "asynchronous_test::test_no_update_is_staler",
+            "asynchronous_test::test_no_update_is_staler_than_the_bound",
         ),
         (
             "self._passed[other] += 1",
             "self._passed[other] += 0",
-            "asynchronous_test::test_no_update_is_staler",
+            "asynchronous_test::test_no_update_is_staler_than_the_bound",
         ),
         (
             "return self._left >= 0",
             "return self._left > 0",
-            "asynchronous_test::test_fewer_steps",
+            "asynchronous_test::test_fewer_steps_than_towers",
         ),
         (
             "mean = sum(stale * n for",
             "mean = sum(stale for",
-            "asynchronous_test::test_the_report",
+            "asynchronous_test::test_the_report_is_a_histogram",
         ),
         (
             "elif isinstance(item, Exception):\n                    raise item",
             "elif isinstance(item, Exception):\n                    working -= 1",
-            "asynchronous_test::test_an_error_of_one_tower",
+            "asynchronous_test::test_an_error_of_one_tower_ends_all",
         ),
     ),
     *of_file(
@@ -198,13 +202,17 @@ FAULTS = [
         (
             "(recipe.clip_norm if norm is None else norm) or None",
             "norm or recipe.clip_norm",
-            "planning_test::test_the_norm",
+            "planning_test::test_the_norm_that_gradients_are_clipped_to",
         ),
-        ("if number not in reads and value", "if value", "learning_test planning_test"),
+        (
+            "if number not in reads and value",
+            "if value",
+            "planning_test::test_settings_that_the_optimizer_does_not_read",
+        ),
         (
             "recipe.ema_decay if ema is None else ema",
             "ema or recipe.ema_decay",
-            "planning_test learning_test",
+            "planning_test::test_the_recipe_decides_what_no_flag_does",
         ),
     ),
     *of_file(
@@ -217,12 +225,12 @@ FAULTS = [
         (
             "means.append(total / count if count > 1 else total)",
             "means.append(total)",
-            "steps_test::test_moving_averages_follow",
+            "steps_test::test_moving_averages_follow_the_mean_of_the_towers_statistics",
         ),
         (
             "more = tf.minimum(more, tf.maximum(left, 0))",
             "",
-            "steps_test run_test::test_a_resumed_run_ends",
+            "steps_test::test_loss_and_metrics_are_means_over_the_examples_that_count",
         ),
         (
             "with tf.control_dependencies(changes):",
@@ -237,17 +245,21 @@ FAULTS = [
         (
             "[tf.group(*changes), consumed, *refills]",
             "[tf.group(*changes), *refills]",
-            "steps_test::test_the_learning_rate",
+            "steps_test::test_the_learning_rate_goes_by_the_position_in_the_stream",
         ),
         (
             "return self.tower_batch * num_towers * self.peers.count",
             "return self.tower_batch * self.peers.count",
-            "steps_test equivalence_test::test_any_number_of_towers",
+            "steps_test::test_loss_and_metrics_are_means_over_the_examples_that_count",
         ),
     ),
     *of_file(
         "towers/updates/variables.py",
-        ('f"{seed}/{name}"', 'f"{name}"', "variables_test::test_values_follow"),
+        (
+            'f"{seed}/{name}"',
+            'f"{name}"',
+            "variables_test::test_values_follow_the_name_and_the_seed_alone",
+        ),
         (
             "self._weight(4 * shape.num_elements())",
             "self._weight(4)",
@@ -271,22 +283,22 @@ FAULTS = [
         (
             "if op.device in devices and _same_memory",
             "if _same_memory",
-            "synchronous_test variables_test",
+            "synchronous_test::test_a_large_variable_changes_once_no_tower_needs_it",
         ),
         (
             "tf.raw_ops.DeepCopy(x=value)",
             "tf.identity(value)",
-            "synchronous_test::test_the_first_step_makes_no_copy",
+            "synchronous_test::test_the_first_step_makes_no_copy_of_replicas",
         ),
         (
             "update.decayed(name.removeprefix(self._prefix))",
             "update.decayed(name)",
-            "weight_decay_test::test_towers_equal synchronous_test",
+            "weight_decay_test::test_towers_equal_one_tower_and_replicas_are_bit_equal",
         ),
         (
             'v1.name_scope("read/"), tf.control_dependencies(after):',
             'v1.name_scope("read/"):',
-            "variables_test::test_a_variable_is_read_once",
+            "variables_test::test_a_variable_is_read_once_and_after_what_comes_before",
         ),
     ),
     *of_file(
@@ -294,17 +306,17 @@ FAULTS = [
         (
             "step = self._saved_step = _step_of(path)",
             "step = _step_of(path)",
-            "checkpoint_test::test_a_restored_checkpoint",
+            "checkpoint_test::test_a_restored_checkpoint_is_not_written_again",
         ),
         (
             "if 0 <= _step_of(path) <= most), key=_step_of)",
             "if 0 <= _step_of(path) <= most))",
-            "checkpoint_test",
+            "checkpoint_test::test_all_are_kept_and_all_are_fallen_back_to",
         ),
         (
             "if 0 <= _step_of(path) <= most)",
             "if 0 <= _step_of(path))",
-            "checkpoint_test::test_the_list_may_name",
+            "checkpoint_test::test_the_list_may_name_an_older_one_as_the_newest",
         ),
         (
             "if _step_of(path) not in (self._saved_step, step):",
@@ -327,22 +339,22 @@ FAULTS = [
         (
             "extra = [] if partial else",
             "extra = [] if True else",
-            "checkpoint_test::test_another_model",
+            "checkpoint_test::test_another_model_is_named",
         ),
         (
             "np.any((count < 0) | (count >= _MOST))",
             "np.any(count >= _MOST)",
-            "checkpoint_test::test_counts",
+            "checkpoint_test::test_counts_that_no_run_comes_to_are_not_gone_on_from",
         ),
         (
             "if list(found[name]) != list(shapes[name])",
             "if len(found[name]) != len(shapes[name])",
-            "checkpoint_test::test_another_model",
+            "checkpoint_test::test_another_model_is_named",
         ),
         (
             "return is_carried(name) or constants.is_one(name)",
             "return constants.is_one(name)",
-            "late_update_test::test_a_checkpoint_goes",
+            "late_update_test::test_a_checkpoint_goes_from_one_mode_to_another",
         ),
     ),
     *of_file(
@@ -373,22 +385,22 @@ FAULTS = [
         (
             "return self._copies[tower if own else 0].read(name)",
             "return self._copies[0].read(name)",
-            "synchronous_test traffic_test",
+            "synchronous_test::test_a_large_variable_changes_once_no_tower_needs_it",
         ),
         (
             "return self._copies(after, once_read=True)",
             "return self._copies((), once_read=True)",
-            "synchronous_test::test_shadowed_replicas",
+            "synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
         ),
         (
             "found[replicas[0].op.name] = list(replicas)",
             "pass",
-            "synchronous_test::test_a_restored_checkpoint",
+            "synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
         ),
         (
             "gradients = self.exchange.gradients(towers)",
             "gradients = [tower.gradients for tower in towers]",
-            "sparse_test",
+            "sparse_test::test_asking_for_dense_ones_of_a_dense_model_is_an_error",
         ),
     ),
     *of_file(
@@ -396,7 +408,7 @@ FAULTS = [
         (
             "rate / tf.cast(tf.maximum(stale, 1), tf.float32)",
             "rate / tf.cast(tf.maximum(stale, 0) + 1, tf.float32)",
-            "late_update_test::test_the_rate_is_divided",
+            "late_update_test::test_the_rate_is_divided_by_the_staleness",
         ),
         (
             "read(name, after=[self._version.op])",
@@ -411,26 +423,30 @@ FAULTS = [
         (
             "self._filled.read_value() > 0,",
             "self._filled.read_value() > 2,",
-            "late_update_test::test_a_resumed_run",
+            "late_update_test::test_a_resumed_run_is_the_one_never_stopped",
         ),
         (
             "with tf.control_dependencies([before]):",
             "with tf.control_dependencies([]):",
             "late_update_test::test_steps_are_those_of_numpy",
         ),
-        ("late[k].append(before)", "late[k].append(gradient)", "late_update_test"),
+        (
+            "late[k].append(before)",
+            "late[k].append(gradient)",
+            "late_update_test::test_steps_are_those_of_numpy",
+        ),
     ),
     *of_file(
         "towers/updates/sparse_steps.py",
         (
             "grad * rate + moved * momentum * rate if nesterov else moved * rate",
             "moved * rate",
-            "sparse_steps_test::test_moves_as_the_kernel",
+            "sparse_steps_test::test_moves_as_the_kernel_does",
         ),
         (
             "tf.square(grad) * (1.0 - decay)",
             "tf.square(grad)",
-            "sparse_steps_test::test_moves_as_the_kernel",
+            "sparse_steps_test::test_moves_as_the_kernel_does",
         ),
     ),
     *of_file(
@@ -438,7 +454,7 @@ FAULTS = [
         (
             "there & here.keys() if partial else there",
             "there & here.keys()",
-            "constants_test::test_only_who_reads",
+            "constants_test::test_only_who_reads_a_part_of_a_checkpoint_may_have_none",
         ),
     ),
     *of_file(
@@ -446,19 +462,23 @@ FAULTS = [
         (
             "session.run([drain for n, drain in zip(counts, self._drains) if n])",
             "",
-            "clients_test::test_what_was_sent_before",
+            "clients_test::test_what_was_sent_before_a_new_beginning_is_dropped",
         ),
         (
             "return stamp >> STEP_BITS & 2**_PURPOSE_BITS - 1",
             "return 0",
-            "clients_test::test_followers_run",
+            "clients_test::test_followers_run_the_graph_that_the_chief_runs",
         ),
         (
             "return sparse.mean(rows, device)",
             "return first",
-            "clients_test clients_cluster_test",
+            "clients_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
         ),
-        ("most = 2**STEP_BITS - 1", "most = 2**STEP_BITS", "clients_test::test_no_run"),
+        (
+            "most = 2**STEP_BITS - 1",
+            "most = 2**STEP_BITS",
+            "clients_test::test_no_run_has_more_steps_than_stamps_count",
+        ),
     ),
     *of_file(
         "towers/updates/turns.py",
@@ -467,14 +487,18 @@ FAULTS = [
             "return self._own[tower] <= self._end",
             "turns_test",
         ),
-        ("if self._end <= self._board.stamp:", "if self._end < 0:", "turns_test"),
+        (
+            "if self._end <= self._board.stamp:",
+            "if self._end < 0:",
+            "turns_test::test_nobody_takes_a_step_before_turns_are_open",
+        ),
     ),
     *of_file(
         "towers/updates/mode.py",
         (
             "if unread := sorted(set(exchange.changed()) - set(self.reads)):",
             "if unread := []:",
-            "mode_test::test_what_a_mode_does_not_read",
+            "mode_test::test_what_a_mode_does_not_read_is_refused",
         ),
     ),
 ]

@@ -8,7 +8,7 @@ FAULTS = [
         (
             "if difference.relative > bound:",
             "if difference.ulps > 1000 * bound:",
-            "agreement_test::test_every_mode",
+            "agreement_test::test_every_mode_agrees",
         ),
         (
             "if not same_bits(saved, value):",
@@ -18,7 +18,7 @@ FAULTS = [
         (
             "one = references[(key.tower or 0) % len(references)]",
             "one = references[0]",
-            "agreement_test::test_every_mode",
+            "agreement_test::test_every_mode_agrees",
         ),
         (
             "first = first or difference",
@@ -36,22 +36,22 @@ FAULTS = [
         (
             "if not np.isfinite(gap):\n        return np.inf, np.inf",
             "if not np.isfinite(gap):\n        return 0.0, 0.0",
-            "verdict_test::test_of_the_largest agreement_test::test_what_is_not_finite",
+            "verdict_test::test_of_the_largest_element",
         ),
         (
             "travels = self.num_towers * _ROUNDING.get(self.transfer, 0.0)",
             "travels = 1e3 * _ROUNDING.get(self.transfer, 0.0)",
-            "agreement_test::test_gradients_in_16_bits verdict_test",
+            "agreement_test::test_gradients_in_16_bits_are_held_to_their_rounding",
         ),
         (
             "return self.first is None",
             "return self.first is None or self.largest.relative < 1.0",
-            "agreement_test::test_finds_a_faulty_mode verdict_test",
+            "verdict_test::test_a_model_that_does_not_repeat_itself_is_named",
         ),
         (
             "return max(stages, self.shards.devices if self.shards else 1)",
             "return stages",
-            "verdict_test ways_test",
+            "verdict_test::test_what_is_spread",
         ),
     ),
     *of_file(
@@ -59,17 +59,17 @@ FAULTS = [
         (
             "rounded = _ROUNDED * step * self._updates",
             "rounded = 1e3 * step * self._updates",
-            "trained_test::test_what_little agreement_test::test_finds_a_sum",
+            "trained_test::test_what_little_has_moved_is_held_to_that",
         ),
         (
             "epsilon = _ROUNDINGS * np.finfo(value.dtype).eps",
             "epsilon = np.finfo(value.dtype).eps",
-            "trained_test::test_a_start_is_off",
+            "trained_test::test_a_start_is_off_by_sixteen_roundings",
         ),
         (
             "if not self.repeats:",
             "if False:",
-            "agreement_test::test_a_model_that_does_not",
+            "agreement_test::test_a_model_that_does_not_repeat_itself_is_no_rounding",
         ),
     ),
     *of_file(
@@ -77,22 +77,22 @@ FAULTS = [
         (
             "rate(epochs * count)",
             "rate(epochs)",
-            "agreement_test::test_independent_towers",
+            "agreement_test::test_independent_towers_keep_to_the_schedule_of_all",
         ),
         (
             "return feed._replace(batches=[feed.batches[self.tower]])",
             "return feed._replace(batches=[feed.batches[0]])",
-            "agreement_test::test_every_mode",
+            "agreement_test::test_every_mode_agrees",
         ),
         (
             "return Exchange() if mode.together else Exchange(max_staleness=0)",
             "return Exchange()",
-            "agreement_test::test_every_mode",
+            "agreement_test::test_every_mode_agrees",
         ),
         (
             "number *= count",
             "number += count",
-            "agreement_test::test_batch_norm_is_that",
+            "agreement_test::test_batch_norm_is_that_of_one_tower_with_the_same_pieces",
         ),
     ),
     *of_file(
@@ -100,12 +100,12 @@ FAULTS = [
         (
             "undone = [case for case in rest if case not in found]",
             "undone = []",
-            "helping_test::test_what_a_helper_leaves",
+            "helping_test::test_what_a_helper_leaves_is_done",
         ),
         (
             "case = left.pop()",
             "case = left.popleft()",
-            "helping_test::test_a_helper_takes",
+            "helping_test::test_a_helper_takes_from_the_end",
         ),
     ),
     *of_file(
@@ -120,7 +120,11 @@ FAULTS = [
             "waits = False",
             "ways_test",
         ),
-        ("needed <= self.num_devices", "needed < self.num_devices", "ways_test"),
+        (
+            "needed <= self.num_devices",
+            "needed < self.num_devices",
+            "ways_test::test_what_cannot_be_cut_is_left_out",
+        ),
     ),
     *of_file(
         "towers/verification/selection.py",
@@ -132,7 +136,7 @@ FAULTS = [
         (
             "return (1,) if pieces else verify.accumulate_steps",
             "return verify.accumulate_steps",
-            "selection_test verify_test::test_batch_norm_over_whole",
+            "selection_test::test_all_share_it",
         ),
     ),
 ]
