@@ -181,22 +181,17 @@ FAULTS = [
         (
             "failure.clear(run.plan.config.output.train_dir)",
             "pass",
-            "train_test run_test watch_test failure_test",
+            "exit_statuses_test::test_2_a_checkpoint_of_another",
         ),
         (
             "if begin < until:",
             "if begin <= until:",
-            "train_test run_test watch_test failure_test",
+            "exit_statuses_test::test_2_a_checkpoint_of_another",
         ),
         (
             "return begin + loop.steps_left(run.built, session)",
             "return loop.steps_left(run.built, session)",
             "run_test::test_a_run_resumed",
-        ),
-        (
-            "if step < last_step and enough:",
-            "if enough:",
-            "run_test failure_test watch_test",
         ),
         (
             "missing = bool(run.evaluator and last and step != run.evaluator.step)",

@@ -80,9 +80,9 @@ FAULTS = [
     *of_file(
         "towers/pipelines/gradients.py",
         (
-            "elif part and _also_read_as_a_whole(by[name]):",
-            "elif part and not by:",
-            "gradients_test::test_a_table_in_parts",
+            "with tf.device(gradient.device or part):",
+            "with tf.device(part):",
+            "gradients_test::test_a_part_stays",
         ),
     ),
     *of_file(
