@@ -28,7 +28,11 @@ FAULTS = [
             "if error.errno == errno.ENOSPC:",
             "findings_test::test_lines_that_cannot_be_printed",
         ),
-        ("return status\n\n\ndef warn", "return 1\n\n\ndef warn", "findings_test"),
+        (
+            'say(f"error: {error}")\n    return status',
+            'say(f"error: {error}")\n    return 1',
+            "findings_test::test_refused_on_one_line_each",
+        ),
         (
             "c if c.isprintable() else repr(c)[1:-1]",
             "c",

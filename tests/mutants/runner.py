@@ -25,6 +25,11 @@ CAUGHT, SURVIVED, HUNG, BROKEN = "caught", "survived", "hung", "broken"
 # pytest's exit statuses.
 _PASSED, _FAILED = 0, 1
 
+# `FAILED tests/mean_test.py::MeanTest::test_order` among its last lines.
+_FAILURE = re.compile(
+    r"^(?:(?:SUB)?FAILED.*?|ERROR) \S+/(\w+)\.py::\w+::(\w+)", re.MULTILINE
+)
+
 _OPTIONS = ("-o", "addopts=-q", "-p", "no:cacheprovider")  # names are listed in lines
 
 # What tests import and the tree does not have: it is imported once, and each run of
@@ -51,7 +56,7 @@ class Outcome(NamedTuple):
     @property
     def by(self) -> str:
         """The first test that failed, "" if none did."""
-        found = re.search(r"^FAILED \S+/(\w+)\.py\S*::(\w+)", self.output, re.MULTILINE)
+        found = _FAILURE.search(self.output)
         return f"{found[1]}::{found[2]}" if found else ""
 
     @property
@@ -109,9 +114,8 @@ def run(
             finally:
                 (copy / fault.file).write_text(before, encoding="utf-8")
                 copies.put(copy)
-            kinds = {_PASSED: SURVIVED, _FAILED: CAUGHT, None: HUNG}
-            kind = kinds.get(status, BROKEN)
-            return Outcome(fault, kind, time.monotonic() - begun, output)
+            seconds_taken = time.monotonic() - begun
+            return Outcome(fault, _kind(status, output), seconds_taken, output)
 
         pool = futures.ThreadPoolExecutor(processes)
         # When this is given up, the tests that its threads wait for are ended first.
@@ -121,6 +125,16 @@ def run(
         attempts = [pool.submit(attempt, *pair) for pair in zip(faults, wanted)]
         for done in futures.as_completed(attempts):
             yield done.result()
+
+
+def _kind(status: int | None, output: str) -> str:
+    """What became of a fault, from what became of its tests.
+
+    Any process may end with pytest's status, but only pytest names what has failed.
+    """
+    if status == _FAILED and not _FAILURE.search(output):
+        return BROKEN
+    return {_PASSED: SURVIVED, _FAILED: CAUGHT, None: HUNG}.get(status, BROKEN)
 
 
 def _copied(

@@ -304,6 +304,11 @@ FAULTS = [
     *of_file(
         "towers/updates/checkpoint.py",
         (
+            "if _step_of(path) not in (self._saved_step, step):",
+            "if _step_of(path) != step:",
+            "saving_test checkpoint_test",
+        ),
+        (
             "step = self._saved_step = _step_of(path)",
             "step = _step_of(path)",
             "checkpoint_test::test_a_restored_checkpoint_is_not_written_again",
@@ -339,22 +344,22 @@ FAULTS = [
         (
             "extra = [] if partial else",
             "extra = [] if True else",
-            "checkpoint_test::test_another_model_is_named",
+            "contents_test::test_what_differs_is_named",
         ),
         (
             "np.any((count < 0) | (count >= _MOST))",
             "np.any(count >= _MOST)",
-            "checkpoint_test::test_counts_that_no_run_comes_to_are_not_gone_on_from",
+            "contents_test::test_a_count_that_no_run_reaches",
         ),
         (
             "if list(found[name]) != list(shapes[name])",
             "if len(found[name]) != len(shapes[name])",
-            "checkpoint_test::test_another_model_is_named",
+            "contents_test::test_what_differs_is_named",
         ),
         (
             "return is_carried(name) or constants.is_one(name)",
             "return constants.is_one(name)",
-            "late_update_test::test_a_checkpoint_goes_from_one_mode_to_another",
+            "contents_test::test_what_is_carried_may_be_missing",
         ),
     ),
     *of_file(
