@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        default=600.0,
+        default=300.0,
         help="after which the tests of a row are ended",
     )
     return parser

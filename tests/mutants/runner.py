@@ -75,7 +75,7 @@ def run(
     paths: Iterable[str],
     *,
     processes: int = 1,
-    seconds: float = 600.0,
+    seconds: float = 300.0,
     imported: Sequence[str] = _IMPORTED,
 ) -> Iterator[Outcome]:
     """Plants each fault alone, and runs its tests; outcomes as they come.

@@ -41,11 +41,6 @@ FAULTS = [
             "return None",
             "ports_test",
         ),
-        (
-            "if connection.getsockname() == connection.getpeername():",
-            "if False:",
-            "ports_test::test_a_connection_to_itself",
-        ),
     ),
     *of_file(
         "towers/tasks/messages.py",
