@@ -78,11 +78,6 @@ FAULTS = [
             "lock_test::test_a_folder_is_kept_to_one_run",
         ),
         (
-            "if host == socket.gethostname() and _is_gone(process):",
-            "if _is_gone(process):",
-            "lock_test::test_which_notes_count",
-        ),
-        (
             "moved = _identity(self._directory) != self._identity",
             "moved = False",
             "lock_test::test_a_folder_that_is_gone_is_locked_anew",

@@ -21,8 +21,8 @@ FAULTS = [
             "pipeline_test::test_a_pass_is_one_call_after_the_one_before_it_on_its",
         ),
         (
-            "offsets = tf.range(count, dtype=tf.int64) * size",
-            "offsets = tf.range(count, dtype=tf.int64)",
+            "tf.range(count, dtype=tf.int64) * size",
+            "tf.range(count, dtype=tf.int64)",
             "pipeline_test::test_every_schedule_and_recomputation",
         ),
         (
