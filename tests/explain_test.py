@@ -82,7 +82,7 @@ class ExplainTest(tf.test.TestCase):
         # No definition helps where the function is in another process.
         for where in (
             "From /job:worker/task:0:\n",
-            "1 root\n  (0) UNKNOWN: From /job:ps:",
+            "\n==\nUNKNOWN: From /job:ps/task:0:\n",
         ):
             there = tf.errors.UnknownError(None, None, where + error.message)
             self._assert_sentence(

@@ -12,7 +12,7 @@ _NOTHING_YET = re.compile(
     r".*(root error\(s\) found\.|Graph execution error:)|From /job:\S+:|=+"
 )
 
-_FROM_TASK = re.compile(r"^\s*(?:\(\d+\) [A-Z_]+: )?From /job:", re.MULTILINE)
+_FROM_TASK = re.compile(r"\bFrom /job:")
 
 # What an operation finds wrong with its inputs, or with what it needs beside them.
 _OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
