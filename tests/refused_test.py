@@ -1,12 +1,13 @@
 """Command lines that break one rule each on which flags go together, as users write
-them, with what is said: a list of its own, so that no rule of the table can be lost."""
+them, with what is said: a list of its own, so that no rule can be lost unseen."""
 
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
 from absl.testing import absltest, parameterized
 
-from flags import config, pairs
+from flags import config, field, pairs
 
 # What `--help` takes from tables of `towers`, as far as it is written below.
 _CHOICES = {
@@ -186,22 +187,71 @@ _NEEDED = (
 )
 
 
-_FLAGS = config.all_flags()
+# What takes more than two flags to say, or arithmetic, beside what `config_test` has.
+_SENTENCES = (
+    ("--job_name=ps --worker_hosts=a:1", "--job_name=ps: needs --ps_hosts"),
+    ("--job_name=ps --ps_hosts=a:1", "--job_name=ps: needs --worker_hosts"),
+    ("--job_name=worker", "--job_name=worker: needs --worker_hosts"),
+    ("--job_name=evaluator", "--job_name=evaluator: needs --train_dir"),
+    (
+        "--job_name=worker --worker_hosts=a:1,b:1 --task_index=2",
+        "--task_index=2: --job_name=worker has 2 tasks, counted from 0",
+    ),
+    (
+        "--job_name=ps --worker_hosts=a:1,b:1 --ps_hosts=c:1 --task_index=1",
+        "--task_index=1: --job_name=ps has 1 task, counted from 0",
+    ),
+)
+_OF_VERIFY = (
+    (
+        "--minimum_learning_rate=0.5 --init_learning_rate=0.9",
+        "--minimum_learning_rate=0.5: needs --num_epochs_per_decay and "
+        "--learning_rate_decay_factor",
+    ),
+    (
+        "--variable_update=independent --gradient_repacking=2",
+        "--gradient_repacking=2: needs replicated or relaxed in --variable_update",
+    ),
+    *(
+        (
+            f"--pipelines=none {flag}",
+            f"{flag}: does not go with --pipelines=none",
+        )
+        for flag in (
+            "--num_stages=2",
+            "--num_micro_batches=2",
+            "--schedule=gpipe",
+            "--recompute=stage",
+        )
+    ),
+    *(
+        (
+            f"--batch_norm={norm} --accumulate_steps=1,3",
+            f"--accumulate_steps=1,3: does not go with --batch_norm={norm}; write "
+            "--accumulate_steps=1",
+        )
+        for norm in ("tower", "sync")
+    ),
+)
 
 
-def _errors(line: str) -> list[str]:
-    """What is said about a command line; nothing if it is legal."""
-    return config.check(config.make(**dict(map(_read, line.split()))), _CHOICES)
+def _errors(line: str, program: type[config.Settings] = config.Config) -> list[str]:
+    """What is said about a command line of a program; nothing if it is legal."""
+    flags = config.all_flags(program)
+    settings = dict(_read(word, flags) for word in line.split())
+    choices = {name: table for name, table in _CHOICES.items() if name in flags}
+    return config.check(config.make(program, **settings), choices)
 
 
-def _read(word: str) -> tuple[str, Any]:
+def _read(word: str, flags: Mapping[str, field.Flag]) -> tuple[str, Any]:
     """The name and value of a flag; `flags.parse` would write its help each time."""
     name, _, text = word.removeprefix("--").partition("=")
-    if name not in _FLAGS:
+    if name not in flags:
         return name.removeprefix("no"), False
-    kind = _FLAGS[name].kind
-    value = True if kind is bool and not text else kind(text)
-    return name, (value,) if _FLAGS[name].many else value
+    kind = flags[name].kind
+    if flags[name].many:
+        return name, tuple(map(kind, text.split(",")))
+    return name, True if kind is bool and not text else kind(text)
 
 
 def _is_refused(line: str, needed: str = "") -> bool:
@@ -222,6 +272,14 @@ class RefusedTest(parameterized.TestCase):
     @parameterized.parameters(*_LINES)
     def test_refused(self, line, needed):
         self.assertTrue(_is_refused(line, needed), _errors(line))
+
+    @parameterized.parameters(*_SENTENCES)
+    def test_refused_by_arithmetic(self, line, sentence):
+        self.assertIn(sentence, _errors(line))
+
+    @parameterized.parameters(*_OF_VERIFY)
+    def test_refused_by_verify(self, line, sentence):
+        self.assertIn(sentence, _errors(line, config.VerifyConfig))
 
     def test_each_row_of_the_table_has_a_line_that_only_it_refuses(self):
         """So none can be dropped unseen; a new row needs a line above."""
