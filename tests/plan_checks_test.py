@@ -9,7 +9,7 @@ from flags import config
 from models.examples import Images, Tokens
 from tests import runs
 from towers import planning
-from towers.data import room
+from towers.errors import memory_limits
 from towers.layout import cluster
 
 
@@ -49,16 +49,18 @@ class PlanChecksTest(parameterized.TestCase):
     def test_batches_that_no_memory_holds(self):
         [error] = self._errors(accumulate_steps=2**31 - 1)
         self.assertRegex(error, "^--accumulate_steps=2147483647: a step would have")
-        with mock.patch.object(room, "of_machine", return_value=16 * 10**9):
+        limit = memory_limits.Limit("this machine", 16 * 10**9, 0)
+        with mock.patch.object(memory_limits, "of_process", return_value=[limit]):
             [error] = self._errors(
                 data_dir=runs.data_dir(),
                 data_name="digits",
                 eval_at_end=True,
                 eval_batch_size=2**31 - 1,
             )
-        self.assertRegex(error, "^--eval_batch_size=2147483647: .* has 16 GB")
+        self.assertRegex(error, "^--eval_batch_size=2147483647: .* leaves 16.0 GB")
         # 1000 crops of 144 bytes, and as many that are prefetched.
-        with mock.patch.object(room, "of_machine", return_value=200_000):
+        limit = memory_limits.Limit("a cgroup", 200_000, 0)
+        with mock.patch.object(memory_limits, "of_process", return_value=[limit]):
             digits = {"data_dir": runs.data_dir(), "data_name": "digits"}
             [error] = self._errors(batch_size=1000, **digits)
         self.assertRegex(error, "^--batch_size=1000: the batches would take")

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from towers import graph
 from towers.compute.tower import Task
+from towers.errors import crash
 from towers.planning import Plan
 from towers.session import evaluate, report, summary
 from towers.session.progress import Console
@@ -127,13 +128,16 @@ class Evaluator:
         """
         self._console(f"Running evaluation at global_step {step}")
         follows, self._last = self._last is session, None
-        result = evaluate.run(
-            self._towers,
-            session,
-            step,
-            follows=follows,
-            progress=self._progress,
-            stopped=stopped,
+        result = crash.during(
+            "evaluating; if memory ran out, lower --eval_batch_size",
+            lambda: evaluate.run(
+                self._towers,
+                session,
+                step,
+                follows=follows,
+                progress=self._progress,
+                stopped=stopped,
+            ),
         )
         if result is None:
             self._console(f"The evaluation at global_step {step} was stopped.")

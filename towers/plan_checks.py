@@ -7,6 +7,7 @@ from towers.compute.tower import check_batch_norm
 from towers.data import evaluation, room
 from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
+from towers.errors import memory_limits
 from towers.errors.findings import Found, PlanError
 from towers.layout.cluster import LAUNCHER, Cluster
 from towers.layout.placement import Placement
@@ -114,7 +115,7 @@ def _room(config, model, num_towers: int, source) -> None:
         room.check,
         shape=source.shape,
         prefetch=0 if source.name == "synthetic" else prefetch,
-        memory=room.of_machine(),
+        limits=memory_limits.of_process(),
     )
     check(factors | {"accumulate_steps": rounds})
     if size := config.evaluation.eval_batch_size:

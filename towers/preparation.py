@@ -6,13 +6,21 @@ import os
 import tensorflow as tf
 
 from towers import evaluations
-from towers.errors import folders
+from towers.errors import folders, memory_limits
 from towers.errors.lock import Lock
 from towers.errors.side_outputs import SideOutputs
 from towers.evaluations import Evaluator
 from towers.graph import TrainGraph
 from towers.planning import Plan
-from towers.session import describe, device_loop, replicas, report, summary, traffic
+from towers.session import (
+    describe,
+    device_loop,
+    replicas,
+    report,
+    step_memory,
+    summary,
+    traffic,
+)
 from towers.session.progress import Console
 from towers.updates.checkpoint import Checkpoints, Finite
 from towers.updates.saving import Saving
@@ -63,7 +71,7 @@ def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
 
     Raises:
       ValueError: model and data do not fit, the model lacks what a flag needs, or the
-        disk has no room for the checkpoints that will be kept.
+        disk has no room for the checkpoints that will be kept, or memory for a step.
     """
     if plan.placement.notice:
         console(plan.placement.notice)
@@ -73,6 +81,14 @@ def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
     with built.graph.as_default():
         prepared = _complete(plan, built, console, lock)
     built.graph.finalize()
+    if plan.placement.kind == "cpu" and not plan.placement.is_cluster:
+        synthetic = plan.source.name == "synthetic"
+        step_memory.check(
+            built,
+            memory_limits.of_process(),
+            console,
+            prefetch=0 if synthetic else plan.config.data.datasets_prefetch_buffer_size,
+        )
     for line in report.header(describe.header(plan, prepared.built)):
         console(line)
     prepared.log.run(describe.facts(plan, prepared.built))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from towers import evaluations, run_hooks
 from towers.compute import flops
-from towers.errors import failure
+from towers.errors import crash, failure
 from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
 from towers.planning import Plan
@@ -49,7 +49,10 @@ def train(
     """
     with StopOnSignal() as stop, console.during(stop.reader_left):
         with stop.at_once():
-            training = _Training(prepare(plan, console, lock), sessions, stop)
+            run = crash.during(
+                "building the graph", lambda: prepare(plan, console, lock)
+            )
+            training = _Training(run, sessions, stop)
         resumes = plan.config.output.train_dir
         status = sessions.keep(training.attempt, stop, resumes=resumes)
         if status is None:
@@ -88,7 +91,10 @@ class _Training:
         config = session_config(run.plan.placement, run.plan.config.devices)
         probe.check(run.plan.options, run.plan.placement, config, self._sessions)
         with self._sessions.open(run.built.graph, config) as session:
-            loop.start(run.built, session, self._restore)
+            crash.during(
+                "initializing variables and data",
+                lambda: loop.start(run.built, session, self._restore),
+            )
             begin = int(session.run(run.built.global_step))
             last_step = _last_step(run, session, begin)
             progress = _progress(run)
@@ -144,12 +150,15 @@ class _Training:
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
         run, flags = self._run, self._run.plan.config
         try:
-            return loop.run(
-                run.built,
-                session,
-                around,
-                last_step=last_step,
-                steps_per_loop=flags.training.steps_per_loop,
+            return crash.during(
+                "training; if memory ran out, lower --batch_size",
+                lambda: loop.run(
+                    run.built,
+                    session,
+                    around,
+                    last_step=last_step,
+                    steps_per_loop=flags.training.steps_per_loop,
+                ),
             )
         except hooks.TrainingError as error:
             directory = flags.output.train_dir

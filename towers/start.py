@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import towers
+from towers.errors import crash
 from towers.errors.terminal import ENDING
 from towers.layout import processor
 
@@ -73,6 +74,7 @@ def import_tensorflow() -> None:
         would abort; the reason is printed.
     """
     _open_streams()
+    crash.show_stacks()
     _use_utf8()
     _print_whatever_the_encoding()
     _check_threads(_THREADS + _THREADS_PER_CORE * processor.cores())
@@ -85,7 +87,9 @@ def import_tensorflow() -> None:
     if platform.machine().lower() in ("x86_64", "amd64"):
         os.environ.setdefault(_ONEDNN, "1")
     with _not_found("keras.src.optimizers", "tf_keras.src.optimizers"):
-        library = importlib.import_module("tensorflow")
+        library = crash.during(
+            "importing TensorFlow", lambda: importlib.import_module("tensorflow")
+        )
     logging.getLogger("tensorflow").addFilter(_of_callers(library))
 
 

@@ -1,8 +1,9 @@
-"""Whether the batches of a step fit into this machine's memory."""
+"""Whether the batches of a step fit into memory."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
+
+from towers.errors.memory_limits import Limit
 
 _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
 _ELEMENT_BYTES = 4  # of float32 features and of int32 tokens
@@ -13,18 +14,18 @@ def check(
     shape: Sequence[int],
     *,
     prefetch: int = 0,
-    memory: int = 0,
+    limits: Sequence[Limit] = (),
 ) -> None:
     """Refuses batches that no memory could hold, before it is tried.
 
-    What the step itself needs beside them is not counted: what passes may still be too
-    much.
+    What the step itself needs beside them is not counted: `session.step_memory` does
+    that once there is a graph.
 
     Args:
       factors: flag -> its value; their product is the examples of a step.
       shape: of one example's features.
       prefetch: steps whose batches are kept ready, `--datasets_prefetch_buffer_size`.
-      memory: bytes that there are; 0: not known.
+      limits: of this process.
 
     Raises:
       ValueError: there are too many examples, or too many bytes.
@@ -37,19 +38,12 @@ def check(
             f"fewer than {_INT_LIMIT}"
         )
     step = examples * math.prod(shape) * _ELEMENT_BYTES
-    if memory and step * (1 + prefetch) > memory:
-        if step * 2 <= memory:
+    limit = min(limits, key=lambda limit: limit.most, default=None)
+    if limit and step * (1 + prefetch) > limit.most:
+        if step * 2 <= limit.most:
             name, value = "datasets_prefetch_buffer_size", prefetch
         raise ValueError(
             f"--{name}={value}: the batches would take "
-            f"{step * (1 + prefetch) / 1e9:.0f} GB, and this machine has "
-            f"{memory / 1e9:.0f} GB; write less"
+            f"{step * (1 + prefetch) / 1e9:.1f} GB, and {limit.name} leaves "
+            f"{max(limit.most, 0) / 1e9:.1f} GB; write less"
         )
-
-
-def of_machine() -> int:
-    """Bytes of memory that this machine has; 0 where it does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 0

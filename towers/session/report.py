@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.data import room
+from towers.errors import memory_limits
 from towers.errors.side_outputs import SideOutputs, append_line
 
 RULE = "-" * 64
@@ -222,7 +222,7 @@ class BenchmarkLog:
             "tensorflow_version": tf.version.VERSION,
             "machine_config": {
                 "cpu_cores": os.cpu_count(),
-                "memory_bytes": room.of_machine(),
+                "memory_bytes": memory_limits.of_machine(),
                 "platform": platform.platform(),
             },
             **facts,

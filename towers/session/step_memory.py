@@ -1,0 +1,113 @@
+"""What a step takes of this process's memory, told before the first one.
+
+The estimate counts variables, gradients, batches and, by `liveness`, what a tower has
+allocated at its peak.  Measured runs take 1 to 1.4 times as much, as allocators keep
+what is freed, and kernels have work space (`python -m benchmarks.memory --estimates`).
+Of towers that XLA compiles, and of pipelines, activations are not counted.
+"""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from towers.assembly import at_a_time
+from towers.compute.tower import Template
+from towers.errors.memory_limits import Limit
+from towers.graph import TrainGraph
+from towers.pipelines import liveness
+
+v1 = tf.compat.v1
+
+_SURELY = 0.8  # of the estimate is needed, whatever order the operations run in
+_PERHAPS = 1.4  # times the estimate
+_BESIDE = 200 * 10**6  # bytes for sessions and threads
+
+_REMEDY = (
+    "lower --batch_size (--accumulate_steps keeps the examples of a step) or write "
+    "--recompute=block"
+)
+
+
+def check(
+    train: TrainGraph,
+    limits: Sequence[Limit],
+    console: Callable[[str], None],
+    *,
+    prefetch: int = 0,
+) -> None:
+    """Says whether a step may not fit into memory; nothing if it surely does.
+
+    Args:
+      train: the graph, all of whose devices are in this process's memory.
+      limits: of this process, from `memory_limits`.
+      console: takes a line if memory may not do.
+      prefetch: steps whose batches are kept ready.
+
+    Raises:
+      ValueError: it surely does not fit.
+    """
+    if not limits:
+        return
+    need = estimate(train, prefetch=prefetch)
+    hardest = min(limits, key=lambda limit: limit.most)
+    if _SURELY * need > hardest.most:
+        raise ValueError(
+            f"a step needs about {need / 1e9:.1f} GB of memory, and {hardest.name} "
+            f"leaves {max(hardest.most, 0) / 1e9:.1f} GB; {_REMEDY}"
+        )
+    tightest = min(limits, key=lambda limit: limit.left)
+    if _PERHAPS * need + _BESIDE > tightest.left:
+        console(
+            f"Memory may run out: a step needs {need / 1e9:.1f} GB or more, and "
+            f"{tightest.name} leaves {max(tightest.left, 0) / 1e9:.1f} GB; if it does, "
+            f"{_REMEDY}."
+        )
+
+
+def estimate(train: TrainGraph, *, prefetch: int = 0) -> int:
+    """Bytes that variables and one step take.
+
+    Args:
+      train: the graph.
+      prefetch: steps whose batches are kept ready.
+    """
+    template, count = train.template, len(train.towers)
+    peak, gradients = _of_tower(template)
+    if train.options.accumulate_steps > 1:  # beside those of a round are the sums
+        peak += gradients
+    computing = at_a_time(template, train.placement) or count
+    towers = computing * peak + (count - computing) * gradients
+    return _variables(train) + towers + (1 + prefetch) * _batches(train)
+
+
+def _of_tower(template) -> tuple[int, int]:
+    """Bytes of a tower at its peak, and of its gradients."""
+    if not isinstance(template, Template) or template.compiled:
+        gradients = template.parameters * tf.float32.size
+        return gradients, gradients
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(template.graph_def, name="")
+    named = graph.get_tensor_by_name
+    own = [op for op in graph.get_operations() if op.type != "Placeholder"]
+    names = [name for of_one in template.gradients for name in of_one]
+    return (
+        liveness.peak(own, [named(name) for name in template.outputs]),
+        sum(liveness.size(named(name)) for name in names),
+    )
+
+
+def _variables(train: TrainGraph) -> int:
+    """Bytes of all replicas, slots and averages."""
+    with train.graph.as_default():
+        held = v1.global_variables() + v1.local_variables()
+    return sum(
+        v.shape.num_elements() * v.dtype.size for v in held if v.shape.rank is not None
+    )
+
+
+def _batches(train: TrainGraph) -> int:
+    """Bytes of the batches of a step."""
+    return sum(
+        liveness.size(batch.features) + liveness.size(batch.labels)
+        for batch in train.feed.batches
+    )
