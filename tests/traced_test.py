@@ -124,6 +124,20 @@ class VariablesTest(parameterized.TestCase):
             self.assertEqual(seen["model"], dense + norm + moving)
             self.assertEqual(seen["loss"], dense + norm + last)
 
+    def test_a_function_with_its_own_gradient_makes_some(self):
+        """TensorFlow looks for variables there, which would be resources."""
+
+        def head(x, nn):
+            @tf.custom_gradient
+            def doubled(x):
+                scale = tf.stop_gradient(nn.variable("scale", []))
+                return 2.0 * scale * x, lambda dy: 2.0 * scale * dy
+
+            return logits(doubled(nn.flatten(x)), nn)
+
+        model = trainer.model_of(head)
+        self.assertIn("head/scale", _steps(model, towers=2))
+
     def test_of_sharded_ones_the_whole(self):
         def with_l2(model):
             def loss(outputs, labels):

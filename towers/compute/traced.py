@@ -19,8 +19,15 @@ v1 = tf.compat.v1
 _TRAINABLE = v1.GraphKeys.TRAINABLE_VARIABLES
 _VARIABLES = (_TRAINABLE, v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES)
 
-# Whose frames lie between a `with tf.device(...)` and the graph's method.
-_BETWEEN = (__file__, contextlib.__file__, tf.device.__code__.co_filename)
+# Whose frames lie between `tf.device(...)` and the like, and the graph's method.
+_BETWEEN = (
+    __file__,
+    contextlib.__file__,
+    *(
+        function.__code__.co_filename
+        for function in (tf.device, v1.get_variable_scope, v1.trainable_variables)
+    ),
+)
 
 _TENSORFLOW = os.path.join(os.path.dirname(tf.__file__), "")
 
@@ -41,7 +48,7 @@ class TracedGraph(tf.Graph):
 
         They have the variables' names behind `read/`, which a scope leaves out.
         """
-        if name not in _VARIABLES:
+        if name not in _VARIABLES or _is_asked_by_tensorflow():
             return super().get_collection(name, scope)
         wanted = re.compile(scope or "")
         return [
@@ -51,10 +58,14 @@ class TracedGraph(tf.Graph):
         ]
 
     def get_collection_ref(self, name):
-        """As `get_collection`, for what a branch or a function copies."""
+        """As `get_collection`, of what is read in this graph already.
+
+        TensorFlow asks for it for each branch and each function.
+        """
         if name not in _VARIABLES:
             return super().get_collection_ref(name)
-        return self.get_collection(name)
+        listed = self._listed(trainable=name == _TRAINABLE, known=False)
+        return [value for _, value in listed]
 
     def device(self, device_name_or_function):
         """As that of `tf.Graph`.
@@ -74,7 +85,7 @@ class TracedGraph(tf.Graph):
 
 
 def _is_asked_by_tensorflow() -> bool:
-    """Whether the code that asks for a device is TensorFlow's own, as of a gradient."""
+    """Whether the code that asks is TensorFlow's own, as a gradient's for a device."""
     for frame, _ in traceback.walk_stack(None):
         if (file := frame.f_code.co_filename) not in _BETWEEN:
             return file.startswith(_TENSORFLOW)

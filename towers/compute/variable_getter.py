@@ -108,16 +108,19 @@ class Variables:
             self._known[name] = self._new(name, shape, dtype, options)
         return self._value(name)
 
-    def listed(self, *, trainable: bool) -> list[tuple[str, tf.Tensor]]:
+    def listed(
+        self, *, trainable: bool, known: bool = True
+    ) -> list[tuple[str, tf.Tensor]]:
         """The names of the variables made so far, and their values for this tower.
 
         Args:
           trainable: whether to leave out the others.
+          known: whether to read those of earlier segments, too.
         """
         return [
             (name, self._value(name))
-            for name, known in self._known.items()
-            if known.trainable or not trainable
+            for name, variable in self._known.items()
+            if (variable.trainable or not trainable) and (known or name in self._given)
         ]
 
     def _value(self, name: str) -> tf.Tensor:
