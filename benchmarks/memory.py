@@ -11,6 +11,11 @@ The peer runs as it comes and, on CPUs where TensorFlow leaves oneDNN off, with 
 this project does.  With oneDNN, TensorFlow keeps freed memory in a pool: fewer pages
 are touched anew, a fifth more is held.  TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 in the
 environment does without the pool.
+
+    python -m benchmarks.memory --estimates --cases=resnet20:1x128
+
+prints, in place of that, what `towers.session.step_memory` estimates that a run takes,
+beside what its memory grows by from the built graph to the last step.
 """
 
 import argparse
@@ -50,6 +55,30 @@ peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 print(f"peak memory: {peak} KiB", flush=True)
 sys.exit(status)
 """
+
+# Trains; prints the estimate and what anonymous memory grew by.
+_ESTIMATED = """
+import sys
+from unittest import mock
+from towers import start
+start.import_tensorflow()
+from towers import train
+from towers.session import step_memory
+
+def taken():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if "RssAnon" in line) * 1024
+
+seen = []
+def check(built, limits, console, **options):
+    seen.extend([step_memory.estimate(built, **options), taken()])
+
+with mock.patch.object(step_memory, "check", check):
+    status = train.main(["train", *sys.argv[1:]])
+print(f"estimate: {seen[0]}, grew by: {taken() - seen[1]}", flush=True)
+sys.exit(status)
+"""
+_ESTIMATE = re.compile(r"estimate: (\d+), grew by: (\d+)")
 _PEAK = re.compile(r"peak memory: (\d+) KiB")
 
 Runs = dict[tuple[str, str, str], list[float]]  # (case, mode, system) -> MiB by round
@@ -129,6 +158,36 @@ def report(found: Runs) -> list[str]:
     return table.lines(title, rows)
 
 
+def estimates(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """A table of estimates beside what runs took, and a line for each that failed."""
+    rows, failures = [], []
+    for case in options.cases:
+        flags = [f"--model={case.model}", f"--num_gpus={case.towers}"]
+        flags += [f"--batch_size={case.batch_size}", f"--compute_dtype={case.dtype}"]
+        flags += ["--device=cpu", "--num_batches=5"]
+        argv = [options.python, "-c", _ESTIMATED, *flags, "--data_name=synthetic"]
+        finished = process.run(
+            process.Command(argv, ENVIRONMENT), timeout=options.timeout
+        )
+        row = estimate_row(str(case), [text for _, text in finished.lines])
+        if row is None:
+            failures.append(f"{case} failed: {finished.lines[-1:]}")
+        else:
+            rows.append(row)
+    title = ["MiB", "estimate", "grew by", "estimate / grew by"]
+    return table.lines(title, rows), failures
+
+
+def estimate_row(case: str, lines: Sequence[str]) -> list[str] | None:
+    """The row of a case from the lines of its run; None if they do not say it."""
+    matches = [match for text in lines if (match := _ESTIMATE.match(text))]
+    if not matches:
+        return None
+    estimate, growth = map(int, matches[-1].groups())
+    mebibytes = [f"{size / 2**20:.0f}" for size in (estimate, growth)]
+    return [case, *mebibytes, f"{estimate / max(growth, 1):.2f}"]
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; exits with status 2 when something is wrong with it."""
     parser = parser_for("memory", __doc__)
@@ -137,6 +196,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=list_of_cases,
         default="lenet:4x8,resnet20:4x32,alexnet:4x8",
         help="MODEL:TOWERSxBATCH,... (%(default)s)",
+    )
+    parser.add_argument(
+        "--estimates", action="store_true", help="estimates beside what runs take"
     )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
@@ -150,6 +212,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = parse(argv)
+    if options.estimates:
+        lines, failures = estimates(options)
+        print("\n".join([*lines, *failures]))
+        return 1 if failures else 0
     found, failures = measure(options)
     print("\n".join(["", *report(found), *failures]))
     if options.json:

@@ -84,5 +84,12 @@ class MemoryTest(absltest.TestCase):
         self.assertEqual(found["lenet:4x8 replicated towers"], [100.0, 100.0])
 
 
+class EstimatesTest(absltest.TestCase):
+    def test_a_row_is_what_the_run_says(self):
+        lines = ["1\timages/sec: 8", f"estimate: {3 * 2**20}, grew by: {4 * 2**20}"]
+        self.assertEqual(memory.estimate_row("x", lines), ["x", "3", "4", "0.75"])
+        self.assertIsNone(memory.estimate_row("x", lines[:1]))
+
+
 if __name__ == "__main__":
     absltest.main()
