@@ -140,6 +140,10 @@ class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIs(_chosen(block), block)
             trace.assert_not_called()
 
+    def test_bytes_are_rounded_up(self):
+        found = [recompute._up(size, 4) for size in (0, 1, 4, 5)]
+        self.assertEqual(found, [0, 4, 4, 8])
+
     def test_without_a_limit_on_cpus(self):
         with self.assertRaisesRegex(ValueError, "^--recompute=auto: how much memory"):
             _chosen(Pipeline(1, 2, cut=(5,), recompute="auto"))

@@ -88,6 +88,21 @@ FAULTS = [
     *of_file(
         "towers/pipelines/recompute.py",
         (
+            "return -(-size // grain) * grain",
+            "return size // grain * grain",
+            "recompute_test::test_bytes_are_rounded_up",
+        ),
+        (
+            "flops=_work(again[number].backward) - _work(plain[number].backward),",
+            "flops=_work(again[number].backward),",
+            "recompute_test",
+        ),
+        (
+            "held = schedule.held([one for one in passes if one.chunk == c])",
+            "held = schedule.held(passes)",
+            "recompute_test",
+        ),
+        (
             "fixed=size + (0 if stage else batch_bytes),",
             "fixed=size,",
             "recompute_test::test_is_the_best_of_all_choices",
@@ -100,6 +115,11 @@ FAULTS = [
     ),
     *of_file(
         "towers/pipelines/choice.py",
+        (
+            "if end and self._passing[end - 1] <= one.passing:",
+            "if end and self._kept[end - 1] <= one.passing:",
+            "choice_test",
+        ),
         (
             "max(passing, block.passing[again]),",
             "passing + block.passing[again],",
@@ -149,6 +169,11 @@ FAULTS = [
     ),
     *of_file(
         "towers/pipelines/costs.py",
+        (
+            "best[span.what] = min(seconds, best.get(span.what, seconds))",
+            "best[span.what] = seconds",
+            "costs_test",
+        ),
         (
             "right = blocks == list(names) and len(seconds) == len(names)",
             "right = len(seconds) == len(names)",

@@ -118,6 +118,11 @@ FAULTS = [
     *of_file(
         "towers/session/progress.py",
         (
+            'values.pop("penalty", 0.0)',
+            '0 * values.pop("penalty", 0.0)',
+            "progress_test hooks_test",
+        ),
+        (
             "self._first_timed = max(self._warmup, step + 1)",
             "self._first_timed = self._warmup",
             "progress_test::test_a_resumed_process_does_not_time_its_first_call",

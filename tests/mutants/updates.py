@@ -218,6 +218,11 @@ FAULTS = [
     *of_file(
         "towers/updates/steps.py",
         (
+            "name: self.mode.latest(name, 0) for",
+            "name: parts.read(self.mode.held(name)) for",
+            "steps_test::test_the_penalty",
+        ),
+        (
             "(1.0 - rule.momentum)",
             "rule.momentum",
             "steps_test::test_moving_averages_follow",
@@ -387,6 +392,11 @@ FAULTS = [
     ),
     *of_file(
         "towers/updates/synchronous.py",
+        (
+            "read = [copy.read(name)] if once_read else []",
+            "read = []",
+            "synchronous_test",
+        ),
         (
             "return self._copies[tower if own else 0].read(name)",
             "return self._copies[0].read(name)",
