@@ -62,7 +62,12 @@ def _source(value=0.0, also=None):
     if also is not None:
         images[also] = np.nan
     labels = rng.integers(0, 4, _EXAMPLES)
-    return inputs.from_arrays(images, labels, num_classes=4, training=False)
+    return inputs.from_dataset(  # as arrays they would be refused
+        lambda: tf.data.Dataset.from_tensor_slices((images, labels)),
+        num_examples=len(images),
+        num_classes=4,
+        training=False,
+    )
 
 
 class DiagnoseTest(runs.Runs):

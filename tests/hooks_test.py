@@ -91,8 +91,13 @@ class StopOnNanTest(parameterized.TestCase):
     def _source(self, poison, example):
         images = np.random.default_rng(1).normal(size=(64, 4, 4, 1)).astype(np.float32)
         images[example] = poison
-        labels = np.arange(64) % 5
-        return inputs.from_arrays(images, labels, num_classes=5, training=False)
+        examples = images, np.arange(64) % 5  # as arrays they would be refused
+        return inputs.from_dataset(
+            lambda: tf.data.Dataset.from_tensor_slices(examples),
+            num_examples=64,
+            num_classes=5,
+            training=False,
+        )
 
     @parameterized.product(steps_per_loop=(1, 3, 50), poison=(np.nan, np.inf))
     def test_names_the_step_and_no_checkpoint_is_written_after_it(

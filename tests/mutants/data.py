@@ -285,8 +285,8 @@ FAULTS = [
             "room_test::test_refuses",
         ),
         (
-            "step * (1 + prefetch) > memory:",
-            "step > memory:",
+            "step * (1 + prefetch) > limit.most:",
+            "step > limit.most:",
             "room_test::test_refuses",
         ),
     ),

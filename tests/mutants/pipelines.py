@@ -116,11 +116,6 @@ FAULTS = [
     *of_file(
         "towers/pipelines/choice.py",
         (
-            "if end and self._passing[end - 1] <= one.passing:",
-            "if end and self._kept[end - 1] <= one.passing:",
-            "choice_test",
-        ),
-        (
             "max(passing, block.passing[again]),",
             "passing + block.passing[again],",
             "choice_test",
@@ -169,11 +164,6 @@ FAULTS = [
     ),
     *of_file(
         "towers/pipelines/costs.py",
-        (
-            "best[span.what] = min(seconds, best.get(span.what, seconds))",
-            "best[span.what] = seconds",
-            "costs_test",
-        ),
         (
             "right = blocks == list(names) and len(seconds) == len(names)",
             "right = len(seconds) == len(names)",

@@ -120,7 +120,7 @@ FAULTS = [
         (
             'values.pop("penalty", 0.0)',
             '0 * values.pop("penalty", 0.0)',
-            "progress_test hooks_test",
+            "progress_test",
         ),
         (
             "self._first_timed = max(self._warmup, step + 1)",
