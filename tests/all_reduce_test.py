@@ -107,6 +107,26 @@ class AllReduceTest(parameterized.TestCase):
         # Two additions as the root of one half, and one for the other half.
         self.assertEqual([added.count(device) for device in devices], [3, 0, 3, 0])
 
+    def test_the_shards_are_summed_on_the_devices_in_turn(self):
+        devices = [f"/device:CPU:{k}" for k in range(4)]
+        received = self._received(all_reduce.to_one, devices, 64, tf.float32, shards=4)
+        self.assertLen(set(received.values()), 1)
+
+    @parameterized.parameters((3, 5, [1] * 3), (7, 3, [3, 2, 2]), (0, 2, [0]))
+    def test_no_shard_is_empty(self, size, num_shards, wanted):
+        found = []
+
+        def reduce_shard(pieces, shard, count):
+            found.append(pieces[0].shape.num_elements())
+            self.assertEqual((shard, count), (len(found) - 1, len(wanted)))
+            return pieces
+
+        with tf.Graph().as_default():
+            devices = ["/device:CPU:0", "/device:CPU:1"]
+            shares = [tf.ones([size])] * 2
+            all_reduce.sharded(reduce_shard, shares, devices, num_shards)
+        self.assertEqual(found, wanted)
+
     def test_a_tree_in_16_bits_against_numpy(self):
         """1 sends to 0, and 3 to 2; 2 sends its sum to 0; 0 sends the whole to all."""
         half = tf.bfloat16.as_numpy_dtype

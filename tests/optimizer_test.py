@@ -246,6 +246,8 @@ class LearningRateTest(parameterized.TestCase):
         schedule = optimizer.Piecewise((1.0, 0.5), (8.0,), warmup_epochs=4.0)
         found = self._rates(schedule, [0, 1, 2, 4, 8])
         np.testing.assert_array_equal(found, [0, 0.25, 0.5, 1, 0.5])
+        at_once = optimizer.Piecewise((1.0, 0.5), (4.0,), warmup_epochs=4.0)
+        np.testing.assert_array_equal(self._rates(at_once, [2, 4]), [0.5, 0.5])
 
     def test_staircase_with_floor(self):
         schedule = optimizer.Staircase(1.0, 0.5, 2.0, minimum=0.2)

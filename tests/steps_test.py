@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
+from towers.compute import nodes
 from towers.data import inputs
 from towers.updates.optimizer import Piecewise, Update
 
@@ -158,19 +159,43 @@ class StepsTest(parameterized.TestCase):
             made.steps(steps)
             self.assertEqual(made.session.run(made.train.learning_rate), wanted)
 
-    def test_moving_averages_of_variables(self):
+    def test_the_position_is_read_before_it_moves_on(self):
+        made = trainer.Trainer(trainer.dense_model(), trainer.random_source())
+        handle = made.train.saved["position"].handle
+        moves, reads = (
+            [op for op in handle.consumers() if op.type == kind]
+            for kind in ("AssignAddVariableOp", "ReadVariableOp")
+        )
+        [move] = moves
+        known = {node.name: node for node in made.train.graph.as_graph_def().node}
+        needed = nodes.needed_by(known, [move.name])
+        rates = nodes.needed_by(known, [made.train.learning_rate.op.name])
+        self.assertNotEmpty({read.name for read in reads} & needed & rates)
+
+    def test_the_position_of_a_longer_run_stays(self):
+        made = trainer.Trainer(
+            trainer.dense_model(), trainer.random_source(), limit=11
+        ).start()
+        position = made.train.saved["position"]
+        start = position.initializer
+        made.session.run(start, {start.inputs[1]: 20})
+        made.steps(1)
+        self.assertEqual(made.session.run(position), 20)
+
+    @parameterized.parameters((0.5, 0.1), (0.05, 0.05))
+    def test_moving_averages_of_variables(self, decay, used):
+        """At step 0 TensorFlow's decay is at most (1 + 0) / (10 + 0)."""
         made = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
-            update=dataclasses.replace(trainer.MOMENTUM, ema_decay=0.5),
+            update=dataclasses.replace(trainer.MOMENTUM, ema_decay=decay),
         ).start()
         before = made.values()
         after = made.steps(1)
         name = "logits/dense/kernel"
-        # At step 0 TensorFlow's decay is min(0.5, (1 + 0) / (10 + 0)).
         np.testing.assert_allclose(
             after[f"{name}/ExponentialMovingAverage"],
-            0.1 * before[name] + 0.9 * after[name],
+            used * before[name] + (1 - used) * after[name],
             rtol=1e-5,
             atol=1e-6,
         )
