@@ -42,6 +42,15 @@ class CutOutTest(tf.test.TestCase):
         self.assertEqual([one.variable for one in after.look_ups], ["product/rows"])
         self.assertEqual(set(after.reads), {"product/late"})
 
+    def test_what_does_more_than_to_look_up_one_row_at_a_time_is_read(self):
+        def product(x, nn):
+            table = nn.variable("table", [6, 6])
+            of_each = tf.gather(table, tf.math.floormod(x, 6), batch_dims=1)
+            return tf.reduce_sum(of_each, 1)
+
+        model = dataclasses.replace(tables.model(), blocks=(("product", product),))
+        self.assertEmpty(look_up.cut_out(_template(model)).look_ups)
+
     def test_a_model_without_tables_stays_as_it_is(self):
         task = tower.Task(trainer.dense_model(), num_classes=5)
         features = tf.TensorSpec([6, 4, 4, 1], tf.uint8)

@@ -65,6 +65,14 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         scaled = _made(1024.0, variable_update=mode).start().steps(4)
         self.assertLess(trainer.difference(plain, scaled), 1e-6)
 
+    @parameterized.parameters(0, 1000)
+    def test_sparse_gradients_are_scaled_and_unscaled_too(self, grow_every):
+        options = {"model": trainer.embedding_model()}
+        plain = _made(0.0, **options).start().steps(4)
+        scaled = _made(1024.0, grow_every, **options).start().steps(4)
+        ends = _model_of(plain), _model_of(scaled)
+        self.assertLess(trainer.difference(*ends), 1e-6)
+
     def test_it_grows_after_so_many_good_steps(self):
         made = _made(4.0, 3).start()
         found = [_state(made.steps(step)) for step in range(1, 8)]

@@ -124,6 +124,26 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
             np.sort(features[:30, 0, 0, 0].reshape(6, 5)), np.tile(np.arange(5), (6, 1))
         )
 
+    def test_images_of_all_sizes_are_distorted_by_draws_of_their_own(self):
+        def make():
+            def noise(i):
+                draw = tf.random.stateless_uniform([20 + i, 30, 3], [1, i])
+                return tf.cast(256 * draw, tf.uint8), i
+
+            return tf.data.Dataset.range(8).map(noise)
+
+        stream = _stream(
+            records.from_dataset(make, num_examples=8, num_classes=8),
+            in_memory=False,
+            name="imagenet",
+            shape=(16, 16, 3),
+            shuffle=False,
+            augment=True,
+        )
+        whole, rest = _read(stream, 3), _read(stream, 2, position=4)
+        self.assertAllEqual(rest[0], whole[0][4:])
+        self.assertNotAllEqual(whole[0][0], whole[0][8])  # anew in the next epoch
+
     def test_both_ways_hold_the_same_examples_and_distort_them_alike(self):
         images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), np.uint8)
         images = records.from_arrays(images, np.arange(6), num_classes=6)

@@ -85,6 +85,16 @@ class TowerTest(tf.test.TestCase):
         with tf.Graph().as_default(), self.assertRaisesRegex(ValueError, "'losses'"):
             _trace(_model(("penalised", penalised)), _Store().create)
 
+    def test_what_an_operation_waits_for_is_kept(self):
+        def checked(x, nn):
+            fine = tf.raw_ops.Assert(condition=tf.reduce_all(x < 1e9), data=[x])
+            with tf.control_dependencies([fine]):
+                return _head(tf.identity(x), nn)
+
+        with tf.Graph().as_default():
+            template = _trace(_model(("checked", checked)), _Store().create)
+        self.assertIn("Assert", {node.op for node in template.graph_def.node})
+
     def test_equal_batches_give_equal_towers_under_their_own_names(self):
         with tf.Graph().as_default() as graph:
             store = _Store()
