@@ -61,6 +61,8 @@ class CallsTest(absltest.TestCase):
             other = graph.get_operation_by_name("one/b/PartitionedCall")
         self.assertEqual([one.device, other.device], ["/device:CPU:1", "/device:CPU:0"])
         self.assertEqual(other.control_inputs, [one])
+        config = v1.ConfigProto.FromString(one.get_attr("config_proto"))
+        self.assertFalse(config.allow_soft_placement)
 
     def test_only_what_has_a_state_is_called_as_such(self):
         asserted = _function(_asserted, "x", outputs=("x",))

@@ -110,6 +110,21 @@ class SpreadTest(parameterized.TestCase):
             ((found,),) = _run([[both.spread.in_top_k(both.labels, 5)]])
         self.assertFalse(found.any())
 
+    def test_a_row_with_a_logit_that_is_no_number_is_told_nowhere(self):
+        """As `tf.math.in_top_k` has it: also where the label's own logit is one."""
+        with tf.Graph().as_default():
+            both = _Both(6, 2, transposed=False, bias=True, scale=1.0)
+            bias = [piece.bias for piece in both.spread._weights]
+            broken = bias[1] + tf.constant([0.0, 0.0, np.nan])
+            weights = [both.spread._weights[0]]
+            weights.append(both.spread._weights[1]._replace(bias=broken))
+            spread = classifier.Spread(
+                both.spread._rows, weights, both.spread.shape, transposed=False
+            )
+            first = tf.zeros_like(both.labels)
+            ((found,),) = _run([[spread.in_top_k(first, 6)]])
+        self.assertFalse(found.any())
+
     def test_16_bits_leave_in_16_bits_and_lose_in_32(self):
         with tf.Graph().as_default():
             options = dict(transposed=False, bias=True, scale=1.0, dtype=tf.bfloat16)

@@ -47,6 +47,21 @@ class DivisionTest(absltest.TestCase):
         expected = [3.0 * given["x:0"] + total, total**2, product]
         np.testing.assert_allclose(found, expected)
 
+    def test_what_waits_for_another_device_alone(self):
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [], "x")
+            with tf.device(shard(0)):
+                first = tf.add(x, 1.0, name="first")
+            with tf.device(shard(1)), tf.control_dependencies([first]):
+                tf.multiply(x, 3.0, name="end")
+        parts = division.divide(graph.as_graph_def(), ["first:0", "end:0"])
+        with tf.Graph().as_default(), v1.Session() as session:
+            values = {"x:0": tf.constant(2.0)}
+            for part in parts:
+                with tf.name_scope("part"):
+                    values |= part({name: values[name] for name in part.inputs})
+            self.assertEqual(session.run(values["end:0"]), 6.0)
+
     def test_a_device_is_where_its_operations_are(self):
         parts = division.divide(_graph(), ["end:0"])
         names = [

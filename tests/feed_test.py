@@ -23,7 +23,7 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_what_all_parts_of_a_step_weigh(self):
         with tf.Graph().as_default(), self.session():
-            for limit, weight in ((None, 12), (100, 12), (31, 7), (24, 0)):
+            for limit, weight in ((None, 12), (100, 12), (31, 7), (24, 0), (20, 0)):
                 for index in range(3):
                     first = tf.constant(24 + 4 * index, tf.int64)
                     part = feed.Part(index, 3)

@@ -49,6 +49,8 @@ class JoinsTest(parameterized.TestCase):
     def test_every_reach(self, name, towers, pieces):
         self.assertEqual(joining.BATCH_NORM[name], (towers, pieces))
         self.assertLen(joining.BATCH_NORM, 4)
+        found = joining.joint(name, towers=3, micro_batches=4, rounds=1)
+        self.assertEqual(found, (3 if towers else 1, 4 if pieces else 1))
 
 
 class ExchangesTest(parameterized.TestCase):

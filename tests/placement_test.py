@@ -220,7 +220,8 @@ class PlacementTest(parameterized.TestCase):
     def test_placement_is_hard(self):
         config = placement.session_config(placement.local(1, kind="cpu"))
         self.assertFalse(config.allow_soft_placement)
-        self.assertEqual(config.device_count["GPU"], 0)
+        # A map has 0 for what it lacks; TensorFlow then takes all GPUs.
+        self.assertEqual(dict(config.device_count), {"CPU": 1, "GPU": 0})
 
     def test_stages_over_the_workers_of_a_cluster(self):
         spec = cluster.local({"ps": 1, "worker": 2})

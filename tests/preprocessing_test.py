@@ -21,6 +21,12 @@ _SHAPES = {
 }
 
 
+_OF_SEED_3 = (
+    (0.71710145, 0.24235833, 0.56627274, 0.79089642),
+    (0.67829680, 0.86085045, 0.34116149, 0.83022797),
+)
+
+
 def _run(make):
     """The value of what `make()` adds to a graph of its own."""
     with tf.Graph().as_default(), v1.Session() as session:
@@ -49,6 +55,11 @@ class ExampleUniformTest(tf.test.TestCase):
             lambda: [example_uniform((4, 3, 2), seed=5, first=f) for f in (8, 12, 16)]
         )
         self.assertAllEqual(whole, np.concatenate(parts))
+
+    def test_the_draws_of_a_seed_stay_the_same(self):
+        """A run is resumed by another version, too."""
+        draws = _run(lambda: example_uniform((2, 4), seed=3, first=5))
+        self.assertAllClose(draws, _OF_SEED_3, rtol=0, atol=1e-7)
 
     def test_seed_and_salt_tell_draws_apart(self):
         draws = _run(

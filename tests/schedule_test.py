@@ -72,6 +72,10 @@ class OrderTest(parameterized.TestCase):
         for s, passes in enumerate(schedule.interleaved(stages, micro_batches, 2)):
             most = 2 * (stages - 1 - s) + stages + 1
             self.assertLessEqual(schedule.held(passes), most)
+            if micro_batches % stages == 0:
+                ahead = 2 * (stages - 1 - s) + stages
+                begin = next(k for k, one in enumerate(passes) if one.backward)
+                self.assertEqual(begin, min(ahead + 1, 2 * micro_batches))
 
     def test_forward_only_has_no_backward_passes(self):
         order = schedule.forward_only(2, 3, 2)
@@ -202,6 +206,7 @@ class NumbersTest(parameterized.TestCase):
         group = stages if chunks > 1 else 1
         for m in range(found, found + 3 * group, group):
             self.assertGreaterEqual(schedule.busy_share(stages, m, chunks), 0.95)
+        self.assertEqual(found % group, 0)  # full groups, as it takes many
         for m in range(1, found):
             self.assertLess(schedule.busy_share(stages, m, chunks), 0.95)
 

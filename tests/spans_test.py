@@ -5,6 +5,7 @@ import itertools
 import tensorflow as tf
 
 from tests import trainer
+from towers.layout.schedule import Pass
 from towers.layout.stages import Pipeline
 from towers.pipelines import spans
 
@@ -33,6 +34,25 @@ class SpansTest(tf.test.TestCase):
                     self.assertLessEqual(before.end, span.begin)
         self.assertEqual(found[0].begin, 0.0)
         self.assertTrue(all(span.end > span.begin for span in found))
+
+    def test_legs_and_their_steps_on_other_devices(self):
+        metadata = tf.compat.v1.RunMetadata()
+        device = metadata.step_stats.dev_stats.add(device="/device:CPU:0")
+        of = "tower_3/stage_1/micro_batch_2"
+        for name, begin in (("backward_5_leg_4", 7), ("forward_5_leg_1/step_2", 3)):
+            device.node_stats.add(
+                node_name=f"{of}/{name}/PartitionedCall",
+                all_start_micros=begin,
+                all_end_rel_micros=2,
+            )
+        found = spans.of_step(metadata)
+        self.assertEqual(
+            [(span.scope, span.stage, span.what) for span in found],
+            [
+                ("tower_3", 1, Pass(5, 2, False, 1)),
+                ("tower_3", 1, Pass(5, 2, True, 4)),
+            ],
+        )
 
     def test_a_step_without_stages_has_none(self):
         self.assertEqual(spans.of_step(tf.compat.v1.RunMetadata()), [])

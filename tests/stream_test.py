@@ -89,6 +89,20 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertAllEqual(features[:, 0, 0, 0], np.arange(7, 27) % 10)
 
+    @parameterized.parameters(True, False)
+    def test_files_are_opened_in_an_order_of_the_epoch(self, shuffle):
+        seeds, examples = [], _numbered(6)
+
+        def opened(seed):
+            seeds.append(seed)
+            return examples.open(seed)
+
+        stream = _stream(
+            examples._replace(open=opened), in_memory=False, shuffle=shuffle
+        )
+        _read(stream, 1)
+        self.assertEqual([seed is not None for seed in seeds], [shuffle])
+
     @_BOTH_WAYS
     def test_begins_anywhere_and_again(self, in_memory):
         stream = _stream(_numbered(10), in_memory=in_memory)

@@ -55,6 +55,8 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
         features, labels, _, _ = feeding.read(source, 1)
         self.assertEqual((source.num_classes, source.shape), (4, (50, 50, 3)))
         self.assertAllInRange(features, 7 / 127.5 - 1.001, 247 / 127.5 - 0.999)
+        pixels = (features + 1) * 127.5
+        self.assertAllClose(pixels, np.round(pixels), rtol=0, atol=1e-3)
         self.assertAllClose(features.mean(), -0.5 / 127.5, atol=0.01)
         # A normal distribution cut off at 2 deviations keeps 0.88 of its deviation.
         self.assertAllClose(features.std(), 0.88 * 60 / 127.5, atol=0.01)

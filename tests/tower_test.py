@@ -6,6 +6,7 @@ import tensorflow as tf
 from models.model import Images, Model, Recipe, Schedule
 from tests import arrays
 from towers.compute import stamping, tower
+from towers.compute.tower import ancestors
 from towers.data import synthetic
 from towers.data.feed import Request
 
@@ -92,8 +93,15 @@ class TowerTest(tf.test.TestCase):
                 return _head(tf.identity(x), nn)
 
         with tf.Graph().as_default():
-            template = _trace(_model(("checked", checked)), _Store().create)
+            store = _Store()
+            template = _trace(_model(("checked", checked)), store.create)
+            loss = _stamp(template, store, 0).loss
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                session.run(loss)
+            ran = ancestors([loss.op])
         self.assertIn("Assert", {node.op for node in template.graph_def.node})
+        self.assertTrue(any(name.endswith("/Assert") for name in ran))
 
     def test_equal_batches_give_equal_towers_under_their_own_names(self):
         with tf.Graph().as_default() as graph:
