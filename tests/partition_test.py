@@ -73,6 +73,7 @@ class AfterTest(parameterized.TestCase):
         (["c", "a"], 3, "another order .* write a,c"),
         (["a", "a"], 3, "names 1 block to cut after, and 3 pieces need 2 of a, b, c"),
         (["a", "b", "a"], 3, "twice; write a,b"),
+        (["a", "a", "b"], 3, "twice; write a,b"),
     )
     def test_impossible_cuts(self, names, pieces, sentence):
         with self.assertRaisesRegex(ValueError, sentence):

@@ -276,4 +276,99 @@ FAULTS = [
             "convolution_test::test_the_gradients_are_those_of_tensorflow",
         ),
     ),
+    *of_file(
+        "towers/compute/tower.py",
+        (
+            "if op.name not in found:\n"
+            "            found.add(op.name)\n"
+            "            left += [tensor.op for tensor in op.inputs] + "
+            "list(op.control_inputs)",
+            "if op.name not in found:\n"
+            "            found.add(op.name)\n"
+            "            left += [tensor.op for tensor in op.inputs]",
+            "tower_test::test_what_an_operation_waits_for_is_kept",
+        ),
+    ),
+    *of_file(
+        "towers/compute/look_up.py",
+        (
+            "early = all(given.isdisjoint(needed_by(nodes, "
+            "[n.input[1]])) for n in gathers)",
+            "early = True",
+            "look_up_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
+        ),
+    ),
+    *of_file(
+        "towers/compute/stamping.py",
+        (
+            'return f"^{site.scope}/{name[1:]}" if name[0] == "^" else '
+            'f"{site.scope}/{name}"',
+            'return f"{site.scope}/{name.lstrip(chr(94))}"',
+            "tower_test::test_what_an_operation_waits_for_is_kept",
+        ),
+    ),
+    *of_file(
+        "towers/compute/joining.py",
+        (
+            "towers if reach.towers else 1, micro_batches if "
+            "reach.micro_batches else 1",
+            "towers if reach.towers else 1, micro_batches",
+            "joining_test::test_every_reach",
+        ),
+    ),
+    *of_file(
+        "towers/compute/classifier.py",
+        (
+            "finite.append(tf.reduce_all(tf.math.is_finite(logits), 1))",
+            "pass",
+            "classifier_test::test_a_row_with_a_logit_that_is_no_number_i"
+            "s_told_nowhere",
+        ),
+        (
+            "own = tf.logical_and(column >= 0, column < logits.shape[1])",
+            "own = column >= 0",
+            "classifier_test::test_a_logit_that_is_no_number_is_nowhere_among_the_best",
+        ),
+    ),
+    *of_file(
+        "towers/compute/factors.py",
+        (
+            "for tensor, host in zip(tensors, hosts, strict=True):\n"
+            "            groups.setdefault(host, []).append(tensor)",
+            "for tensor, host in zip(tensors, hosts, strict=True):\n"
+            "            groups[host] = [*groups.get(host, [])[:1], "
+            "tensor]",
+            "factors_test::test_a_layers_cross_the_network_in_two_transfers_per_host",
+        ),
+    ),
+    *of_file(
+        "towers/compute/division.py",
+        (
+            "late = levels[name] - _changes(nodes, one, name)",
+            "late = levels[name]",
+            "division_test::test_a_device_is_where_its_operations_are",
+        ),
+        (
+            "levels |= {n: 0 for n in map(operation_of, outputs) if "
+            "_is_constant(nodes[n])}",
+            "pass",
+            "division_test::test_constants_may_be_wanted_and_are_where_they_are_read",
+        ),
+    ),
+    *of_file(
+        "towers/compute/addition.py",
+        (
+            "_AT_ONCE = 4",
+            "_AT_ONCE = 5",
+            "addition_test::test_at_most_four_large_tensors_wait_for_each_other",
+        ),
+    ),
+    *of_file(
+        "towers/compute/kernels.py",
+        (
+            "return [None, _where_positive(by_masked, y), tf.zeros_like(y)]",
+            "return [None, by_masked, tf.zeros_like(y)]",
+            "second_derivatives_test::test_a_gradient_penalty_in_training",
+        ),
+    ),
 ]

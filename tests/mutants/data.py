@@ -290,4 +290,114 @@ FAULTS = [
             "room_test::test_refuses",
         ),
     ),
+    *of_file(
+        "towers/data/stream.py",
+        (
+            "return self._features(image[None], index)[0], label, index",
+            "return self._features(image[None], position)[0], label, index",
+            "stream_test::test_images_of_all_sizes_are_distorted_by_draws_of_their_own",
+        ),
+        (
+            "dataset = self.records.open(seed if shuffled else None)",
+            "dataset = self.records.open(None)",
+            "stream_test::test_files_are_opened_in_an_order_of_the_epoch",
+        ),
+        (
+            "row = (index - position) % share.step",
+            "row = index % share.step",
+            "stream_test::test_hosts_share_the_rows_of_each_step",
+        ),
+        (
+            "min(n, _SHUFFLE_BUFFER), seed=scalar,",
+            "min(n, _SHUFFLE_BUFFER), seed=7,",
+            "stream_test::test_every_epoch_is_whole_and_has_its_own_order",
+        ),
+        (
+            "steps = numbers_of_rows.batch(share.step, "
+            "drop_remainder=True).enumerate()",
+            "steps = numbers_of_rows.batch(share.step, "
+            "drop_remainder=True).enumerate(1)",
+            "stream_test::test_a_step_may_be_larger_than_the_epoch",
+        ),
+        (
+            "numbers = permutation(n, seed) if self.shuffle else tf.range(n)",
+            "numbers = permutation(n, seed)",
+            "stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
+        ),
+        (
+            "return self._features(images, indices[0]), labels, indices",
+            "return self._features(images, indices[-1]), labels, indices",
+            "stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
+        ),
+    ),
+    *of_file(
+        "towers/data/feed.py",
+        (
+            "return tf.cast(tf.clip_by_value(left, 0, total), tf.float32)",
+            "return tf.cast(tf.minimum(left, total), tf.float32)",
+            "feed_test::test_what_all_parts_of_a_step_weigh",
+        ),
+    ),
+    *of_file(
+        "towers/data/synthetic.py",
+        (
+            "pixels * (2 / 255) - 1.0",
+            "pixels * (2 / 256) - 1.0",
+            "synthetic_test::test_looks_like_scaled_images",
+        ),
+        (
+            "features, labels = (_narrow(part.read_value()) for part in kept)",
+            "features, labels = (part.read_value() for part in kept)",
+            "synthetic_test::test_pairs_of_which_one_in_five_is_liked",
+        ),
+        (
+            "indices = now + np.arange(first, first + batch_size)",
+            "indices = now + np.arange(batch_size)",
+            "synthetic_test::test_parts_of_a_step_are_the_step",
+        ),
+    ),
+    *of_file(
+        "towers/data/preprocessing.py",
+        (
+            "blocks = -(-numbers // 4)",
+            "blocks = numbers // 4 + 1",
+            "preprocessing_test::test_the_draws_of_a_seed_stay_the_same",
+        ),
+        (
+            "tf.constant([seed & (2**64 - 1)], tf.uint64)",
+            "tf.constant([seed & 1], tf.uint64)",
+            "preprocessing_test::test_seed_and_salt_tell_draws_apart",
+        ),
+        (
+            "taken = tf.argmax(fits, axis=1)",
+            "taken = tf.argmin(fits, axis=1)",
+            "preprocessing_test::test_an_example_is_treated_the_same_in_any_batch",
+        ),
+    ),
+    *of_file(
+        "towers/data/records.py",
+        (
+            "if labels.min() < 0 or labels.max() >= num_classes:",
+            "if labels.min() < 0 or labels.max() > num_classes:",
+            "records_test::test_arrays_that_do_not_fit",
+        ),
+    ),
+    *of_file(
+        "towers/data/inputs.py",
+        (
+            "batches += [weighted(*piece, limit) for piece in pieces]",
+            "batches += [weighted(*piece, None) for piece in pieces]",
+            "inputs_test::test_evaluation_counts_every_example_once",
+        ),
+        (
+            "if not part.apart and (stage or (stage is None and on_gpu)):",
+            "if stage or (stage is None and on_gpu):",
+            "inputs_test::test_asynchronous_towers_are_not_staged_for",
+        ),
+        (
+            "options.deterministic = True",
+            "options.deterministic = False",
+            "inputs_test::test_goes_on_from_any_position",
+        ),
+    ),
 ]

@@ -232,4 +232,86 @@ FAULTS = [
             "collective_test::test_sums",
         ),
     ),
+    *of_file(
+        "towers/gradients/all_reduce.py",
+        (
+            "shard * len(devices) // num_shards)",
+            "0)",
+            "all_reduce_test::test_the_shards_have_roots_of_their_own",
+        ),
+        (
+            "held[extra - core] = held[extra - core] + arrived",
+            "held[extra - core] = arrived",
+            "all_reduce_test::test_sum",
+        ),
+        (
+            "devices[shard % len(devices)], wire)",
+            "devices[0], wire)",
+            "all_reduce_test::test_the_shards_",
+        ),
+        (
+            "count = max(1, min(count, size))",
+            "count = max(1, count)",
+            "all_reduce_test::test_no_shard_is_empty",
+        ),
+    ),
+    *of_file(
+        "towers/gradients/sparse.py",
+        (
+            "    if len(groups) == 1 and here:",
+            "    if here:",
+            "sparse_test::test_16_bits_travel_and_each_host_sends_once",
+        ),
+        (
+            "order = tf.argsort(indices, stable=True)",
+            "order = tf.argsort(indices, direction='DESCENDING', stable=True)",
+            "sparse_test::test_equal_rows_are_added_once",
+        ),
+    ),
+    *of_file(
+        "towers/gradients/reduction.py",
+        (
+            "hosts=[hosts[k] for k in towers],",
+            "hosts=hosts,",
+            "reduction_test::test_a_tensor_crosses_the_network_once_each_way",
+        ),
+    ),
+    *of_file(
+        "towers/gradients/packing.py",
+        (
+            "(i < size % num_packs)",
+            "(i <= size % num_packs)",
+            "packing_test::test_few_reductions",
+        ),
+    ),
+    *of_file(
+        "towers/gradients/wire.py",
+        (
+            "            filled[route] = 0",
+            "",
+            "wire_test::test_a_bundle_is_no_larger_than_so_much",
+        ),
+        (
+            "routes[device, way, None if small else index]",
+            "routes[device, way, None]",
+            "wire_test::test_small_ones_as_one_vector",
+        ),
+    ),
+    *of_file(
+        "towers/gradients/exchange.py",
+        (
+            "return [sparse.densify(gradients) for gradients in by_tower]",
+            "return [sparse.densify(by_tower[0])] + by_tower[1:]",
+            "sparse_test::test_clipping_and_weight_decay_are_those_of_the"
+            "_dense_gradient",
+        ),
+    ),
+    *of_file(
+        "towers/gradients/collective.py",
+        (
+            "instance_key = tf.compat.v1.get_default_graph().version",
+            "instance_key = 1",
+            "collective_test::test_many_steps_in_one_call_are_the_same_steps",
+        ),
+    ),
 ]

@@ -184,4 +184,82 @@ FAULTS = [
             "cluster_test::test_the_controller_says_in_what_clients_disagree",
         ),
     ),
+    *of_file(
+        "towers/layout/schedule.py",
+        (
+            "ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages",
+            "ahead = (stages - 1 - stage) + (chunks - 1) * stages",
+            "schedule_test::test_activations_held",
+        ),
+        (
+            "found += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]",
+            "found += [one._replace(leg=leg - 1)]",
+            "schedule_test::test_only_what_gathers_can_meet",
+        ),
+        (
+            "return steps / max(steps + stages - 1, chunks * stages + "
+            "micro_batches - 1)",
+            "return steps / (steps + stages - 1)",
+            "schedule_test::test_the_time_is_that_of_the_formula",
+        ),
+        (
+            "for m in range(first, first + stages)\n",
+            "for m in range(first, min(first + stages, micro_batches))\n",
+            "schedule_test::test_every_pass_runs_once_after_what_it_needs",
+        ),
+        (
+            "meet = range(legs.meeting) if legs.meeting else [m]",
+            "meet = range(m + 1) if legs.meeting else [m]",
+            "schedule_test::test_only_what_gathers_can_meet",
+        ),
+        (
+            "begin = max([free[stage], *waits])",
+            "begin = max([0.0, *waits])",
+            "schedule_test::test_the_time_is_that_of_the_formula",
+        ),
+    ),
+    *of_file(
+        "towers/layout/placement.py",
+        (
+            '        config.device_count["GPU"] = 0',
+            "",
+            "placement_test::test_placement_is_hard",
+        ),
+        (
+            "towers=devices[::num_stages],",
+            "towers=devices[: len(devices) // num_stages],",
+            "placement_test::test_neighbours_are_the_stages_of_a_tower",
+        ),
+        (
+            "if len(self.devices) == len(self.towers) or self.is_cluster:",
+            "if len(self.devices) == len(self.towers):",
+            "placement_test::test_shards_of_a_cluster_are_on_its_tasks",
+        ),
+    ),
+    *of_file(
+        "towers/layout/parts.py",
+        (
+            "axis = sizes.index(max(sizes))",
+            "axis = 0",
+            "parts_test::test_as_few_as_are_small_enough",
+        ),
+        (
+            "if variable.axis:\n        values = tf.split",
+            "if False:\n        values = tf.split",
+            "parts_test::test_divides_a_sparse_gradient",
+        ),
+        (
+            "whole[self.axis] = sum(self.sizes)",
+            "whole[self.axis] = sum(self.sizes[:-1])",
+            "parts_test::test_only_known_wholes_are_joined",
+        ),
+    ),
+    *of_file(
+        "towers/layout/stages.py",
+        (
+            "(chunk % self.stages, Pass(chunk, m, backward))",
+            "(chunk // self.chunks, Pass(chunk, m, backward))",
+            "stages_test::test_order_is_that_of_the_schedule",
+        ),
+    ),
 ]

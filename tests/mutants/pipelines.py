@@ -191,4 +191,75 @@ FAULTS = [
             "chain_test::test_what_no_block_can_read_is_told_as_of_a_whole_model",
         ),
     ),
+    *of_file(
+        "towers/pipelines/calls.py",
+        (
+            "config = v1.ConfigProto(allow_soft_placement=False)",
+            "config = v1.ConfigProto(allow_soft_placement=True)",
+            "calls_test::test_name_device_and_order_are_those_said",
+        ),
+    ),
+    *of_file(
+        "towers/pipelines/pipeline.py",
+        (
+            "return addition.in_order(dense)",
+            "return dense[0]",
+            "pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_",
+        ),
+        (
+            'total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]',
+            'total = self._sums[chunk.number][f"sum{chunk.number}/{self._'
+            'template.trainable[0]}"]',
+            "pipeline_test::test_every_schedule_and_recomputation",
+        ),
+    ),
+    *of_file(
+        "towers/pipelines/chunk.py",
+        (
+            "    if not segment.recomputed:\n        return values\n",
+            "    return values\n",
+            "chunk_test::test_recomputing_waits_for_the_gradient_from_above",
+        ),
+    ),
+    *of_file(
+        "towers/pipelines/chain.py",
+        (
+            "if tf.is_tensor(item):\n"
+            "                after.add_to_collection(name, item)",
+            "if False:\n                after.add_to_collection(name, item)",
+            "chain_test::test_a_loss_of_what_blocks_collected",
+        ),
+    ),
+    *of_file(
+        "towers/pipelines/recompute.py",
+        (
+            "batch_bytes = features.shape.num_elements() * "
+            "features.dtype.size * (1 + several)",
+            "batch_bytes = features.shape.num_elements() * features.dtype.size",
+            "recompute_test::test_is_the_best_of_all_choices",
+        ),
+        (
+            "uses[name] += 1 if _is_sparse(one, name) else 2",
+            "uses[name] += 1",
+            "recompute_test::test_is_the_best_of_all_choices",
+        ),
+        (
+            'maker = number - 1 if name.startswith(f"x{number}/") else number',
+            "maker = number",
+            "recompute_test::test_a_choice_is_made_once_and_only_where_it_is_open",
+        ),
+        (
+            "bytes=tuple(c.bytes + stage.fixed for c, stage in zip(found, stages)),",
+            "bytes=tuple(c.bytes for c in found),",
+            "recompute_test::test_is_the_best_of_all_choices",
+        ),
+    ),
+    *of_file(
+        "towers/pipelines/spans.py",
+        (
+            "return sorted(found, key=lambda span: (span.begin, span.end))",
+            "return found",
+            "spans_test::test_every_pass_of_every_tower_in_its_order",
+        ),
+    ),
 ]

@@ -511,4 +511,161 @@ FAULTS = [
             "mode_test::test_what_a_mode_does_not_read_is_refused",
         ),
     ),
+    *of_file(
+        "towers/updates/loss_scale.py",
+        (
+            "change(gradient.values), gradient.indices, gradient.dense_shape",
+            "gradient.values, gradient.indices, gradient.dense_shape",
+            "loss_scale_test::test_sparse_gradients_are_scaled_and_unscaled_too",
+        ),
+        (
+            "for gradient in (g for copy in gradients for g in copy if g is not None):",
+            "for gradient in (g for g in gradients[0][:1] if g is not None):",
+            "loss_scale_test::test_a_resumed_run_has_the_factor",
+        ),
+    ),
+    *of_file(
+        "towers/updates/steps.py",
+        (
+            "        if not self.mode.joined:  # towers have models of "
+            "their own: one is saved\n"
+            "            group = group[:1]",
+            "",
+            "steps_test::test_moving_averages_follow_the_mean_of_the_towers_statistics",
+        ),
+        (
+            "return [gate.end(changes), *self.scale.follow(gate.open)]",
+            "return [*changes, *self.scale.follow(gate.open)]",
+            "loss_scale_test::test_a_resumed_run_has_the_factor",
+        ),
+        (
+            "passed = [gate.through(value) for value in statistics]",
+            "passed = statistics",
+            "loss_scale_test::test_a_step_that_overflows_changes_nothing_"
+            "but_the_factor",
+        ),
+        (
+            "with tf.control_dependencies([self.counters.position_before]):",
+            "with tf.control_dependencies([]):",
+            "steps_test::test_the_position_is_read_before_it_moves_on",
+        ),
+    ),
+    *of_file(
+        "towers/updates/optimizer.py",
+        (
+            "if not self.place.in_loss or not self.weight_decay or not decayed:",
+            "if not self.weight_decay or not decayed:",
+            "weight_decay_test::test_only_what_is_a_gradient_adds_to_the_loss",
+        ),
+        (
+            "rate = tf.where(epoch < self.warmup_epochs, warm, rate)\n"
+            "        return rate\n"
+            "\n"
+            "\n"
+            "@data",
+            "rate = tf.where(epoch <= self.warmup_epochs, warm, rate)\n"
+            "        return rate\n"
+            "\n"
+            "\n"
+            "@data",
+            "optimizer_test::test_warmup_grows_from_zero",
+        ),
+    ),
+    *of_file(
+        "towers/updates/weight_decay.py",
+        (
+            "unless_zero=(size, slope),",
+            "unless_zero=(size,),",
+            "weight_decay_test::test_a_sparse_gradient_is_its_dense_one",
+        ),
+    ),
+    *of_file(
+        "towers/updates/late_update.py",
+        (
+            "        copies = [copy_to(*kept) for kept in "
+            "self._deferred.values()]\n"
+            "        return tf.group(super().sync(), *copies)",
+            "        return super().sync()",
+            "late_update_test::test_a_checkpoint_goes_from_one_mode_to_another",
+        ),
+        (
+            "return [*super().update(late, names, update, rate), *defers]",
+            "return [*super().update(late, names, update, rate), *defers[:-1]]",
+            "late_update_test::test_a_resumed_run_is_the_one_never_stopped",
+        ),
+        (
+            'wholes = _carried_wholes("gradient", self.wholes)\n'
+            "        return parts.joined(super().saved(variables), "
+            "wholes)",
+            'wholes = _carried_wholes("gradient", self.wholes)\n'
+            "        found = parts.joined(super().saved(variables), "
+            "wholes)\n"
+            "        return {n: v for n, v in found.items() if "
+            '"gradient/" not in n}',
+            "late_update_test::test_a_resumed_run_is_the_one_never_stopped",
+        ),
+        (
+            "        with tf.control_dependencies(fills):\n"
+            "            return self._filled.assign(1.0, "
+            "read_value=False)",
+            "        self._filled.assign(1.0, read_value=False)\n"
+            "        return tf.group(fills)",
+            "late_update_test::test_a_resumed_run_is_the_one_never_stopped",
+        ),
+        (
+            "axis = held.axis\n",
+            "axis = 0\n",
+            "shards_equivalence_test::test_late_modes_are_as_late",
+        ),
+        (
+            "values = {name: self.latest(name, number) for name in copies}",
+            "values = {name: self._staged_reads[name][number] for name in copies}",
+            "late_update_test::test_steps_are_those_of_numpy",
+        ),
+    ),
+    *of_file(
+        "towers/updates/synchronous.py",
+        (
+            "            with tf.control_dependencies(after):\n"
+            "                value = parts.read(self.held(name))",
+            "            value = parts.read(self.held(name))",
+            "synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
+        ),
+        (
+            "for replicas in zip(*self._slots):\n            found[",
+            "for replicas in ():\n            found[",
+            "synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
+        ),
+    ),
+    *of_file(
+        "towers/updates/clients.py",
+        (
+            "stamp = self._stamp.assign_add(1, read_value=True)",
+            "stamp = self._stamp.assign_add(2, read_value=True)",
+            "clients_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
+        ),
+        (
+            "step = tf.bitwise.bitwise_and(token, 2**STEP_BITS - 1)",
+            "step = tf.bitwise.bitwise_and(token, 2**STEP_BITS)",
+            "clients_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
+        ),
+        (
+            "if where.clients > 1 and last_step > most:",
+            "if where.clients > 1 and last_step > most + 1:",
+            "clients_test::test_no_run_has_more_steps_than_stamps_count",
+        ),
+        (
+            "_sum([leaf, *others], device)",
+            "_sum([*others, leaf], device)",
+            "clients_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
+        ),
+    ),
+    *of_file(
+        "towers/updates/asynchronous.py",
+        (
+            "self.staleness.update(int(stale) for _, stale in found)",
+            "self.staleness.update(int(stale) for _, stale in found[:1])",
+            "asynchronous_test::test_fewer_steps_than_towers",
+        ),
+    ),
 ]
