@@ -5,8 +5,7 @@ import tensorflow as tf
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import arrays
-from towers.compute import stamping, tower
-from towers.compute.tower import ancestors
+from towers.compute import nodes, stamping, tower
 from towers.data import synthetic
 from towers.data.feed import Request
 
@@ -99,7 +98,7 @@ class TowerTest(tf.test.TestCase):
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 session.run(loss)
-            ran = ancestors([loss.op])
+            ran = nodes.ancestors([loss.op])
         self.assertIn("Assert", {node.op for node in template.graph_def.node})
         self.assertTrue(any(name.endswith("/Assert") for name in ran))
 

@@ -277,19 +277,6 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/compute/tower.py",
-        (
-            "if op.name not in found:\n"
-            "            found.add(op.name)\n"
-            "            left += [tensor.op for tensor in op.inputs] + "
-            "list(op.control_inputs)",
-            "if op.name not in found:\n"
-            "            found.add(op.name)\n"
-            "            left += [tensor.op for tensor in op.inputs]",
-            "tower_test::test_what_an_operation_waits_for_is_kept",
-        ),
-    ),
-    *of_file(
         "towers/compute/look_up.py",
         (
             "early = all(given.isdisjoint(needed_by(nodes, "
@@ -369,6 +356,14 @@ FAULTS = [
             "return [None, _where_positive(by_masked, y), tf.zeros_like(y)]",
             "return [None, by_masked, tf.zeros_like(y)]",
             "second_derivatives_test::test_a_gradient_penalty_in_training",
+        ),
+    ),
+    *of_file(
+        "towers/compute/nodes.py",
+        (
+            " + list(op.control_inputs)",
+            "",
+            "tower_test::test_what_an_operation_waits_for_is_kept",
         ),
     ),
 ]
