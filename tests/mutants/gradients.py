@@ -235,11 +235,6 @@ FAULTS = [
     *of_file(
         "towers/gradients/all_reduce.py",
         (
-            "shard * len(devices) // num_shards)",
-            "0)",
-            "all_reduce_test::test_the_shards_have_roots_of_their_own",
-        ),
-        (
             "held[extra - core] = held[extra - core] + arrived",
             "held[extra - core] = arrived",
             "all_reduce_test::test_sum",
