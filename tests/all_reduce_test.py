@@ -80,14 +80,14 @@ class AllReduceTest(parameterized.TestCase):
         self.assertGreater(min(wide.values()), 0)
         self.assertEqual({d: 2 * n for d, n in narrow.items()}, wide)
 
-    def _received(self, algorithm, devices, size, dtype):
+    def _received(self, algorithm, devices, size, dtype, *, shards=1):
         """Bytes that each device gets from others."""
         with tf.Graph().as_default() as graph:
             shares = []
             for device in devices:
                 with tf.device(device):
                     shares.append(tf.ones([size]))
-            algorithm(shares, devices, 1, Wire(dtype))
+            algorithm(shares, devices, shards, Wire(dtype))
             received = dict.fromkeys(devices, 0)
             sent = {
                 (tensor.name, op.device): tensor
