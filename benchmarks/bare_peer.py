@@ -59,10 +59,10 @@ class Net:
                 if start is not None:
                     initial = v1.constant_initializer(start)
                 name = f"v{len(self.variables)}"
-                made = v1.get_variable(name, shape, None, initial, use_resource=True)
-                value = made.read_value()
+                weight = v1.get_variable(name, shape, None, initial, use_resource=True)
+                value = weight.read_value()
                 self._casts.append(tf.cast(value, self.dtype) if narrow else value)
-            self.variables.append(made)
+            self.variables.append(weight)
         self._next += 1
         return self._casts[self._next - 1]
 

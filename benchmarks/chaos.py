@@ -131,7 +131,7 @@ def disturbed(
       of each kill that none followed before the next step.
     """
     cluster = _launch(directory, flags, max_restarts=len(kills))
-    found = []
+    delays = []
     try:
         cluster.line("images/sec")
         for kill, following in zip(kills, [*kills[1:], None]):
@@ -142,11 +142,11 @@ def disturbed(
             if following is None or not following.hasty:
                 cluster.line("^Initializing graph")
                 cluster.line("images/sec")
-                found.append(recovery(cluster, kill, begun, leads=kill.task == leader))
+                delays.append(recovery(cluster, kill, begun, leads=kill.task == leader))
         _end(cluster)
     finally:
         cluster.kill()
-    return found
+    return delays
 
 
 def recovery(
@@ -200,8 +200,8 @@ def _launch(
     directory: str, flags: Sequence[str], max_restarts: int = 0
 ) -> launched.Launched:
     tasks = ",".join(f"{job}:{count}" for job, count in _TASKS.items())
-    own = (f"--train_dir={directory}", f"--max_restarts={max_restarts}")
-    return launched.Launched(*flags, *own, tasks=tasks)
+    run_flags = (f"--train_dir={directory}", f"--max_restarts={max_restarts}")
+    return launched.Launched(*flags, *run_flags, tasks=tasks)
 
 
 def _end(cluster: launched.Launched) -> None:
@@ -241,28 +241,28 @@ class Record:
     def save(self) -> None:
         """Writes the file."""
         if self._path:
-            found = {"undisturbed": self.wanted, "seeds": self.seeds}
-            machine.write_json(self._path, {"settings": self._settings, **found})
+            contents = {"undisturbed": self.wanted, "seeds": self.seeds}
+            machine.write_json(self._path, {"settings": self._settings, **contents})
 
     def total(self) -> list[str]:
         """A line about all seeds, and a table of the recoveries."""
         kills = sum(seed["kills"] for seed in self.seeds)
         differ = sorted({name for seed in self.seeds for name in seed["lost"]})
-        found = [Recovery(*each) for seed in self.seeds for each in seed["recoveries"]]
+        delays = [Recovery(*each) for seed in self.seeds for each in seed["recoveries"]]
         return [
-            f"{kills} kills in {len(self.seeds)} runs, {_told(found, differ)}",
-            *table.lines(_TITLE, _rows(found)),
+            f"{kills} kills in {len(self.seeds)} runs, {_told(delays, differ)}",
+            *table.lines(_TITLE, _rows(delays)),
         ]
 
 
 _TITLE = ("seconds after a kill", "kills", "noticed", "all there", "a step", "together")
 
 
-def _rows(found: Sequence[Recovery]) -> list[list[str]]:
+def _rows(recoveries: Sequence[Recovery]) -> list[list[str]]:
     """For each kind of task: median, least and most of each part."""
     rows = []
-    for what in sorted({each.what for each in found}):
-        here = [each for each in found if each.what == what]
+    for what in sorted({each.what for each in recoveries}):
+        here = [each for each in recoveries if each.what == what]
         split = [each.parts for each in here if each.parts]
         parts = [str(ratios.spread(part)) for part in zip(*split)] or ["-"] * 3
         whole = str(ratios.spread(each.whole for each in here))
@@ -270,8 +270,8 @@ def _rows(found: Sequence[Recovery]) -> list[list[str]]:
     return rows
 
 
-def _told(found: Sequence[Recovery], differ: Sequence[str]) -> str:
-    seconds = ratios.spread(each.whole for each in found)
+def _told(recoveries: Sequence[Recovery], differ: Sequence[str]) -> str:
+    seconds = ratios.spread(each.whole for each in recoveries)
     return (
         f"{seconds} s from a kill to the next step (median, least, most), "
         f"lost: {', '.join(differ) or 'nothing'}"
@@ -341,13 +341,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             break
         with tempfile.TemporaryDirectory() as folder:
             kills = schedule(seed, each, options.pause, way.jobs)
-            found = disturbed(kills, folder, flags, way.leader)
+            recoveries = disturbed(kills, folder, flags, way.leader)
             differ = lost(record.wanted, saved(folder))
         record.seeds.append(
-            {"seed": seed, "kills": each, "recoveries": found, "lost": differ}
+            {"seed": seed, "kills": each, "recoveries": recoveries, "lost": differ}
         )
         record.save()
-        print(f"seed {seed}: {each} kills, {_told(found, differ)}", flush=True)
+        print(f"seed {seed}: {each} kills, {_told(recoveries, differ)}", flush=True)
     print(*record.total(), sep="\n")
     return 1 if any(seed["lost"] for seed in record.seeds) else 0
 

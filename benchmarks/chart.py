@@ -32,11 +32,11 @@ def write(results: Results, path: str) -> str | None:
     axes = figure.add_subplot()
     width = 0.8 / len(peers)
     for index, peer in enumerate(peers):
-        found = [(i, results.against(c, peer)) for i, c in enumerate(results.cases)]
-        found = [(i, spread) for i, spread in found if spread]
-        spreads = [spread for _, spread in found]
+        bars = [(i, results.against(c, peer)) for i, c in enumerate(results.cases)]
+        bars = [(i, spread) for i, spread in bars if spread]
+        spreads = [spread for _, spread in bars]
         axes.bar(
-            [i + (index - (len(peers) - 1) / 2) * width for i, _ in found],
+            [i + (index - (len(peers) - 1) / 2) * width for i, _ in bars],
             [s.median - 1 for s in spreads],
             width,
             bottom=1,
@@ -80,8 +80,8 @@ def curves(
     figure = Figure(figsize=(6.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for name, points in lines.items():
-        found = sorted((float(x), y) for x, y in points.items())
-        axes.plot([x for x, _ in found], [y for _, y in found], marker="o", label=name)
+        curve = sorted((float(x), y) for x, y in points.items())
+        axes.plot([x for x, _ in curve], [y for _, y in curve], marker="o", label=name)
     axes.axhline(1.0, color="black", linewidth=0.8)
     for axis, set_scale in (
         (axes.xaxis, axes.set_xscale),

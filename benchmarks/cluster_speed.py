@@ -52,9 +52,9 @@ def towers(case: Case, length: Length, places: Places) -> Command:
 def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command:
     """Google's benchmarks, as the README of theirs starts a cluster."""
     command = systems.tf_cnn_benchmarks(_of_worker(case), length, places)
-    own = ("--job_name={job}", "--task_index={index}")
+    task_flags = ("--job_name={job}", "--task_index={index}")
     hosts = ("--ps_hosts={ps}", "--worker_hosts={worker}")
-    return _gang(_with(command, *own, *hosts), _TASKS, places)
+    return _gang(_with(command, *task_flags, *hosts), _TASKS, places)
 
 
 def keras(case: Case, length: Length, places: Places) -> Command:
@@ -116,13 +116,13 @@ def _gang(
 def usable(places: Places) -> dict[str, str]:
     """System -> "", or why it cannot run."""
     versions = functools.cache(machine.versions)
-    found = {}
+    reasons = {}
     for name, row in SYSTEMS.items():
         python = getattr(places, row.python)
-        found[name] = systems.lacking(python, row.needs, versions(python))
-        if name in systems.SYSTEMS and not found[name]:
-            found[name] = systems.missing(name, places, versions(python))
-    return found
+        reasons[name] = systems.lacking(python, row.needs, versions(python))
+        if name in systems.SYSTEMS and not reasons[name]:
+            reasons[name] = systems.missing(name, places, versions(python))
+    return reasons
 
 
 def measure(
@@ -179,16 +179,16 @@ def summary(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         name: [r["images_per_second"] for r in runs if r["system"] == name]
         for name in SYSTEMS
     }
-    found = {}
-    for name, own in rates.items():
+    spreads = {}
+    for name, speeds in rates.items():
         mine = [r for r in runs if r["system"] == name and r["images_per_second"]]
         if mine:
-            found[name] = {
-                "images_per_second": ratios.spread(r for r in own if r is not None),
-                "ratio": ratios.spread(ratios.paired(rates[ours], own)),
+            spreads[name] = {
+                "images_per_second": ratios.spread(r for r in speeds if r is not None),
+                "ratio": ratios.spread(ratios.paired(rates[ours], speeds)),
                 "cpu_seconds": ratios.spread(r["cpu_seconds"] for r in mine),
             }
-    return found
+    return spreads
 
 
 def report(runs: Sequence[dict[str, Any]]) -> list[str]:

@@ -113,7 +113,7 @@ class Comparison:
             "tf_cnn_benchmarks": self._places.tf_cnn_benchmarks,
             "tf_cnn_benchmarks_onednn": self._places.tf_cnn_benchmarks,
         }
-        found, of_python = {}, {}
+        versions, of_python = {}, {}
         for name in self._options.systems:
             python = getattr(self._places, SYSTEMS[name].python)
             if python not in of_python:
@@ -122,10 +122,10 @@ class Comparison:
             if reason:
                 _say(f"{name} is left out: {reason}")
                 continue
-            found[name] = dict(of_python[python])
+            versions[name] = dict(of_python[python])
             if name in checkouts:
-                found[name]["commit"] = machine.revision(checkouts[name])
-        return found
+                versions[name]["commit"] = machine.revision(checkouts[name])
+        return versions
 
     def run(self) -> None:
         """All rounds."""
@@ -181,11 +181,11 @@ class Comparison:
         """One line about the run just made."""
         run = self.results.runs[-1]
         what = run.failure and f"failed: {run.failure}"
-        others = "" if run.others is None else f", others kept {run.others:.1f} CPUs"
+        load_note = "" if run.others is None else f", others kept {run.others:.1f} CPUs"
         _say(
             f"[{len(self.results.runs)}/{total}] round {run.round} {run.case} "
             f"{run.system}: {what or f'{run.images_per_second:.1f} images/s'} "
-            f"({run.seconds:.0f} s{others})"
+            f"({run.seconds:.0f} s{load_note})"
         )
 
     def _save(self) -> None:

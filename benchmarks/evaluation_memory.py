@@ -75,8 +75,8 @@ def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], No
 
         def of(graph) -> Callable[[int], None]:
             log = BenchmarkLog(None, console.side)
-            evaluator = evaluations.Evaluator(plan, graph, console, log)
-            return lambda step: evaluator(session, step, bool)
+            evaluate = evaluations.Evaluator(plan, graph, console, log)
+            return lambda step: evaluate(session, step, bool)
 
         yield {RUN: of(towers), INITIALIZED: of(initialized)}
 
@@ -96,7 +96,7 @@ def _plan(model: str, folder: str) -> planning.Plan:
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     """Bytes per evaluation of each way in each round."""
-    found: dict[str, list[float]] = {RUN: [], INITIALIZED: []}
+    growth: dict[str, list[float]] = {RUN: [], INITIALIZED: []}
     with tempfile.TemporaryDirectory() as folder:
         with evaluating(folder, options.model) as ways:
             for number in range(1, options.rounds + 1):
@@ -107,13 +107,13 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
                     for step in range(options.evaluations):
                         evaluate(step)
                     lost = (resident() - before) / options.evaluations
-                    found[name].append(lost)
-                told = ", ".join(f"{k} {v[-1]:.0f}" for k, v in found.items())
+                    growth[name].append(lost)
+                told = ", ".join(f"{k} {v[-1]:.0f}" for k, v in growth.items())
                 print(
                     f"[{number}/{options.rounds}] bytes per evaluation: {told}",
                     flush=True,
                 )
-    return found
+    return growth
 
 
 def report(found: dict[str, list[float]]) -> list[str]:

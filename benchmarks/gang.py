@@ -40,17 +40,17 @@ def words(
     """
     values = {"job": job, "index": str(index)}
     values |= {name: ",".join(addresses) for name, addresses in hosts.items()}
-    found = []
+    arguments = []
     for word in command:
         for name, value in values.items():
             word = word.replace(f"{{{name}}}", value)
-        found.append(word)
-    return found
+        arguments.append(word)
+    return arguments
 
 
 def run(command: Sequence[str], hosts: Mapping[str, Sequence[str]], leader: str) -> int:
     """Runs all tasks until the leader ends; returns its status."""
-    others: list[tuple[str, subprocess.Popen]] = []
+    followers: list[tuple[str, subprocess.Popen]] = []
     with tempfile.TemporaryDirectory() as folder:
         first = None
         try:
@@ -71,14 +71,14 @@ def run(command: Sequence[str], hosts: Mapping[str, Sequence[str]], leader: str)
                     if leads:
                         first = process
                     else:
-                        others.append((log, process))
+                        followers.append((log, process))
             return first.wait()
         finally:
-            for process in [p for p in (first, *(p for _, p in others)) if p]:
+            for process in [p for p in (first, *(p for _, p in followers)) if p]:
                 process.kill()
                 process.wait()
             if first is None or first.returncode:
-                _show([log for log, _ in others])
+                _show([log for log, _ in followers])
 
 
 def _show(logs: Sequence[str]) -> None:

@@ -142,11 +142,11 @@ class Launched(Program):
             f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         )
         try:
-            found = {int(pid) for pid in path.read_text().split()}
+            pids = {int(pid) for pid in path.read_text().split()}
         except OSError:
-            found = set()
-        self._tasks |= found
-        return found
+            pids = set()
+        self._tasks |= pids
+        return pids
 
     def left(self, seconds: float = 10.0) -> list[int]:
         """Process ids of the tasks that still run after so many seconds."""

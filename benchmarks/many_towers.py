@@ -96,8 +96,8 @@ def _plain(options: argparse.Namespace) -> Built:
     """As one would write them for one model, in TensorFlow's default session."""
     row = bare_peer.MODELS.get(options.model)
     if row is None:
-        known = ", ".join(bare_peer.MODELS)
-        raise ValueError(f"--plain has no --model={options.model}; choose from {known}")
+        names = ", ".join(bare_peer.MODELS)
+        raise ValueError(f"--plain has no --model={options.model}; choose from {names}")
     shape = (options.image_size, options.image_size, row.shape[-1])
     with tf.Graph().as_default() as graph:
         step, _ = bare_peer.build(

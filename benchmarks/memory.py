@@ -92,8 +92,8 @@ def measured(command: process.Command) -> process.Command:
 
 def peak(finished: process.Finished) -> float | None:
     """MiB that a `measured` command took; None if it failed."""
-    found = [match[1] for _, text in finished.lines if (match := _PEAK.match(text))]
-    return int(found[-1]) / 1024 if found and finished.status == 0 else None
+    peaks = [match[1] for _, text in finished.lines if (match := _PEAK.match(text))]
+    return int(peaks[-1]) / 1024 if peaks and finished.status == 0 else None
 
 
 def commands(
@@ -101,17 +101,17 @@ def commands(
 ) -> dict[tuple[str, str, str], process.Command]:
     """The commands of a round, by (case, mode, system)."""
     alone = [places.python, "-c", IMPORT]
-    found = {("-", IMPORT, OURS): process.Command(alone, ENVIRONMENT)}
+    all_commands = {("-", IMPORT, OURS): process.Command(alone, ENVIRONMENT)}
     for case in wanted:
-        for mode, theirs in MODES.items():
+        for mode, peer_flags in MODES.items():
             for system in systems:
                 command = SYSTEMS[system].command(case, cases.of_steps(5), places)
                 if command:
-                    flags = [] if system == OURS else theirs
-                    own = [f"--variable_update={mode}", *flags]
-                    command = dataclasses.replace(command, argv=[*command.argv, *own])
-                    found[str(case), mode, system] = command
-    return found
+                    flags = [] if system == OURS else peer_flags
+                    extra = [f"--variable_update={mode}", *flags]
+                    command = dataclasses.replace(command, argv=[*command.argv, *extra])
+                    all_commands[str(case), mode, system] = command
+    return all_commands
 
 
 def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
@@ -125,7 +125,7 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
         else:
             systems.append(peer)
     wanted = commands(options.cases, systems, where)
-    found: Runs = {key: [] for key in wanted}
+    peaks: Runs = {key: [] for key in wanted}
     for number in range(1, options.rounds + 1):
         for key, command in wanted.items():
             finished = process.run(measured(command), timeout=options.timeout)
@@ -135,9 +135,9 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
                 failures.append(f"{name} failed: {lines[-1] if lines else 'no output'}")
                 print(failures[-1], flush=True)
                 continue
-            found[key].append(mebibytes)
+            peaks[key].append(mebibytes)
             print(f"{name}: {mebibytes:.0f} MiB", flush=True)
-    return found, failures
+    return peaks, failures
 
 
 def report(found: Runs) -> list[str]:
@@ -216,8 +216,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines, failures = estimates(options)
         print("\n".join([*lines, *failures]))
         return 1 if failures else 0
-    found, failures = measure(options)
-    print("\n".join(["", *report(found), *failures]))
+    peaks, failures = measure(options)
+    print("\n".join(["", *report(peaks), *failures]))
     if options.json:
         arguments = {**vars(options), "cases": [str(case) for case in options.cases]}
         machine.write_json(
@@ -225,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             {
                 "arguments": arguments,
                 "versions": machine.versions(options.python),
-                "peak_mebibytes": {" ".join(key): runs for key, runs in found.items()},
+                "peak_mebibytes": {" ".join(key): runs for key, runs in peaks.items()},
             },
         )
     return 1 if failures else 0

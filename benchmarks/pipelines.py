@@ -137,15 +137,15 @@ class Running:
         taken = pipeline_report.peak_bytes(metadata)
         with self._train.graph.as_default():
             variables = v1.global_variables()
-        found = {}
+        device_bytes = {}
         for device in self._train.placement.devices:
-            own = (v for v in variables if v.device == device)
-            held = sum(v.shape.num_elements() * v.dtype.size for v in own)
+            device_variables = (v for v in variables if v.device == device)
+            held = sum(v.shape.num_elements() * v.dtype.size for v in device_variables)
             peaks = (
                 n for name, n in taken.items() if placement.is_called(device, name)
             )
-            found[device] = held + max(peaks, default=0)
-        return found
+            device_bytes[device] = held + max(peaks, default=0)
+        return device_bytes
 
 
 def equal(model: models.Model, how: Pipeline) -> Pipeline:
@@ -163,10 +163,10 @@ def compute(options: argparse.Namespace) -> list[str]:
     how = Pipeline(2, options.micro_batches, cut=partition.balanced(flops, 2))
     settings = {"batch_size": options.batch_size, "num_intra_threads": 1}
     alone = Running(build(model, None, **settings), 1)
-    both = Running(build(model, how, **settings), 2)
-    for each in (alone, both):
+    pipelined = Running(build(model, how, **settings), 2)
+    for each in (alone, pipelined):
         each.seconds()
-    times = [(alone.seconds(), both.seconds()) for _ in range(options.steps)]
+    times = [(alone.seconds(), pipelined.seconds()) for _ in range(options.steps)]
     ones, twos = zip(*times)
     ideal = 2 * schedule.busy_share(2, options.micro_batches)
     ideal /= partition.imbalance(flops, how.cut)
@@ -276,23 +276,23 @@ def memory(options: argparse.Namespace) -> list[str]:
     """The largest transformer by plan, and the peak of a run of it."""
     _check_batch(options.batch_size, *(way.how for way in WAYS.values()))
     limit, rows, first = options.megabytes * 10**6, [], None
-    theirs = next(iter(WAYS.values())).gpipe
+    base = next(iter(WAYS.values())).gpipe
     for words, (how, gpipe) in WAYS.items():
-        found = largest(how, limit, options.batch_size)
-        first = first or found
-        ratio = f"{found.layers / first.layers:.1f}" if first.layers else "-"
-        cells = [str(found.layers), ratio, f"{gpipe / theirs:.1f}" if gpipe else "-"]
-        rows.append([words, *cells, *_run(how, found, options.batch_size)])
+        biggest = largest(how, limit, options.batch_size)
+        first = first or biggest
+        ratio = f"{biggest.layers / first.layers:.1f}" if first.layers else "-"
+        cells = [str(biggest.layers), ratio, f"{gpipe / base:.1f}" if gpipe else "-"]
+        rows.append([words, *cells, *_run(how, biggest, options.batch_size)])
     heading = [f"{options.megabytes} MB per device", "layers", "ratio", "GPipe's"]
     heading += ["M parameters", "MB by plan", "peak MB of a run", "error"]
     return table.lines(heading, rows)
 
 
-def _run(how: Pipeline, found: Largest, batch_size: int) -> list[str]:
+def _run(how: Pipeline, biggest: Largest, batch_size: int) -> list[str]:
     """A row's cells about memory: by estimate, and in a run if the model fits."""
-    if not found.layers:
-        return ["-", f"{found.estimate / 1e6:.1f} for {how.stages}", "-", "-"]
-    model = transformer(found.layers)
+    if not biggest.layers:
+        return ["-", f"{biggest.estimate / 1e6:.1f} for {how.stages}", "-", "-"]
+    model = transformer(biggest.layers)
     train = build(model, equal(model, how), batch_size=batch_size)
     running = Running(train)
     running.seconds()
@@ -300,9 +300,9 @@ def _run(how: Pipeline, found: Largest, batch_size: int) -> list[str]:
     running.session.close()
     return [
         f"{train.template.parameters / 1e6:.2f}",
-        f"{found.estimate / 1e6:.1f}",
+        f"{biggest.estimate / 1e6:.1f}",
         f"{peak / 1e6:.1f}",
-        f"{found.estimate / peak - 1:+.0%}",
+        f"{biggest.estimate / peak - 1:+.0%}",
     ]
 
 
@@ -343,11 +343,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_for("pipelines", __doc__)
     what = parser.add_subparsers(required=True, metavar="WHAT")
     for name, act, settings in _WHAT:
-        one = what.add_parser(name, help=act.__doc__.splitlines()[0])
-        one.set_defaults(act=act)
+        subparser = what.add_parser(name, help=act.__doc__.splitlines()[0])
+        subparser.set_defaults(act=act)
         for flag, default in settings.items():
             kind = positive if isinstance(default, int) else str
-            one.add_argument(f"--{flag}", type=kind, default=default)
+            subparser.add_argument(f"--{flag}", type=kind, default=default)
     options = parser.parse_args(argv)
     print(json.dumps(machine.facts()), flush=True)
     try:

@@ -112,8 +112,8 @@ def run(command: Command, *, timeout: float = 600.0) -> Finished:
             _kill_group(child.pid)
     seconds = time.perf_counter() - begun
     cpu = _children() - cpu
-    others = None if busy is None else max(0.0, (_busy() - busy - cpu) / seconds)
-    return Finished(status, lines, seconds, cpu, others, killed.is_set())
+    other_cpus = None if busy is None else max(0.0, (_busy() - busy - cpu) / seconds)
+    return Finished(status, lines, seconds, cpu, other_cpus, killed.is_set())
 
 
 def _kill_group(group: int, note: threading.Event | None = None) -> None:

@@ -111,9 +111,9 @@ class Reductions:
 
     def _gradients(self, shapes) -> list[list[tf.Tensor]]:
         """[variables][towers]; all of tower k's are 2^k, so that no sum is rounded."""
-        found = []
+        gradients = []
         for index, shape in enumerate(shapes):
-            found.append([])
+            gradients.append([])
             for k, device in enumerate(self._where.towers):
                 with tf.device(device):
                     held = v1.get_variable(
@@ -122,8 +122,8 @@ class Reductions:
                         initializer=v1.constant_initializer(2.0**k),
                         use_resource=True,
                     )
-                    found[-1].append(held.read_value())
-        return found
+                    gradients[-1].append(held.read_value())
+        return gradients
 
     def _reduce(self, gradients, spec: str) -> list[list[tf.Tensor]]:
         reduce = reduction.from_spec(spec, self._where.hosts, self._wire)
@@ -151,8 +151,8 @@ class Reductions:
                 for copy in sums
             ]
         wanted = 2.0 ** len(self._where.towers) - 1
-        found = session.run(corners)
-        assert found == [wanted] * len(corners), (spec, found)
+        totals = session.run(corners)
+        assert totals == [wanted] * len(corners), (spec, totals)
         return session.make_callable(self._steps[spec])
 
 

@@ -56,12 +56,12 @@ class Results:
 
     def speeds(self, case: Case, system: str) -> list[float | None]:
         """images/s of each round, None where the run failed or was not made."""
-        found = {
+        by_round = {
             run.round: run.images_per_second
             for run in self.runs
             if (run.case, run.system) == (str(case), system)
         }
-        return [found.get(i) for i in range(1, max(found, default=0) + 1)]
+        return [by_round.get(i) for i in range(1, max(by_round, default=0) + 1)]
 
     def against(self, case: Case, peer: str) -> Spread | None:
         """Ours / the peer's, over the rounds; None if there is no round with both."""
@@ -70,8 +70,8 @@ class Results:
 
     def over_cases(self, peer: str) -> float | None:
         """The geometric mean of `against` over the cases that both have."""
-        found = [self.against(case, peer) for case in self.cases]
-        return ratios.geometric_mean(s.median for s in found if s)
+        spreads = [self.against(case, peer) for case in self.cases]
+        return ratios.geometric_mean(s.median for s in spreads if s)
 
     def scaling(self, case: Case, system: str) -> Spread | None:
         """N towers / one tower on as many examples, of the same system and round."""

@@ -48,7 +48,7 @@ def measure(options: argparse.Namespace) -> tuple[Found, list[str]]:
     Raises:
       ValueError: a measurement's program refuses its command line.
     """
-    found: Found = {mode: {n: [] for n in options.towers} for mode in options.modes}
+    runs: Found = {mode: {n: [] for n in options.towers} for mode in options.modes}
     failures = []
     for number in range(1, options.rounds + 1):
         for mode in options.modes:
@@ -64,10 +64,10 @@ def measure(options: argparse.Namespace) -> tuple[Found, list[str]]:
                     print(failures[-1], flush=True)
                     continue
                 numbers = json.loads(finished.lines[-1][1])
-                found[mode][towers].append(numbers)
+                runs[mode][towers].append(numbers)
                 ratio = ratios.number(numbers["step"] / options.wait)
                 print(f"{name}: step / wait {ratio}", flush=True)
-    return found, failures
+    return runs, failures
 
 
 def command(options: argparse.Namespace, mode: str, towers: int) -> process.Command:
@@ -192,24 +192,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = parse(argv)
     try:
-        found, failures = measure(options)
+        runs, failures = measure(options)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print("\n".join([*report(found, options.wait), *failures]))
+    print("\n".join([*report(runs, options.wait), *failures]))
     if options.out:
         machine.write_json(
             options.out + ".json",
             {
                 "arguments": vars(options),
                 "versions": machine.versions(options.python),
-                "runs": found,
-                "summary": summary(found, options.wait),
+                "runs": runs,
+                "summary": summary(runs, options.wait),
             },
         )
         curves = {
             mode: numbers["step_over_wait"]
-            for mode, numbers in summary(found, options.wait).items()
+            for mode, numbers in summary(runs, options.wait).items()
         }
         print(
             chart.curves(curves, options.out + ".png", ("towers", "step / wait"))

@@ -171,13 +171,13 @@ class Subject:
             self.train.train_op, options=spans.traced(), run_metadata=metadata
         )
         peaks = pipeline_report.peak_bytes(metadata)
-        both = [
+        totals = [
             size + sum(n for name, n in peaks.items() if name.endswith(device))
             for device, size in held.items()
         ]
         nodes = len(self.train.graph.get_operations())
         self.session.close()
-        return Found(self.shards, max(held.values()), max(both), self.seconds, nodes)
+        return Found(self.shards, max(held.values()), max(totals), self.seconds, nodes)
 
 
 def measure(
@@ -196,14 +196,14 @@ def report(found: Sequence[Found]) -> list[str]:
     """A table; ratios to the first."""
     rows = [
         [
-            str(one.shards),
-            f"{one.held / 1e6:.1f}",
-            f"{one.peak / 1e6:.1f}",
-            f"{one.peak / found[0].peak:.3f}",
-            f"{one.seconds / found[0].seconds:.2f}",
-            str(one.nodes),
+            str(result.shards),
+            f"{result.held / 1e6:.1f}",
+            f"{result.peak / 1e6:.1f}",
+            f"{result.peak / found[0].peak:.3f}",
+            f"{result.seconds / found[0].seconds:.2f}",
+            str(result.nodes),
         ]
-        for one in found
+        for result in found
     ]
     heads = ["K", "MB held", "MB at peak", "peak ratio", "CPU time ratio", "nodes"]
     return table.lines(heads, rows)
@@ -221,15 +221,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps(machine.facts()))
     numbers = {}
     for kind in KINDS:
-        found = measure(
+        results = measure(
             options.shards,
             kind,
             classes=options.classes,
             batch_size=options.batch_size,
             steps=options.steps,
         )
-        numbers[kind] = [one._asdict() for one in found]
-        print("\n".join([kind, *report(found)]))
+        numbers[kind] = [result._asdict() for result in results]
+        print("\n".join([kind, *report(results)]))
     if options.json:
         machine.write_json(options.json, numbers)
     return 0

@@ -52,21 +52,21 @@ class Timed(NamedTuple):
 
 def prepare(options: argparse.Namespace) -> list[Timed]:
     """Builds and starts every graph, and runs its first steps."""
-    found = []
+    timed = []
     for dtype in options.dtypes:
-        found.append(Timed(dtype, "bare", *_bare(options, dtype)))
+        timed.append(Timed(dtype, "bare", *_bare(options, dtype)))
         for name in options.variants:
             flags = dict(VARIANTS[name])
             if options.device == "cpu":
                 flags.pop("local_parameter_device", None)
-            found.append(Timed(dtype, name, *_ours(options, dtype, flags)))
-    for one in found:
+            timed.append(Timed(dtype, name, *_ours(options, dtype, flags)))
+    for graph in timed:
         begun = time.perf_counter()
         for _ in range(options.num_warmup_batches):
-            one.step()
+            graph.step()
         seconds = time.perf_counter() - begun
-        print(f"{one.dtype}, {one.name}: warm after {seconds:.1f} s", flush=True)
-    return found
+        print(f"{graph.dtype}, {graph.name}: warm after {seconds:.1f} s", flush=True)
+    return timed
 
 
 def _bare(options: argparse.Namespace, dtype: str) -> tuple[Callable, int]:
@@ -122,14 +122,14 @@ def _plan(
 
 def measure(timed: Sequence[Timed], options: argparse.Namespace) -> list[list[float]]:
     """Seconds per step of each graph in each round, [graphs][rounds]."""
-    found: list[list[float]] = [[] for _ in timed]
+    times: list[list[float]] = [[] for _ in timed]
     for _ in range(options.rounds):
-        for one, seconds in zip(timed, found):
+        for graph, seconds in zip(timed, times):
             begun = time.perf_counter()
             for _ in range(options.num_batches):
-                one.step()
+                graph.step()
             seconds.append((time.perf_counter() - begun) / options.num_batches)
-    return found
+    return times
 
 
 def report(
@@ -147,13 +147,13 @@ def report(
       batch_size: images per step.
     """
     rows, base = [], seconds[0]
-    for one, own in zip(timed, seconds):
-        if one.name == "bare":
-            base = own
-        rates = ratios.spread(batch_size / s for s in own)
-        used = ratios.spread(one.flops / s / peaks[one.dtype] for s in own)
-        speed = ratios.spread(ratios.paired(base, own))
-        rows.append([one.dtype, one.name, str(rates), str(used), str(speed)])
+    for graph, times in zip(timed, seconds):
+        if graph.name == "bare":
+            base = times
+        rates = ratios.spread(batch_size / s for s in times)
+        used = ratios.spread(graph.flops / s / peaks[graph.dtype] for s in times)
+        speed = ratios.spread(ratios.paired(base, times))
+        rows.append([graph.dtype, graph.name, str(rates), str(used), str(speed)])
     return table.lines(["dtype", "", "images/s", "MFU", "speed / bare"], rows)
 
 
@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for dtype, peak in peaks.items():
         print(f"{dtype}: {peak / 1e12:.1f} TFLOP/s measured")
     if options.json:
-        names = [f"{one.dtype}, {one.name}" for one in timed]
+        names = [f"{graph.dtype}, {graph.name}" for graph in timed]
         machine.write_json(
             options.json,
             {

@@ -60,13 +60,13 @@ def command_round(options: argparse.Namespace) -> dict[str, float]:
 
 def towers_round(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """`32 off` and the like -> what `many_towers` says, and how long an import took."""
-    found = {}
+    results = {}
     for count in options.towers:
         alone = _seconds_to(IMPORTED, [options.python, *IMPORT])
         for way in WAYS:
             numbers = _many_towers(options, count, way)
-            found[f"{count} {way}"] = {**numbers, "import": alone}
-    return found
+            results[f"{count} {way}"] = {**numbers, "import": alone}
+    return results
 
 
 def _many_towers(options: argparse.Namespace, count: int, way: str) -> dict[str, float]:
@@ -108,7 +108,7 @@ def _run(argv: Sequence[str]) -> process.Finished:
 def command_table(rounds: Sequence[dict[str, float]]) -> list[str]:
     """A row for each of the three times."""
     rows = [
-        [title, str(ratios.spread(found[name] for found in rounds))]
+        [title, str(ratios.spread(times[name] for times in rounds))]
         for name, title in (
             ("import", "import tensorflow alone"),
             ("first_step", "command to the end of the first step"),
@@ -125,14 +125,14 @@ def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
     """
     seconds, speeds = [], []
     for count in dict.fromkeys(name.split()[0] for name in rounds[0]):
-        found = {way: [one[f"{count} {way}"] for one in rounds] for way in WAYS}
-        times = {way: [to_first_step(n) for n in own] for way, own in found.items()}
-        alone = [numbers["import"] for numbers in found[OFF]]
+        by_way = {way: [round_[f"{count} {way}"] for round_ in rounds] for way in WAYS}
+        times = {way: [to_first_step(n) for n in runs] for way, runs in by_way.items()}
+        alone = [numbers["import"] for numbers in by_way[OFF]]
         times_as_long = ratios.spread(ratios.paired(times[OFF], alone))
         imports = [str(ratios.spread(alone)), str(times_as_long)]
         seconds.append([count, *_columns(times), *imports])
         rates = {
-            way: [n["images_per_second"] for n in own] for way, own in found.items()
+            way: [n["images_per_second"] for n in runs] for way, runs in by_way.items()
         }
         speeds.append([count, *_columns(rates)])
     titles = [OFF]
@@ -146,12 +146,12 @@ def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
     ]
 
 
-def _columns(found: dict[str, Sequence[float]]) -> list[str]:
+def _columns(by_way: dict[str, Sequence[float]]) -> list[str]:
     """`OFF`, and each other way with the ratio of `OFF` to it, in pairs."""
-    columns = [ratios.spread(found[OFF])]
+    columns = [ratios.spread(by_way[OFF])]
     for way in (ON, PLAIN):
-        columns += [ratios.spread(found[way])]
-        columns += [ratios.spread(ratios.paired(found[OFF], found[way]))]
+        columns += [ratios.spread(by_way[way])]
+        columns += [ratios.spread(ratios.paired(by_way[OFF], by_way[way]))]
     return list(map(str, columns))
 
 
@@ -163,17 +163,17 @@ def to_first_step(numbers: dict[str, float]) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = _parse(argv)
-    found = {part: [] for part in options.parts}
+    by_part = {part: [] for part in options.parts}
     try:
         for number in range(1, options.rounds + 1):
             print(f"round {number} of {options.rounds}", flush=True)
-            for part, rounds in found.items():
+            for part, rounds in by_part.items():
                 whole = command_round if part == "command" else towers_round
                 rounds.append(whole(options))
     except FailedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    for part, rounds in found.items():
+    for part, rounds in by_part.items():
         lines = command_table(rounds) if part == "command" else towers_table(rounds)
         print("\n".join(["", *lines]))
     if options.json:
@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "arguments": vars(options),
             "versions": machine.versions(options.python),
         }
-        machine.write_json(options.json, {**facts, **found})
+        machine.write_json(options.json, {**facts, **by_part})
     return 0
 
 

@@ -88,15 +88,15 @@ VARIANTS: dict[str, tuple[Callable[[planning.Plan], float], bool]] = {
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     """Seconds per step of each variant in each round."""
-    found: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for number in range(1, options.rounds + 1):
         for name, (seconds_per_step, saves) in VARIANTS.items():
             with tempfile.TemporaryDirectory() as folder:
                 plan = _plan(options, folder if saves else None)
-                found[name].append(seconds_per_step(plan))
-        told = ", ".join(f"{k} {ratios.number(1e6 * v[-1])}" for k, v in found.items())
+                times[name].append(seconds_per_step(plan))
+        told = ", ".join(f"{k} {ratios.number(1e6 * v[-1])}" for k, v in times.items())
         print(f"[{number}/{options.rounds}] us per step: {told}", flush=True)
-    return found
+    return times
 
 
 def report(found: dict[str, list[float]]) -> list[str]:
@@ -149,15 +149,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _plan(options, None)
     except ValueError as error:
         parser.error(str(error))
-    found = measure(options)
-    print("\n".join(["", *report(found)]))
+    times = measure(options)
+    print("\n".join(["", *report(times)]))
     if options.json:
         machine.write_json(
             options.json,
             {
                 "arguments": vars(options),
                 "versions": machine.versions(sys.executable),
-                "seconds_per_step": found,
+                "seconds_per_step": times,
             },
         )
     return 0

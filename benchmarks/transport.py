@@ -98,9 +98,9 @@ def rates(
     return [
         next(
             (
-                one["gigabytes_per_second"]
-                for one in round_
-                if (one["way"], one["bytes"]) == (way, size)
+                entry["gigabytes_per_second"]
+                for entry in round_
+                if (entry["way"], entry["bytes"]) == (way, size)
             ),
             None,
         )
@@ -110,7 +110,7 @@ def rates(
 
 def report(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     """A table of one setting: GB/s of the socket, and the shares of the others."""
-    ways = list(dict.fromkeys(one["way"] for round_ in found for one in round_))
+    ways = list(dict.fromkeys(entry["way"] for round_ in found for entry in round_))
     rows = []
     for size in _sizes(found):
         base = rates(found, BASE, size)
@@ -135,8 +135,8 @@ def gains(found: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> list[str]:
     return table.lines([f"{way}, gain", *others], rows)
 
 
-def _sizes(found: Sequence[Sequence[dict[str, Any]]]) -> list[int]:
-    return sorted({one["bytes"] for round_ in found for one in round_})
+def _sizes(rounds: Sequence[Sequence[dict[str, Any]]]) -> list[int]:
+    return sorted({entry["bytes"] for round_ in rounds for entry in round_})
 
 
 def _bytes(size: int) -> str:
@@ -162,22 +162,22 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures; returns the exit status."""
     options = parse(argv)
-    found: dict[str, list[list[dict[str, Any]]]] = {n: [] for n in options.settings}
+    results: dict[str, list[list[dict[str, Any]]]] = {n: [] for n in options.settings}
     for number in range(1, options.rounds + 1):
         for name in options.settings:
             finished = process.run(command(SETTINGS[name], options), timeout=300)
             try:
-                found[name].append(measured(finished))
+                results[name].append(measured(finished))
             except RuntimeError as error:
                 print(f"error: {error}", file=sys.stderr)
                 return 1
             print(f"[{number}/{options.rounds}] {name}", flush=True)
-    for name, rounds in found.items():
+    for name, rounds in results.items():
         print("\n".join(["", name, *report(rounds)]))
-    if len(found) > 1:
-        print("\n".join(["", *gains(found)]))
+    if len(results) > 1:
+        print("\n".join(["", *gains(results)]))
     if options.out:
-        machine.write_json(options.out, {"arguments": vars(options), "found": found})
+        machine.write_json(options.out, {"arguments": vars(options), "found": results})
     return 0
 
 

@@ -62,13 +62,13 @@ def from_ps(
                 parts = []
                 for index in range(count):
                     with tf.device(f"/job:ps/task:{index}/device:CPU:0"):
-                        made = v1.get_variable(
+                        variable = v1.get_variable(
                             f"v_{size}_{count}_{index}",
                             initializer=tf.ones([size // count // 4]),
                             use_resource=True,
                         )
-                        value = made.read_value()
-                    initializers.append(made.initializer)
+                        value = variable.read_value()
+                    initializers.append(variable.initializer)
                     with tf.device("/job:worker/task:0/device:CPU:0"):
                         parts.append(tf.identity(value).op)
                 fetches.append((f"{count} ps", size, tf.group(*parts)))
@@ -124,8 +124,8 @@ def serve_socket(largest: int) -> None:
         connection, _ = server.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
-            while asked := connection.recv(8, socket.MSG_WAITALL):
-                connection.sendall(memory[: struct.unpack("!Q", asked)[0]])
+            while request := connection.recv(8, socket.MSG_WAITALL):
+                connection.sendall(memory[: struct.unpack("!Q", request)[0]])
 
 
 def serve_grpc() -> None:
@@ -141,8 +141,8 @@ def serve_grpc() -> None:
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
             """The handler of the only method."""
-            known = details.method == _METHOD
-            return grpc.unary_stream_rpc_method_handler(get) if known else None
+            matches = details.method == _METHOD
+            return grpc.unary_stream_rpc_method_handler(get) if matches else None
 
     server = grpc.server(futures.ThreadPoolExecutor(2), handlers=(Handler(),))
     server.add_insecure_port(f"127.0.0.1:{GRPC_PORT}")
@@ -182,8 +182,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("grpc is left out: pip install grpcio", file=sys.stderr)
     else:
         ways += from_grpc(sizes)
-    ways.sort(key=lambda one: one[1])  # what is compared is measured side by side
-    found = [
+    ways.sort(key=lambda row: row[1])  # what is compared is measured side by side
+    results = [
         {
             "way": way,
             "bytes": size,
@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         for way, size, fetch in ways
     ]
-    print(json.dumps(found), flush=True)
+    print(json.dumps(results), flush=True)
     os._exit(0)  # a server cannot be stopped
 
 

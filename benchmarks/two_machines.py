@@ -41,8 +41,8 @@ class Machines:
     def __init__(self):
         self._started: list[subprocess.Popen] = []
         self._pids: dict[str, int] = {}
-        own = os.readlink("/proc/self/ns/net")
-        first = self._namespace(["unshare", "--map-root-user", "--net"], own)
+        namespace = os.readlink("/proc/self/ns/net")
+        first = self._namespace(["unshare", "--map-root-user", "--net"], namespace)
         self._pids[FIRST] = first
         inner = os.readlink(f"/proc/{first}/ns/net")
         second = [*self._enter(FIRST), "unshare", "--net"]
@@ -96,7 +96,7 @@ class Machines:
           subprocess.CalledProcessError: its status is not 0.
           subprocess.TimeoutExpired: it takes more than a minute.
         """
-        found = subprocess.run(
+        finished = subprocess.run(
             [*self._enter(address), *command],
             check=True,
             stdout=subprocess.PIPE,
@@ -105,7 +105,7 @@ class Machines:
             timeout=60,
             **options,
         )
-        return found.stdout
+        return finished.stdout
 
     def start(self, address: str, *command: str, **options) -> subprocess.Popen:
         """Starts a command on a machine."""
@@ -146,14 +146,14 @@ class Machines:
 
     def _listening(self, address: str) -> set[int]:
         """The listening ports, by the kernel; a tunnel answers for absent tasks."""
-        found = set()
+        ports = set()
         for kind in ("tcp", "tcp6"):
             table = pathlib.Path(f"/proc/{self._pids[address]}/net/{kind}").read_text()
             for line in table.splitlines()[1:]:
                 _, local, _, state, *_ = line.split()
                 if state == _LISTENS:
-                    found.add(int(local.rpartition(":")[2], 16))
-        return found
+                    ports.add(int(local.rpartition(":")[2], 16))
+        return ports
 
     def end(self) -> None:
         """Ends all that was started."""

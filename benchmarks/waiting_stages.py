@@ -117,7 +117,7 @@ def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipel
       stages: numbers of them.
       micro_batches: numbers of them.
     """
-    found = []
+    variants = []
     for name, row in SCHEDULES.items():
         chunks = _CHUNKS if row.interleaves else 1
         for k in stages:
@@ -125,8 +125,8 @@ def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipel
             blocks = max(BLOCKS, pieces)
             size = blocks // pieces
             cut = tuple(range(size, blocks + 1, size))
-            found += [Pipeline(k, m, name, chunks, cut) for m in micro_batches]
-    return found
+            variants += [Pipeline(k, m, name, chunks, cut) for m in micro_batches]
+    return variants
 
 
 def row(how: Pipeline, found: float) -> str:
@@ -161,8 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     worst = float("inf")
     for how in pipelines(options.stages, options.micro_batches):
         seconds = options.wait_ms / 1e3
-        found = speed_up(how, seconds=seconds, steps=options.steps)
-        text = row(how, found)
+        speedup = speed_up(how, seconds=seconds, steps=options.steps)
+        text = row(how, speedup)
         print(text, flush=True)
         worst = min(worst, float(text.split()[-1]))
     print(f"smallest share of the ideal: {worst:.3f}")

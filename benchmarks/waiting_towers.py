@@ -61,11 +61,11 @@ def model(seconds: float, variables: int, floats: int) -> Model:
 
     def weights(x, nn):
         del nn
-        found = [
+        values = [
             v1.get_variable(f"weights_{k}", [floats], initializer=v1.ones_initializer())
             for k in range(variables)
         ]
-        return x * tf.add_n([tf.reduce_mean(value) for value in found])
+        return x * tf.add_n([tf.reduce_mean(value) for value in values])
 
     return Model(
         name="waiting",

@@ -141,9 +141,9 @@ def check(
     # goes, and comes back if it still holds once the value is right.
     unusable = set(wrong) | set(unread)
     usable = {name: v for name, v in settings.items() if name not in unusable}
-    given = {n: value for n, value in usable.items() if value != flags[n].default}
-    broken = list(pairs.broken(usable, given, about=table_flags(type(config))))
-    broken += [sentence for rule in _RULES[type(config)] for sentence in rule(given)]
+    changed = {n: value for n, value in usable.items() if value != flags[n].default}
+    broken = list(pairs.broken(usable, changed, about=table_flags(type(config))))
+    broken += [sentence for rule in _RULES[type(config)] for sentence in rule(changed)]
     trusted = [
         sentence
         for sentence in broken
@@ -167,44 +167,44 @@ def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
 _Given = Mapping[str, Any]
 
 
-def _spell(given: _Given, name: str) -> str:
-    return field.spell(name, given[name])
+def _spell(flags: _Given, name: str) -> str:
+    return field.spell(name, flags[name])
 
 
 def _names(names: Collection[str]) -> str:
     """--a, --b and --c."""
-    *others, final = [f"--{name}" for name in names]
-    return f"{', '.join(others)} and {final}" if others else final
+    *leading, final = [f"--{name}" for name in names]
+    return f"{', '.join(leading)} and {final}" if leading else final
 
 
-def _learning_rate(given: _Given) -> Iterator[str]:
+def _learning_rate(flags: _Given) -> Iterator[str]:
     decay = ("num_epochs_per_decay", "learning_rate_decay_factor")
-    schedule = given.get("piecewise_learning_rate_schedule")
+    schedule = flags.get("piecewise_learning_rate_schedule")
     if schedule is None:
         base = ("init_learning_rate", *decay)
-        missing = [name for name in base if name not in given]
+        missing = [name for name in base if name not in flags]
         for name in (*decay, "minimum_learning_rate"):
-            if name in given and missing:
-                yield f"{_spell(given, name)}: needs {_names(missing)}"
-        lowest = given.get("minimum_learning_rate", 0.0)
-        if not missing and lowest > given["init_learning_rate"]:
-            first = _spell(given, "init_learning_rate")
-            yield f"{_spell(given, 'minimum_learning_rate')}: is above {first}"
+            if name in flags and missing:
+                yield f"{_spell(flags, name)}: needs {_names(missing)}"
+        lowest = flags.get("minimum_learning_rate", 0.0)
+        if not missing and lowest > flags["init_learning_rate"]:
+            first = _spell(flags, "init_learning_rate")
+            yield f"{_spell(flags, 'minimum_learning_rate')}: is above {first}"
         return
     try:
         update.parse_piecewise_rates(schedule)
     except ValueError as error:
-        yield f"{_spell(given, 'piecewise_learning_rate_schedule')}: {error}"
+        yield f"{_spell(flags, 'piecewise_learning_rate_schedule')}: {error}"
 
 
-def _gpus(given: _Given) -> Iterator[str]:
-    indices = given.get("gpu_indices", ())
+def _gpus(flags: _Given) -> Iterator[str]:
+    indices = flags.get("gpu_indices", ())
     if len(set(indices)) < len(indices):
-        yield f"{_spell(given, 'gpu_indices')}: names a GPU twice"
-    num_gpus = given.get("num_gpus", sections.Devices.num_gpus)
+        yield f"{_spell(flags, 'gpu_indices')}: names a GPU twice"
+    num_gpus = flags.get("num_gpus", sections.Devices.num_gpus)
     if indices and len(indices) != num_gpus:
         yield (
-            f"{_spell(given, 'gpu_indices')}: names {len(indices)} GPUs for "
+            f"{_spell(flags, 'gpu_indices')}: names {len(indices)} GPUs for "
             f"--num_gpus={num_gpus}"
         )
 
@@ -218,35 +218,35 @@ _EXCHANGE = (
 )
 
 
-def _compact(given: _Given) -> Iterator[str]:
+def _compact(flags: _Given) -> Iterator[str]:
     """`true` and `false` choose between the dtypes of 16-bit compute and float32."""
     name = "compact_gradient_transfer"
-    narrow = "compute_dtype" in given or "use_fp16" in given
-    if given.get(name) in ("true", "false") and not narrow:
+    narrow = "compute_dtype" in flags or "use_fp16" in flags
+    if flags.get(name) in ("true", "false") and not narrow:
         yield (
-            f"{_spell(given, name)}: needs 16 bits in --compute_dtype; to round "
+            f"{_spell(flags, name)}: needs 16 bits in --compute_dtype; to round "
             f"float32 gradients on their way, name the dtype: --{name}=bfloat16"
         )
 
 
-def _verified_exchange(given: _Given) -> Iterator[str]:
+def _verified_exchange(flags: _Given) -> Iterator[str]:
     """Without replicas that exchange gradients there is nothing to reduce."""
     reduced = [pairs.Term.parse(term).value for term in pairs.ALL_REDUCE]
-    modes = given.get("variable_update", reduced)
+    modes = flags.get("variable_update", reduced)
     for name in _EXCHANGE:
-        if name in given and not set(modes) & set(reduced):
+        if name in flags and not set(modes) & set(reduced):
             which = " or ".join(reduced)
-            yield f"{_spell(given, name)}: needs {which} in --variable_update"
+            yield f"{_spell(flags, name)}: needs {which} in --variable_update"
 
 
-def _stages(given: _Given) -> Iterator[str]:
+def _stages(flags: _Given) -> Iterator[str]:
     """Shards divide the devices; shards and stages of a tower are the same devices.
 
     `planning` checks that stages divide the devices.
     """
-    gpus = given.get("num_gpus", sections.Devices.num_gpus)
-    for name in _shards(given):
-        each = given.get(name, 1)
+    gpus = flags.get("num_gpus", sections.Devices.num_gpus)
+    for name in _shards(flags):
+        each = flags.get(name, 1)
         if gpus % each:
             below, above = gpus // each * each, -(-gpus // each) * each
             fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0]
@@ -256,15 +256,15 @@ def _stages(given: _Given) -> Iterator[str]:
                 + (f" or {above}" if below else "")
                 + f", or --{name}={' or '.join(fits)}"
             )
-    one, other = given.get("shard_classifier", 1), given.get("shard_embeddings", 1)
-    if 1 != one != other != 1:
+    shards, other = flags.get("shard_classifier", 1), flags.get("shard_embeddings", 1)
+    if 1 != shards != other != 1:
         yield (
-            f"--shard_classifier={one}: is not --shard_embeddings={other}, and both "
+            f"--shard_classifier={shards}: is not --shard_embeddings={other}, and both "
             f"are devices of a tower; write the same number twice"
         )
-    stages = given.get("num_stages", 1)
-    for name in _shards(given):
-        count = given.get(name, 1)
+    stages = flags.get("num_stages", 1)
+    for name in _shards(flags):
+        count = flags.get(name, 1)
         if 1 != stages != count != 1:
             yield (
                 f"--{name}={count}: is not --num_stages={stages}, and both are devices "
@@ -272,75 +272,75 @@ def _stages(given: _Given) -> Iterator[str]:
             )
 
 
-def _whole_batch_norm(given: _Given) -> Iterator[str]:
+def _whole_batch_norm(flags: _Given) -> Iterator[str]:
     """Statistics of a whole batch need all its micro-batches, at each batch norm."""
-    norm, schedule = given.get("batch_norm"), given.get("schedule", "1f1b")
-    several = given.get("num_micro_batches", 1) > 1
+    norm, schedule = flags.get("batch_norm"), flags.get("schedule", "1f1b")
+    several = flags.get("num_micro_batches", 1) > 1
     if norm in _WHOLE_BATCH and several and schedule != "gpipe":
         each = "sync_micro_batch" if norm == "sync" else "micro_batch"
         yield (
-            f"{_spell(given, 'batch_norm')}: needs all micro-batches of a stage before "
+            f"{_spell(flags, 'batch_norm')}: needs all micro-batches of a stage before "
             f"one goes on, and --schedule={schedule} sends one back before; write "
             f"--schedule=gpipe, or --batch_norm={each}"
         )
 
 
-def _verified_pipelines(given: _Given) -> Iterator[str]:
+def _verified_pipelines(flags: _Given) -> Iterator[str]:
     """Settings of pipelines have no effect where none is compared."""
-    if given.get("pipelines") == "none":
+    if flags.get("pipelines") == "none":
         for name in ("num_stages", "num_micro_batches", "schedule", "recompute"):
-            if name in given:
-                yield f"{_spell(given, name)}: does not go with --pipelines=none"
+            if name in flags:
+                yield f"{_spell(flags, name)}: does not go with --pipelines=none"
 
 
-def _verified_batch_norm(given: _Given) -> Iterator[str]:
+def _verified_batch_norm(flags: _Given) -> Iterator[str]:
     """Rounds run one after the other: none has the statistics of a whole batch."""
-    if given.get("batch_norm") in _WHOLE_BATCH:
-        if max(given.get("accumulate_steps", (1,))) > 1:
+    if flags.get("batch_norm") in _WHOLE_BATCH:
+        if max(flags.get("accumulate_steps", (1,))) > 1:
             yield (
-                f"{_spell(given, 'accumulate_steps')}: does not go with "
-                f"--batch_norm={given['batch_norm']}; write --accumulate_steps=1"
+                f"{_spell(flags, 'accumulate_steps')}: does not go with "
+                f"--batch_norm={flags['batch_norm']}; write --accumulate_steps=1"
             )
 
 
-def _shards(given: _Given) -> list[str]:
+def _shards(flags: _Given) -> list[str]:
     """The flags that say how many devices a tower's shards are on."""
-    if "local_cluster" in given or "job_name" in given:
+    if "local_cluster" in flags or "job_name" in flags:
         return ["shard_classifier"]
     return ["shard_classifier", "shard_embeddings"]
 
 
-def _files(given: _Given) -> Iterator[str]:
-    trace, graph = given.get("trace_file"), given.get("graph_file")
+def _files(flags: _Given) -> Iterator[str]:
+    trace, graph = flags.get("trace_file"), flags.get("graph_file")
     if trace and graph and os.path.abspath(trace) == os.path.abspath(graph):
-        yield f"{_spell(given, 'graph_file')}: is --trace_file, too; name another file"
+        yield f"{_spell(flags, 'graph_file')}: is --trace_file, too; name another file"
 
 
-def _cluster(given: _Given) -> Iterator[str]:
+def _cluster(flags: _Given) -> Iterator[str]:
     """Which tasks there are, and which of them this is."""
-    if "local_cluster" in given:
+    if "local_cluster" in flags:
         try:
-            tasks.parse_tasks(given["local_cluster"])
+            tasks.parse_tasks(flags["local_cluster"])
         except ValueError as error:
-            yield f"{_spell(given, 'local_cluster')}: {error}"
-    elif "job_name" in given:
-        yield from _task(given)
+            yield f"{_spell(flags, 'local_cluster')}: {error}"
+    elif "job_name" in flags:
+        yield from _task(flags)
 
 
-def _task(given: _Given) -> Iterator[str]:
+def _task(flags: _Given) -> Iterator[str]:
     """The flags that a task of a job needs, and whether its index is one of the job."""
-    job = given["job_name"]
+    job = flags["job_name"]
     hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
     needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}
     for name in sorted(needed):
-        if name not in given:
-            yield f"{_spell(given, 'job_name')}: needs --{name}"
-    index = given.get("task_index", 0)
-    count = len(given.get(hosts, ())) if job in ("ps", "worker") else 1
+        if name not in flags:
+            yield f"{_spell(flags, 'job_name')}: needs --{name}"
+    index = flags.get("task_index", 0)
+    count = len(flags.get(hosts, ())) if job in ("ps", "worker") else 1
     if index >= max(count, 1):
         of_job = "1 task" if count == 1 else f"{count} tasks"
         yield (
-            f"{_spell(given, 'task_index')}: --job_name={job} has {of_job}, counted "
+            f"{_spell(flags, 'task_index')}: --job_name={job} has {of_job}, counted "
             "from 0"
         )
 

@@ -173,8 +173,8 @@ class Flag:
             return "must be text, in UTF-8"
         if not names or name in names or (self.own and ":" in name):
             return ""
-        own = f", or {OWN}" if self.own else ""
-        every = f"choose from {', '.join(names)}{own}"
+        alternative = f", or {OWN}" if self.own else ""
+        every = f"choose from {', '.join(names)}{alternative}"
         return f"no such {self.name}; {did_you_mean(name, names) or every}"
 
 
@@ -196,7 +196,7 @@ def flags_of(section: str, declared: type) -> Iterator[Flag]:
 def did_you_mean(name: str, names: Iterable[str], *, prefix: str = "") -> str:
     """A question that offers the nearest names; empty if none is near."""
     near = difflib.get_close_matches(name, list(names), n=3)
-    offer = ", ".join(prefix + one for one in near)
+    offer = ", ".join(prefix + candidate for candidate in near)
     return f"did you mean {offer}?" if near else ""
 
 

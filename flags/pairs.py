@@ -86,19 +86,19 @@ class Row(NamedTuple):
           settings, given: as `Term.holds` has them.
         """
         terms = (self.flag, *self.others)
-        found = [term for term in terms if term.holds(settings, given)]
+        active = [term for term in terms if term.holds(settings, given)]
         if self.relation == NEEDS:
-            if found != [self.flag]:
+            if active != [self.flag]:
                 return None
-            *others, final = map(str, self.others)
-            rest = f"{', '.join(others)} or {final}" if others else final
+            *leading, final = map(str, self.others)
+            rest = f"{', '.join(leading)} or {final}" if leading else final
         else:
-            if len(found) < 2 or (self.relation == NEVER and found[0] != self.flag):
+            if len(active) < 2 or (self.relation == NEVER and active[0] != self.flag):
                 return None
             rest = " and ".join(
-                field.spell(t.name, settings[t.name]) for t in found[1:]
+                field.spell(t.name, settings[t.name]) for t in active[1:]
             )
-        first = field.spell(found[0].name, settings[found[0].name])
+        first = field.spell(active[0].name, settings[active[0].name])
         verb = NEEDS if self.relation == NEEDS else NEVER
         return f"{first}: {verb} {rest}{self.why}"
 
@@ -309,14 +309,14 @@ def broken(
       given: names of those that differ from their default.
       about: the flags of the program; rows that name others say nothing about it.
     """
-    found = [
+    violations = [
         (row, sentence)
         for row in ROWS
         if {term.name for term in (row.flag, *row.others)} <= set(about)
         and (sentence := row.sentence(settings, given))
     ]
-    for row, sentence in found:
-        if not any(row.follows_from(other) for other, _ in found):
+    for row, sentence in violations:
+        if not any(row.follows_from(other) for other, _ in violations):
             yield sentence
 
 
@@ -335,19 +335,19 @@ def notes(name: str, about: Collection[str]) -> list[str]:
         terms = (row.flag, *row.others)
         if not {term.name for term in terms} <= set(about):
             continue
-        others = [str(term) for term in row.others]
+        texts = [str(term) for term in row.others]
         if row.relation == AT_MOST_ONE and name in [term.name for term in terms]:
-            others = [str(term) for term in terms if term.name != name]
-            excluded.setdefault("", []).extend(others)
+            texts = [str(term) for term in terms if term.name != name]
+            excluded.setdefault("", []).extend(texts)
         elif row.flag.name == name:
             value = f"{row.flag.value} " if row.flag.value not in _SWITCHED else ""
             if row.relation == NEEDS:
-                needed.setdefault(value, []).append(_in_short(others))
+                needed.setdefault(value, []).append(_in_short(texts))
             elif row.relation == NEVER:
-                excluded.setdefault(value, []).extend(others)
-    found = [f"{value}needs {' and '.join(all_)}" for value, all_ in needed.items()]
-    return found + [
-        f"{value}not with {_in_short(others)}" for value, others in excluded.items()
+                excluded.setdefault(value, []).extend(texts)
+    lines = [f"{value}needs {' and '.join(all_)}" for value, all_ in needed.items()]
+    return lines + [
+        f"{value}not with {_in_short(texts)}" for value, texts in excluded.items()
     ]
 
 
@@ -372,10 +372,10 @@ def page() -> str:
     lines = [_HEADING]
     for row in ROWS:
         word = "or" if row.relation == NEEDS else "and"
-        others = _join((f"`{term}`" for term in row.others), word)
+        terms = _join((f"`{term}`" for term in row.others), word)
         relation = NEVER if row.relation == AT_MOST_ONE else row.relation
         why = row.why.lstrip(",; ")
-        lines.append(f"| `{row.flag}` | {relation} | {others} | {why} |")
+        lines.append(f"| `{row.flag}` | {relation} | {terms} | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -392,8 +392,8 @@ def _in_short(words: Sequence[str]) -> str:
 def _join(words: Iterable[str], last: str) -> str:
     """a, b `last` c; the flags --eval_during_training_... become one pattern."""
     short = [re.sub(r"(--eval_during_training)_\w+", r"\1_*", word) for word in words]
-    *others, final = dict.fromkeys(short)
-    return f"{', '.join(others)} {last} {final}" if others else final
+    *leading, final = dict.fromkeys(short)
+    return f"{', '.join(leading)} {last} {final}" if leading else final
 
 
 if __name__ == "__main__":

@@ -69,9 +69,9 @@ def parse(
     """
     flag_values = define(choices, kind)
     words = list(_split(_with_flagfiles(argv[1:], flag_values), flag_values))
-    asked = {word.name for word in words} & set(_HELP)
-    if asked:
-        _print_help(choices, kind, full="helpfull" in asked)
+    help_flags = {word.name for word in words} & set(_HELP)
+    if help_flags:
+        _print_help(choices, kind, full="helpfull" in help_flags)
     errors, unread = [], set()
     for before, word in zip([None, *words], words):
         if error := _read(word, before, flag_values, kind):
@@ -315,8 +315,8 @@ def _describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -
     else:
         notes.append(f"default: {flag.default}")
     if names := tuple(choices.get(flag.name, flag.choices)):
-        own = f", or {field.OWN}" if flag.own else ""
-        notes.append(f"one of: {', '.join(names)}{own}")
+        alternative = f", or {field.OWN}" if flag.own else ""
+        notes.append(f"one of: {', '.join(names)}{alternative}")
     elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
         notes.append(flag.must.words)
     notes += pairs.notes(flag.name, config.table_flags(kind))

@@ -68,9 +68,9 @@ def for_follower(settings: config.Config) -> config.Config:
 
 def agreed(settings: config.Config) -> tuple[str, ...]:
     """The flags in which all clients of a cluster must agree, as `--name=value`."""
-    own = {
+    own_flags = {
         name
         for name, flag in config.all_flags(type(settings)).items()
         if flag.section in _OWN_SECTIONS or name in _OWN_FLAGS
     }
-    return tuple(parse.arguments(settings, without=own.difference(_SHARED_FLAGS)))
+    return tuple(parse.arguments(settings, without=own_flags.difference(_SHARED_FLAGS)))

@@ -81,13 +81,13 @@ def parse_tasks(text: str) -> dict[str, int]:
     """
     tasks: dict[str, int] = {}
     for part in text.split(","):
-        found = re.fullmatch(r"(ps|worker):([0-9]{1,3})", part)
-        if not found or found[1] in tasks:
+        match = re.fullmatch(r"(ps|worker):([0-9]{1,3})", part)
+        if not match or match[1] in tasks:
             raise ValueError(
                 "must say how many tasks of each job, 999 at most, as in ps:1,worker:2 "
                 "or worker:2"
             )
-        tasks[found[1]] = int(found[2])
+        tasks[match[1]] = int(match[2])
     if not tasks.get("worker"):
         raise ValueError("needs a worker, as in ps:1,worker:1")
     return {job: count for job, count in tasks.items() if count}

@@ -49,12 +49,12 @@ def _nearness(file: str) -> int:
 
 def place(error: BaseException) -> str:
     """`file:line` of the innermost frame in the user's code, or "" without one."""
-    near, found = 1, ""
+    near, location = 1, ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if (nearness := _nearness(file)) >= near:
-            near, found = nearness, f"{file}:{line}"
-    return found
+            near, location = nearness, f"{file}:{line}"
+    return location
 
 
 def defined(function: Any) -> str:

@@ -86,14 +86,14 @@ def check_takes(what: str, function: Callable[..., Any], *args: str, **kwargs: A
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        given = ", ".join([*args, *(f"{name}=" for name in kwargs)])
-        raise SignatureError(f"{what} must take ({given}): {error}", function) from None
+        names = ", ".join([*args, *(f"{name}=" for name in kwargs)])
+        raise SignatureError(f"{what} must take ({names}): {error}", function) from None
 
 
 def _fits(value: Any, kind: Any) -> bool:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
-        return any(_fits(value, one) for one in args)
+        return any(_fits(value, member) for member in args)
     if origin is collections.abc.Callable:
         return callable(value)
     if origin in (tuple, collections.abc.Sequence):

@@ -303,8 +303,8 @@ class Layers:
         shape = [1] * 4
         shape[self.channel_axis] = -1
         wide = tf.cast(x, tf.float32)
-        own = tf.stack(tf.nn.moments(wide, axes))
-        mean, variance = tf.unstack(self.joined.moments(own))
+        moments = tf.stack(tf.nn.moments(wide, axes))
+        mean, variance = tf.unstack(self.joined.moments(moments))
         centred = wide - tf.reshape(mean, shape)
         factor = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * tf.reshape(factor, shape) + tf.reshape(beta, shape)

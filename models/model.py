@@ -300,8 +300,8 @@ class Model:
         """
         with blamed(lambda: f"layers of model {self.name!r}", self.layers):
             nn = self.layers(**settings)
-            made = vars(Layers(**settings)).keys() <= set(dir(nn))
-            if not isinstance(nn, Layers) or not made:
+            initialized = vars(Layers(**settings)).keys() <= set(dir(nn))
+            if not isinstance(nn, Layers) or not initialized:
                 raise ValueError(
                     f"made {type(nn).__name__}; make a models.layers.Layers, or of "
                     "a subclass that calls super().__init__"
@@ -381,11 +381,11 @@ class Model:
         what = f"{name} of model {self.name!r}"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{what}: no such name; write letters, digits and _")
-        found, wanted = type(value).__name__, f"float32 {shape}"
+        got, wanted = type(value).__name__, f"float32 {shape}"
         if isinstance(value, tf.Tensor):
-            found = f"{value.dtype.name} {value.shape}"
-        if found != wanted:
+            got = f"{value.dtype.name} {value.shape}"
+        if got != wanted:
             raise ValueError(
-                f"{what} is {found}, and must be {wanted}, one number for each example "
+                f"{what} is {got}, and must be {wanted}, one number for each example "
                 "of a batch"
             )

@@ -68,10 +68,10 @@ def cross_entropy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     Returns:
       float32 [batch].
     """
-    found = tf.nn.sigmoid_cross_entropy_with_logits(
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(labels, tf.float32), logits=tf.cast(outputs, tf.float32)
     )
-    return tf.reduce_mean(tf.reshape(found, [found.shape[0], -1]), axis=1)
+    return tf.reduce_mean(tf.reshape(losses, [losses.shape[0], -1]), axis=1)
 
 
 def metrics(outputs: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:

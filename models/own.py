@@ -67,9 +67,9 @@ def _check_whole(model: Model) -> None:
 def _check_subclass(kind: type, base: type) -> None:
     """A field may have another default; of methods not every mode calls each."""
     fields = {field.name for field in dataclasses.fields(base)}
-    known = {name for name in vars(base) if not name.startswith("_")} | fields
+    members = {name for name in vars(base) if not name.startswith("_")} | fields
     fields &= inspect.get_annotations(kind).keys()
-    for name in sorted(known & vars(kind).keys() - fields):
+    for name in sorted(members & vars(kind).keys() - fields):
         raise SignatureError(
             f"{kind.__name__}.{name} is not for a subclass to change; hand "
             f"{base.__name__}(...) functions as {_FUNCTIONS[base]}",

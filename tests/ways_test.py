@@ -195,11 +195,11 @@ def _tuple(how):
     return tuple(getattr(how, name) for name in names)
 
 
-def _pairs(cases):
+def _pairs(chosen):
     """Every two values of different settings that are in one case."""
     return {
         pair
-        for case in cases
+        for case in chosen
         for pair in itertools.combinations(enumerate(ways._settings(case)), 2)
     }
 

@@ -61,8 +61,8 @@ def num_examples(plan: Plan) -> int:
 
 def at_end(plan: Plan) -> bool:
     """Whether training ends with one, if there is something to evaluate on."""
-    asked = plan.config.evaluation.eval_at_end
-    return plan.num_batches is None if asked is None else asked
+    eval_at_end = plan.config.evaluation.eval_at_end
+    return plan.num_batches is None if eval_at_end is None else eval_at_end
 
 
 def steps(plan: Plan) -> tuple[float, list[int]]:
@@ -163,7 +163,7 @@ class Evaluator:
 
 def _directory(plan: Plan) -> str | None:
     """Where summaries of evaluations are written, if anywhere."""
-    given, train_dir = plan.config.evaluation.eval_dir, plan.config.output.train_dir
-    if given is None and train_dir:
+    eval_dir, train_dir = plan.config.evaluation.eval_dir, plan.config.output.train_dir
+    if eval_dir is None and train_dir:
         return os.path.join(train_dir, "eval")
-    return given
+    return eval_dir

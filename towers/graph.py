@@ -291,5 +291,5 @@ def _scalars(
             whole = tf.add_n(weights) if feed.weight is None else feed.weight
             weights = [whole] * len(weights)
         # A step may lie beyond the last example as a whole: then nothing is learnt.
-        found = [{"total_weight": tf.maximum(weight, 1.0)} for weight in weights]
-    return [{**own, "loss_scale": scale.value} for own in found] if scale else found
+        inputs = [{"total_weight": tf.maximum(weight, 1.0)} for weight in weights]
+    return [{**row, "loss_scale": scale.value} for row in inputs] if scale else inputs

@@ -65,22 +65,22 @@ def check_data(
     Raises:
       PlanError: with everything that does not fit.
     """
-    found, norm = Found(), config.variables.batch_norm
-    found.get(lambda: _images(config, model))
+    findings, norm = Found(), config.variables.batch_norm
+    findings.get(lambda: _images(config, model))
     if sources:
         source, _ = sources
-        found.get(lambda: _distortions(config, model))
-        found.get(lambda: check_batch_norm(norm, model, source))
+        findings.get(lambda: _distortions(config, model))
+        findings.get(lambda: check_batch_norm(norm, model, source))
         settings = {
             "real": source.name != "synthetic",
             "in_epochs": config.training.num_batches is None,
             "shared": tasks is not None and tasks.role != LAUNCHER,
         }
-        found.get(lambda: evaluation.check(config.evaluation, **settings))
+        findings.get(lambda: evaluation.check(config.evaluation, **settings))
         if where and tasks is None:
-            found.get(lambda: _room(config, model, where.num_towers, source))
-    if found.errors:
-        raise PlanError(found.errors)
+            findings.get(lambda: _room(config, model, where.num_towers, source))
+    if findings.errors:
+        raise PlanError(findings.errors)
 
 
 def _images(config, model) -> None:

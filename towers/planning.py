@@ -108,35 +108,35 @@ def make(
     Raises:
       PlanError: with everything that cannot be had.
     """
-    found = Found()
-    model = found.get(lambda: get_model(config.model.model))
-    where = found.get(lambda: _placement(config, cluster))
-    exchange = where and found.get(lambda: _exchange(config, where))
+    findings = Found()
+    model = findings.get(lambda: get_model(config.model.model))
+    where = findings.get(lambda: _placement(config, cluster))
+    exchange = where and findings.get(lambda: _exchange(config, where))
     if where:  # the data set is what first makes TensorFlow work
         sessions.settle_process(where, config.devices)
-    sources = model and found.get(lambda: sources_of(config, model))
+    sources = model and findings.get(lambda: sources_of(config, model))
     if model:
         fit = functools.partial(plan_checks.check_data, where=where, tasks=cluster)
-        found.get(lambda: fit(config, model, sources))
+        findings.get(lambda: fit(config, model, sources))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
-        pipeline = found.get(lambda: _pipeline(config, model, batch_size, cluster))
+        pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
-        update = found.get(lambda: update_of(config.optimizer, model, per_step))
+        update = findings.get(lambda: update_of(config.optimizer, model, per_step))
     for check in folders.checks(config):
-        found.get(check)
+        findings.get(check)
     if cluster is not None:
-        found.get(lambda: plan_checks.check_on_cluster(config))
-    if found.errors:
-        raise PlanError(found.errors)
+        findings.get(lambda: plan_checks.check_on_cluster(config))
+    if findings.errors:
+        raise PlanError(findings.errors)
     source, eval_source = sources
     # Where towers step apart, each makes as many steps as it would with the others.
     in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
     apart = in_training // _towers_per_step(mode, in_training)
     limit, warmup, num_batches = _length(config.training, model.recipe, source)
-    made = Plan(
+    plan = Plan(
         config=config,
         model=model,
         placement=where,
@@ -155,10 +155,10 @@ def make(
         num_warmup=warmup * apart,
         num_batches=num_batches and num_batches * apart,
     )
-    found.get(lambda: clients.check_steps(where, made.num_steps))
-    if found.errors:
-        raise PlanError(found.errors)
-    return made
+    findings.get(lambda: clients.check_steps(where, plan.num_steps))
+    if findings.errors:
+        raise PlanError(findings.errors)
+    return plan
 
 
 def _chosen(config, kind: str) -> dict[str, Any]:
@@ -197,8 +197,8 @@ def _loss_scaling(flags) -> LossScaling | None:
 
 
 def _shards(flags) -> Shards | None:
-    found = Shards(flags.shard_classifier, flags.shard_embeddings)
-    return found if found != Shards() else None
+    shards = Shards(flags.shard_classifier, flags.shard_embeddings)
+    return shards if shards != Shards() else None
 
 
 def _placement(config, cluster) -> placement.Placement:
@@ -240,10 +240,10 @@ def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
     """
     flags = config.stages
     gpus = cluster is None and config.devices.device != "cpu"
-    known = gpus and tf.config.list_physical_devices("GPU")
-    if flags.recompute == "auto" and flags.memory_limit is None and not known:
+    local_gpus = gpus and tf.config.list_physical_devices("GPU")
+    if flags.recompute == "auto" and flags.memory_limit is None and not local_gpus:
         raise ValueError(recompute.NO_LIMIT)
-    return cutting.plan(flags, model, batch_size, timed=not (cluster or known))
+    return cutting.plan(flags, model, batch_size, timed=not (cluster or local_gpus))
 
 
 def mode_of(flags: Any) -> str:
@@ -281,10 +281,10 @@ def _exchange(config, where: placement.Placement) -> Exchange:
 
 def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
     """The dtype that gradients travel in."""
-    asked = flags.compact_gradient_transfer
-    if asked is None:
+    name = flags.compact_gradient_transfer
+    if name is None:
         return None
-    return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(asked, asked))
+    return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(name, name))
 
 
 def sources_of(

@@ -74,7 +74,7 @@ class _Training:
         try:
             return self._train()
         except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
-            found = diagnose.explain(
+            diagnosis = diagnose.explain(
                 self._run.plan,
                 self._sessions,
                 self._run.console,
@@ -82,7 +82,7 @@ class _Training:
                 seconds=time.monotonic() - begun,
                 stop=self._stop,
             )
-            error.args = (f"{found}; {error}",)
+            error.args = (f"{diagnosis}; {error}",)
             raise
 
     def _train(self) -> int:

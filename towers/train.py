@@ -284,11 +284,11 @@ def _launch(order: Order, console: Console) -> int:
     if not order.config.evaluation.eval:
         with folders.held(f"--train_dir={directory}", directory):
             pass  # the controller would say so, too, when all tasks are started
-    own = ("local_cluster", "allow_open_ports", "max_restarts", "device")
+    launcher_flags = ("local_cluster", "allow_open_ports", "max_restarts", "device")
     controller = {} if order.spec.between else {"controller": 1}
     local_cluster.become(
         {**flags.local_tasks, **controller},
-        parse.arguments(order.config, without=own),
+        parse.arguments(order.config, without=launcher_flags),
         where=where,
         limits={
             name: getattr(flags, name)
@@ -321,8 +321,8 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
 
 def _damage(order: Order, error: BaseException) -> str | None:
     """What is wrong with the data, if the error is about them."""
-    found = (order.plan.source, order.plan.eval_source)
-    damage = inputs.explain(error, *(source for source in found if source is not None))
+    splits = (order.plan.source, order.plan.eval_source)
+    damage = inputs.explain(error, *(source for source in splits if source is not None))
     if damage and order.spec:
         damage += "; each worker reads its share of it there, on its own disk"
     return damage
@@ -334,13 +334,13 @@ def _read(argv: Sequence[str]) -> Order:
     if config.devices.xla:  # before the plan opens this process's first session
         xla.allow_on_cpu()
     spec = plan = None
-    known = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
+    cluster_ok = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
     try:
-        if known:
+        if cluster_ok:
             evaluates = config.evaluation.eval
             spec = cluster.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
-        errors, known = [*errors, str(error)], False
+        errors, cluster_ok = [*errors, str(error)], False
     role = spec.role if spec else None
     if role in _READ_BY:
         config = _READ_BY[role](config)
@@ -349,7 +349,7 @@ def _read(argv: Sequence[str]) -> Order:
             errors = [*errors, "TF_CONFIG: an evaluator needs --train_dir"]
     try:
         # Which flags may be used depends on the cluster, so that has to be known.
-        if known and role != cluster.SERVER:
+        if cluster_ok and role != cluster.SERVER:
             plan = _plan(config, spec)
     except planning.PlanError as error:
         # An error that only comes from the default in place of a bad value is none.

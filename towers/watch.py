@@ -202,15 +202,15 @@ class _Evaluator:
         """As `look`, where the newest one has files that were not evaluated."""
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
-        known = loaded and checkpoint.files(loaded)
-        if not loaded or known in self._done:
+        loaded_files = loaded and checkpoint.files(loaded)
+        if not loaded or loaded_files in self._done:
             self._done.add(files)
             return False
         self._check_averages(loaded)
         counted = session.run(self._counters)
         if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
-        self._done |= {files, known}
+        self._done |= {files, loaded_files}
         return self._ended() or _is_the_end(self._plan, **counted)
 
     def _check_averages(self, path: str) -> None:
@@ -218,8 +218,8 @@ class _Evaluator:
 
         Training evaluated them, so their accuracy is the one that was reported.
         """
-        asked = self._plan.config.optimizer.ema_decay
-        if asked is not None or self._plan.update.ema_decay:
+        ema_decay = self._plan.config.optimizer.ema_decay
+        if ema_decay is not None or self._plan.update.ema_decay:
             return
         names = ()
         with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile

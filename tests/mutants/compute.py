@@ -75,8 +75,8 @@ FAULTS = [
             "joining_test::test_moments_are_those_of_all_rows",
         ),
         (
-            "(own[0] - received[0])",
-            "(received[0] - own[0])",
+            "(tower_moments[0] - received[0])",
+            "(received[0] - tower_moments[0])",
             "joining_test::test_the_gradient_of_moments_is_that_of_all_rows",
         ),
         (
@@ -93,8 +93,8 @@ FAULTS = [
     *of_file(
         "towers/compute/factors.py",
         (
-            "return len(towers) * sum(own) <= size",
-            "return sum(own) <= size",
+            "return len(towers) * sum(factor_sizes) <= size",
+            "return sum(factor_sizes) <= size",
             "factors_test::test_where_they_are_less",
         ),
         (
@@ -116,8 +116,8 @@ FAULTS = [
     *of_file(
         "towers/compute/look_up.py",
         (
-            "own = [some - start for some, start in zip(own, table.starts)]",
-            "own = list(own)",
+            "part_ids = [some - start for some, start in zip(part_ids, table.starts)]",
+            "part_ids = list(part_ids)",
             "look_up_test::test_every_row_from_the_task_that_has_it",
         ),
         (
@@ -147,13 +147,13 @@ FAULTS = [
     *of_file(
         "towers/compute/division.py",
         (
-            "min(late, levels.get(one, late))",
-            "max(late, levels.get(one, late))",
+            "min(late, levels.get(source, late))",
+            "max(late, levels.get(source, late))",
             "division_test::test_a_device_is_where_its_operations_are",
         ),
         (
-            "steps = [levels[one] + _changes(nodes, one, name) for one in before]",
-            "steps = [levels[one] for one in before]",
+            "steps = [levels[source] + _changes(nodes, source, name) for source in before]",
+            "steps = [levels[source] for source in before]",
             "division_test::test_parts_one_after_the_other_are_the_whole",
         ),
     ),
@@ -188,8 +188,8 @@ FAULTS = [
             "kernels_test::test_rows_are_summed_in_float32",
         ),
         (
-            "begin = paddings[:, 0] if known",
-            "begin = paddings[:, 1] if known",
+            "begin = paddings[:, 0] if static_paddings",
+            "begin = paddings[:, 1] if static_paddings",
             "kernels_test::test_the_gradient_of_a_padding",
         ),
     ),
@@ -211,8 +211,8 @@ FAULTS = [
             "classifier_test::test_who_is_among_the_best",
         ),
         (
-            "only_own = tf.where(own, of_label, 0.0)",
-            "only_own = of_label",
+            "label_gradient = tf.where(is_here, of_label, 0.0)",
+            "label_gradient = of_label",
             "classifier_test::test_loss_and_gradients",
         ),
     ),
@@ -237,7 +237,7 @@ FAULTS = [
             "variable_getter_test::test_rows_are_looked_up_where_they_are",
         ),
         (
-            "if known.dtype != dtype:",
+            "if variable.dtype != dtype:",
             "if False:",
             "precision_test::test_a_variable_is_read_in_one_dtype",
         ),
@@ -258,8 +258,8 @@ FAULTS = [
             "repeatable_test::test_refuses",
         ),
         (
-            "id(one) not in returned:",
-            "id(one) in returned:",
+            "id(loss) not in returned:",
+            "id(loss) in returned:",
             "repeatable_test::test_a_loss_that_is_collected_for_nobody",
         ),
     ),
@@ -279,8 +279,7 @@ FAULTS = [
     *of_file(
         "towers/compute/look_up.py",
         (
-            "early = all(given.isdisjoint(needed_by(nodes, "
-            "[n.input[1]])) for n in gathers)",
+            "early = all(inputs.isdisjoint(needed_by(nodes, [n.input[1]])) for n in gathers)",
             "early = True",
             "look_up_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
         ),
@@ -312,8 +311,8 @@ FAULTS = [
             "s_told_nowhere",
         ),
         (
-            "own = tf.logical_and(column >= 0, column < logits.shape[1])",
-            "own = column >= 0",
+            "is_here = tf.logical_and(column >= 0, column < logits.shape[1])",
+            "is_here = column >= 0",
             "classifier_test::test_a_logit_that_is_no_number_is_nowhere_among_the_best",
         ),
     ),
@@ -331,7 +330,7 @@ FAULTS = [
     *of_file(
         "towers/compute/division.py",
         (
-            "late = levels[name] - _changes(nodes, one, name)",
+            "late = levels[name] - _changes(nodes, source, name)",
             "late = levels[name]",
             "division_test::test_a_device_is_where_its_operations_are",
         ),

@@ -244,8 +244,8 @@ FAULTS = [
     *of_file(
         "towers/data/synthetic.py",
         (
-            "before = part.index * own + len(batches) * batch_size",
-            "before = part.index * own",
+            "before = part.index * share + len(batches) * batch_size",
+            "before = part.index * share",
             "synthetic_test::test_rows_do_not_depend_on_the_layout",
         ),
         (
@@ -254,8 +254,8 @@ FAULTS = [
             "synthetic_test::test_tokens_are_followed_by_their_labels",
         ),
         (
-            "now, start = _counter(position, part.count * own)",
-            "now, start = _counter(position, own)",
+            "now, start = _counter(position, part.count * share)",
+            "now, start = _counter(position, share)",
             "synthetic_test::test_parts_of_a_step_are_the_step",
         ),
     ),
@@ -275,7 +275,7 @@ FAULTS = [
             "at_end = in_epochs or flags.eval_at_end",
             "evaluation_test::test_wanted",
         ),
-        ("if asked and not real:", "if asked and real:", "evaluation_test::test_goes"),
+        ("if names and not real:", "if names and real:", "evaluation_test::test_goes"),
     ),
     *of_file(
         "towers/data/room.py",

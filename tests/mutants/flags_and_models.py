@@ -6,8 +6,8 @@ FAULTS = [
     *of_file(
         "flags/pairs.py",
         (
-            "if found != [self.flag]:",
-            "if found:",
+            "if active != [self.flag]:",
+            "if active:",
             "pairs_test::test_a_program_without_a_flag_has_no_row_about_it",
         ),
         (

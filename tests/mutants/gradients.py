@@ -7,8 +7,8 @@ FAULTS = [
         "towers/gradients/mean.py",
         ("hosts=hosts, dtype=dtype)", "dtype=dtype)", "mean_test"),
         (
-            "own[k] for k in group]",
-            "own[k] for k in group[:2]]",
+            "per_tower[k] for k in group]",
+            "per_tower[k] for k in group[:2]]",
             "mean_test::test_every_tower_of_a_host_counts_once",
         ),
         (
@@ -221,8 +221,8 @@ FAULTS = [
     *of_file(
         "towers/gradients/collective.py",
         (
-            "others = [m.op for m in members if m is not member]",
-            "others = []",
+            "other_ops = [m.op for m in members if m is not member]",
+            "other_ops = []",
             "collective_test::test_the_sum_of_one_tower_alone_runs_all_members",
             True,
         ),

@@ -16,8 +16,8 @@ FAULTS = [
             "schedule_test::test_gradients_are_added_in_the_order_of_the_micro_batches",
         ),
         (
-            "now += -1 if one.backward else 1",
-            "now += 0 if one.backward else 1",
+            "now += -1 if pass_.backward else 1",
+            "now += 0 if pass_.backward else 1",
             "schedule_test::test_activations_held",
         ),
         (
@@ -49,7 +49,7 @@ FAULTS = [
             "parts_test::test_as_few_as_are_small_enough",
         ),
         (
-            "[own - start for own, start in zip(indices, variable.starts)]",
+            "[rows - start for rows, start in zip(indices, variable.starts)]",
             "indices",
             "parts_test::test_divides_a_sparse_gradient",
         ),
@@ -159,8 +159,8 @@ FAULTS = [
             "cluster_test::test_roles",
         ),
         (
-            "others = [task for task in workers if task != self.controller]",
-            "others = workers",
+            "followers = [task for task in workers if task != self.controller]",
+            "followers = workers",
             "cluster_test::test_between_graph_roles",
         ),
         (
@@ -169,8 +169,8 @@ FAULTS = [
             "cluster_test::test_by_flags",
         ),
         (
-            "0 < int(found[2]) < 2**16",
-            "0 <= int(found[2]) < 2**16",
+            "0 < int(match[2]) < 2**16",
+            "0 <= int(match[2]) < 2**16",
             "cluster_test::test_refuses",
         ),
         (
@@ -179,8 +179,8 @@ FAULTS = [
             "cluster_test::test_between_graph_roles",
         ),
         (
-            "own = self.flags if task in self.clients else ()",
-            "own = self.flags",
+            "expected = self.flags if task in self.clients else ()",
+            "expected = self.flags",
             "cluster_test::test_the_controller_says_in_what_clients_disagree",
         ),
     ),
@@ -192,8 +192,8 @@ FAULTS = [
             "schedule_test::test_activations_held",
         ),
         (
-            "found += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]",
-            "found += [one._replace(leg=leg - 1)]",
+            "needed += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]",
+            "needed += [one._replace(leg=leg - 1)]",
             "schedule_test::test_only_what_gathers_can_meet",
         ),
         (

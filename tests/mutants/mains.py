@@ -125,8 +125,8 @@ FAULTS = [
             "evaluations_test::test_the_least_of_a_split_is_an_example",
         ),
         (
-            "return plan.num_batches is None if asked is None else asked",
-            "return plan.num_batches is None or asked",
+            "return plan.num_batches is None if eval_at_end is None else eval_at_end",
+            "return plan.num_batches is None or eval_at_end",
             "evaluations_test::test_at_the_end",
         ),
         (
@@ -140,7 +140,7 @@ FAULTS = [
             "lstm_lm_test::test_perplexity_of_words_goes_down",
         ),
         (
-            "if given is None and train_dir:",
+            "if eval_dir is None and train_dir:",
             "if train_dir:",
             "watch_test::test_summaries_and_logs",
         ),
@@ -233,7 +233,7 @@ FAULTS = [
             "train_test::test_a_loss_that_is_no_number",
         ),
         (
-            "if known and role != cluster.SERVER:",
+            "if cluster_ok and role != cluster.SERVER:",
             "if role != cluster.SERVER:",
             "train_test::test_what_a_cluster_may_do_is_not_said_without_one",
         ),

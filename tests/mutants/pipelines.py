@@ -98,7 +98,7 @@ FAULTS = [
             "recompute_test",
         ),
         (
-            "held = schedule.held([one for one in passes if one.chunk == c])",
+            "held = schedule.held([pass_ for pass_ in passes if pass_.chunk == c])",
             "held = schedule.held(passes)",
             "recompute_test",
         ),
@@ -134,8 +134,8 @@ FAULTS = [
             "liveness_test",
         ),
         (
-            "others = max(meeting * before, before + (meeting - 1) * after)",
-            "others = before",
+            "waiting_bytes = max(meeting * before, before + (meeting - 1) * after)",
+            "waiting_bytes = before",
             "liveness_test::test_what_waits_between_legs_counts_for_every_micro_batch",
         ),
         (
@@ -170,7 +170,7 @@ FAULTS = [
             "costs_test::test_a_file_that_cannot_be_read_is_measured_again",
         ),
         (
-            "seconds * own / (of or 1.0)",
+            "seconds * kept / (total or 1.0)",
             "seconds",
             "costs_test::test_the_time_of_a_block_that_is_spread_is_that_of_the_rest",
         ),
@@ -186,8 +186,8 @@ FAULTS = [
     *of_file(
         "towers/pipelines/chain.py",
         (
-            "if any(y.graph is not here for y in found):",
-            "if all(y.graph is not here for y in found):",
+            "if any(y.graph is not here for y in tensors):",
+            "if all(y.graph is not here for y in tensors):",
             "chain_test::test_what_no_block_can_read_is_told_as_of_a_whole_model",
         ),
     ),
@@ -239,7 +239,7 @@ FAULTS = [
             "recompute_test::test_is_the_best_of_all_choices",
         ),
         (
-            "uses[name] += 1 if _is_sparse(one, name) else 2",
+            "uses[name] += 1 if _is_sparse(stage_block, name) else 2",
             "uses[name] += 1",
             "recompute_test::test_is_the_best_of_all_choices",
         ),
@@ -249,16 +249,16 @@ FAULTS = [
             "recompute_test::test_a_choice_is_made_once_and_only_where_it_is_open",
         ),
         (
-            "bytes=tuple(c.bytes + stage.fixed for c, stage in zip(found, stages)),",
-            "bytes=tuple(c.bytes for c in found),",
+            "bytes=tuple(c.bytes + stage.fixed for c, stage in zip(choices, stages)),",
+            "bytes=tuple(c.bytes for c in choices),",
             "recompute_test::test_is_the_best_of_all_choices",
         ),
     ),
     *of_file(
         "towers/pipelines/spans.py",
         (
-            "return sorted(found, key=lambda span: (span.begin, span.end))",
-            "return found",
+            "return sorted(spans, key=lambda span: (span.begin, span.end))",
+            "return spans",
             "spans_test::test_every_pass_of_every_tower_in_its_order",
         ),
     ),

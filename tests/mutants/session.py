@@ -175,8 +175,8 @@ FAULTS = [
             "replicas_test::test_nan_equals_itself",
         ),
         (
-            "for tower, other in enumerate(others, start=1):",
-            "for tower, other in enumerate(others[:1], start=1):",
+            "for tower, other in enumerate(copies, start=1):",
+            "for tower, other in enumerate(copies[:1], start=1):",
             "replicas_test::test_one_bit_is_found_and_named",
         ),
     ),
@@ -219,8 +219,8 @@ FAULTS = [
             "traffic_test::test_what_the_graph_does_not_know_is_said",
         ),
         (
-            "found[there, here][tensor.name] = tensor",
-            "found[there, here][op.name] = tensor",
+            "by_pair[there, here][tensor.name] = tensor",
+            "by_pair[there, here][op.name] = tensor",
             "traffic_test::test_is_what_a_session_sends",
         ),
     ),

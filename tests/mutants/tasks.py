@@ -11,13 +11,13 @@ FAULTS = [
             "roll_call_test::test_who_follows_asks_the_controller_and_the_ps",
         ),
         (
-            "if hello.life != known.life:",
-            "if hello.life == known.life:",
+            "if hello.life != previous.life:",
+            "if hello.life == previous.life:",
             "roll_call_test::test_processes_are_told_from_those_that_trained",
         ),
         (
-            "elif hello.breaks != known.breaks:",
-            "elif hello.breaks > known.breaks + 1:",
+            "elif hello.breaks != previous.breaks:",
+            "elif hello.breaks > previous.breaks + 1:",
             "roll_call_test::test_processes_are_told_from_those_that_trained",
         ),
         (
@@ -30,7 +30,7 @@ FAULTS = [
         "towers/tasks/stall.py",
         (
             "self._silent(time.monotonic() - begun)",
-            "self._silent(time.monotonic() - asked)",
+            "self._silent(time.monotonic() - checked_at)",
             "stall_test::test_a_slow_call",
         ),
     ),

@@ -339,7 +339,7 @@ FAULTS = [
             "checkpoint_test::test_room_for_what",
         ),
         (
-            "if names <= known:",
+            "if names <= stored:",
             "if True:",
             "late_update_test::test_a_checkpoint_goes",
         ),
@@ -357,8 +357,8 @@ FAULTS = [
             "contents_test::test_a_count_that_no_run_reaches",
         ),
         (
-            "if list(found[name]) != list(shapes[name])",
-            "if len(found[name]) != len(shapes[name])",
+            "if list(stored[name]) != list(shapes[name])",
+            "if len(stored[name]) != len(shapes[name])",
             "contents_test::test_what_differs_is_named",
         ),
         (
@@ -398,7 +398,7 @@ FAULTS = [
             "synchronous_test",
         ),
         (
-            "return self._copies[tower if own else 0].read(name)",
+            "return self._copies[tower if has_replica else 0].read(name)",
             "return self._copies[0].read(name)",
             "synchronous_test::test_a_large_variable_changes_once_no_tower_needs_it",
         ),
@@ -408,7 +408,7 @@ FAULTS = [
             "synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
         ),
         (
-            "found[replicas[0].op.name] = list(replicas)",
+            "by_name[replicas[0].op.name] = list(replicas)",
             "pass",
             "synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
         ),
@@ -632,8 +632,8 @@ FAULTS = [
             "synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
         ),
         (
-            "for replicas in zip(*self._slots):\n            found[",
-            "for replicas in ():\n            found[",
+            "for replicas in zip(*self._slots):\n            by_name[",
+            "for replicas in ():\n            by_name[",
             "synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
         ),
     ),
@@ -655,16 +655,16 @@ FAULTS = [
             "clients_test::test_no_run_has_more_steps_than_stamps_count",
         ),
         (
-            "_sum([leaf, *others], device)",
-            "_sum([*others, leaf], device)",
+            "_sum([leaf, *received], device)",
+            "_sum([*received, leaf], device)",
             "clients_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
         ),
     ),
     *of_file(
         "towers/updates/asynchronous.py",
         (
-            "self.staleness.update(int(stale) for _, stale in found)",
-            "self.staleness.update(int(stale) for _, stale in found[:1])",
+            "self.staleness.update(int(stale) for _, stale in results)",
+            "self.staleness.update(int(stale) for _, stale in results[:1])",
             "asynchronous_test::test_fewer_steps_than_towers",
         ),
     ),

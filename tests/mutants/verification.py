@@ -16,8 +16,8 @@ FAULTS = [
             "agreement_test::test_replicas_that_exchange",
         ),
         (
-            "one = references[(key.tower or 0) % len(references)]",
-            "one = references[0]",
+            "expected = references[(key.tower or 0) % len(references)]",
+            "expected = references[0]",
             "agreement_test::test_every_mode_agrees",
         ),
         (
@@ -98,7 +98,7 @@ FAULTS = [
     *of_file(
         "towers/verification/helping.py",
         (
-            "undone = [case for case in rest if case not in found]",
+            "undone = [case for case in rest if case not in outcomes]",
             "undone = []",
             "helping_test::test_what_a_helper_leaves_is_done",
         ),
@@ -111,8 +111,8 @@ FAULTS = [
     *of_file(
         "towers/verification/ways.py",
         (
-            "own = choices if mode.exact else _plain(choices)",
-            "own = _plain(choices)",
+            "allowed = choices if mode.exact else _plain(choices)",
+            "allowed = _plain(choices)",
             "ways_test",
         ),
         (

@@ -37,12 +37,12 @@ def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
         ]
 
         def one_round(index, totals):
-            inside = [_round_of(site, own, index) for site, own in zip(sites, cut)]
+            inside = [_round_of(site, batch, index) for site, batch in zip(sites, cut)]
             towers = stamping.stamp(template, inside)
-            found = [part for tower in towers for part in _parts(template, tower)]
+            addends = [part for tower in towers for part in _parts(template, tower)]
             return index + 1, [
                 kind.add(total, part, index)
-                for kind, total, part in zip(begin, totals, found)
+                for kind, total, part in zip(begin, totals, addends)
             ]
 
         _, totals = tf.while_loop(

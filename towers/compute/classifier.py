@@ -53,8 +53,8 @@ def spread(
     """
     if shards is None or shards.devices == 1:
         return outputs
-    found = classifiers(nn.products, outputs)
-    if len(found) != 1 or not _by_classes(last := found[0], parts):
+    last_layers = classifiers(nn.products, outputs)
+    if len(last_layers) != 1 or not _by_classes(last := last_layers[0], parts):
         return outputs
     kernels = parts[last.kernel.name]
     biases = [None] * len(kernels) if last.bias is None else parts[last.bias.name]
@@ -134,8 +134,8 @@ class Spread:
                 more = tf.cast(logits > label[:, None], tf.int32)
                 larger.append(tf.reduce_sum(more, 1))
                 finite.append(tf.reduce_all(tf.math.is_finite(logits), 1))
-        found = tf.logical_and(tf.add_n(larger) < k, tf.reduce_all(finite, 0))
-        return tf.reshape(found, labels.shape)
+        hits = tf.logical_and(tf.add_n(larger) < k, tf.reduce_all(finite, 0))
+        return tf.reshape(hits, labels.shape)
 
     def _logits(self) -> list[tf.Tensor]:
         """The logits of each device's classes, float32."""
@@ -152,19 +152,19 @@ class Spread:
 
     def _label(self, labels: tf.Tensor) -> tf.Tensor:
         """The label's logit: float32 [rows], from the device that has it."""
-        found = []
+        label_logits = []
         for index, logits in enumerate(self._logits()):
             with tf.device(shard(index)):
-                column, own = self._column(labels, index, logits)
+                column, is_here = self._column(labels, index, logits)
                 value = tf.gather(logits, column, batch_dims=1)
-                found.append(tf.where(own, value, 0.0))
-        return tf.add_n(found)
+                label_logits.append(tf.where(is_here, value, 0.0))
+        return tf.add_n(label_logits)
 
     def _column(self, labels, index: int, logits) -> tuple[tf.Tensor, tf.Tensor]:
         """The column of the label's class on a device, and whether it is there."""
         column = tf.cast(labels, tf.int32) - self._weights[index].begin
-        own = tf.logical_and(column >= 0, column < logits.shape[1])
-        return tf.where(own, column, 0), own
+        is_here = tf.logical_and(column >= 0, column < logits.shape[1])
+        return tf.where(is_here, column, 0), is_here
 
     def _softmax(self, index: int, labels: tf.Tensor) -> "_Softmax":
         """A device's share of the softmax.
@@ -173,9 +173,9 @@ class Spread:
         they are differentiated as constants.
         """
         logits, weights = self._logits()[index], self._weights[index]
-        column, own = self._column(labels, index, logits)
-        given = [self._rows, weights.kernel]
-        given += [] if weights.bias is None else [weights.bias]
+        column, is_here = self._column(labels, index, logits)
+        inputs = [self._rows, weights.kernel]
+        inputs += [] if weights.bias is None else [weights.bias]
         with tf.device(shard(index)):
             top = tf.stop_gradient(tf.reduce_max(logits, 1))
 
@@ -183,20 +183,20 @@ class Spread:
         def run(*tensors):
             del tensors
             total = tf.reduce_sum(tf.exp(logits - top[:, None]), 1)
-            label = tf.where(own, tf.gather(logits, column, batch_dims=1), 0.0)
+            label = tf.where(is_here, tf.gather(logits, column, batch_dims=1), 0.0)
 
             def backward(of_total, of_label):
                 with tf.device(shard(index)):
                     error = tf.exp(logits - top[:, None]) * of_total[:, None]
                     places = tf.stack([tf.range(tf.size(column)), column], 1)
-                    only_own = tf.where(own, of_label, 0.0)
-                    error = tf.tensor_scatter_nd_add(error, places, only_own)
+                    label_gradient = tf.where(is_here, of_label, 0.0)
+                    error = tf.tensor_scatter_nd_add(error, places, label_gradient)
                     return self._gradients(index, tf.cast(error, self._rows.dtype))
 
             return (total, label), backward
 
         with tf.device(shard(index)):
-            return _Softmax(top, *run(*given))
+            return _Softmax(top, *run(*inputs))
 
     def _gradients(self, index: int, error: tf.Tensor) -> list[tf.Tensor]:
         """By the rows and a device's weights, of what its logits' gradient is."""

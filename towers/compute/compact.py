@@ -40,27 +40,29 @@ def compact(
     fixed = set(map(operation_of, outputs)) | _named(nodes)
     nodes, shapes = _fold_shapes(graph, nodes, fixed)
     nodes, constants = _merge_constants(nodes, fixed)
-    found = v1.GraphDef(versions=whole.versions, library=whole.library)
-    found.node.extend(nodes)
-    inside = [node for one in found.library.function for node in one.node_def]
-    for node in (*found.node, *inside):
+    graph_def = v1.GraphDef(versions=whole.versions, library=whole.library)
+    graph_def.node.extend(nodes)
+    inside = [
+        node for function in graph_def.library.function for node in function.node_def
+    ]
+    for node in (*graph_def.node, *inside):
         node.attr.pop("_class", None)
-    for node in found.node:
+    for node in graph_def.node:
         inputs = [shapes.get(name, name) for name in node.input]
         node.input[:] = [constants.get(name, name) for name in inputs]
-    return found
+    return graph_def
 
 
 def _named(nodes: Iterable[v1.NodeDef]) -> set[str]:
     """Nodes that others have control dependencies on, or are colocated with."""
-    found = {name[1:] for node in nodes for name in node.input if name[0] == "^"}
+    names = {name[1:] for node in nodes for name in node.input if name[0] == "^"}
     for node in nodes:
         if "_class" in node.attr:
-            found |= {
+            names |= {
                 name.decode().removeprefix("loc:@")
                 for name in node.attr["_class"].list.s
             }
-    return found
+    return names
 
 
 def _fold_shapes(graph: tf.Graph, nodes: Iterable[v1.NodeDef], fixed: set[str]):
@@ -78,8 +80,8 @@ def _fold_shapes(graph: tf.Graph, nodes: Iterable[v1.NodeDef], fixed: set[str]):
             left.append(node)
             continue
         op = graph.get_operation_by_name(node.name)
-        known = all(tensor.shape.is_fully_defined() for tensor in op.inputs)
-        if not known or op.control_inputs or op.outputs[0].dtype != tf.int32:
+        is_static = all(tensor.shape.is_fully_defined() for tensor in op.inputs)
+        if not is_static or op.control_inputs or op.outputs[0].dtype != tf.int32:
             left.append(node)
             continue
         for index, tensor in enumerate(op.inputs):

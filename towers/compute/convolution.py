@@ -121,11 +121,11 @@ def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
     """The gradient by the filters: a product for each place in them."""
     *_, channels, filters = size = op.inputs[1].shape
     dy_rows = tf.reshape(dy, [-1, filters])
-    found = []
+    products = []
     for x in _met(op):
         x_rows = tf.reshape(x, [-1, channels])
-        found.append(tf.matmul(x_rows, dy_rows, transpose_a=True))
-    whole = tf.stack(found) if len(found) > 1 else found[0]
+        products.append(tf.matmul(x_rows, dy_rows, transpose_a=True))
+    whole = tf.stack(products) if len(products) > 1 else products[0]
     return tf.reshape(whole, size)
 
 

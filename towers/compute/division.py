@@ -43,13 +43,13 @@ class Part(NamedTuple):
           the outputs, by name.
         """
         read = {tensor_of(name) for node in self.graph_def.node for name in node.input}
-        found = tf.import_graph_def(
+        tensors = tf.import_graph_def(
             self.graph_def,
             {name: values[name] for name in self.inputs if name in read},
             return_elements=list(self.outputs),
             name="",
         )
-        return dict(zip(self.outputs, found))
+        return dict(zip(self.outputs, tensors))
 
 
 def divide(graph_def: v1.GraphDef, outputs: Sequence[str]) -> list[Part]:
@@ -68,19 +68,19 @@ def divide(graph_def: v1.GraphDef, outputs: Sequence[str]) -> list[Part]:
     keys = sorted(parts)
     reads = [_read_by(parts[key], nodes) for key in keys]
     wanted = set(outputs).union(*reads)
-    found = []
+    pieces = []
     for key, read in zip(keys, reads):
         names = {node.name for node in parts[key]}
-        made = sorted(name for name in wanted if operation_of(name) in names)
-        found.append(
+        part_outputs = sorted(name for name in wanted if operation_of(name) in names)
+        pieces.append(
             Part(
                 device=key[1],
                 graph_def=_alone(graph_def, parts[key], nodes),
                 inputs=tuple(sorted(read)),
-                outputs=tuple(made),
+                outputs=tuple(part_outputs),
             )
         )
-    return found
+    return pieces
 
 
 def _levels(nodes: Mapping[str, v1.NodeDef]) -> dict[str, int]:
@@ -96,10 +96,10 @@ def _levels(nodes: Mapping[str, v1.NodeDef]) -> dict[str, int]:
             left.pop()
             continue
         before = _before(nodes, name)
-        if missing := [one for one in before if one not in levels]:
+        if missing := [source for source in before if source not in levels]:
             left += missing
             continue
-        steps = [levels[one] + _changes(nodes, one, name) for one in before]
+        steps = [levels[source] + _changes(nodes, source, name) for source in before]
         levels[name] = max(steps, default=0)
         left.pop()
     return levels
@@ -112,21 +112,21 @@ def _as_late(
     levels = {name: earliest[name] for name in earliest if name in wanted}
     for name in reversed(earliest):
         if name in levels:
-            for one in _before(nodes, name):
-                if one not in wanted:
-                    late = levels[name] - _changes(nodes, one, name)
-                    levels[one] = min(late, levels.get(one, late))
+            for source in _before(nodes, name):
+                if source not in wanted:
+                    late = levels[name] - _changes(nodes, source, name)
+                    levels[source] = min(late, levels.get(source, late))
     return levels
 
 
 def _before(nodes: Mapping[str, v1.NodeDef], name: str) -> list[str]:
     """The nodes that one needs, but for constants and placeholders."""
-    found = map(operation_of, nodes[name].input)
-    return [n for n in found if not (_is_given(nodes[n]) or _is_constant(nodes[n]))]
+    inputs = map(operation_of, nodes[name].input)
+    return [n for n in inputs if not (_is_given(nodes[n]) or _is_constant(nodes[n]))]
 
 
-def _changes(nodes: Mapping[str, v1.NodeDef], one: str, other: str) -> bool:
-    return _place(nodes[one]) != _place(nodes[other])
+def _changes(nodes: Mapping[str, v1.NodeDef], source: str, reader: str) -> bool:
+    return _place(nodes[source]) != _place(nodes[reader])
 
 
 def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set[str]:
@@ -134,34 +134,35 @@ def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set
 
     What its nodes only wait for is among them: it begins when all are there.
     """
-    own = {node.name for node in part}
+    part_names = {node.name for node in part}
     return {
         tensor_of(name)
         for node in part
         for name in node.input
-        if operation_of(name) not in own and not _is_constant(nodes[operation_of(name)])
+        if operation_of(name) not in part_names
+        and not _is_constant(nodes[operation_of(name)])
     }
 
 
 def _alone(graph_def, part: Sequence[v1.NodeDef], nodes) -> v1.GraphDef:
     """The nodes of a part and their constants, on no device."""
-    found = v1.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    own = {node.name: node for node in part}
+    part_def = v1.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    part_nodes = {node.name: node for node in part}
     for node in part:
         for name in map(operation_of, node.input):
             if _is_constant(nodes[name]):
-                own[name] = nodes[name]
-    for node in own.values():
-        copy = found.node.add()
+                part_nodes[name] = nodes[name]
+    for node in part_nodes.values():
+        copy = part_def.node.add()
         copy.CopyFrom(node)
         spec = tf.DeviceSpec.from_string(node.device)
         copy.device = spec.replace(job=None, task=None).to_string()
         copy.attr.pop("_class", None)
         del copy.input[:]
         copy.input.extend(
-            name for name in node.input if name[0] != "^" or name[1:] in own
+            name for name in node.input if name[0] != "^" or name[1:] in part_nodes
         )
-    return found
+    return part_def
 
 
 def _place(node: v1.NodeDef) -> str:

@@ -100,16 +100,16 @@ def _are_less(factors: Factors, device: str, towers: Sequence[str]) -> bool:
     sizes = [t.shape.num_elements() for t in (factors.whole, *factors[:2])]
     if rows is None or None in sizes or sizes[0] < _LARGE:
         return False
-    size, *own = sizes
+    size, *factor_sizes = sizes
     here = all(task_of(tower) == task_of(device) for tower in towers)
     gpus = any(map(_is_gpu, towers)), _is_gpu(device)
     if here and len(towers) == 1:
         return False  # nothing to add, and no network
     if here and not any(gpus):
-        return sum(own) <= size
+        return sum(factor_sizes) <= size
     if gpus == (True, False) and rows > _ROWS_ON_CPU:
         return False
-    return len(towers) * sum(own) <= size
+    return len(towers) * sum(factor_sizes) <= size
 
 
 def _is_gpu(device: str) -> bool:
@@ -158,7 +158,7 @@ def _joined(tensors, axis: int, device: str, hosts: Sequence[str]) -> tf.Tensor:
         groups: dict[str, list[tf.Tensor]] = {}
         for tensor, host in zip(tensors, hosts, strict=True):
             groups.setdefault(host, []).append(tensor)
-        tensors = [_joined(own, axis, host, ()) for host, own in groups.items()]
+        tensors = [_joined(rows, axis, host, ()) for host, rows in groups.items()]
     if len(tensors) == 1:
         return tensors[0]
     with tf.device(device):

@@ -170,21 +170,21 @@ class Exchanges:
 
         return exchanged(tensor)
 
-    def _moments(self, own: tf.Tensor) -> tf.Tensor:
+    def _moments(self, tower_moments: tf.Tensor) -> tf.Tensor:
         """The joint mean and variance, [2, channels].
 
         A batch's mean enters the joint variance, too: its gradient has a second term.
         """
 
         @tf.custom_gradient
-        def exchanged(own):
-            received = self._receive(own, "moments")
+        def exchanged(tower_moments):
+            received = self._receive(tower_moments, "moments")
 
             def back(upstream):
                 by_mean, by_variance = tf.unstack(self._mean(upstream))
-                more = 2.0 * (own[0] - received[0]) * by_variance
+                more = 2.0 * (tower_moments[0] - received[0]) * by_variance
                 return tf.stack([by_mean + more, by_variance])
 
             return received, back
 
-        return exchanged(own)
+        return exchanged(tower_moments)

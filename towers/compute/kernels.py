@@ -159,8 +159,8 @@ def _overridden(chosen: dict[str, str]) -> contextlib.AbstractContextManager:
 def _bias_add(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
     """The gradients by the input and by the bias."""
     if op.get_attr("data_format") == b"NCHW":
-        others = [axis for axis in range(dy.shape.rank) if axis != 1]
-        return [dy, tf.reduce_sum(dy, others)]
+        axes = [axis for axis in range(dy.shape.rank) if axis != 1]
+        return [dy, tf.reduce_sum(dy, axes)]
     channels = op.inputs[1].shape[0] or tf.size(op.inputs[1])
     return [dy, sum_of_rows(tf.reshape(dy, [-1, channels]))]
 
@@ -177,8 +177,8 @@ def sum_of_rows(rows: tf.Tensor) -> tf.Tensor:
 def _pad(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient by the input; there is none by the sizes of the padding."""
     x, paddings = op.inputs
-    known = tf.get_static_value(paddings)
-    begin = paddings[:, 0] if known is None else known[:, 0]
+    static_paddings = tf.get_static_value(paddings)
+    begin = paddings[:, 0] if static_paddings is None else static_paddings[:, 0]
     if x.shape.is_fully_defined():
         size = tf.constant(x.shape.as_list(), paddings.dtype)
     else:

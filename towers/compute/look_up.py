@@ -33,21 +33,21 @@ def cut_out(template: Template) -> Template:
             if name in users:
                 users[name].append(node)
     outputs = set(map(operation_of, template.outputs))
-    given = {*users, *(name for name, _, _ in template.exchanges)}
-    found: list[LookUp] = []
+    inputs = {*users, *(name for name, _, _ in template.exchanges)}
+    look_ups: list[LookUp] = []
     for name, dtype in template.reads.items():
         read = f"read/{name}"
         gathers = [node for node in users[read] if _takes_rows(node, read, nodes)]
-        early = all(given.isdisjoint(needed_by(nodes, [n.input[1]])) for n in gathers)
+        early = all(inputs.isdisjoint(needed_by(nodes, [n.input[1]])) for n in gathers)
         whole = not parts.is_part(name)  # a part is looked up where it lies already
         if len(gathers) == len(users[read]) and early and whole and read not in outputs:
-            found += [
+            look_ups += [
                 LookUp(name, dtype, tensor_of(node.input[1]), node.name)
                 for node in gathers
             ]
-    gone = {one.variable for one in found}
+    gone = {look_up.variable for look_up in look_ups}
     reads = {name: d for name, d in template.reads.items() if name not in gone}
-    return dataclasses.replace(template, reads=reads, look_ups=tuple(found))
+    return dataclasses.replace(template, reads=reads, look_ups=tuple(look_ups))
 
 
 def _takes_rows(node: v1.NodeDef, read: str, nodes: Mapping[str, v1.NodeDef]) -> bool:
@@ -85,7 +85,7 @@ def rows(
     if not template.look_ups:
         return {}
     nodes = {node.name: node for node in template.graph_def.node}
-    wanted = [one.ids for one in template.look_ups]
+    wanted = [look_up.ids for look_up in template.look_ups]
     needed = needed_by(nodes, wanted)
     ids_def = v1.GraphDef(
         versions=template.graph_def.versions, library=template.graph_def.library
@@ -93,11 +93,11 @@ def rows(
     ids_def.node.extend(nodes[name] for name in sorted(needed))
     fed = {f"{name}:0": inputs[name] for name in needed & set(inputs)}
     with v1.name_scope(None), tf.device(None), tf.device(device):
-        found = tf.import_graph_def(ids_def, fed, return_elements=wanted, name=scope)
+        indices = tf.import_graph_def(ids_def, fed, return_elements=wanted, name=scope)
     with v1.name_scope(f"{scope}/rows/"):
         return {
-            one.rows: _fetch(read(one.variable), ids, one.dtype, host)
-            for one, ids in zip(template.look_ups, found)
+            look_up.rows: _fetch(read(look_up.variable), ids, look_up.dtype, host)
+            for look_up, ids in zip(template.look_ups, indices)
         }
 
 
@@ -109,16 +109,16 @@ def _fetch(table: Any, ids: tf.Tensor, dtype: tf.DType, host: str) -> tf.Tensor:
     with tf.device(host):
         once, place = tf.unique(tf.reshape(ids, [-1]))
     if len(pieces) == 1:
-        found = _take(table, once, dtype)
+        unique_rows = _take(table, once, dtype)
     elif table.axis:
         taken = [_take(piece, once, dtype) for piece in pieces]
         with tf.device(host):
-            found = tf.concat(taken, table.axis)
+            unique_rows = tf.concat(taken, table.axis)
     else:
-        found = _take_by_owner(table, once, dtype, host)
+        unique_rows = _take_by_owner(table, once, dtype, host)
     with tf.device(host):
         shape = [*ids.shape, *table.shape[1:]]
-        return tf.reshape(tf.gather(found, place), shape)
+        return tf.reshape(tf.gather(unique_rows, place), shape)
 
 
 def _take_by_owner(table: parts.Parts, ids: tf.Tensor, dtype: tf.DType, host: str):
@@ -126,10 +126,10 @@ def _take_by_owner(table: parts.Parts, ids: tf.Tensor, dtype: tf.DType, host: st
     count = len(table)
     with tf.device(host):
         owner = parts.owners(ids, table)
-        own = tf.dynamic_partition(ids, owner, count)
+        part_ids = tf.dynamic_partition(ids, owner, count)
         places = tf.dynamic_partition(tf.range(tf.size(ids)), owner, count)
-        own = [some - start for some, start in zip(own, table.starts)]
-    taken = [_take(part, some, dtype) for part, some in zip(table, own)]
+        part_ids = [some - start for some, start in zip(part_ids, table.starts)]
+    taken = [_take(part, some, dtype) for part, some in zip(table, part_ids)]
     with tf.device(host):
         return tf.dynamic_stitch(places, taken)
 

@@ -29,23 +29,23 @@ def needed_by(nodes: Mapping[str, v1.NodeDef], names: Iterable[str]) -> set[str]
       nodes: of the graph, by name.
       names: of inputs or tensors.
     """
-    found: set[str] = set()
+    needed: set[str] = set()
     left = list(map(operation_of, names))
     while left:
         name = left.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             left += map(operation_of, nodes[name].input)
-    return found
+    return needed
 
 
 def ancestors(ops: Iterable[tf.Operation]) -> set[str]:
     """Names of the operations, and of all that they depend on."""
-    found: set[str] = set()
+    names: set[str] = set()
     left = list(ops)
     while left:
         op = left.pop()
-        if op.name not in found:
-            found.add(op.name)
+        if op.name not in names:
+            names.add(op.name)
             left += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return found
+    return names

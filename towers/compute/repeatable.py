@@ -94,12 +94,12 @@ def check_losses(graph: tf.Graph, outputs: Iterable[tf.Tensor] = ()) -> None:
     """
     returned = {id(tensor) for tensor in outputs}
     for name in (v1.GraphKeys.LOSSES, v1.GraphKeys.REGULARIZATION_LOSSES):
-        for one in graph.get_collection(name):
-            if not tf.is_tensor(one) or one.graph is not graph:
+        for loss in graph.get_collection(name):
+            if not tf.is_tensor(loss) or loss.graph is not graph:
                 continue
-            if not one.consumers() and id(one) not in returned:
+            if not loss.consumers() and id(loss) not in returned:
                 raise ValueError(
-                    f"{one.name!r} is in the collection {name!r}, which the model's "
+                    f"{loss.name!r} is in the collection {name!r}, which the model's "
                     "loss does not read; return it from the block beside x, and add "
                     "it in the loss"
                 )

@@ -27,10 +27,10 @@ def stamp(template: Template, sites: Sequence[Site]) -> list[Tower]:
     if template.compiled:
         return [_call(template, index, site) for index, site in enumerate(sites)]
     groups = [sites] if template.exchanges else [[site] for site in sites]
-    values = [own for group in groups for own in _copy(template, group)]
+    values = [tensors for group in groups for tensors in _copy(template, group)]
     return [
-        tower(template, index, site.device, own)
-        for index, (site, own) in enumerate(zip(sites, values))
+        tower(template, index, site.device, tensors)
+        for index, (site, tensors) in enumerate(zip(sites, values))
     ]
 
 
@@ -47,17 +47,17 @@ def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor
     wanted: list[str] = []
     names = [*template.outputs, *summaries.names(template.summaries)]
     for site in sites:
-        given = _given(template, site)
-        used = _copy_nodes(graph_def, template, site, given, first=sites[0])
-        fed |= {f"{site.scope}/{name}:0": given[name] for name in used}
+        inputs = _given(template, site)
+        used = _copy_nodes(graph_def, template, site, inputs, first=sites[0])
+        fed |= {f"{site.scope}/{name}:0": inputs[name] for name in used}
         wanted += [f"{site.scope}/{name}" for name in names]
     _add_exchanges(graph_def, template, sites)
     # The scopes are absolute: a caller's name scope or device does not move a tower.
     with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
-        found = iter(
+        tensors = iter(
             tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
         )
-    return [dict(zip(names, found)) for _ in sites]
+    return [dict(zip(names, tensors)) for _ in sites]
 
 
 def devices(template: Template, site: Site) -> dict[str, str]:
@@ -92,7 +92,7 @@ def _call(template: Template, index: int, site: Site) -> Tower:
 
 
 def _copy_nodes(
-    graph_def: v1.GraphDef, template: Template, site: Site, given: dict, *, first: Site
+    graph_def: v1.GraphDef, template: Template, site: Site, inputs: dict, *, first: Site
 ) -> set[str]:
     """Adds a tower's nodes; returns which of the given placeholders they use.
 
@@ -102,7 +102,9 @@ def _copy_nodes(
     used: set[str] = set()
     owners = _owners(template, site)
     exchanges = {name for name, _, _ in template.exchanges}
-    elsewhere = exchanges | {f"read/{one.variable}" for one in template.look_ups}
+    elsewhere = exchanges | {
+        f"read/{look_up.variable}" for look_up in template.look_ups
+    }
 
     def renamed(name: str) -> str:
         if name in exchanges:
@@ -110,7 +112,7 @@ def _copy_nodes(
         return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
 
     for node in template.graph_def.node:
-        if node.name not in given and node.name not in elsewhere:
+        if node.name not in inputs and node.name not in elsewhere:
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.name = f"{site.scope}/{node.name}"
@@ -121,7 +123,7 @@ def _copy_nodes(
             del copy.input[:]
             copy.input.extend(map(renamed, node.input))
             used.update(map(operation_of, node.input))
-    return used & given.keys()
+    return used & inputs.keys()
 
 
 def _add_exchanges(
@@ -131,25 +133,25 @@ def _add_exchanges(
     if not template.exchanges:
         return
     scope = sites[0].scope
-    own: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     with tf.Graph().as_default() as graph, tf.device(sites[0].device):
         for index, (name, sent, join) in enumerate(template.exchanges):
             placeholders = []
             for site in sites:
                 shape = template.specs[sent].shape
-                one = v1.placeholder(tf.float32, shape, f"{index}/{site.scope}")
-                placeholders.append(one)
-                own[one.op.name] = f"{site.scope}/{sent}"
+                placeholder = v1.placeholder(tf.float32, shape, f"{index}/{site.scope}")
+                placeholders.append(placeholder)
+                new_names[placeholder.op.name] = f"{site.scope}/{sent}"
             with tf.name_scope(f"{scope}/{name}/"):
                 joined = joining.JOINS[join](placeholders)
             tf.identity(joined, f"{index}/joined")
-            own[f"{index}/joined"] = f"{scope}/{name}"
+            new_names[f"{index}/joined"] = f"{scope}/{name}"
     for node in graph.as_graph_def().node:
         if node.op != "Placeholder":
-            names = [own.get(name, name) for name in node.input]
+            names = [new_names.get(name, name) for name in node.input]
             del node.input[:]
             node.input.extend(names)
-            node.name = own.get(node.name, node.name)
+            node.name = new_names.get(node.name, node.name)
             graph_def.node.append(node)
 
 

@@ -33,7 +33,7 @@ def collect(graph: tf.Graph) -> tuple[Made, ...]:
     Args:
       graph: that a model was traced in; what they show gets a name of its own.
     """
-    found = []
+    summaries = []
     for tensor in graph.get_collection(v1.GraphKeys.SUMMARIES):
         op = tensor.op
         tagged = op.inputs and op.op_def.input_arg[0].name in ("tag", "tags")
@@ -46,21 +46,21 @@ def collect(graph: tf.Graph) -> tuple[Made, ...]:
         for name, value in op.node_def.attr.items():
             if name != "_class":
                 node.attr[name].CopyFrom(value)
-        found.append(Made(node, tag.item().decode(), tuple(shown)))
-    return tuple(found)
+        summaries.append(Made(node, tag.item().decode(), tuple(shown)))
+    return tuple(summaries)
 
 
 def names(summaries: Sequence[Made]) -> list[str]:
     """The tensors that they show."""
-    return [name for made in summaries for name in made.inputs]
+    return [name for summary in summaries for name in summary.inputs]
 
 
 def given(summaries: Sequence[Made], of: Mapping[str, tf.Tensor]) -> tuple[Made, ...]:
     """Those whose tensors a tower has, with them."""
     return tuple(
-        made._replace(inputs=tuple(of[name] for name in made.inputs))
-        for made in summaries
-        if all(name in of for name in made.inputs)
+        summary._replace(inputs=tuple(of[name] for name in summary.inputs))
+        for summary in summaries
+        if all(name in of for name in summary.inputs)
     )
 
 
@@ -76,9 +76,9 @@ def again(made: Made, tag: str) -> tf.Tensor:
     node.CopyFrom(made.node)
     node.name = "summary"
     for index, tensor in enumerate([tf.constant(tag), *made.inputs]):
-        own = nodes.node.add(name=f"input_{index}", op="Placeholder")
-        own.attr["dtype"].type = tensor.dtype.as_datatype_enum
-        node.input.append(own.name)
-        fed[f"{own.name}:0"] = tensor
+        placeholder = nodes.node.add(name=f"input_{index}", op="Placeholder")
+        placeholder.attr["dtype"].type = tensor.dtype.as_datatype_enum
+        node.input.append(placeholder.name)
+        fed[f"{placeholder.name}:0"] = tensor
     [text] = tf.import_graph_def(nodes, fed, return_elements=["summary:0"], name="own")
     return text

@@ -73,15 +73,15 @@ class TracedGraph(tf.Graph):
         Raises:
           ValueError: the model asks for a device.
         """
-        asked = device_name_or_function
-        ours = isinstance(asked, str) and placeholders.is_one(asked)
-        if asked and not ours and not _is_asked_by_tensorflow():
+        device = device_name_or_function
+        ours = isinstance(device, str) and placeholders.is_one(device)
+        if device and not ours and not _is_asked_by_tensorflow():
             raise ValueError(
-                f"tf.device({asked!r}) would move these operations "
+                f"tf.device({device!r}) would move these operations "
                 "of all towers to one device; leave it out: --num_gpus and --device "
                 "say what towers run on, and --num_stages spreads their blocks"
             )
-        return super().device(asked)
+        return super().device(device)
 
 
 def _is_asked_by_tensorflow() -> bool:

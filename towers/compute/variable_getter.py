@@ -171,22 +171,22 @@ class Variables:
 
     def _check_shared(self, name: str, shape, dtype, reuse) -> None:
         """Refuses a second `get_variable` of a name unless it shares the variable."""
-        known = self._known[name]
+        variable = self._known[name]
         if not reuse:
             raise ValueError(
                 f"variable {name!r} is there already; give the second one a name or "
                 "scope of its own, or share it, in a variable_scope with "
                 "reuse=tf.compat.v1.AUTO_REUSE"
             )
-        if not known.shape.is_compatible_with(shape):
+        if not variable.shape.is_compatible_with(shape):
             raise ValueError(
-                f"variable {name!r} is {known.shape} and is to be shared as "
+                f"variable {name!r} is {variable.shape} and is to be shared as "
                 f"{tf.TensorShape(shape)}; a variable has one shape"
             )
-        if known.dtype != dtype:
+        if variable.dtype != dtype:
             raise ValueError(
                 f"variable {name!r} is read as {tf.as_dtype(dtype).name} and as "
-                f"{known.dtype.name}; a variable is read in one dtype"
+                f"{variable.dtype.name}; a variable is read in one dtype"
             )
 
     def lookup(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor | None:
@@ -199,20 +199,20 @@ class Variables:
         Returns:
           [..., units]; None if the table is not cut into ranges of rows.
         """
-        found = self.parts.get(table.name)
-        if found is None or found[0].shape[1:] != table.shape[1:]:
+        pieces = self.parts.get(table.name)
+        if pieces is None or pieces[0].shape[1:] != table.shape[1:]:
             return None
-        ranges = Split(len(found)).ranges(table.shape[0])
+        ranges = Split(len(pieces)).ranges(table.shape[0])
         flat = tf.reshape(ids, [-1])
         starts = tf.constant([begin for begin, _ in ranges], flat.dtype)
         owner = tf.searchsorted(starts, flat, side="right") - 1
-        count = len(found)
+        count = len(pieces)
         wanted = tf.dynamic_partition(flat - tf.gather(starts, owner), owner, count)
         places = tf.dynamic_partition(tf.range(tf.size(flat)), owner, count)
         rows = []
-        for part, own in zip(found, wanted):
+        for part, part_ids in zip(pieces, wanted):
             with tf.device(part.device):
-                rows.append(tf.gather(part, own))
+                rows.append(tf.gather(part, part_ids))
         joined = tf.dynamic_stitch(places, rows)
         return tf.reshape(joined, [*ids.shape, *table.shape[1:]])
 
@@ -228,18 +228,18 @@ class Variables:
 
     def _joined(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
         """The concatenation of a partitioned variable's placeholders."""
-        split, found = self._splits[name], []
+        split, pieces = self._splits[name], []
         for k, part in enumerate(split.shapes(shape)):
-            own = parts.name_of(name, k)
+            part_name = parts.name_of(name, k)
             where = placeholders.shard(k)
             if not split.fetched:
                 where = placeholders.owner(len(self.owners))
-                self.owners.append(own)
+                self.owners.append(part_name)
             with tf.device(where):
-                found.append(self._read(own, part, dtype, trainable))
+                pieces.append(self._read(part_name, part, dtype, trainable))
         with v1.name_scope(None):
-            whole = tf.concat(found, split.axis, f"read/{name}")
-        self.parts[whole.name] = found
+            whole = tf.concat(pieces, split.axis, f"read/{name}")
+        self.parts[whole.name] = pieces
         return whole
 
 
@@ -249,11 +249,11 @@ def _constant(name: str, value: Any) -> tuple[tf.TensorShape, Callable[..., Any]
     An initial value may be a tensor of the graph that the model is traced in; variables
     are created in another graph, so its static value is used.
     """
-    known = tf.get_static_value(tf.convert_to_tensor(value))
-    if known is None:
+    static_value = tf.get_static_value(tf.convert_to_tensor(value))
+    if static_value is None:
         raise ValueError(
             f"variable {name!r}: its initializer is a tensor that is computed in each "
             "run; give get_variable a shape, and an initializer such as "
             "tf.compat.v1.truncated_normal_initializer()"
         )
-    return tf.TensorShape(known.shape), v1.constant_initializer(known)
+    return tf.TensorShape(static_value.shape), v1.constant_initializer(static_value)

@@ -72,8 +72,8 @@ def compiled(
 
     @tf.function(jit_compile=True, autograph=False)
     def tower(*tensors):
-        given = {n: t for n, t in zip(inputs, tensors) if operation_of(n) in read}
-        return tf.import_graph_def(body, given, return_elements=list(outputs), name="")
+        feeds = {n: t for n, t in zip(inputs, tensors) if operation_of(n) in read}
+        return tf.import_graph_def(body, feeds, return_elements=list(outputs), name="")
 
     with tf.device(None):  # each call has its own
         concrete = tower.get_concrete_function(*inputs.values())

@@ -93,7 +93,7 @@ def prepared(
       ValueError: no such data set, or not prepared and not to be had.
     """
     builder = _builder(name, data_dir)
-    found = check(name, builder.info)
+    checked = check(name, builder.info)
     if not _is_prepared(builder):
         builder = _prepare(name, builder, chosen=bool(data_dir))
     if not builder.info.splits:
@@ -104,7 +104,7 @@ def prepared(
             f"{builder.info.file_format.value} files; prepare it again with "
             f"`tfds build {name} --file_format=tfrecord`"
         )
-    return builder, found
+    return builder, checked
 
 
 def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
@@ -155,9 +155,9 @@ def _not_found(name: str, root: str | None) -> str:
             return f"there is only {', '.join(_prepared_names(one))} in {_root(one)}"
     if root and (folder := pathlib.Path(root, base)).is_dir():
         return _not_whole(folder)
-    known = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
-    known += tf.io.gfile.listdir(root) if root else []  # the user's own
-    near = difflib.get_close_matches(base, known)
+    names = ["synthetic", *tfds.list_builders(with_community_datasets=False)]
+    names += tf.io.gfile.listdir(root) if root else []  # the user's own
+    near = difflib.get_close_matches(base, names)
     hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
     for folder in pathlib.Path(root).parents if root else ():
         if pathlib.Path(root).relative_to(folder).parts[0] == base:
@@ -189,11 +189,11 @@ def _prepared_names(builder: tfds.core.DatasetBuilder) -> list[str]:
         *folder.glob("*/dataset_info.json"),
         *folder.glob("*/*/dataset_info.json"),
     ]
-    found = []
+    names = []
     for path in sorted(summaries):
         *config, version = path.parent.relative_to(folder).parts
-        found.append(f"{'/'.join([name, *config])}:{version}")
-    return found
+        names.append(f"{'/'.join([name, *config])}:{version}")
+    return names
 
 
 def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:

@@ -47,18 +47,18 @@ def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> N
 
 
 def _errors(flags: Any, real: bool, in_epochs: bool, shared: bool) -> Iterator[str]:
-    asked = _asked(flags)
+    names = _asked(flags)
     if (seconds := flags.eval_interval_secs) and not (flags.eval or shared):
         yield (
             f"--eval_interval_secs={seconds}: needs --eval, or a cluster, whose "
             "evaluator reads it"
         )
-    if asked and not real:
+    if names and not real:
         yield (
-            f"--{asked[0]}: synthetic data has nothing to evaluate on; name a data set "
+            f"--{names[0]}: synthetic data has nothing to evaluate on; name a data set "
             "with --data_name"
         )
-    if asked or shared or (real and wanted(flags, in_epochs)):
+    if names or shared or (real and wanted(flags, in_epochs)):
         return
     why, remedy = "synthetic data has none", "--data_name=..."
     if real:

@@ -154,9 +154,9 @@ class DatasetSource:
         Raises:
           tf.errors.OpError: files are damaged.
         """
-        found = copy.copy(self)
-        found._stream = self._stream.decoded()
-        return found
+        source = copy.copy(self)
+        source._stream = self._stream.decoded()
+        return source
 
     def _iterator(
         self, share: Share, position: tf.Tensor, steps: int | None

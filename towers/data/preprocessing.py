@@ -369,7 +369,7 @@ def get(name: str, *, kind: str) -> Preprocessing:
     Raises:
       ValueError: there is no such row for data of that kind, or no such kind.
     """
-    names = [known for known, row in PREPROCESSING.items() if row.kind == kind]
+    names = [key for key, row in PREPROCESSING.items() if row.kind == kind]
     if not names:
         kinds = dict.fromkeys(row.kind for row in PREPROCESSING.values())
         raise ValueError(f"there is no data of kind {kind!r}, only {', '.join(kinds)}")

@@ -59,8 +59,8 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     if not path.exists():
         _write(name, folder, _ratings(builder, item))
     users, items = np.fromfile(path, np.int32, _HEADER).tolist()
-    found = SPLITS[split](path, items)
-    return found._replace(name=builder.info.full_name, num_classes=(users, items))
+    pairs = SPLITS[split](path, items)
+    return pairs._replace(name=builder.info.full_name, num_classes=(users, items))
 
 
 def _item_key(name: str, info: tfds.core.DatasetInfo) -> str:

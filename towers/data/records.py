@@ -237,15 +237,15 @@ def explain(error: Exception, *, examples: Sequence[Records]) -> str | None:
       error: from the call.
       examples: that it may have read.
     """
-    known = _DAMAGE.search(str(error))
+    match = _DAMAGE.search(str(error))
     if not _READERS.search(str(error)) or not (
-        known or (isinstance(error, _OF_DATA) and not operation_error(error))
+        match or (isinstance(error, _OF_DATA) and not operation_error(error))
     ):
         return None
     for records in examples:
         if fault := records.locate and records.locate(None):
             return damaged(fault, [records.path])
-    return damaged(known.group(), [r.path for r in examples]) if known else None
+    return damaged(match.group(), [r.path for r in examples]) if match else None
 
 
 def damaged(fault: str, paths: Sequence[str]) -> str:

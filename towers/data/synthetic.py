@@ -68,16 +68,16 @@ class SyntheticSource:
         """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
         batches, starts = [], []
         num_towers = sum(len(devices) for _, devices in groups)
-        own = batch_size * (1 if part.apart else num_towers)
+        share = batch_size * (1 if part.apart else num_towers)
         with tf.name_scope("input"):
             for host, devices in groups:
-                before = part.index * own + len(batches) * batch_size
+                before = part.index * share + len(batches) * batch_size
                 firsts = [
                     0 if part.apart else before + number * batch_size
                     for number in range(len(devices))
                 ]
                 with tf.device(host):
-                    now, start = _counter(position, part.count * own)
+                    now, start = _counter(position, part.count * share)
                     drawn = _drawn(self._request, firsts, batch_size)
                 starts.append(start)
                 for device, first, rows in zip(devices, firsts, drawn, strict=True):
@@ -89,7 +89,7 @@ class SyntheticSource:
                         indices = now + np.arange(first, first + batch_size)
                         batches.append(weighted(features, labels, indices, limit))
             with tf.device(groups[0][0]):
-                weight = weight_of_all(batches[0].first, part, own, limit)
+                weight = weight_of_all(batches[0].first, part, share, limit)
             nothing = [tf.no_op()] * len(batches)
             return Feed(batches, tf.group(starts), nothing, weight)
 
@@ -100,12 +100,12 @@ def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
     if len(set(firsts)) == 1:
         return [draw(request, firsts[0], count)] * len(firsts)
     size = max(1, _TOGETHER // (4 * math.prod(request.shape) * count))
-    found = []
+    batches = []
     for begin in range(0, len(firsts), size):
         some = firsts[begin : begin + size]
         together = draw(request, some[0], count * len(some))
-        found += zip(*(tf.split(part, len(some)) for part in together))
-    return found
+        batches += zip(*(tf.split(part, len(some)) for part in together))
+    return batches
 
 
 def _images(request: Request, first: int, count: int) -> Rows:

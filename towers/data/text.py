@@ -73,8 +73,8 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """
     try:
         texts = text_splits.find(name, request.data_dir or "")
-        found = ((split, *_looked_up(split, texts.split)) for split in splits)
-        split, part, bounds = next((one for one in found if one[1]), ("", None, _all))
+        parts = ((split, *_looked_up(split, texts.split)) for split in splits)
+        split, part, bounds = next((row for row in parts if row[1]), ("", None, _all))
         if part is None:
             raise ValueError(
                 f"--data_name={name}: there is no split {' or '.join(splits)}, only "
@@ -130,10 +130,10 @@ def _slice(brackets: str, count: int) -> tuple[int, int]:
             "not a slice as TFDS has it, [:37], [-37:] or [10%:20%]"
         ) from error
     try:
-        (found,) = instruction.to_absolute({"text": whole})
+        (absolute,) = instruction.to_absolute({"text": whole})
     except ValueError as error:
         raise _SliceError(f"there are only {count} windows") from error
-    start, stop = found.from_ or 0, count if found.to is None else found.to
+    start, stop = absolute.from_ or 0, count if absolute.to is None else absolute.to
     if start >= stop:
         raise _SliceError(f"it is empty; there are {count} windows")
     return start, stop

@@ -68,8 +68,8 @@ def find(name: str, data_dir: str = "") -> Texts:
     path = pathlib.Path(os.path.expanduser(name))
     if path.is_dir() and name[0] in "/.~":
         inside = "no plain files" if any(path.iterdir()) else "an empty folder"
-        known = sorted(file.name for file in _files(path)) or [inside]
-        return Texts(name, known, _folder(path, name))
+        splits = sorted(file.name for file in _files(path)) or [inside]
+        return Texts(name, splits, _folder(path, name))
     if path.is_file() or name[0] in "/.~" or name.endswith(".txt"):
         return Texts(name, ["train", "validation"], _file(path, name))
     return _tfds(name, data_dir)
@@ -97,31 +97,31 @@ def _folder(path: pathlib.Path, name: str) -> Splits:
     """
 
     def split(wanted: str) -> Part | None:
-        found = [file for file in _files(path) if _has_word(file.name, wanted)]
-        if len(found) > 1:
-            names = " or ".join(sorted(file.name for file in found))
+        files = [file for file in _files(path) if _has_word(file.name, wanted)]
+        if len(files) > 1:
+            names = " or ".join(sorted(file.name for file in files))
             raise ValueError(
                 f"--data_name={name}: which is the split {wanted}, {names}? Leave one "
                 "in the folder, or give the others other names"
             )
         for other in ("train", "validation", "test"):
             if (
-                found
+                files
                 and not _has_word(wanted, other)
-                and _has_word(found[0].name, other)
+                and _has_word(files[0].name, other)
             ):
                 raise ValueError(
-                    f"--data_name={name}: which split is {found[0].name}, {wanted} or "
+                    f"--data_name={name}: which split is {files[0].name}, {wanted} or "
                     f"{other}? Give it a name with one of them"
                 )
-        return _whole(found[0]) if found else None
+        return _whole(files[0]) if files else None
 
     return split
 
 
 def _has_word(file_name: str, split: str) -> bool:
-    both = split in ("valid", "validation")
-    words = "valid|validation" if both else re.escape(split)
+    is_validation = split in ("valid", "validation")
+    words = "valid|validation" if is_validation else re.escape(split)
     edge = r"[^\W_]"  # a letter or a digit
     pattern = rf"(?<!{edge})({words})(?!{edge})"
     return re.search(pattern, file_name, re.IGNORECASE) is not None
@@ -146,16 +146,16 @@ def _tfds(name: str, data_dir: str) -> Texts:
     A slice of one counts its texts.  Of a single text it counts windows, as of a file.
     """
     builder, key = catalog.prepared(name, data_dir, _text_key)
-    known = builder.info.splits
+    splits = builder.info.splits
 
     def split(wanted: str) -> Part | None:
         base, sliced, _ = wanted.partition("[")
-        if sliced and base in known and known[base].num_examples == 1:
+        if sliced and base in splits and splits[base].num_examples == 1:
             return None
         try:
-            files = known[wanted].file_instructions
+            files = splits[wanted].file_instructions
         except (KeyError, ValueError, NotImplementedError) as error:
-            if base not in (*known, "all"):
+            if base not in (*splits, "all"):
                 return None
             what = str(error).rsplit("\n", 1)[-1]
             raise ValueError(f"--data_name={name}: split {wanted}: {what}") from error
@@ -167,7 +167,7 @@ def _tfds(name: str, data_dir: str) -> Texts:
             _write(path, files, tfds.features.FeaturesDict(feature))
         return _whole(path)
 
-    return Texts(builder.info.full_name, list(known), split)
+    return Texts(builder.info.full_name, list(splits), split)
 
 
 def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:

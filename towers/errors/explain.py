@@ -87,12 +87,12 @@ def _model_failed(text: str) -> str | None:
     """Names the block whose operation failed; None if no block's did."""
     if "assertion failed:" in text:
         return f"an assertion of the model does not hold: {reason(text)}"
-    found = _IN_TOWER.search(text) or _IN_PASS.search(text)
-    if not found:
+    match = _IN_TOWER.search(text) or _IN_PASS.search(text)
+    if not match:
         return None
-    tower, operation = found.groups()
+    tower, operation = match.groups()
     block = operation.removeprefix("gradients/").partition("/")[0]
-    places = [] if found.re is _IN_PASS else [tower]
+    places = [] if match.re is _IN_PASS else [tower]
     places += [] if block == "look_up" else [f"block {block}"]
     where, remedy = ", ".join(places), "mend the block, or what it is given"
     if _CHANNELS_LAST.search(text):
@@ -126,6 +126,6 @@ def reason(text: str) -> str:
     lines = [
         re.sub(r"^\(\d+\) [A-Z_]+: ", "", line.strip()) for line in body.splitlines()
     ]
-    found = [one for one in lines if one and not _NOTHING_YET.fullmatch(one)]
-    beginning, *rest = textwrap.wrap((found or ["no reason given"])[0], _LENGTH)
+    reasons = [entry for entry in lines if entry and not _NOTHING_YET.fullmatch(entry)]
+    beginning, *rest = textwrap.wrap((reasons or ["no reason given"])[0], _LENGTH)
     return f"{beginning} ..." if rest else beginning

@@ -69,10 +69,10 @@ class Lookout:
     def _which(self) -> tuple[int, int] | None:
         """The identity of the file; clocks of hosts may differ, so none is compared."""
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
     def __call__(self) -> str:
         """The reason, or "" while nothing has failed."""

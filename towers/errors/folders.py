@@ -34,11 +34,11 @@ def checks(config: Any) -> list[Callable[[], None]]:
       functions that raise a ValueError where that is not possible.
     """
     output, eval_dir = config.output, config.evaluation.eval_dir
-    found, flag = [], f"--train_dir={output.train_dir}"
+    all_checks, flag = [], f"--train_dir={output.train_dir}"
     if output.train_dir:
-        found.append(functools.partial(_check_literal, flag, output.train_dir))
+        all_checks.append(functools.partial(_check_literal, flag, output.train_dir))
     if output.train_dir and not config.evaluation.eval:
-        found.append(functools.partial(check, flag, output.train_dir))
+        all_checks.append(functools.partial(check, flag, output.train_dir))
     elif config.evaluation.eval and os.path.isdir(output.train_dir or ""):
         eval_dir = eval_dir or os.path.join(output.train_dir, "eval")
     for name, path, look in (
@@ -49,8 +49,8 @@ def checks(config: Any) -> list[Callable[[], None]]:
         ("eval_dir", eval_dir, check),
     ):
         if path:
-            found.append(functools.partial(look, f"--{name}={path}", path))
-    return found
+            all_checks.append(functools.partial(look, f"--{name}={path}", path))
+    return all_checks
 
 
 def check(flag: str, directory: str) -> None:
@@ -183,9 +183,9 @@ def _check_literal(flag: str, path: str) -> None:
     """Refuses glob characters: TensorFlow takes a checkpoint's path for a pattern."""
     if os.sep == "\\":
         path = path.replace(os.sep, "/")  # there it is none of them
-    if found := re.search(r"[*?\[\\]", path):
+    if match := re.search(r"[*?\[\\]", path):
         raise ValueError(
-            f"{flag}: TensorFlow would take the {found[0]} in it for part of a "
+            f"{flag}: TensorFlow would take the {match[0]} in it for part of a "
             "pattern; name another place"
         )
 

@@ -97,8 +97,8 @@ def is_held(directory: str) -> bool:
 
 
 def _identity(directory: str) -> tuple[int, int]:
-    found = os.stat(directory)
-    return found.st_dev, found.st_ino
+    status = os.stat(directory)
+    return status.st_dev, status.st_ino
 
 
 def _open(directory: str) -> int | None:

@@ -40,17 +40,17 @@ def of_process(proc: str = _PROC) -> list[Limit]:
     Args:
       proc: folder of Linux's /proc; where it is absent, less is known.
     """
-    own = _sizes(f"{proc}/self/status")
+    process = _sizes(f"{proc}/self/status")
     machine = _sizes(f"{proc}/meminfo")
     swap = machine.get("SwapTotal", 0)
-    found = [*_of_ulimit(own), *_of_machine(own, machine)]
+    limits = [*_of_ulimit(process), *_of_machine(process, machine)]
     for name, size, used in _of_cgroups(proc):
-        most = size + swap - own.get("RssAnon", 0)
+        most = size + swap - process.get("RssAnon", 0)
         # Above memory.high a process is only slowed down.
-        found.append(
+        limits.append(
             Limit(name, _NO_LIMIT if "memory.high" in name else most, size - used)
         )
-    return sorted(found, key=lambda limit: limit.left)
+    return sorted(limits, key=lambda limit: limit.left)
 
 
 def of_machine() -> int:
@@ -61,10 +61,10 @@ def of_machine() -> int:
         return 0
 
 
-def _of_ulimit(own: dict[str, int]) -> Iterator[Limit]:
+def _of_ulimit(process: dict[str, int]) -> Iterator[Limit]:
     for option, name, used in (
-        ("-v", "RLIMIT_AS", own.get("VmSize", 0)),
-        ("-d", "RLIMIT_DATA", own.get("VmData", 0)),
+        ("-v", "RLIMIT_AS", process.get("VmSize", 0)),
+        ("-d", "RLIMIT_DATA", process.get("VmData", 0)),
     ):
         if resource is None or not hasattr(resource, name):
             continue
@@ -74,9 +74,9 @@ def _of_ulimit(own: dict[str, int]) -> Iterator[Limit]:
             yield Limit(f"ulimit {option}, {size / 1e9:.1f} GB,", left, left)
 
 
-def _of_machine(own: dict[str, int], machine: dict[str, int]) -> Iterator[Limit]:
+def _of_machine(process: dict[str, int], machine: dict[str, int]) -> Iterator[Limit]:
     if size := of_machine():
-        most = size + machine.get("SwapTotal", 0) - own.get("RssAnon", 0)
+        most = size + machine.get("SwapTotal", 0) - process.get("RssAnon", 0)
         name = f"this machine, {size / 1e9:.1f} GB,"
         yield Limit(name, most, machine.get("MemAvailable", most))
 
@@ -147,5 +147,5 @@ def _counts(path: str) -> dict[str, int]:
 def _sizes(path: str) -> dict[str, int]:
     """`Name:  123 kB` -> bytes."""
     pattern = re.compile(r"(\w+):\s+(\d+) kB")
-    found = [match for line in _lines(path) if (match := pattern.fullmatch(line))]
-    return {match[1]: int(match[2]) * _KIB for match in found}
+    matches = [match for line in _lines(path) if (match := pattern.fullmatch(line))]
+    return {match[1]: int(match[2]) * _KIB for match in matches}

@@ -181,8 +181,8 @@ def _rotated(count: int, start: int) -> list[int]:
 
 
 def _by_tower(order: list[int], held: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-    found = {k: held[rank] for rank, k in enumerate(order)}
-    return [found[k] for k in range(len(order))]
+    tensors = {k: held[rank] for rank, k in enumerate(order)}
+    return [tensors[k] for k in range(len(order))]
 
 
 def sharded(
@@ -236,7 +236,7 @@ def _split(flat: tf.Tensor, device: str, count: int) -> list[tf.Tensor]:
 def _joined(pieces: list[list[tf.Tensor]], devices: Sequence[str]) -> list[tf.Tensor]:
     """Concatenates [towers][pieces], each tower's on its device."""
     joined = []
-    for own, device in zip(pieces, devices):
+    for tower_pieces, device in zip(pieces, devices):
         with tf.device(device):
-            joined.append(tf.concat(own, 0))
+            joined.append(tf.concat(tower_pieces, 0))
     return joined

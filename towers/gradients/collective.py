@@ -60,8 +60,8 @@ def reduce(
                 )
         results = []
         for member, device in zip(members, devices):
-            others = [m.op for m in members if m is not member]
-            with tf.device(device), tf.control_dependencies(others):
+            other_ops = [m.op for m in members if m is not member]
+            with tf.device(device), tf.control_dependencies(other_ops):
                 results.append(tf.cast(tf.identity(member), tf.float32))
         return results
 

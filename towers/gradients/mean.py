@@ -122,15 +122,15 @@ def reduce_to_first(
     groups = towers_by_host(hosts)
 
     def reduce_all(shares, destinations):
-        shares = [[_cast(share, dtype) for share in own] for own in shares]
+        shares = [[_cast(share, dtype) for share in per_tower] for per_tower in shares]
         roots = [devices[0] for devices in destinations]
         many_tasks = len({task_of(device) for device in [*hosts, *roots]}) > 1
         if groups and (many_tasks or len(groups) > 1):
             by_host = []
             for group in groups:
-                own_shares = [[own[k] for k in group] for own in shares]
+                group_shares = [[per_tower[k] for k in group] for per_tower in shares]
                 on_host = [hosts[group[0]]] * len(shares)
-                host_sums = summed(own_shares, on_host, _sum)
+                host_sums = summed(group_shares, on_host, _sum)
                 host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]
                 by_host.append(bring(host_sums, roots))
             shares = list(zip(*by_host))

@@ -66,10 +66,12 @@ def small(
             devices = destinations[group[0]]
             members = [shares[index] for index in group]
             if len(group) == 1:
-                found = [reduce(members[0], devices)]
+                group_means = [reduce(members[0], devices)]
             else:
-                found = _cut(reduce(_join(members, devices), devices), members, devices)
-            for index, copies in zip(group, found):
+                group_means = _cut(
+                    reduce(_join(members, devices), devices), members, devices
+                )
+            for index, copies in zip(group, group_means):
                 means[index] = copies
         return means
 

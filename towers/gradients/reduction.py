@@ -131,8 +131,8 @@ def usable(kind: str, wire: tf.DType = tf.float32) -> list[str]:
 def carries(text: str, wire: tf.DType, kind: str) -> bool:
     """Whether all algorithms of an `--all_reduce_spec` carry gradients in a dtype on a
     `Placement.device_kind`."""
-    found = [a for r in parse(text) for a in (r.intra_host, r.inter_host) if a]
-    return all(REDUCTIONS[a.name].carries(wire, kind) for a in found)
+    algorithms = [a for r in parse(text) for a in (r.intra_host, r.inter_host) if a]
+    return all(REDUCTIONS[a.name].carries(wire, kind) for a in algorithms)
 
 
 def parse(text: str) -> list[spec.Range]:
@@ -164,10 +164,10 @@ def check(
         for algorithm in (chosen.intra_host, chosen.inter_host or chosen.intra_host):
             row = REDUCTIONS[algorithm.name]
             if row.device not in ("", kind):
-                own = kind.replace("gpu", "GPU").replace("cpu", "CPU")
+                kind_name = kind.replace("gpu", "GPU").replace("cpu", "CPU")
                 reason = (
                     f"{algorithm.name} runs on {row.device.upper()} devices only, and "
-                    f"the towers are on {own} devices; choose from "
+                    f"the towers are on {kind_name} devices; choose from "
                     f"{', '.join(usable(kind))}"
                 )
                 raise spec.error(text, algorithm.start, reason)
@@ -268,10 +268,10 @@ def _two_level(shares, devices, groups, *, intra_host, inter_host, wire: Wire):
     roots = [group[0] for group in groups]
     totals = inter_host(group_sums, [devices[k] for k in roots], roots)
     copies: list[tf.Tensor] = [None] * len(shares)
-    for total, (root, *others) in zip(totals, groups):
+    for total, (root, *members) in zip(totals, groups):
         # Fetched by the root once, and from there by the group's other towers.
         with tf.device(devices[root]):
             copies[root] = tf.identity(total)
-        for k in others:
+        for k in members:
             copies[k] = wire.copy(copies[root], devices[root], devices[k])
     return copies

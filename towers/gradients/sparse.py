@@ -88,8 +88,8 @@ def _sum_rows(slices: Sequence[tf.IndexedSlices], device: str) -> tf.IndexedSlic
     """The sum of sparse gradients, in float32, with unique rows."""
     with tf.device(device):
         # Cast after the transfer, so that 16-bit rows travel in 16 bits.
-        values = tf.concat([tf.cast(one.values, tf.float32) for one in slices], 0)
-        indices = tf.concat([one.indices for one in slices], 0)
+        values = tf.concat([tf.cast(share.values, tf.float32) for share in slices], 0)
+        indices = tf.concat([share.indices for share in slices], 0)
         shape = tf.identity(slices[0].dense_shape)
         # A stable sort: rows of one index are summed in tower order in every run.
         order = tf.argsort(indices, stable=True)

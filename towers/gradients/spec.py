@@ -78,19 +78,19 @@ def parse(
             if limit <= last_limit:
                 raise error(text, starts[index + 1], "sizes must grow")
             last_limit = limit
-        found = _range(text, parts[index], starts[index], names)
-        if len(found) > 1 and found[1].name in intra_host_only:
-            reason = f"{found[1].name} works inside a host only, so not after the /"
-            raise error(text, found[1].start, reason)
-        ranges.append(Range(limit, *found))
+        levels = _range(text, parts[index], starts[index], names)
+        if len(levels) > 1 and levels[1].name in intra_host_only:
+            reason = f"{levels[1].name} works inside a host only, so not after the /"
+            raise error(text, levels[1].start, reason)
+        ranges.append(Range(limit, *levels))
     return ranges
 
 
 def _size(text: str, part: str, start: int) -> int:
-    found = re.fullmatch(r"([0-9]{1,18})([kKMGT]?)", part)
-    if not found or not int(found.group(1)):
+    match = re.fullmatch(r"([0-9]{1,18})([kKMGT]?)", part)
+    if not match or not int(match.group(1)):
         raise error(text, start, f"{part!r} is no size; write bytes, as 32k or 4M")
-    return int(found.group(1)) * _UNITS[found.group(2)]
+    return int(match.group(1)) * _UNITS[match.group(2)]
 
 
 def _range(text: str, part: str, start: int, names: Collection[str]) -> list[Algorithm]:

@@ -52,9 +52,9 @@ class Arrivals:
         host = host or value[0].device
         key = (f"{value[0].name} and the other parts", host)
         if key not in self._made:
-            found = parts.apply(lambda tensor: self._fetch(tensor, host), value)
+            pieces = parts.apply(lambda tensor: self._fetch(tensor, host), value)
             with tf.device(host):
-                self._made[key] = parts.join(found)
+                self._made[key] = parts.join(pieces)
         return self._made[key]
 
     def _fetch(self, tensor: tf.Tensor, host: str | None) -> tf.Tensor:
@@ -117,15 +117,15 @@ def bring(
     Returns:
       the tensors to read there: what arrived in a bundle, else the tensor itself.
     """
-    found, joined = list(tensors), {} if joined is None else joined
+    arrived, joined = list(tensors), {} if joined is None else joined
     for bundle in _bundles(tensors, devices):
         members = [tensors[index] for index in bundle]
         key = tuple(member.name for member in members)
         if key not in joined:
             joined[key] = join(members, members[0].device)
         for index, piece in zip(bundle, cut(joined[key], members, devices[bundle[0]])):
-            found[index] = piece
-    return found
+            arrived[index] = piece
+    return arrived
 
 
 def summed(
@@ -140,22 +140,22 @@ def summed(
       devices: [tensors], where the sums are wanted.
       add: (shares, device) -> their sum, element by element, there.
     """
-    found: list[tf.Tensor | None] = [None] * len(shares)
+    sums: list[tf.Tensor | None] = [None] * len(shares)
     routes: dict[Any, list[int]] = collections.defaultdict(list)
-    for index, (own, device) in enumerate(zip(shares, devices)):
-        small = len(own) > 1 and any(_is_small(share, device) for share in own)
-        way = tuple((share.device, share.dtype) for share in own)
+    for index, (members, device) in enumerate(zip(shares, devices)):
+        small = len(members) > 1 and any(_is_small(share, device) for share in members)
+        way = tuple((share.device, share.dtype) for share in members)
         routes[device, way, None if small else index].append(index)
     for (device, way, _), indices in routes.items():
         if len(indices) == 1:
-            found[indices[0]] = add(shares[indices[0]], device)
+            sums[indices[0]] = add(shares[indices[0]], device)
             continue
         towers = list(zip(*(shares[index] for index in indices)))
-        vectors = [join(own, source) for own, (source, _) in zip(towers, way)]
+        vectors = [join(members, source) for members, (source, _) in zip(towers, way)]
         pieces = cut(add(vectors, device), towers[0], device)
         for index, piece in zip(indices, pieces):
-            found[index] = piece
-    return found
+            sums[index] = piece
+    return sums
 
 
 def _is_small(tensor: tf.Tensor, device: str) -> bool:
@@ -194,7 +194,7 @@ def transfers(metadata: v1.RunMetadata) -> dict[tuple[str, str], int]:
     Returns:
       (from, to) -> bytes of tensors, the tasks as `placement.task` has them.
     """
-    found: dict[tuple[str, str], int] = collections.Counter()
+    sent_bytes: dict[tuple[str, str], int] = collections.Counter()
     pattern = (
         r" from (/job:\w+)/replica:0(/task:\d+)\S* to (/job:\w+)/replica:0(/task:\d+)"
     )
@@ -205,8 +205,8 @@ def transfers(metadata: v1.RunMetadata) -> dict[tuple[str, str], int]:
                 continue
             ends = re.search(pattern, node.timeline_label)
             if ends:
-                found[ends[1] + ends[2], ends[3] + ends[4]] += sum(
+                sent_bytes[ends[1] + ends[2], ends[3] + ends[4]] += sum(
                     output.tensor_description.allocation_description.requested_bytes
                     for output in node.output
                 )
-    return dict(found)
+    return dict(sent_bytes)

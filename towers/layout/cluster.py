@@ -112,8 +112,8 @@ class Cluster:
     def clients(self) -> list[Task]:
         """The tasks with a graph of their own, the controller first."""
         workers = [Task("worker", i) for i in range(len(self.jobs["worker"]))]
-        others = [task for task in workers if task != self.controller]
-        return [self.controller, *(others if self.between else ())]
+        followers = [task for task in workers if task != self.controller]
+        return [self.controller, *(followers if self.between else ())]
 
     @property
     def with_towers(self) -> list[Task]:
@@ -137,15 +137,15 @@ class Cluster:
         """How a task's flags keep it from training with this controller, or ""."""
         if self.me != self.controller:
             return ""  # it is for the controller to say, who ends all tasks
-        own = self.flags if task in self.clients else ()
-        differ = set(own) ^ set(flags)
-        if not (own and flags):  # one is a client, the other is not
+        expected = self.flags if task in self.clients else ()
+        differ = set(expected) ^ set(flags)
+        if not (expected and flags):  # one is a client, the other is not
             differ = {flag for flag in differ if flag.startswith("--replication=")}
         if not differ:
             return ""
         theirs, ours = (
             " ".join(flag for flag in some if flag in differ) or "the default"
-            for some in (flags, own)
+            for some in (flags, expected)
         )
         return (
             f"was started with {theirs}, and {self.me} with {ours}; start all with the "
@@ -172,27 +172,27 @@ def find(
       ValueError: the sentence says what is wrong.
     """
     by_flag = flags.job_name or flags.local_cluster
-    found = from_tf_config(environment.get("TF_CONFIG", ""))
-    if found and by_flag:
+    cluster = from_tf_config(environment.get("TF_CONFIG", ""))
+    if cluster and by_flag:
         raise ValueError(
             "TF_CONFIG describes a cluster, and so do --job_name or --local_cluster; "
             "unset TF_CONFIG or leave out the flags"
         )
     between = flags.replication == "between_graph" and not evaluates
     if flags.local_cluster:
-        found = local(flags.local_tasks, controller=not between)
+        cluster = local(flags.local_tasks, controller=not between)
     if flags.job_name:
-        found = from_hosts(
+        cluster = from_hosts(
             flags.job_name,
             flags.task_index,
             ps=flags.ps_hosts,
             workers=flags.worker_hosts,
             controller=flags.controller_host,
         )
-    if found is None:
+    if cluster is None:
         _check_unused(flags)
         return None
-    return dataclasses.replace(found, between=between)
+    return dataclasses.replace(cluster, between=between)
 
 
 def _check_unused(flags: Any) -> None:
@@ -307,12 +307,12 @@ def _json(text: str) -> Any:
         return dict(pairs)
 
     try:
-        found = json.loads(text, object_pairs_hook=entries) if text.strip() else None
+        value = json.loads(text, object_pairs_hook=entries) if text.strip() else None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON ({error})") from None
     if twice:  # which of them is meant, nobody can know
         raise ValueError(f"{twice[0][:80]!r} is there more than once")
-    return found
+    return value
 
 
 def _without_hosts(config: Mapping[str, Any]) -> Cluster | None:
@@ -349,11 +349,11 @@ def _no_such_task(task: Task, count: int) -> str:
 
 def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
     """An entry of a JSON object, of the type that it must have."""
-    found = whole.get(name, default)
-    if not isinstance(found, kind):
+    entry = whole.get(name, default)
+    if not isinstance(entry, kind):
         words = {dict: "an object", list: "a list", str: "text"}[kind]
         raise ValueError(f"{name!r} must be {words}" if name else f"must be {words}")
-    return found
+    return entry
 
 
 def _ordered(jobs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -367,8 +367,8 @@ def _check_address(task: Task, address: str) -> None:
     # none with an empty label, or with one of more than 63 characters.
     name = r"[\w-]{1,63}(?:\.[\w-]{1,63})*\.?"
     pattern = rf"(\[[0-9A-Fa-f:.%\w]+\]|{name}):(\d{{1,5}})"
-    found = re.fullmatch(pattern, address, re.ASCII)
-    if not found or not 0 < int(found[2]) < 2**16:
+    match = re.fullmatch(pattern, address, re.ASCII)
+    if not match or not 0 < int(match[2]) < 2**16:
         letters = "" if address.isascii() else " in ASCII letters"
         raise ValueError(
             f"{task} has the address {address[:80]!r}, which is no host:port{letters}"

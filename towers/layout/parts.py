@@ -149,10 +149,10 @@ def make(
     cuts = [1] * initial.shape.rank
     cuts[split.axis] = split.count
     with tf.variable_creator_scope(on_next_device):
-        made = v1.get_variable(
+        partitioned = v1.get_variable(
             name, initializer=initial, partitioner=lambda shape, dtype: cuts, **options
         )
-    return Parts(list(made), split.axis)
+    return Parts(list(partitioned), split.axis)
 
 
 def joined(
@@ -164,15 +164,15 @@ def joined(
       variables: by name, the parts of one whole in order.
       wholes: by name, the partitioned variables.
     """
-    found: dict[str, tf.Variable | Parts] = {}
+    by_name: dict[str, tf.Variable | Parts] = {}
     for name, variable in variables.items():
         head, *rest = _PART.split(name, maxsplit=1)
         if rest and head in wholes:
-            whole = found.setdefault(head + rest[0], Parts([], wholes[head].axis))
+            whole = by_name.setdefault(head + rest[0], Parts([], wholes[head].axis))
             whole.append(variable)
         else:
-            found[name] = variable
-    return found
+            by_name[name] = variable
+    return by_name
 
 
 def by_tower(
@@ -184,7 +184,7 @@ def by_tower(
       replicas: of each variable, part and slot, in tower order.
       wholes: by name, the partitioned variables.
     """
-    return [joined(dict(zip(replicas, own)), wholes) for own in zip(*replicas.values())]
+    return [joined(dict(zip(replicas, row)), wholes) for row in zip(*replicas.values())]
 
 
 def read(variable: Any) -> Any:
@@ -223,8 +223,8 @@ def divide(gradient: Any, variable: Any, host: str) -> list:
         values, indices = _divide_rows(gradient, variable)
         shapes = [part.shape.as_list() for part in variable]
         return [
-            tf.IndexedSlices(*found, tf.constant(shape, gradient.indices.dtype))
-            for *found, shape in zip(values, indices, shapes)
+            tf.IndexedSlices(*rows, tf.constant(shape, gradient.indices.dtype))
+            for *rows, shape in zip(values, indices, shapes)
         ]
 
 
@@ -237,7 +237,7 @@ def _divide_rows(gradient: tf.IndexedSlices, variable: Parts):
     owner = owners(gradient.indices, variable)
     values = tf.dynamic_partition(gradient.values, owner, count)
     indices = tf.dynamic_partition(gradient.indices, owner, count)
-    return values, [own - start for own, start in zip(indices, variable.starts)]
+    return values, [rows - start for rows, start in zip(indices, variable.starts)]
 
 
 def owners(rows: tf.Tensor, variable: Parts) -> tf.Tensor:

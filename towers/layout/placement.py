@@ -55,7 +55,7 @@ class Placement:
         if not self.counters:
             object.__setattr__(self, "counters", self.master)
         if not self.stages:
-            object.__setattr__(self, "stages", tuple((one,) for one in self.towers))
+            object.__setattr__(self, "stages", tuple((name,) for name in self.towers))
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -89,10 +89,10 @@ class Placement:
         Those of the parameter devices that are the stage's own in some tower; all
         parameter devices if none is.
         """
-        own = [set(devices) for devices in zip(*self.stages)]
+        stage_devices = [set(devices) for devices in zip(*self.stages)]
         return [
             tuple(d for d in self.parameters if d in devices) or self.parameters
-            for devices in own
+            for devices in stage_devices
         ]
 
     @property
@@ -154,8 +154,8 @@ def host_of(name: str) -> str:
 def gpus_of(host: str, placement: Placement) -> int:
     """How many GPUs are behind the logical GPUs of a host, its CPU device."""
     split = placement.gpu_split
-    own = [name for name in placement.devices if host_of(name) == host]
-    return len({int(name.rpartition(":")[2]) // split for name in own})
+    gpus = [name for name in placement.devices if host_of(name) == host]
+    return len({int(name.rpartition(":")[2]) // split for name in gpus})
 
 
 def local(
@@ -247,7 +247,7 @@ def on_cluster(
     )
     if not spec.between or spec.me not in spec.clients:
         return in_stages(where, each)
-    own = dataclasses.replace(
+    placement = dataclasses.replace(
         where,
         towers=tuple(device(kind.upper(), i, spec.me) for i in indices),
         hosts=(device("CPU", 0, spec.me),) * len(indices),
@@ -257,7 +257,7 @@ def on_cluster(
         client=spec.clients.index(spec.me),
         clients=len(spec.clients),
     )
-    return in_stages(own, each)
+    return in_stages(placement, each)
 
 
 def kind_of(asked: str) -> str:
@@ -319,12 +319,12 @@ def server_config(
       of: which task.
       config: of sessions.
     """
-    found = tf.compat.v1.ConfigProto()
-    found.CopyFrom(config)
+    task_config = tf.compat.v1.ConfigProto()
+    task_config.CopyFrom(config)
     if task(of) not in map(task_of, placement.devices):
-        found.device_count.update({"CPU": 1, "GPU": 0})
-    del found.device_filters[:]
-    return found
+        task_config.device_count.update({"CPU": 1, "GPU": 0})
+    del task_config.device_filters[:]
+    return task_config
 
 
 def threads_in_operation(placement: Placement) -> int:

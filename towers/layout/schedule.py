@@ -60,18 +60,20 @@ class Legs(NamedTuple):
         """
         return [
             [
-                one._replace(leg=leg)
+                pass_._replace(leg=leg)
                 for group in self._groups(passes)
                 for leg in range(self.last(group[0]).leg + 1)
-                for one in group
+                for pass_ in group
             ]
             for passes in order
         ]
 
     def _groups(self, passes: Sequence[Pass]) -> list[list[Pass]]:
         if not self.meeting:
-            return [[one] for one in passes]
-        same = itertools.groupby(passes, key=lambda one: (one.chunk, one.backward))
+            return [[pass_] for pass_ in passes]
+        same = itertools.groupby(
+            passes, key=lambda pass_: (pass_.chunk, pass_.backward)
+        )
         return [list(group) for _, group in same]
 
 
@@ -169,8 +171,8 @@ def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list
     """`ahead` forward passes as warm-up, then one forward and one backward in turn."""
     ahead = min(ahead, len(forward))
     passes = forward[:ahead]
-    for one, other in zip(forward[ahead:], backward):
-        passes += [one, other]
+    for next_forward, next_backward in zip(forward[ahead:], backward):
+        passes += [next_forward, next_backward]
     return passes + backward[len(forward) - ahead :]
 
 
@@ -209,19 +211,19 @@ def needs(one: Pass, num_chunks: int, legs: Legs = _WHOLE) -> list[Pass]:
     also waits for that of the micro-batch before.
     """
     chunk, m, backward, leg = one
-    found = []
+    needed = []
     if leg:
         meet = range(legs.meeting) if legs.meeting else [m]
-        found += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]
+        needed += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]
     elif backward:
-        found.append(legs.last(Pass(chunk, m)))
+        needed.append(legs.last(Pass(chunk, m)))
         if chunk + 1 < num_chunks:
-            found.append(legs.last(Pass(chunk + 1, m, backward=True)))
+            needed.append(legs.last(Pass(chunk + 1, m, backward=True)))
     elif chunk:
-        found.append(legs.last(Pass(chunk - 1, m)))
+        needed.append(legs.last(Pass(chunk - 1, m)))
     if backward and m:
-        found.append(one._replace(micro_batch=m - 1))
-    return found
+        needed.append(one._replace(micro_batch=m - 1))
+    return needed
 
 
 def sequence(order: Order, legs: Legs = _WHOLE) -> list[tuple[int, Pass]]:
@@ -236,17 +238,17 @@ def sequence(order: Order, legs: Legs = _WHOLE) -> list[tuple[int, Pass]]:
         that two do, or the passes that wait for each other.
     """
     where = _where(order)
-    num_chunks = 1 + max(one.chunk for one in where)
+    num_chunks = 1 + max(pass_.chunk for pass_ in where)
     begun = [0] * len(order)
     done: dict[Pass, int] = {}
     while len(done) < len(where):
         before = len(done)
         for stage, passes in enumerate(order):
             while begun[stage] < len(passes):
-                one = passes[begun[stage]]
-                if any(need not in done for need in needs(one, num_chunks, legs)):
+                pass_ = passes[begun[stage]]
+                if any(need not in done for need in needs(pass_, num_chunks, legs)):
                     break
-                done[one] = stage
+                done[pass_] = stage
                 begun[stage] += 1
         if len(done) == before:
             waiting = {
@@ -255,21 +257,23 @@ def sequence(order: Order, legs: Legs = _WHOLE) -> list[tuple[int, Pass]]:
                 if begun[s] < len(passes)
             }
             raise ScheduleError(
-                _stuck(waiting, where, done, lambda one: needs(one, num_chunks, legs))
+                _stuck(
+                    waiting, where, done, lambda pass_: needs(pass_, num_chunks, legs)
+                )
             )
-    return [(stage, one) for one, stage in done.items()]
+    return [(stage, pass_) for pass_, stage in done.items()]
 
 
 def _where(order: Order) -> dict[Pass, int]:
     """The stage of every pass."""
     where: dict[Pass, int] = {}
     for stage, passes in enumerate(order):
-        for one in passes:
-            if one in where:
+        for pass_ in passes:
+            if pass_ in where:
                 raise ScheduleError(
-                    f"{one} is run twice, by stages {where[one]} and {stage}"
+                    f"{pass_} is run twice, by stages {where[pass_]} and {stage}"
                 )
-            where[one] = stage
+            where[pass_] = stage
     if not where:
         raise ScheduleError("no stage runs anything")
     return where
@@ -280,10 +284,10 @@ def _stuck(waiting: dict[int, Pass], where, done, needs_of) -> str:
     stage = min(waiting)
     links: dict[int, tuple[Pass, int]] = {}
     while stage not in links:
-        one = waiting[stage]
-        need = next(n for n in needs_of(one) if n not in done)
+        pass_ = waiting[stage]
+        need = next(n for n in needs_of(pass_) if n not in done)
         if need not in where:
-            return f"stage {stage}: {one} waits for {need}, which no stage runs"
+            return f"stage {stage}: {pass_} waits for {need}, which no stage runs"
         links[stage] = need, where[need]
         stage = where[need]
     begin, parts = stage, []
@@ -322,12 +326,12 @@ def simulate(
     spans: dict[Pass, Span] = {}
     free = [0.0] * len(order)
     passes = sequence(order, legs)
-    num_chunks = 1 + max(one.chunk for _, one in passes)
-    for stage, one in passes:
-        waits = [spans[need].end for need in needs(one, num_chunks, legs)]
+    num_chunks = 1 + max(pass_.chunk for _, pass_ in passes)
+    for stage, pass_ in passes:
+        waits = [spans[need].end for need in needs(pass_, num_chunks, legs)]
         begin = max([free[stage], *waits])
-        free[stage] = begin + seconds(one)
-        spans[one] = Span(stage, one, begin, free[stage])
+        free[stage] = begin + seconds(pass_)
+        spans[pass_] = Span(stage, pass_, begin, free[stage])
     return list(spans.values())
 
 
@@ -338,8 +342,8 @@ def held(passes: Sequence[Pass]) -> int:
       passes: of one stage.  A micro-batch counts once per chunk that holds it.
     """
     most = now = 0
-    for one in passes:
-        now += -1 if one.backward else 1
+    for pass_ in passes:
+        now += -1 if pass_.backward else 1
         most = max(most, now)
     return most
 

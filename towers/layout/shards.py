@@ -51,17 +51,17 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
       ValueError: the model has no such layer or table, or fewer classes or rows than
         devices; the message says which.
     """
-    found = {}
+    by_name = {}
     if shards.embeddings > 1:
-        found |= _tables(shards.embeddings, nn.tables, model)
+        by_name |= _tables(shards.embeddings, nn.tables, model)
     ends = classifiers(nn.products, outputs)
     last = ends[0] if len(ends) == 1 else None
     if shards.classifier > 1:
         _check_one(f"--shard_classifier={shards.classifier}", len(ends), model)
-        found |= _classifier(shards.classifier, last, model)
+        by_name |= _classifier(shards.classifier, last, model)
     elif shards.embeddings > 1 and not shards.elsewhere and _is_tied(last, nn.tables):
-        found |= _classifier(shards.embeddings, last, model)
-    return found
+        by_name |= _classifier(shards.embeddings, last, model)
+    return by_name
 
 
 def classifiers(products: Sequence[Any], outputs: Any) -> list[Any]:
@@ -99,10 +99,10 @@ def _classifier(count: int, last: Any, model: str):
     flag, classes = f"--shard_classifier={count}", last.y.shape[-1]
     _check_count(flag, count, classes, f"{model} tells {classes} classes apart")
     axis = 0 if last.transposed else 1
-    found = {_name(flag, last.kernel): Split(count, axis, fetched=True)}
+    by_name = {_name(flag, last.kernel): Split(count, axis, fetched=True)}
     if last.bias is not None:
-        found[_name(flag, last.bias)] = Split(count, fetched=True)
-    return found
+        by_name[_name(flag, last.bias)] = Split(count, fetched=True)
+    return by_name
 
 
 def _tables(count: int, tables: Sequence[tf.Tensor], model: str):
@@ -111,12 +111,12 @@ def _tables(count: int, tables: Sequence[tf.Tensor], model: str):
         raise ValueError(
             f"{flag}: no block of {model} looks up rows by nn.embedding; leave it out"
         )
-    found = {}
+    by_name = {}
     for table in tables:
         name, rows = _name(flag, table), table.shape[0]
         _check_count(flag, count, rows, f"{name} has {rows} rows")
-        found[name] = Split(count)
-    return found
+        by_name[name] = Split(count)
+    return by_name
 
 
 def _check_count(flag: str, count: int, length: int, what: str) -> None:

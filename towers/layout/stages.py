@@ -109,9 +109,9 @@ class Pipeline:
             there.
         """
         make = SCHEDULES[self.schedule].order if training else forward_only
-        made = make(self.stages, self.micro_batches, self.chunks)
-        order = [[Pass(*one) for one in passes] for passes in made]
-        run = {(stage, one) for stage, passes in enumerate(order) for one in passes}
+        scheduled = make(self.stages, self.micro_batches, self.chunks)
+        order = [[Pass(*pass_) for pass_ in passes] for passes in scheduled]
+        run = {(stage, pass_) for stage, passes in enumerate(order) for pass_ in passes}
         wanted = {
             (chunk % self.stages, Pass(chunk, m, backward))
             for chunk in range(self.stages * self.chunks)
@@ -123,9 +123,9 @@ class Pipeline:
             (run - wanted, "runs {}, which it is not to"),
         ):
             if passes:
-                stage, one = min(passes)
+                stage, pass_ = min(passes)
                 raise ScheduleError(
-                    f"schedule {self.schedule}: stage {stage} {wrong.format(one)}"
+                    f"schedule {self.schedule}: stage {stage} {wrong.format(pass_)}"
                 )
         return order
 

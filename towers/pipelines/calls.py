@@ -72,11 +72,11 @@ def trace(
         return [values[value] for value in outputs]
 
     call.__name__ = name
-    made = tf.function(
+    tf_function = tf.function(
         call, autograph=False, experimental_attributes={"_noinline": True}
     )
     with tf.Graph().as_default():
-        concrete = made.get_concrete_function(
+        concrete = tf_function.get_concrete_function(
             *[tf.TensorSpec(t.shape, t.dtype) for t in specs.values()]
         )
     return function(concrete, inputs, outputs)
@@ -97,9 +97,9 @@ class Output(NamedTuple):
             where one leg of a pass hands a shape on to the next, as a tensor.
         """
         graph = v1.get_default_graph()
-        found = graph.get_tensor_by_name(f"{self.call}:{self.index}")
-        found.set_shape(shape)
-        return found
+        tensor = graph.get_tensor_by_name(f"{self.call}:{self.index}")
+        tensor.set_shape(shape)
+        return tensor
 
 
 Value = tf.Tensor | Output
@@ -140,15 +140,15 @@ class Calls:
         op = "StatefulPartitionedCall" if called.stateful else "PartitionedCall"
         node = self._graph_def.node.add(name=f"{name}/{op}", op=op, device=device)
         taken = [values[name] for name in called.inputs]
-        given = [tensor.dtype for tensor in called.concrete.graph.outputs]
+        dtypes = [tensor.dtype for tensor in called.concrete.graph.outputs]
         node.input.extend(map(self._name, taken))
         if after is not None:
             node.input.append(f"^{after}")
         node.attr["Tin"].list.type.extend(t.dtype.as_datatype_enum for t in taken)
-        node.attr["Tout"].list.type.extend(t.as_datatype_enum for t in given)
+        node.attr["Tout"].list.type.extend(t.as_datatype_enum for t in dtypes)
         node.attr["f"].func.name = called.concrete.name.decode()
         node.attr["config_proto"].s = _CONFIG
-        outputs = (Output(node.name, i, dtype) for i, dtype in enumerate(given))
+        outputs = (Output(node.name, i, dtype) for i, dtype in enumerate(dtypes))
         return dict(zip(called.outputs, outputs, strict=True))
 
     def _name(self, value: Value) -> str:

@@ -36,16 +36,16 @@ def _run(block: Callable[..., Any], x: Any, nn: Any) -> Any:
       ValueError: it, or what it returns, is not made from what enters it alone.
     """
     here = tf.compat.v1.get_default_graph()
-    known = len(here.get_operations())
+    num_before = len(here.get_operations())
     with guard():
         outputs = block(x, nn)
     try:
-        for op in here.get_operations()[known:]:
+        for op in here.get_operations()[num_before:]:
             _ = op.inputs
     except KeyError as error:  # what a tf.function captured was not looked at before
         raise ValueError(_NOT_A_CHAIN) from error
-    found = [y for y in tf.nest.flatten(outputs) if isinstance(y, tf.Tensor)]
-    if any(y.graph is not here for y in found):
+    tensors = [y for y in tf.nest.flatten(outputs) if isinstance(y, tf.Tensor)]
+    if any(y.graph is not here for y in tensors):
         raise ValueError(_NOT_A_CHAIN)
     return outputs
 

@@ -62,8 +62,8 @@ def cheapest(blocks: Sequence[Block], room: int) -> Choice | None:
       blocks: of one stage.
       room: in bytes.
     """
-    found = _undominated(blocks, room)
-    return min(found, default=None)
+    choices = _undominated(blocks, room)
+    return min(choices, default=None)
 
 
 def least(blocks: Sequence[Block]) -> int:
@@ -77,9 +77,9 @@ def _undominated(blocks: Sequence[Block], room: int | None) -> list[Choice]:
         grown = sorted(c.then(block, again) for c in choices for again in (False, True))
         fronts = {False: _Front(), True: _Front()}  # by whether the last one is again
         choices = [
-            one
-            for one in grown
-            if (room is None or one.bytes <= room) and fronts[one.again[-1]].add(one)
+            pick
+            for pick in grown
+            if (room is None or pick.bytes <= room) and fronts[pick.again[-1]].add(pick)
         ]
     return choices
 

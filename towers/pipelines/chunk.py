@@ -69,11 +69,11 @@ class Chunk:
     @functools.cached_property
     def meetings(self) -> dict[str, Meeting]:
         """Value that is joined from several batches -> how it is joined."""
-        found = {}
+        meetings = {}
         for segment in self.segments:
             for piece in (segment.forward, segment.backward):
-                found |= piece.meetings if piece else {}
-        return found
+                meetings |= piece.meetings if piece else {}
+        return meetings
 
     @property
     def legs(self) -> dict[tuple[int, bool], int]:
@@ -115,20 +115,20 @@ def _legs(pieces: Sequence[tuple[Segment, Piece]]) -> list[list[tuple[Segment, L
     """
     legs: list[list[tuple[Segment, Leg]]] = [[]]
     for segment, piece in pieces:
-        first, *others = piece.legs
+        first, *later_legs = piece.legs
         legs[-1].append((segment, first))
-        legs += [[(segment, leg)] for leg in others]
+        legs += [[(segment, leg)] for leg in later_legs]
     return legs
 
 
 def _inputs(leg: Sequence[tuple[Segment, Leg]]) -> dict[str, Any]:
     """The values that a leg reads from outside."""
-    made = {value for _, own in leg for value in own.outputs}
+    outputs = {value for _, segment_leg in leg for value in segment_leg.outputs}
     return {
         value: t
-        for _, own in leg
-        for value, t in own.inputs.items()
-        if value not in made
+        for _, segment_leg in leg
+        for value, t in segment_leg.inputs.items()
+        if value not in outputs
     }
 
 
@@ -162,10 +162,12 @@ def _forward(number: int, segments: Sequence[Segment]) -> tuple[Pieces, ...]:
     functions = []
     for k in reversed(range(len(legs))):
         inputs = _inputs(legs[k])
-        made = [value for _, own in legs[k] for value in own.outputs]
-        outputs = [value for value in made if _kept(value) or value in wanted]
+        computed = [
+            value for _, segment_leg in legs[k] for value in segment_leg.outputs
+        ]
+        outputs = [value for value in computed if _kept(value) or value in wanted]
         wanted |= inputs.keys()
-        body = _runs([own for _, own in legs[k]])
+        body = _runs([segment_leg for _, segment_leg in legs[k]])
         functions.append(
             _make(
                 _leg_name(f"forward_{number}", k),
@@ -223,17 +225,21 @@ class _Backward:
         wanted, left, functions = set(self._wanted), dict(self._parts), []
         for k in reversed(range(len(self._legs))):
             leg = self._legs[k]
-            made = {value: t for _, own in leg for value, t in own.outputs.items()}
+            computed = {
+                value: t
+                for _, segment_leg in leg
+                for value, t in segment_leg.outputs.items()
+            }
             # A gradient is complete with the last of its parts.
             complete = {
                 variable: uses
                 for variable, uses in left.items()
-                if any(part in made for use in uses for part in use)
+                if any(part in computed for use in uses for part in use)
             }
             left = {v: uses for v, uses in left.items() if v not in complete}
-            specs = self._specs(leg, complete, made, add=add)
+            specs = self._specs(leg, complete, computed, add=add)
             body = self._body(leg, complete, wide=wide, add=add)
-            outputs = [value for value in made if _kept(value) or value in wanted]
+            outputs = [value for value in computed if _kept(value) or value in wanted]
             outputs += [
                 value for variable in complete for value in self._names(variable)
             ]
@@ -249,17 +255,17 @@ class _Backward:
             return [f"sum{self._number}/{variable}"]
         return [f"sparse{self._number}/{variable}/{i}" for i in (0, 1)]
 
-    def _specs(self, leg, complete, made, *, add: bool) -> dict[str, Any]:
+    def _specs(self, leg, complete, computed, *, add: bool) -> dict[str, Any]:
         """Specs of the values that a leg reads."""
         specs = _inputs(leg)
         earlier = {
             value: t
             for before in self._legs
-            for _, own in before
-            for value, t in own.outputs.items()
+            for _, segment_leg in before
+            for value, t in segment_leg.outputs.items()
         }
         for variable, uses in complete.items():
-            parts = [part for use in uses for part in use if part not in made]
+            parts = [part for use in uses for part in use if part not in computed]
             specs |= {part: earlier[part] for part in parts}
             if add and variable in self._dense:
                 [total] = self._names(variable)
@@ -268,11 +274,13 @@ class _Backward:
 
     def _body(self, leg, complete, *, wide: bool, add: bool):
         def body(values: dict[str, tf.Tensor]) -> Values:
-            found: dict[str, tf.Tensor] = {}
-            for segment, own in leg:
-                before_it = list(found.values())
-                found = own(_when_needed(segment, own, values, before_it))
-                values |= found
+            outputs: dict[str, tf.Tensor] = {}
+            for segment, segment_leg in leg:
+                earlier = list(outputs.values())
+                outputs = segment_leg(
+                    _when_needed(segment, segment_leg, values, earlier)
+                )
+                values |= outputs
             for variable, uses in complete.items():
                 names = self._names(variable)
                 if variable in self._sparse:
@@ -291,9 +299,9 @@ class _Backward:
 
     def _where(self, variable: str, values: Values) -> str:
         """The device for the gradient by a part: that of its first dense tensor."""
-        for found in self._parts[variable]:
-            if len(found) == 1 and parts_lib.is_part(variable):
-                return values[found[0]].device
+        for use in self._parts[variable]:
+            if len(use) == 1 and parts_lib.is_part(variable):
+                return values[use[0]].device
         return ""
 
     def _gradient(self, variable: str, values: Values) -> tf.Tensor:
@@ -371,28 +379,28 @@ def _make(
     if not spread:
         return calls.trace(name, body, specs, wanted)
     with tf.Graph().as_default() as graph:
-        given = {
+        inputs = {
             value: tf.compat.v1.placeholder(t.dtype, t.shape)
             for value, t in specs.items()
         }
-        values = body(dict(given))
+        values = body(dict(inputs))
         # An identity for each: a value may be an input, or the same tensor as another.
-        made = {}
+        returned = {}
         for value in wanted:
             with tf.device(values[value].device):
-                made[tf.identity(values[value]).name] = value
-    named = {tensor.name: value for value, tensor in given.items()} | made
+                returned[tf.identity(values[value]).name] = value
+    named = {tensor.name: value for value, tensor in inputs.items()} | returned
     steps = []
-    for k, part in enumerate(division.divide(graph.as_graph_def(), list(made))):
-        known = {t: named.setdefault(t, f"{name}/{t}") for t in part.inputs}
+    for k, part in enumerate(division.divide(graph.as_graph_def(), list(returned))):
+        value_of = {t: named.setdefault(t, f"{name}/{t}") for t in part.inputs}
         outputs = [named.setdefault(t, f"{name}/{t}") for t in part.outputs]
-        of = {value: graph.get_tensor_by_name(t) for t, value in known.items()}
+        of = {value: graph.get_tensor_by_name(t) for t, value in value_of.items()}
 
-        def run(values, part=part, known=known):
-            found = part({t: values[value] for t, value in known.items()})
-            for t, tensor in found.items():
+        def run(values, part=part, value_of=value_of):
+            tensors = part({t: values[value] for t, value in value_of.items()})
+            for t, tensor in tensors.items():
                 tensor.set_shape(graph.get_tensor_by_name(t).shape)
-            return {named[t]: tensor for t, tensor in found.items()}
+            return {named[t]: tensor for t, tensor in tensors.items()}
 
         steps.append((part.device, calls.trace(f"{name}_{k}", run, of, outputs)))
     return Functions(tuple(steps), tuple(specs))

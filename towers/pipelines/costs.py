@@ -65,13 +65,16 @@ class Work:
 
 def flops(work: Work) -> list[float]:
     """Floating point operations of each block, forward and backward."""
-    return [float(_own_flops(one)) for one in work.segments()]
+    return [float(_own_flops(block)) for block in work.segments()]
 
 
-def _own_flops(one: Segment) -> int:
+def _own_flops(block: Segment) -> int:
     """Floating point operations of a block that run on its stage's own device."""
     ops = {
-        op for piece in (one.forward, one.backward) if piece for op in piece.operations
+        op
+        for piece in (block.forward, block.backward)
+        if piece
+        for op in piece.operations
     }
     return of_operations([op for op in ops if not op.device])
 
@@ -79,8 +82,8 @@ def _own_flops(one: Segment) -> int:
 def params(work: Work) -> list[float]:
     """Trainable parameters of each block; shared ones count for each of its users."""
     return [
-        float(sum(v.num_elements() for k, v in one.shapes.items() if not is_part(k)))
-        for one in work.segments()
+        float(sum(v.num_elements() for k, v in block.shapes.items() if not is_part(k)))
+        for block in work.segments()
     ]
 
 
@@ -94,8 +97,8 @@ def time(work: Work) -> list[float]:
         return _time(work)
     whole = dataclasses.replace(work, task=dataclasses.replace(work.task, shards=None))
     return [
-        seconds * own / (of or 1.0)
-        for seconds, own, of in zip(_time(whole), flops(work), flops(whole))
+        seconds * kept / (total or 1.0)
+        for seconds, kept, total in zip(_time(whole), flops(work), flops(whole))
     ]
 
 
@@ -120,12 +123,12 @@ def _kept(path: str, names: Sequence[str]) -> list[float] | None:
     """The blocks' times from a cache file; None if it is missing or damaged."""
     try:
         with open(path) as file:
-            found = json.load(file)
-        seconds, blocks = [float(one) for one in found["seconds"]], found["blocks"]
+            cache = json.load(file)
+        seconds, blocks = [float(value) for value in cache["seconds"]], cache["blocks"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     right = blocks == list(names) and len(seconds) == len(names)
-    positive = all(0 <= one < math.inf for one in seconds) and any(seconds)
+    positive = all(0 <= value < math.inf for value in seconds) and any(seconds)
     return seconds if right and positive else None
 
 
@@ -247,8 +250,8 @@ def _key(work: Work) -> str:
     task = work.task
     gpus = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
     blocks = [
-        (one.blocks, one.flops, {k: tuple(v) for k, v in one.shapes.items()})
-        for one in work.segments()
+        (block.blocks, block.flops, {k: tuple(v) for k, v in block.shapes.items()})
+        for block in work.segments()
     ]
     facts = (
         blocks,

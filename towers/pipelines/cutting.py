@@ -34,15 +34,15 @@ def plan(
     row = SCHEDULES[flags.schedule]
     chunks = flags.chunks_per_stage if row.interleaves else 1
     blocks = [name for name, _ in model.blocks]
-    found, pieces = Found(), flags.num_stages * chunks
+    checks, pieces = Found(), flags.num_stages * chunks
     cut: partition.Cut | None = ()
-    found.get(lambda: _check_blocks(flags, model.name, blocks, chunks))
-    if not found.errors:
-        cut = found.get(lambda: _cut(flags.partition, blocks, pieces))
-    found.get(lambda: _check_batch(flags.num_micro_batches, batch_size))
-    balance = found.get(lambda: _balance(flags.partition, timed=timed))
-    if found.errors:
-        raise PlanError(found.errors)
+    checks.get(lambda: _check_blocks(flags, model.name, blocks, chunks))
+    if not checks.errors:
+        cut = checks.get(lambda: _cut(flags.partition, blocks, pieces))
+    checks.get(lambda: _check_batch(flags.num_micro_batches, batch_size))
+    balance = checks.get(lambda: _balance(flags.partition, timed=timed))
+    if checks.errors:
+        raise PlanError(checks.errors)
     return Pipeline(
         stages=flags.num_stages,
         micro_batches=flags.num_micro_batches,
@@ -114,10 +114,10 @@ def _check_batch(micro_batches: int, batch_size: int) -> None:
     if batch_size % micro_batches:
         fits = [n for n in range(1, min(batch_size, _MOST) + 1) if not batch_size % n]
         near = sorted(fits, key=lambda n: abs(n - micro_batches))[:_OFFERED]
-        *others, last = map(str, sorted(near))
+        *fewer, last = map(str, sorted(near))
         raise ValueError(
             f"--num_micro_batches={micro_batches}: does not divide a tower's batch of "
-            f"{batch_size}; write {', '.join(others)}{' or ' if others else ''}{last}"
+            f"{batch_size}; write {', '.join(fewer)}{' or ' if fewer else ''}{last}"
         )
 
 

@@ -73,17 +73,17 @@ def in_legs(
       apart: tensors between legs, or of the last, that are counted elsewhere.
     """
     elsewhere = {tensor.name for tensor in apart}
-    most, before, made = 0, entered, {}
+    most, before, produced = 0, entered, {}
     for k, leg in enumerate(legs):
-        own = {tensor.name: tensor for tensor in leg.outputs.values()}
-        made |= own
+        outputs = {tensor.name: tensor for tensor in leg.outputs.values()}
+        produced |= outputs
         later = {t.name for other in legs[k + 1 :] for t in other.inputs.values()}
-        along = (later if later else set(own)) - elsewhere
-        after = sum(size(tensor) for name, tensor in made.items() if name in along)
-        gone = [tensor for name, tensor in own.items() if name in elsewhere]
-        taken = peak(leg.operations, own.values(), apart=gone)
-        others = max(meeting * before, before + (meeting - 1) * after)
-        most, before = max(most, others + taken), after
+        along = (later if later else set(outputs)) - elsewhere
+        after = sum(size(tensor) for name, tensor in produced.items() if name in along)
+        gone = [tensor for name, tensor in outputs.items() if name in elsewhere]
+        taken = peak(leg.operations, outputs.values(), apart=gone)
+        waiting_bytes = max(meeting * before, before + (meeting - 1) * after)
+        most, before = max(most, waiting_bytes + taken), after
     return most
 
 

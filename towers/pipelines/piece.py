@@ -30,16 +30,16 @@ class Leg(NamedTuple):
 
     def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Copies the operations into the current graph; returns the outputs."""
-        given = {tensor.name: values[name] for name, tensor in self.inputs.items()}
+        inputs = {tensor.name: values[name] for name, tensor in self.inputs.items()}
         read = {_tensor(name) for node in self.graph_def.node for name in node.input}
         # An input may also be an output as it is.
-        wanted = list({tensor.name for tensor in self.outputs.values()} - set(given))
-        found = tf.import_graph_def(
+        wanted = list({tensor.name for tensor in self.outputs.values()} - set(inputs))
+        computed = tf.import_graph_def(
             self.graph_def,
-            {name: tensor for name, tensor in given.items() if name in read},
+            {name: tensor for name, tensor in inputs.items() if name in read},
             return_elements=wanted,
         )
-        of = given | dict(zip(wanted, found))
+        of = inputs | dict(zip(wanted, computed))
         return {name: of[tensor.name] for name, tensor in self.outputs.items()}
 
 
@@ -70,12 +70,12 @@ class Piece(NamedTuple):
     @property
     def inputs(self) -> dict[str, tf.Tensor]:
         """What no leg of it makes, and nobody sends."""
-        made = self.outputs.keys() | self.meetings.keys()
+        internal = self.outputs.keys() | self.meetings.keys()
         return {
             name: tensor
             for leg in self.legs
             for name, tensor in leg.inputs.items()
-            if name not in made
+            if name not in internal
         }
 
     @property
@@ -128,7 +128,7 @@ class Cutter:
         self._exchanges = list(exchanges)
         self._graph, self._whole = graph, graph.as_graph_def()
         self._operations = graph.get_operations()
-        received = [one.received for one in self._exchanges]
+        received = [exchange.received for exchange in self._exchanges]
         self.varying = _descendants([*varying, *received])
 
     def needed(
@@ -148,14 +148,14 @@ class Cutter:
         while True:
             ops, cut = _back_to(wanted, stop)
             new = [
-                one
-                for one in self._exchanges
-                if one.received.op in ops and one.value not in {*met, *given}
+                exchange
+                for exchange in self._exchanges
+                if exchange.received.op in ops and exchange.value not in {*met, *given}
             ]
             if not new:
                 return Needed(ops, cut, list(met.values()))
-            met |= {one.value: one for one in new}
-            wanted += [one.sent for one in new]
+            met |= {exchange.value: exchange for exchange in new}
+            wanted += [exchange.sent for exchange in new]
 
     def piece(
         self,
@@ -174,25 +174,27 @@ class Cutter:
           carried: prefix of the values that go from leg to leg.
         """
         ops, _, met = self.needed(outputs.values(), given, stop)
-        given = {**given, **{one.value: one.received for one in met}}
+        given = {**given, **{exchange.value: exchange.received for exchange in met}}
         names = {t.name: name for name, t in {**outputs, **given}.items()}
         leg = self._legs(ops, met)
         targets: list[dict[str, tf.Tensor]] = [{} for _ in range(1 + max(leg.values()))]
         for name, tensor in outputs.items():
             targets[leg.get(tensor.op, 0)][name] = tensor
-        for one in met:
-            targets[leg[one.sent.op]][one.meeting.sent] = one.sent
+        for exchange in met:
+            targets[leg[exchange.sent.op]][exchange.meeting.sent] = exchange.sent
         legs = []
         for k in reversed(range(len(targets))):
             before = {op for op in ops if leg[op] < k} & self.varying
-            own, cut = _back_to(targets[k].values(), {*stop, *before})
+            leg_ops, cut = _back_to(targets[k].values(), {*stop, *before})
             inputs = dict(given)
             for tensor in cut:
                 if tensor.op in before:
                     name = names.setdefault(tensor.name, f"{carried}/{tensor.name}")
                     targets[leg[tensor.op]][name] = inputs[name] = tensor
-            legs.append(self._leg(own, inputs, targets[k]))
-        return Piece(tuple(legs[::-1]), {one.value: one.meeting for one in met})
+            legs.append(self._leg(leg_ops, inputs, targets[k]))
+        return Piece(
+            tuple(legs[::-1]), {exchange.value: exchange.meeting for exchange in met}
+        )
 
     def _legs(self, ops: Collection[tf.Operation], met: Iterable[Exchange]):
         """For each operation how many meetings it comes after."""
@@ -206,9 +208,9 @@ class Cutter:
                 leg[op] = max((leg.get(one, 0) for one in before), default=0)
         return leg
 
-    def _leg(self, kept: set[tf.Operation], given, outputs) -> Leg:
+    def _leg(self, kept: set[tf.Operation], available, outputs) -> Leg:
         """The kept operations without the placeholders and what is given."""
-        placeholders = {t.op for t in given.values() if not _computed(t)}
+        placeholders = {t.op for t in available.values() if not _computed(t)}
         names = {op.name for op in kept - placeholders}
         ends = [tensor.name for tensor in outputs.values()]
         part = compact.compact(self._graph, names, ends, self._whole)
@@ -219,7 +221,7 @@ class Cutter:
         read = {_tensor(name) for node in part.node for name in node.input} | {*ends}
         inputs = {
             name: tensor
-            for name, tensor in given.items()
+            for name, tensor in available.items()
             if tensor.name in read and tensor.op.name not in names
         }
         return Leg(part, inputs, dict(outputs))
@@ -238,7 +240,7 @@ def _back_to(
     tensors: Iterable[tf.Tensor], stop: Collection[tf.Operation]
 ) -> tuple[set[tf.Operation], list[tf.Tensor]]:
     """The operations that these tensors need, and the tensors that they stopped at."""
-    found: set[tf.Operation] = set()
+    operations: set[tf.Operation] = set()
     cut: dict[str, tf.Tensor] = {}
     left = list(tensors)
     controls: list[tf.Operation] = []
@@ -253,21 +255,21 @@ def _back_to(
             op = controls.pop()
             if op in stop:
                 continue
-        if op not in found:
-            found.add(op)
+        if op not in operations:
+            operations.add(op)
             left += op.inputs
             controls += op.control_inputs
-    return found, list(cut.values())
+    return operations, list(cut.values())
 
 
 def _descendants(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
     """The operations that need one of these tensors, and those that they come from."""
     left = [tensor.op for tensor in tensors]
-    found = set(left)
+    operations = set(left)
     while left:
         for output in left.pop().outputs:
             for op in output.consumers():
-                if op not in found:
-                    found.add(op)
+                if op not in operations:
+                    operations.add(op)
                     left.append(op)
-    return found
+    return operations

@@ -141,7 +141,7 @@ def trace(
             if name.startswith("share/") and name != "share/loss"
         },
         owners=segments[0].owners,
-        summaries=tuple(made for s in segments for made in s.summaries),
+        summaries=tuple(summary for s in segments for summary in s.summaries),
         parameters=sum(shape.num_elements() for shape in shapes.values()),
         flops=pipeline.micro_batches * sum(s.flops for s in segments),
     )
@@ -196,11 +196,11 @@ def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
         calls = Calls()
         stamps = [_Stamp(template, site, calls) for site in sites]
         meetings = _Meetings(template, stamps, calls)
-        for stage, one in template.passes:
+        for stage, pass_ in template.passes:
             # All towers have sent the inputs of a join before the first one receives.
             for index, stamp in enumerate(stamps):
-                meetings.attend(index, stage, one)
-                stamp.call(stage, one)
+                meetings.attend(index, stage, pass_)
+                stamp.call(stage, pass_)
         calls.place()
         return [stamp.tower(index) for index, stamp in enumerate(stamps)]
 
@@ -224,23 +224,23 @@ class _Meetings:
             if name in chunk.meetings and name not in values:
                 values[name] = self._join(name, index, stage, one)
 
-    def _join(self, name: str, index: int, stage: int, one: Pass) -> Output:
+    def _join(self, name: str, index: int, stage: int, pass_: Pass) -> Output:
         joint = self._template.joined
         stamps = self._stamps if joint.towers > 1 else self._stamps[index : index + 1]
         several = joint.micro_batches > 1
-        pieces = range(joint.micro_batches) if several else [one.micro_batch]
+        pieces = range(joint.micro_batches) if several else [pass_.micro_batch]
         first = stamps[0]
         key = name, first.scope, pieces[0]
         if key not in self._joined:
-            meeting = self._template.chunks[one.chunk].meetings[name]
+            meeting = self._template.chunks[pass_.chunk].meetings[name]
             sent = [stamp.values[m][meeting.sent] for stamp in stamps for m in pieces]
-            found = self._calls.add(
+            outputs = self._calls.add(
                 self._function(meeting),
                 {str(k): value for k, value in enumerate(sent)},
                 name=f"{first.scope}stage_{stage}/micro_batch_{pieces[0]}/{name}",
                 device=first.devices[stage],
             )
-            self._joined[key] = found["joined"]
+            self._joined[key] = outputs["joined"]
         return self._joined[key]
 
     def _function(self, meeting: Meeting) -> Function:
@@ -274,12 +274,12 @@ class _Stamp:
         pipeline = template.pipeline
         site = site._replace(devices=site.devices[: pipeline.stages])
         self.devices = site.devices
-        given: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
+        inputs: dict[str, Value] = {f"read/{k}": read for k, read in site.reads.items()}
         scalars = ("total_weight", "loss_scale")
-        given |= {name: site.inputs[name] for name in scalars if name in site.inputs}
+        inputs |= {name: site.inputs[name] for name in scalars if name in site.inputs}
         with tf.name_scope(site.scope) as self.scope:
             micro_batches = _split(site, pipeline.micro_batches)
-        self.values = [given | micro_batch for micro_batch in micro_batches]
+        self.values = [inputs | micro_batch for micro_batch in micro_batches]
         # [stages], the last call so far; [chunks], the sums of gradients so far.
         self._last: list[str | None] = [None] * pipeline.stages
         self._sums: list[dict[str, Output]] = [{} for _ in template.chunks]
@@ -295,7 +295,7 @@ class _Stamp:
             values = values | self._sums[one.chunk]
         name = f"{'backward' if one.backward else 'forward'}_{one.chunk}"
         name += f"_leg_{one.leg}" if one.leg else ""
-        found: dict[str, Output] = {}
+        outputs: dict[str, Output] = {}
         for k, (pinned, part) in enumerate(function.steps):
             # A step on another device is not part of the stage's order: it waits only
             # for its inputs.
@@ -304,18 +304,18 @@ class _Stamp:
                 where = placeholders.of_node(pinned, self._all, self._owners)
                 number = self._all.index(where) if where in self._all else stage
             of = f"stage_{number}/micro_batch_{one.micro_batch}/{name}"
-            made = self._calls.add(
+            step_outputs = self._calls.add(
                 part,
-                values | found,
+                values | outputs,
                 name=f"{self.scope}{of}" + (f"/step_{k}" if k else ""),
                 device=where,
                 after=None if pinned else self._last[stage],
             )
             if not pinned:
-                self._last[stage] = next(iter(made.values())).call
-            found |= made
-        self._sums[one.chunk] |= {k: v for k, v in found.items() if k[:3] == "sum"}
-        self.values[one.micro_batch] |= found
+                self._last[stage] = next(iter(step_outputs.values())).call
+            outputs |= step_outputs
+        self._sums[one.chunk] |= {k: v for k, v in outputs.items() if k[:3] == "sum"}
+        self.values[one.micro_batch] |= outputs
 
     def tower(self, index: int) -> Tower:
         """The tower's results, once its passes are in the graph."""
@@ -348,30 +348,30 @@ class _Stamp:
 
     def _gradient(self, variable: str) -> Gradient:
         """The gradient by a variable, summed over all stages that use it."""
-        found: list[tuple[int, list[tf.Tensor]]] = []
+        by_stage: list[tuple[int, list[tf.Tensor]]] = []
         shape = self._template.shapes[variable]
         for chunk in self._template.chunks:
             stage = chunk.number % len(self.devices)
             if variable in chunk.dense:
                 total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]
-                found.append((stage, [total.tensor(shape)]))
+                by_stage.append((stage, [total.tensor(shape)]))
             elif variable in chunk.sparse:
                 with tf.device(self.devices[stage]):
-                    found.append((stage, self._joined(chunk.number, variable)))
-        if not found:
+                    by_stage.append((stage, self._joined(chunk.number, variable)))
+        if not by_stage:
             return None
-        if len(found) == 1:
-            stage, parts = found[0]
+        if len(by_stage) == 1:
+            stage, parts = by_stage[0]
             if len(parts) == 1:
                 return parts[0]
             with tf.device(self.devices[stage]):
                 return tf.IndexedSlices(*parts, tf.constant(shape.as_list(), tf.int64))
-        where = [self.devices[stage] for stage, _ in found]
+        where = [self.devices[stage] for stage, _ in by_stage]
         if parts_lib.is_part(variable):  # dense gradients stay on their devices
-            wholes = [parts[0].device for _, parts in found if len(parts) == 1]
-            where = (wholes or where)[:1] * len(found)
+            wholes = [parts[0].device for _, parts in by_stage if len(parts) == 1]
+            where = (wholes or where)[:1] * len(by_stage)
         dense, dtype = [], tf.float32 if len(self.values) > 1 else None  # of sums
-        for device, (_, parts) in zip(where, found):
+        for device, (_, parts) in zip(where, by_stage):
             with tf.device(device):
                 dense.append(chunk_lib.dense_gradient(parts, shape, dtype))
         with tf.device(where[0]):

@@ -76,8 +76,8 @@ def with_choice(
         return task
     limit = how.memory_limit or _memory(placement)
     stages = _stages(task, features, labels, grain=max(1, limit // _GRAINS))
-    found = [cheapest(stage.blocks, limit - stage.fixed) for stage in stages]
-    if None in found:
+    choices = [cheapest(stage.blocks, limit - stage.fixed) for stage in stages]
+    if None in choices:
         most = max(stage.fixed + least(stage.blocks) for stage in stages)
         needed = -(-most // 10**6)
         raise ValueError(
@@ -86,13 +86,13 @@ def with_choice(
             f"--memory_limit={needed}, more --num_stages or a smaller --batch_size"
         )
     numbers = [number for stage in stages for number in stage.numbers]
-    flags = [flag for choice in found for flag in choice.again]
+    flags = [flag for choice in choices for flag in choice.again]
     work = sum(stage.flops for stage in stages)
     chosen = Chosen(
         blocks=tuple(sorted(n for n, flag in zip(numbers, flags) if flag)),
-        bytes=tuple(c.bytes + stage.fixed for c, stage in zip(found, stages)),
+        bytes=tuple(c.bytes + stage.fixed for c, stage in zip(choices, stages)),
         limit=limit,
-        flops=sum(choice.flops for choice in found) / max(1, work),
+        flops=sum(choice.flops for choice in choices) / max(1, work),
     )
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, chosen=chosen))
 
@@ -110,13 +110,13 @@ def estimate(
       slots: of the optimizer.
     """
     way = task.pipeline.recompute
-    found = []
+    sizes = []
     for stage in _stages(task, features, labels, grain=1, slots=slots):
         choice = Choice()
         for block in stage.blocks:
             choice = choice.then(block, way != "none")
-        found.append(stage.fixed + choice.bytes)
-    return found
+        sizes.append(stage.fixed + choice.bytes)
+    return sizes
 
 
 class _Stage(NamedTuple):
@@ -148,13 +148,15 @@ def _stages(
     batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
     batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
     whole = dataclasses.replace(task, pipeline=None)
-    both = [_segments(whole, groups, batch, recomputed=one) for one in (False, True)]
-    plain, meeting, found = both[0], task.joined.micro_batches, []
+    traced = [
+        _segments(whole, groups, batch, recomputed=flag) for flag in (False, True)
+    ]
+    plain, meeting, stages = traced[0], task.joined.micro_batches, []
     for stage in range(how.stages):
-        blocks = _blocks(how, stage, both, meeting, grain=grain)
+        blocks = _blocks(how, stage, traced, meeting, grain=grain)
         numbers = _of_stage(how, stage, plain)
         size = _parameter_bytes(plain, numbers, stage, several=several, slots=slots)
-        found.append(
+        stages.append(
             _Stage(
                 numbers=numbers,
                 blocks=blocks,
@@ -162,7 +164,7 @@ def _stages(
                 flops=sum(plain[n].flops for n in numbers),
             )
         )
-    return found
+    return stages
 
 
 def _groups(task: Task) -> tuple[Pipeline, list[Sequence]]:
@@ -192,11 +194,11 @@ def _parameter_bytes(
       slots: of the optimizer.
     """
     shapes, uses = {}, collections.Counter()
-    for one in (blocks[n] for n in numbers):
-        shapes |= {k: v for k, v in one.shapes.items() if not parts.is_part(k)}
+    for stage_block in (blocks[n] for n in numbers):
+        shapes |= {k: v for k, v in stage_block.shapes.items() if not parts.is_part(k)}
         # What is looked up in one block alone has a sparse gradient.
-        for name in one.trainable:
-            uses[name] += 1 if _is_sparse(one, name) else 2
+        for name in stage_block.trainable:
+            uses[name] += 1 if _is_sparse(stage_block, name) else 2
     spread = {
         name: shape
         for block in blocks
@@ -211,9 +213,9 @@ def _parameter_bytes(
     )
 
 
-def _is_sparse(one: Segment, variable: str) -> bool:
-    outputs = one.backward.outputs if one.backward else ()
-    return f"grad{one.number}/{variable}/1" in outputs
+def _is_sparse(block: Segment, variable: str) -> bool:
+    outputs = block.backward.outputs if block.backward else ()
+    return f"grad{block.number}/{variable}/1" in outputs
 
 
 def _segments(
@@ -236,56 +238,56 @@ def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
 
 
 def _blocks(
-    how: Pipeline, stage: int, both, meeting: int, *, grain: int
+    how: Pipeline, stage: int, traced, meeting: int, *, grain: int
 ) -> list[Block]:
     """What each block of a stage costs.
 
     Args:
       how: the pipeline.
       stage: of it.
-      both: the segments without recomputation and with it.
+      traced: the segments without recomputation and with it.
       meeting: micro-batches that batch norm takes as one.
       grain: bytes are rounded up to.
     """
-    plain, again = both
-    passes, found = how.order()[stage], []
+    plain, again = traced
+    passes, blocks = how.order()[stage], []
     for c in range(stage, how.stages * how.chunks, how.stages):
-        held = schedule.held([one for one in passes if one.chunk == c])
+        held = schedule.held([pass_ for pass_ in passes if pass_.chunk == c])
         before: tuple[Kept, Kept] = (frozenset(), frozenset())
         numbers = pieces_of(how.cut, range(len(plain)))[c]
         for number in numbers:
-            own = _kept(plain, number), _kept(again, number)
-            found.append(
+            kept = _kept(plain, number), _kept(again, number)
+            blocks.append(
                 Block(
                     kept=tuple(
-                        tuple(held * _bytes(mine - theirs, grain) for theirs in before)
-                        for mine in own
+                        tuple(held * _bytes(mine - prior, grain) for prior in before)
+                        for mine in kept
                     ),
                     passing=tuple(
                         _up(beside(segments[number], meeting), grain)
-                        for segments in both
+                        for segments in traced
                     ),
                     gradients=_up(_gradients(plain[number], how.micro_batches), grain),
                     flops=_work(again[number].backward) - _work(plain[number].backward),
                     together=meeting > 1,
                 )
             )
-            before = own
-    return found
+            before = kept
+    return blocks
 
 
 def _kept(segments: Sequence[Segment], number: int) -> Kept:
     """What a block's backward pass reads of its forward pass, and what entered it."""
     backward = segments[number].backward
-    found = set()
+    kept = set()
     for name in backward.inputs if backward else ():
         # What entered a block may be among what the one before keeps, too.
         maker = number - 1 if name.startswith(f"x{number}/") else number
         if maker >= 0 and name.startswith((f"x{number}/", "saved")):
-            made = segments[maker].forward.outputs[name]
+            tensor = segments[maker].forward.outputs[name]
             # What has no static shape says which rows a device has: a few integers.
-            found.add((f"{maker}/{made.name}", liveness.size(made)))
-    return frozenset(found)
+            kept.add((f"{maker}/{tensor.name}", liveness.size(tensor)))
+    return frozenset(kept)
 
 
 def beside(one: Segment, meeting: int = 1) -> int:
@@ -315,15 +317,17 @@ def _is_of_part(value: str) -> bool:
     return value.startswith("grad") and parts.is_part(value)
 
 
-def _gradients(one: Segment, micro_batches: int) -> int:
+def _gradients(block: Segment, micro_batches: int) -> int:
     """Bytes of a segment's gradients behind its backward pass, of parts none."""
-    outputs = one.backward.outputs if one.backward else {}
-    found = 0
-    for name in one.trainable:
-        own = [t for k, t in outputs.items() if k[:-2] == f"grad{one.number}/{name}"]
-        times = micro_batches if _is_sparse(one, name) else 1
-        found += 0 if parts.is_part(name) else times * sum(map(liveness.size, own))
-    return found
+    outputs = block.backward.outputs if block.backward else {}
+    total = 0
+    for name in block.trainable:
+        tensors = [
+            t for k, t in outputs.items() if k[:-2] == f"grad{block.number}/{name}"
+        ]
+        times = micro_batches if _is_sparse(block, name) else 1
+        total += 0 if parts.is_part(name) else times * sum(map(liveness.size, tensors))
+    return total
 
 
 def _bytes(kept: Iterable[tuple[str, int]], grain: int) -> int:

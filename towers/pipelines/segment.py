@@ -107,7 +107,7 @@ def trace(
     opened: list[_Open] = []
     splits = tower_lib.splits(task, batch.features)
     owners: list[str] = []
-    known: dict[str, Known] = {}
+    variables: dict[str, Known] = {}
     for number, blocks in enumerate(groups):
         opened.append(
             _Open(
@@ -120,21 +120,21 @@ def trace(
                     _for_segment(create, number),
                     splits,
                     owners,
-                    known,
+                    variables,
                     first=task.training,
                 ),
             )
         )
     opened[-1].end(task)
-    for one in opened:
-        repeatable.check_losses(one.graph, one.ys)
+    for open_segment in opened:
+        repeatable.check_losses(open_segment.graph, open_segment.ys)
     segments = []
     wanted: list[bool] = []
     for number in reversed(range(len(opened))):
         segment = opened[number]
-        found = segment.differentiate(wanted) if task.training else {}
-        segments.append(segment.close(found, recomputed=number in recomputed))
-        wanted = [f"dx{number}/{i}" in found for i in range(len(segment.xs))]
+        derivatives = segment.differentiate(wanted) if task.training else {}
+        segments.append(segment.close(derivatives, recomputed=number in recomputed))
+        wanted = [f"dx{number}/{i}" in derivatives for i in range(len(segment.xs))]
     return segments[::-1]
 
 
@@ -212,10 +212,10 @@ class _Open:
             if self.shares:
                 targets, upstream = [self.shares["share/loss"]], self.start
             else:
-                targets = [y for y, one in zip(self.ys, wanted) if one]
+                targets = [y for y, needed in zip(self.ys, wanted) if needed]
                 upstream = []
-                for i, one in enumerate(wanted):
-                    if one:
+                for i, needed in enumerate(wanted):
+                    if needed:
                         name, y = f"dx{self.number + 1}/{i}", self.ys[i]
                         self.given[name] = v1.placeholder(y.dtype, y.shape, f"dy{i}")
                         upstream.append(self.given[name])
@@ -228,12 +228,12 @@ class _Open:
                 f"grad{self.number}/{name}": read
                 for name, read in self.variables.trainable.items()
             }
-            found = (
+            derivatives = (
                 addition.differentiate(targets, list(by.values()), upstream)
                 if targets and by
                 else []
             )
-            return gradients.named(dict(zip(by, found)), by)
+            return gradients.named(dict(zip(by, derivatives)), by)
 
     def close(self, gradients: dict[str, tf.Tensor], *, recomputed: bool) -> Segment:
         """Cuts the graph into the segment's pieces."""
@@ -243,16 +243,16 @@ class _Open:
         fixed = self.given | reads
         cutter = Cutter(self.graph, self.given.values(), self._exchanges())
         ahead = cutter.needed(outputs.values())
-        received = {one.value: one.received for one in ahead.met}
+        received = {exchange.value: exchange.received for exchange in ahead.met}
         saved: dict[str, tf.Tensor] = {}
         backward, used, work = None, set(), ahead.operations
         if gradients:
-            given = fixed | received
+            available = fixed | received
             stop = set() if recomputed else ahead.operations & cutter.varying
-            needed = cutter.needed(gradients.values(), given, stop)
+            needed = cutter.needed(gradients.values(), available, stop)
             saved = {f"saved{number}/{t.name}": t for t in needed.cut}
             backward = cutter.piece(
-                gradients, given | saved, stop=stop, carried=f"carried{number}"
+                gradients, available | saved, stop=stop, carried=f"carried{number}"
             )
             used, work = set(backward.inputs), work | needed.operations
         forward = cutter.piece(outputs | saved, fixed, carried=f"saved{number}")

@@ -36,22 +36,22 @@ def of_step(metadata: v1.RunMetadata) -> list[TowerSpan]:
     Args:
       metadata: of a `session.run` with the options of `traced`.
     """
-    found = []
+    spans = []
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
             name = node.node_name.split(":")[0]
             match = _CALL.match(name)
             if match and "stream" not in device.device:
                 scope, stage, micro_batch, way, chunk, leg = match.groups()
-                one = Pass(
+                pass_ = Pass(
                     int(chunk), int(micro_batch), way == "backward", int(leg or 0)
                 )
                 begin = node.all_start_micros
                 end = begin + node.all_end_rel_micros
-                found.append(TowerSpan(scope, int(stage), one, begin, end))
-    start = min((span.begin for span in found), default=0)
-    found = [
+                spans.append(TowerSpan(scope, int(stage), pass_, begin, end))
+    start = min((span.begin for span in spans), default=0)
+    spans = [
         span._replace(begin=(span.begin - start) / 1e6, end=(span.end - start) / 1e6)
-        for span in found
+        for span in spans
     ]
-    return sorted(found, key=lambda span: (span.begin, span.end))
+    return sorted(spans, key=lambda span: (span.begin, span.end))

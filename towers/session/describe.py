@@ -89,12 +89,12 @@ def _asynchronous(plan: Plan) -> list[tuple[str, str]]:
     if exchange.staleness_lr:
         rate += ", divided by its staleness where that is above 1"
     place = f"{plan.placement.num_towers} updates take the place of one synchronous"
-    bound, known = exchange.max_staleness, "no bound"
+    bound, staleness = exchange.max_staleness, "no bound"
     if bound is not None:
-        known = f"at most {_plural(bound, 'update')}"
+        staleness = f"at most {_plural(bound, 'update')}"
     return [
         ("Learning rate", f"{rate}; {place} step"),
-        ("Staleness", known),
+        ("Staleness", staleness),
     ]
 
 
@@ -120,17 +120,17 @@ def in_short(plan: Plan, built: TrainGraph) -> str:
 
 def _factors(built: TrainGraph) -> list[tuple[str, str]]:
     """How many gradients are transferred as factors, and how large they are then."""
-    found = [g for g in built.towers[0].gradients if isinstance(g, Factors)]
-    if not found:
+    factored = [g for g in built.towers[0].gradients if isinstance(g, Factors)]
+    if not factored:
         return []
     small, large = (
         sum(t.shape.num_elements() * t.dtype.size for t in tensors) / 1e6
         for tensors in (
-            [side for one in found for side in (one.left, one.right)],
-            [one.whole for one in found],
+            [side for gradient in factored for side in (gradient.left, gradient.right)],
+            [gradient.whole for gradient in factored],
         )
     )
-    of = _plural(len(found), "gradient")
+    of = _plural(len(factored), "gradient")
     return [("Factors", f"{of} as {small:.3g} instead of {large:.3g} MB per tower")]
 
 

@@ -88,14 +88,14 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> Loop:
 
 def _cut_out(graph: tf.Graph, ends: list[tf.Operation]):
     """The nodes that `ends` need, up to the handles of variables and iterators."""
-    found: set[str] = set()
+    names: set[str] = set()
     handles: dict[str, tf.Tensor] = {}
     waiting = list(ends)
     while waiting:
         op = waiting.pop()
-        if op.name in found:
+        if op.name in names:
             continue
-        found.add(op.name)
+        names.add(op.name)
         waiting += op.control_inputs
         for tensor in op.inputs:
             if tensor.dtype == tf.resource:
@@ -103,7 +103,7 @@ def _cut_out(graph: tf.Graph, ends: list[tf.Operation]):
             else:
                 waiting.append(tensor.op)
     graph_def = graph.as_graph_def()
-    kept = [node for node in graph_def.node if node.name in found]
+    kept = [node for node in graph_def.node if node.name in names]
     for node in kept:
         # Colocation names nodes outside; the devices say the same.
         node.attr.pop("_class", None)

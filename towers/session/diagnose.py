@@ -78,16 +78,16 @@ def explain(
 
 def _finite(tower: Tower) -> tf.Tensor:
     """Bool [1 + variables]: whether the tower's loss and each gradient are finite."""
-    found = []
+    finite = []
     for value in (tower.loss, *tower.gradients):
         value = factors.dense(getattr(value, "values", value))
         if value is None:
-            found.append(tf.constant(True))
+            finite.append(tf.constant(True))
             continue
         with tf.device(value.device):
-            found.append(tf.reduce_all(tf.math.is_finite(value)))
+            finite.append(tf.reduce_all(tf.math.is_finite(value)))
     with tf.device(tower.device):
-        return tf.stack(found)
+        return tf.stack(finite)
 
 
 def _restorer(plan: Plan, train: graph.TrainGraph, console: Console):
@@ -118,8 +118,8 @@ class _Search:
             "gradient that is not finite"
         )
         while step < last_step:
-            step, found = self._run()
-            fine = np.stack(found)
+            step, per_tower = self._run()
+            fine = np.stack(per_tower)
             if not (fine[:, :1] if self._skips else fine).all():
                 return _sentence(int(step), fine[:, 0], fine[:, 1:], self._names)
             now = time.monotonic()
@@ -168,5 +168,5 @@ def _towers(which: Collection[int], count: int) -> str:
 
 
 def _and(parts: Sequence[str]) -> str:
-    *others, last = parts
-    return f"{', '.join(others)} and {last}" if others else last
+    *leading, last = parts
+    return f"{', '.join(leading)} and {last}" if leading else last

@@ -155,14 +155,14 @@ class _Steps:
         """
         base = v1.train.SessionRunArgs(self._train.step)
         context = v1.train.SessionRunContext(base, self._session)
-        asked = {}
+        hook_args = {}
         for index, hook in enumerate(hooks):
             args = hook.before_run(context)
             if args is not None:
-                asked[index] = args
-        fetches = {index: args.fetches for index, args in asked.items()}
+                hook_args[index] = args
+        fetches = {index: args.fetches for index, args in hook_args.items()}
         fetches[-1] = self._train.step
-        results, metadata = self._run(fetches, asked.values())
+        results, metadata = self._run(fetches, hook_args.values())
         for index, hook in enumerate(hooks):
             hook.after_run(
                 context,
@@ -180,11 +180,11 @@ class _Steps:
         least, most = self._range
         self.most_inside = min(most, max(least, int(_SECONDS * pace)))
 
-    def _run(self, fetches, asked):
+    def _run(self, fetches, hook_args):
         feeds = {}
-        for args in asked:
+        for args in hook_args:
             feeds |= args.feed_dict or {}
-        options = [args.options for args in asked if args.options is not None]
+        options = [args.options for args in hook_args if args.options is not None]
         if not options and not feeds:
             key = _key(fetches)
             if key not in self._callables:

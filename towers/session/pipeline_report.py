@@ -109,15 +109,15 @@ def analyse(
       train: whose towers are cut into stages.
       metadata: of a step with the options of `spans.traced`.
     """
-    found = spans.of_step(metadata)
+    passes = spans.of_step(metadata)
     how, chunks = train.options.pipeline, train.template.chunks
     peaks = peak_bytes(metadata)
     uses = []
-    scopes = {span.scope for span in found}
+    scopes = {span.scope for span in passes}
     for index, devices in enumerate(train.placement.stages):
         scope = f"tower_{index}"
         for stage, device in enumerate(devices if scope in scopes else ()):
-            own = [s for s in found if (s.scope, s.stage) == (scope, stage)]
+            stage_passes = [s for s in passes if (s.scope, s.stage) == (scope, stage)]
             mine = chunks[stage :: how.stages] if stage < how.stages else ()
             uses.append(
                 StageUse(
@@ -125,7 +125,7 @@ def analyse(
                     stage=stage,
                     device=device,
                     blocks=tuple(name for chunk in mine for name in chunk.blocks),
-                    busy=_busy(own),
+                    busy=_busy(stage_passes),
                     peak_bytes=max(
                         (n for name, n in peaks.items() if is_called(device, name)),
                         default=0,
@@ -134,22 +134,22 @@ def analyse(
             )
     return Report(
         [use for use in uses if use.stage < how.stages],
-        max(span.end for span in found),
+        max(span.end for span in passes),
         how.stages,
         how.micro_batches,
         how.chunks,
         _meeting(how, train.template.legs),
         [use for use in uses if use.stage >= how.stages],
-    ), found
+    ), passes
 
 
-def _busy(own: Sequence[TowerSpan]) -> float:
+def _busy(passes: Sequence[TowerSpan]) -> float:
     """Seconds in which some of the passes run, which are in the order of their begin.
 
     What a stage does of what is spread runs beside its own passes.
     """
     busy = end = 0.0
-    for span in own:
+    for span in passes:
         busy += max(0.0, span.end - max(span.begin, end))
         end = max(end, span.end)
     return busy
@@ -195,7 +195,7 @@ def lines(report: Report, step: int) -> list[str]:
     """
     chunks = f", V = {report.chunks}" if report.chunks > 1 else ""
     waits = "" if report.meeting is None else ", with the waits at batch norms"
-    found = [
+    rows = [
         f"Pipeline in step {step}: bubble {100 * report.bubble:.1f} %; equal stages "
         f"would have {100 * report.ideal_bubble:.1f} % (K = {report.num_stages}, "
         f"M = {report.micro_batches}{chunks}{waits})"
@@ -203,19 +203,19 @@ def lines(report: Report, step: int) -> list[str]:
     for use in (*report.stages, *report.beside):
         share = 100 * use.busy / report.seconds
         stage = f" stage {use.stage}" if use.blocks else ""
-        found.append(
+        rows.append(
             f"  {use.scope}{stage} on {use.device}: busy "
             f"{1e3 * use.busy:.2f} ms ({share:.1f} %), peak "
             f"{use.peak_bytes / 1e6:.2f} MB: {', '.join(use.blocks) or _SPREAD}"
         )
-    found.append(
+    rows.append(
         f"  imbalance {report.imbalance:.2f} (busiest stage over the mean); equal "
         f"stages are busy {100 * ENOUGH:.0f} % of the time {_from(report)}"
         + _of_these(report)
     )
     if any("GPU" in stage.device for stage in report.stages):
-        found.append("  times are of launching the kernels, which GPUs run later")
-    return found
+        rows.append("  times are of launching the kernels, which GPUs run later")
+    return rows
 
 
 # What a device has that is no stage.
@@ -379,14 +379,14 @@ class ReportPipeline(TraceStep):
 
     def write(self, metadata: v1.RunMetadata, step: int) -> None:
         """Prints the lines and writes the files."""
-        report, found = analyse(self._train, metadata)
+        report, passes = analyse(self._train, metadata)
         printed = lines(report, step)
         for line in printed:
             self._console(line)
         contents = {
             "report.json": json.dumps(facts(report, step), indent=2),
-            "gantt.svg": gantt(found, printed[0], report.num_stages),
-            "passes.json": json.dumps({"traceEvents": chrome_events(found)}),
+            "gantt.svg": gantt(passes, printed[0], report.num_stages),
+            "passes.json": json.dumps({"traceEvents": chrome_events(passes)}),
         }
         for name, text in contents.items():
             path = os.path.join(self._folder, name)

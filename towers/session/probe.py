@@ -91,7 +91,7 @@ def build(
 ) -> graph.TrainGraph:
     """The probe's graph; arguments as `check` has them."""
     scaling, pipeline = options.loss_scaling, _small(options.pipeline)
-    own = graph.Options(
+    probe_options = graph.Options(
         batch_size=pipeline.micro_batches if pipeline else 1,
         dtype=options.dtype,
         variable_update=options.variable_update,
@@ -119,7 +119,7 @@ def build(
         _Source(joined=modes[options.variable_update].joined),
         Update("sgd", Piecewise((1.0,))),
         placement=placement,
-        options=own,
+        options=probe_options,
         modes=modes,
     )
 
@@ -132,17 +132,17 @@ def _compare(
         return
     place = np.argmax(values != wanted)
     start = _wanted(name, values, 0, built.options.shards or Shards())
-    found, right = ((v - start).flat[place] for v in (values, wanted))
+    moved, right = ((v - start).flat[place] for v in (values, wanted))
     towers = built.placement.num_towers
     verdict = "that is not their mean"
-    if right and found == towers * right:
+    if right and moved == towers * right:
         verdict = "that is their sum, not their mean"
     spec_of = built.mode.all_reduce_spec
     reduced = f" with --all_reduce_spec={spec_of}" if spec_of else ""
     raise NotTheMeanError(
         f"--variable_update={built.options.variable_update}{reduced}: nothing was "
         f"trained, since gradients of 1 in all of {towers} towers moved {name} by "
-        f"{found:g} in step {number}, not by {right:g}: {verdict}"
+        f"{moved:g} in step {number}, not by {right:g}: {verdict}"
     )
 
 
@@ -167,9 +167,9 @@ def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
     replicas = parts.by_tower(built.mode.replicas(), built.mode.wholes)
     for name in names:
         yield name, parts.join(parts.read(built.mode.held(name)))
-        for tower, own in enumerate(replicas):
+        for tower, replica in enumerate(replicas):
             label = f"replica_{tower}/{name}" if tower else name
-            yield label, parts.join(parts.read(own[name]))
+            yield label, parts.join(parts.read(replica[name]))
 
 
 def _sizes(exchange: Exchange) -> list[int]:
@@ -260,9 +260,9 @@ def _looks_up(adds: Any, count: int) -> Any:
         table = _variable(_ROWS, [2 * count, 3], nn)
         nn.tables.append(table)
         ids = rows[:, None] + 2 * tf.range(count)
-        found = nn.lookup(ids, table) if nn.lookup else None
-        found = tf.gather(table, ids) if found is None else found
-        loss = tf.reduce_sum(tf.cast(found, tf.float32), [1, 2])
+        vectors = nn.lookup(ids, table) if nn.lookup else None
+        vectors = tf.gather(table, ids) if vectors is None else vectors
+        loss = tf.reduce_sum(tf.cast(vectors, tf.float32), [1, 2])
         if nn.joined:
             loss *= tf.round(_GRID * nn.joined.mean(tf.ones([]))) / _GRID
         return loss + added
@@ -299,11 +299,11 @@ def _weights(count: int) -> np.ndarray:
     weights add up to the number of classes, a power of two: while all classes are
     equally likely, the cross-entropy has the gradient of the loss.
     """
-    found = np.zeros([2 ** (2 * count - 1).bit_length()], np.float32)
-    lasts = [begin + size - 1 for begin, size in Split(count).ranges(len(found))]
-    found[lasts] = 1.0
-    found[-1] = len(found) - (count - 1)
-    return found
+    weights = np.zeros([2 ** (2 * count - 1).bit_length()], np.float32)
+    lasts = [begin + size - 1 for begin, size in Split(count).ranges(len(weights))]
+    weights[lasts] = 1.0
+    weights[-1] = len(weights) - (count - 1)
+    return weights
 
 
 def _classifies(block: Any, count: int) -> Any:

@@ -28,16 +28,16 @@ def same(mode: Mode) -> Same:
 
     Bits are compared, not numbers: a NaN equals itself, and 0.0 is not -0.0.
     """
-    found = {}
+    comparisons = {}
     with tf.name_scope("replicas"):
-        for name, (first, *others) in mode.replicas().items():
+        for name, (first, *copies) in mode.replicas().items():
             with tf.device(first.device):
                 wanted = _bytes(first)
-            for tower, other in enumerate(others, start=1):
+            for tower, other in enumerate(copies, start=1):
                 with tf.device(other.device):
                     equal = tf.equal(_bytes(other), wanted)
-                    found[tower, name] = tf.reduce_all(equal)
-    return found
+                    comparisons[tower, name] = tf.reduce_all(equal)
+    return comparisons
 
 
 def _bytes(variable: tf.Variable) -> tf.Tensor:
@@ -61,8 +61,8 @@ class CheckReplicas(hooks.Every):
 
     def act(self, run_context, step):
         """Raises ReplicaError."""
-        found = run_context.session.run(self._compared)
-        differ = [where for where, equal in found.items() if not equal]
+        results = run_context.session.run(self._compared)
+        differ = [where for where, equal in results.items() if not equal]
         if differ:
             tower, name = differ[0]
             more = f"; so do {len(differ) - 1} more" if differ[1:] else ""

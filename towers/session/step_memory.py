@@ -88,10 +88,10 @@ def _of_tower(template) -> tuple[int, int]:
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(template.graph_def, name="")
     named = graph.get_tensor_by_name
-    own = [op for op in graph.get_operations() if op.type != "Placeholder"]
+    operations = [op for op in graph.get_operations() if op.type != "Placeholder"]
     names = [name for of_one in template.gradients for name in of_one]
     return (
-        liveness.peak(own, [named(name) for name in template.outputs]),
+        liveness.peak(operations, [named(name) for name in template.outputs]),
         sum(liveness.size(named(name)) for name in names),
     )
 

@@ -61,27 +61,27 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
             if images.shape.rank == 4 and images.shape[-1] in (1, 3, 4):
                 parts.append(tf.raw_ops.ImageSummary(tag="images", tensor=images))
         parts += [
-            _of_model(made, tag) for tag, made in _tagged(tower.summaries, scalars)
+            _of_model(shown, tag) for tag, shown in _tagged(tower.summaries, scalars)
         ]
         return tf.raw_ops.MergeSummary(inputs=parts)
 
 
 def _tagged(shown: Sequence[Made], taken: Iterable[str]) -> Iterator[tuple[str, Made]]:
     """Each with a tag that no other has: TensorFlow merges no equal ones."""
-    known = set(taken)
-    for made in shown:
-        tag, number = made.tag, 0
-        while tag in known:
+    tags = set(taken)
+    for summary in shown:
+        tag, number = summary.tag, 0
+        while tag in tags:
             number += 1
-            tag = f"{made.tag}_{number}"
-        known.add(tag)
-        yield tag, made
+            tag = f"{summary.tag}_{number}"
+        tags.add(tag)
+        yield tag, summary
 
 
-def _of_model(made: Made, tag: str) -> tf.Tensor:
-    if made.node.op == "HistogramSummary":
-        return _histogram(tag, made.inputs[0])
-    return summaries.again(made, tag)
+def _of_model(summary: Made, tag: str) -> tf.Tensor:
+    if summary.node.op == "HistogramSummary":
+        return _histogram(tag, summary.inputs[0])
+    return summaries.again(summary, tag)
 
 
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,7 @@ def events(metadata: tf.compat.v1.RunMetadata) -> list[dict[str, Any]]:
     Args:
       metadata: of a run with `trace_level=FULL_TRACE`.
     """
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     nodes = [
         (stats.device, node)
         for stats in metadata.step_stats.dev_stats
@@ -26,14 +26,14 @@ def events(metadata: tf.compat.v1.RunMetadata) -> list[dict[str, Any]]:
     free: dict[str, list[int]] = {device: [] for device in devices}
     for pid, device in enumerate(devices):
         name = {"name": device}
-        found.append({"ph": "M", "pid": pid, "name": "process_name", "args": name})
+        entries.append({"ph": "M", "pid": pid, "name": "process_name", "args": name})
     for device, node in sorted(nodes, key=lambda pair: pair[1].all_start_micros):
         begin = node.all_start_micros - origin
         end = begin + max(node.all_end_rel_micros, 1)
         lanes = free[device]
         lane = next((i for i, busy in enumerate(lanes) if busy <= begin), len(lanes))
         lanes[lane : lane + 1] = [end]
-        found.append(
+        entries.append(
             {
                 "ph": "X",
                 "pid": devices.index(device),
@@ -44,7 +44,7 @@ def events(metadata: tf.compat.v1.RunMetadata) -> list[dict[str, Any]]:
                 "args": {"name": node.node_name, "label": node.timeline_label},
             }
         )
-    return found
+    return entries
 
 
 def text(metadata: tf.compat.v1.RunMetadata) -> str:

@@ -53,11 +53,11 @@ def of(train: TrainGraph) -> Traffic:
         for pair, tensors in crossing(step.train_op, master).items():
             sent[pair] = _sent(tensors, sent.get(pair, Sent(0, 0, 0)))
     # First those that the placement names, in its order.
-    named = [one for stages in train.placement.stages for one in stages]
+    named = [stage for stages in train.placement.stages for stage in stages]
     devices = list(dict.fromkeys([master, *named, *sorted(held)]))
     return Traffic(
         [device for device in devices if device in held],
-        {device: _holds(list(found.values())) for device, found in held.items()},
+        {device: _holds(list(ops.values())) for device, ops in held.items()},
         sent,
     )
 
@@ -72,26 +72,26 @@ def crossing(step: tf.Operation, master: str) -> dict[tuple[str, str], list[tf.T
       step: what a session runs.
       master: the device of operations without one.
     """
-    found = defaultdict(dict)
+    by_pair = defaultdict(dict)
     for op in reached(step):
         here = _device(op, master)
         for tensor in op.inputs:
             there = _device(tensor.op, master)
             if there != here and tensor.dtype != tf.resource:
-                found[there, here][tensor.name] = tensor
-    return {pair: list(tensors.values()) for pair, tensors in found.items()}
+                by_pair[there, here][tensor.name] = tensor
+    return {pair: list(tensors.values()) for pair, tensors in by_pair.items()}
 
 
 def reached(step: tf.Operation) -> list[tf.Operation]:
     """What a session runs for a step."""
-    waiting, found = [step], {}
+    waiting, operations = [step], {}
     while waiting:
         op = waiting.pop()
-        if op.name not in found:
-            found[op.name] = op
+        if op.name not in operations:
+            operations[op.name] = op
             waiting += [tensor.op for tensor in op.inputs]
             waiting += op.control_inputs
-    return list(found.values())
+    return list(operations.values())
 
 
 def _device(op: tf.Operation, master: str) -> str:

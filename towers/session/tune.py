@@ -73,15 +73,15 @@ def candidates(
       kind: of their devices, as `reduction.usable` has it.
       wire: the dtype in which gradients travel between replicas.
     """
-    found = []
+    choices = []
     for name, mode in VARIABLE_UPDATES.items():
         if not (mode.exact and mode.joined):
             continue
         if "all_reduce_spec" in mode.reads and num_towers > 1:
-            found += [Choice(name, spec) for spec in reduction.usable(kind, wire)]
+            choices += [Choice(name, spec) for spec in reduction.usable(kind, wire)]
         else:
-            found.append(Choice(name))
-    return found
+            choices.append(Choice(name))
+    return choices
 
 
 def settled(config: Any, choice: Choice = DEFAULT) -> Any:
@@ -136,10 +136,10 @@ class Memory:
 
     def recall(self, key: str) -> dict[str, Any] | None:
         """The remembered choice, or None."""
-        found = self._read().get(key)
-        if not isinstance(found, dict) or not isinstance(found.get("choice"), dict):
+        entry = self._read().get(key)
+        if not isinstance(entry, dict) or not isinstance(entry.get("choice"), dict):
             return None
-        return found
+        return entry
 
     def remember(self, key: str, found: Mapping[str, Any]) -> bool:
         """Replaces the file atomically; returns whether that was possible."""
@@ -160,8 +160,8 @@ class Memory:
     def _read(self) -> dict[str, Any]:
         try:
             with open(self.path, encoding="utf-8") as file:
-                found = json.load(file)
-            if not isinstance(found, dict):
+                entries = json.load(file)
+            if not isinstance(entries, dict):
                 raise ValueError("not a JSON object")
         except FileNotFoundError:
             return {}
@@ -171,7 +171,7 @@ class Memory:
                 self._console(f"Ignoring {self.path}: {reason.splitlines()[0]}")
             self._ignored = True
             return {}
-        return found
+        return entries
 
 
 @contextlib.contextmanager
@@ -265,11 +265,11 @@ def choose(
     where, name = plan.placement, key(plan)
     wire = plan.options.exchange.wire.dtype
     ways = candidates(len(where.towers), kind=where.device_kind, wire=wire)
-    found = None if again else memory.recall(name)
-    if found:
-        choice = Choice(**found["choice"]) if _is_one(found["choice"], ways) else None
+    entry = None if again else memory.recall(name)
+    if entry:
+        choice = Choice(**entry["choice"]) if _is_one(entry["choice"], ways) else None
         if choice:
-            console(f"Fastest on {found.get('date')}: {choice} ({memory.path})")
+            console(f"Fastest on {entry.get('date')}: {choice} ({memory.path})")
             return choice
     timings = _time_all(plan, ways, console, measured)
     best = min(timings, key=lambda way: statistics.median(timings[way]))
@@ -287,9 +287,9 @@ def choose(
     return best
 
 
-def _is_one(found: Mapping[str, Any], ways: list[Choice]) -> bool:
+def _is_one(entry: Mapping[str, Any], ways: list[Choice]) -> bool:
     """Whether an entry of the file is a valid choice."""
-    return any(way._asdict() == found for way in ways)
+    return any(way._asdict() == entry for way in ways)
 
 
 def _time_all(

@@ -240,15 +240,15 @@ class Controller:
         Who is silent is named within `stall_secs`, but not given up before it had
         `ANSWER_SECONDS`: it may be busy.
         """
-        asked = time.monotonic() - lasted
+        begun = time.monotonic() - lasted
         seconds = self._stall_secs - self._patience
         reasons = self._roll_call.absent(seconds)
         silent = "; ".join(reasons.values())
-        found = f": {silent}" if reasons else ", though every task answers"
+        details = f": {silent}" if reasons else ", though every task answers"
         if self._stopping():
             self._hinted = True
-            found += "; a second signal ends the run without saving"
-        self._console(f"No step for {time.monotonic() - asked:.0f} s{found}.")
+            details += "; a second signal ends the run without saving"
+        self._console(f"No step for {time.monotonic() - begun:.0f} s{details}.")
         if reasons and seconds < ANSWER_SECONDS:
             reasons = self._roll_call.absent()
         reasons.pop(self._spec.controller, None)

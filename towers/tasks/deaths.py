@@ -44,7 +44,7 @@ def memory_kills() -> int:
     """How often the kernel has killed a process since memory ran out; 0 if unknown."""
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
-            found = re.search(r"^oom_kill (\d+)$", file.read(), re.MULTILINE)
+            match = re.search(r"^oom_kill (\d+)$", file.read(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0

@@ -13,12 +13,12 @@ from towers.tasks import private_network
 
 def of(spec: Cluster) -> str:
     """A warning of what the server exposes and to whom; empty if nothing."""
-    found = private_network.interfaces().items()
-    interfaces = {name: addresses for name, addresses in found if addresses}
+    all_interfaces = private_network.interfaces().items()
+    interfaces = {name: addresses for name, addresses in all_interfaces if addresses}
     if interfaces.keys() <= {"lo"}:
         return ""
     port = spec.address(spec.me).rpartition(":")[2]
-    listed = (f"{name} {' '.join(own)}" for name, own in interfaces.items())
+    listed = (f"{name} {' '.join(ips)}" for name, ips in interfaces.items())
     return (
         f"{spec.me} listens on port {port} of every interface ({', '.join(listed)}), "
         f"unencrypted and without authentication: {_reach(interfaces)} can run "
@@ -30,13 +30,13 @@ def of(spec: Cluster) -> str:
 
 def _reach(interfaces: Mapping[str, Sequence[str]]) -> str:
     """Who reaches a port that is open on all interfaces."""
-    found = [
+    ips = [
         ipaddress.ip_address(address)
         for name, addresses in interfaces.items()
         for address in addresses
         if name != "lo"
     ]
-    public = [str(address) for address in found if address.is_global]
+    public = [str(address) for address in ips if address.is_global]
     if public:
         return f"whoever on the Internet reaches {' or '.join(public)}"
     return "whoever reaches one of these addresses"

@@ -178,7 +178,7 @@ class _Tasks:
                 self._processes[self._leader].send_signal(self._signals[0])
                 forwarded = len(self._signals)
             # Looked at once: the leader may end between two looks.
-            statuses = {name: one.poll() for name, one in self._processes.items()}
+            statuses = {name: task.poll() for name, task in self._processes.items()}
             ended = statuses[self._leader]
             if ended is not None and ended >= 0:
                 return ended
@@ -283,10 +283,10 @@ class _Tasks:
         count, split = self._order["num_gpus"], self._order["gpu_split"]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         every = visible.split(",") if visible else [str(i) for i in range(1024)]
-        own = every[index * count // split : -(-(index + 1) * count // split)]
+        gpus = every[index * count // split : -(-(index + 1) * count // split)]
         # Workers that share one must not take all of its memory.
         shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if split > 1 else {}
-        return {"CUDA_VISIBLE_DEVICES": ",".join(own), **shared}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **shared}
 
     def _read(self, seconds: float) -> None:
         """Passes on what tasks print, waiting for it so long at most."""

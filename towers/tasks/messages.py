@@ -95,7 +95,7 @@ def ask(spec: Cluster, task: Task, *, seconds: float) -> Hello:
         handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
         text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
     try:
-        found = _call(spec, task, graph=graph, fetch=text, seconds=seconds)
+        answer = _call(spec, task, graph=graph, fetch=text, seconds=seconds)
     except tf.errors.FailedPreconditionError:
         raise SilentError(
             "a TensorFlow server is there, but it is not (or not yet) a task of towers"
@@ -107,7 +107,7 @@ def ask(spec: Cluster, task: Task, *, seconds: float) -> Hello:
     except tf.errors.OpError as error:
         raise SilentError(explain.reason(error.message or "")) from None
     try:
-        return Hello(**json.loads(found))
+        return Hello(**json.loads(answer))
     except (ValueError, TypeError):
         raise SilentError("what answers there is another version of towers") from None
 
@@ -137,21 +137,21 @@ def dismiss(spec: Cluster, task: Task, *, status: int, seconds: float) -> None:
 
 def differences(spec: Cluster, task: Task, hello: Hello) -> list[str]:
     """Why a task that answers is not a task of this cluster, in words."""
-    name, found = f"{task} at {spec.address(task)}", []
+    name, reasons = f"{task} at {spec.address(task)}", []
     if hello.tensorflow != tf.__version__:
-        found.append(
+        reasons.append(
             f"{name} runs TensorFlow {hello.tensorflow} and {spec.me} runs "
             f"{tf.__version__}; install the same"
         )
     if hello.cluster != spec.as_dict():
-        found.append(
+        reasons.append(
             f"{name} was started with the cluster {json.dumps(hello.cluster)}, "
             f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
             "hosts"
         )
     if disagreement := spec.disagreement(task, hello.flags):
-        found.append(f"{name} {disagreement}")
-    return found
+        reasons.append(f"{name} {disagreement}")
+    return reasons
 
 
 def leader(hello: Hello) -> str:
@@ -208,13 +208,13 @@ def _call(spec: Cluster, task: Task, *, graph: tf.Graph, fetch, seconds: float) 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        found = answer.get(timeout=max(0.0, until - time.monotonic()))
+        result = answer.get(timeout=max(0.0, until - time.monotonic()))
     except queue.Empty:
         raise SilentError(
             f"its port is open, but nothing was answered for {seconds:.2g} s: it is "
             "frozen, or no TensorFlow server"
         ) from None
     thread.join(_CLOSE_SECONDS)
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(result, Exception):
+        raise result
+    return result

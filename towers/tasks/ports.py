@@ -74,10 +74,10 @@ class Lifelines:
 
     def broken(self) -> bool:
         """Whether a task was found to be gone since the last call."""
-        found = self._broken.is_set()
-        if found:
+        gone = self._broken.is_set()
+        if gone:
             self._broken.clear()
-        return found
+        return gone
 
     def _hold(self, address: str) -> None:
         while not self._over.is_set():

@@ -56,20 +56,20 @@ def interfaces() -> dict[str, list[str]]:
     """
     if not _is_linux():
         return {socket.gethostname(): _named_addresses()}
-    found: dict[str, list[str]] = {}
+    addresses: dict[str, list[str]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
             try:
                 answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
-                found[name] = [socket.inet_ntoa(answer[20:24])]
+                addresses[name] = [socket.inet_ntoa(answer[20:24])]
             except OSError:  # it has none
-                found[name] = []
+                addresses[name] = []
     for line in _lines("/proc/net/if_inet6"):
         address, *_, name = line.split()
         packed = bytes.fromhex(address)
-        found.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, packed))
-    return found
+        addresses.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, packed))
+    return addresses
 
 
 def _is_linux() -> bool:

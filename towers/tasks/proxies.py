@@ -21,8 +21,8 @@ def bypass(spec: Cluster, environment: MutableMapping[str, str]) -> None:
     """
     if not any(environment.get(name) for name in _PROXIES):
         return
-    given = next((environment[n] for n in _EXCEPTIONS if environment.get(n)), "")
+    exceptions = next((environment[n] for n in _EXCEPTIONS if environment.get(n)), "")
     addresses = [address for job in spec.jobs.values() for address in job]
     hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
-    excepted = dict.fromkeys([*filter(None, given.split(",")), *hosts])
+    excepted = dict.fromkeys([*filter(None, exceptions.split(",")), *hosts])
     environment[_EXCEPTIONS[0]] = ",".join(excepted)

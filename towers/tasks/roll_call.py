@@ -85,14 +85,14 @@ class RollCall:
 
     def changed(self, hellos: Hellos) -> dict[Task, str]:
         """The tasks that were restarted or dropped out of their session, in words."""
-        found = {}
+        changes = {}
         for task, hello in sorted(hellos.items()):
-            known = self._known.get(task, hello)
-            if hello.life != known.life:
-                found[task] = f"{self._named(task)}: it was started anew"
-            elif hello.breaks != known.breaks:
-                found[task] = f"{self._named(task)}: it dropped out ({hello.why})"
-        return found
+            previous = self._known.get(task, hello)
+            if hello.life != previous.life:
+                changes[task] = f"{self._named(task)}: it was started anew"
+            elif hello.breaks != previous.breaks:
+                changes[task] = f"{self._named(task)}: it dropped out ({hello.why})"
+        return changes
 
     def is_ours(self, task: Task) -> bool:
         """Whether a task was started for this controller, as far as it says."""

@@ -80,20 +80,20 @@ class WatchedSession(v1.Session):
             caller = self._callers[me.ident] = _Caller()
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         caller.calls.put((call, answer))
-        begun = asked = time.monotonic()
+        begun = checked_at = time.monotonic()
         while True:
             try:
-                found, error = answer.get(timeout=min(_LOOK_SECONDS, self._stall_secs))
+                result, error = answer.get(timeout=min(_LOOK_SECONDS, self._stall_secs))
             except queue.Empty:
                 self._look()
-                if time.monotonic() - asked >= self._stall_secs:
+                if time.monotonic() - checked_at >= self._stall_secs:
                     if silent := self._silent(time.monotonic() - begun):
                         raise StallError("; ".join(silent)) from None
-                    asked = time.monotonic()
+                    checked_at = time.monotonic()
                 continue
             if error is not None:
                 raise error
-            return found
+            return result
 
     def _look(self) -> None:
         if lost := self._lost():

@@ -150,11 +150,11 @@ class Loop:
         crew = _Crew(runs, turns, Gate(self._bound))
         before = time.perf_counter()
         try:
-            for found in crew.results():
+            for results in crew.results():
                 now = time.perf_counter()
-                losses = np.array([loss for loss, _ in found], np.float32)
-                self.staleness.update(int(stale) for _, stale in found)
-                step += len(found)
+                losses = np.array([loss for loss, _ in results], np.float32)
+                self.staleness.update(int(stale) for _, stale in results)
+                step += len(results)
                 yield step, losses, now - before
                 before = now
         finally:
@@ -194,7 +194,7 @@ class _Crew:
         """(loss, staleness) of the steps that ended, as they end."""
         working = len(self._threads)
         while working:
-            found, waiting = [], [self._ended.get()]
+            results, waiting = [], [self._ended.get()]
             while not self._ended.empty():
                 waiting.append(self._ended.get())
             for item in waiting:
@@ -203,12 +203,12 @@ class _Crew:
                 elif isinstance(item, Exception):
                     raise item
                 else:
-                    found.append(item)
-            found += self._turns.reported(wait=False)
-            if found:
-                yield found
-        while found := self._turns.reported(wait=True):
-            yield found
+                    results.append(item)
+            results += self._turns.reported(wait=False)
+            if results:
+                yield results
+        while results := self._turns.reported(wait=True):
+            yield results
 
     def stop(self) -> None:
         """Waits until every thread has finished its step."""

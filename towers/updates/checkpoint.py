@@ -76,8 +76,8 @@ class Finite:
 
     def broken(self, session: v1.Session) -> str | None:
         """The name of the first that does not, or None."""
-        found = session.run(self._fine)
-        return next((name for name, fine in found.items() if not fine), None)
+        finite = session.run(self._fine)
+        return next((name for name, fine in finite.items() if not fine), None)
 
 
 class Checkpoints:
@@ -215,11 +215,11 @@ class Checkpoints:
 
     def _keep(self, paths: Iterable[str]) -> None:
         """Takes these for what was saved: the oldest are deleted one by one."""
-        found = []
+        saved = []
         for path in sorted(paths, key=_step_of):
             with contextlib.suppress(OSError):  # deleted meanwhile
-                found.append((path, os.stat(path + ".index").st_mtime))
-        self._saver.set_last_checkpoints_with_time(found)
+                saved.append((path, os.stat(path + ".index").st_mtime))
+        self._saver.set_last_checkpoints_with_time(saved)
 
     def restore(self, session: v1.Session) -> str | None:
         """Loads the newest checkpoint that can be read.
@@ -270,12 +270,12 @@ class Checkpoints:
         return None
 
     def _load(self, session: v1.Session, path: str) -> None:
-        known = set(contents.of(path))
+        stored = set(contents.of(path))
         for names, loader in self._loaders:
-            if names <= known:
+            if names <= stored:
                 loader.restore(session, path)
         # Of what was loaded, which therefore can be read.
-        contents.check_counts(path, known & self._variables.keys())
+        contents.check_counts(path, stored & self._variables.keys())
 
     def _last_whole(self) -> str:
         last = latest(self.directory)
@@ -306,8 +306,8 @@ def all_paths(directory: str) -> list[str]:
 
     The file `checkpoint` says which is the newest; it need not list those before it.
     """
-    found = glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*.index"))
-    paths = [path.removesuffix(".index") for path in found]
+    index_files = glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*.index"))
+    paths = [path.removesuffix(".index") for path in index_files]
     state = _state(directory)
     newest = _step_of(state.model_checkpoint_path) if state else -1
     most = newest if newest >= 0 else math.inf
@@ -356,23 +356,24 @@ def _listed(directory: str) -> list[str]:
     """
     state = _state(directory)
     paths = list(state.all_model_checkpoint_paths) if state else []
-    own = re.escape(os.path.join(os.path.abspath(directory), f"{_NAME}-")) + r"\d+"
+    pattern = re.escape(os.path.join(os.path.abspath(directory), f"{_NAME}-")) + r"\d+"
     return [
         path
         for path in paths
-        if re.fullmatch(own, os.path.abspath(path)) and os.path.exists(f"{path}.index")
+        if re.fullmatch(pattern, os.path.abspath(path))
+        and os.path.exists(f"{path}.index")
     ]
 
 
 def files(path: str) -> tuple[tuple[str, int, int], ...]:
     """The files of a checkpoint: name, size and when it was written, which tell whether
     it is as it was."""
-    found = []
+    entries = []
     for name in sorted(glob.glob(f"{glob.escape(path)}.*")):
         with contextlib.suppress(OSError):  # deleted meanwhile
             status = os.stat(name)
-            found.append((name, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+            entries.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(entries)
 
 
 def latest(directory: str) -> str | None:
@@ -383,5 +384,5 @@ def latest(directory: str) -> str | None:
 
 def _step_of(path: str) -> int:
     """The global step in a checkpoint's name; -1 if there is none."""
-    found = re.search(r"-(\d+)$", path)
-    return int(found.group(1)) if found else -1
+    match = re.search(r"-(\d+)$", path)
+    return int(match.group(1)) if match else -1

@@ -150,11 +150,15 @@ class Chief(Alone):
                     taken[index].append(_take(held))
         self._make_ready()
         # No variable changes before every follower has read all that it reads.
-        ends = [getattr(one, "values", one).op for of_leaf in taken for one in of_leaf]
+        ends = [
+            getattr(tensor, "values", tensor).op
+            for of_leaf in taken
+            for tensor in of_leaf
+        ]
         with tf.control_dependencies(ends):
             added = [
-                leaf if leaf is None else _sum([leaf, *others], device)
-                for (device, leaf), others in zip(places, taken)
+                leaf if leaf is None else _sum([leaf, *received], device)
+                for (device, leaf), received in zip(places, taken)
             ]
         return tf.nest.pack_sequence_as(sums, added)
 
@@ -168,14 +172,14 @@ class Chief(Alone):
 
     def release(self, session):
         """Empties the accumulators, and sends the followers their first token."""
-        given = {self._given: self._new_stamp(session)}
+        feed = {self._given: self._new_stamp(session)}
         # First what is older is kept out, then what is inside is taken out, which
         # counts as a step.
-        session.run(self._fresh, given)
+        session.run(self._fresh, feed)
         counts = session.run(self._counts)
         session.run([drain for n, drain in zip(counts, self._drains) if n])
-        session.run(self._fresh, given)
-        session.run([self._set, *self._send_tokens], given)
+        session.run(self._fresh, feed)
+        session.run([self._set, *self._send_tokens], feed)
 
     def _new_stamp(self, session: v1.Session) -> int:
         step = int(session.run(self._global_step))

@@ -28,16 +28,16 @@ def check_same(
     Raises:
       ValueError: names or shapes differ; up to five of each are named.
     """
-    found, shapes = (
+    stored, shapes = (
         {name: shape for name, shape in every.items() if not _optional(name)}
         for every in (of(path), shapes)
     )
-    missing = sorted(set(shapes) - set(found))
-    extra = [] if partial else sorted(set(found) - set(shapes))
+    missing = sorted(set(shapes) - set(stored))
+    extra = [] if partial else sorted(set(stored) - set(shapes))
     differ = [
-        f"{name} is {found[name]} there and {shapes[name]} here"
-        for name in sorted(set(found) & set(shapes))
-        if list(found[name]) != list(shapes[name])
+        f"{name} is {stored[name]} there and {shapes[name]} here"
+        for name in sorted(set(stored) & set(shapes))
+        if list(stored[name]) != list(shapes[name])
     ]
     parts = [
         f"{title}: {', '.join(names[:5])}" + (" ..." if len(names) > 5 else "")

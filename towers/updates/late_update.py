@@ -124,8 +124,8 @@ class Staged(ParameterServer):
         with self._graph.as_default(), v1.name_scope(None):
             for k, stages in enumerate(self.placement.stages):
                 devices = [stages[number] for number in numbers]
-                made = _carried(f"staged{k or ''}/{name}", shape, devices, axis)
-                for piece, variable in zip(pieces, made):
+                variables = _carried(f"staged{k or ''}/{name}", shape, devices, axis)
+                for piece, variable in zip(pieces, variables):
                     self._staged.setdefault(piece, []).append(variable)
                     with tf.device(variable.device):
                         read = variable.read_value()
@@ -155,11 +155,11 @@ class Staged(ParameterServer):
 
     def _by_host(self, tower: int) -> dict[str, dict[str, tf.Variable]]:
         """Host of each task that a tower is on -> the staged copies there, by name."""
-        found: dict[str, dict[str, tf.Variable]] = {}
+        by_host: dict[str, dict[str, tf.Variable]] = {}
         for name, copies in self._staged.items():
             copy = copies[tower]
-            found.setdefault(host_of(copy.device), {})[name] = copy
-        return found
+            by_host.setdefault(host_of(copy.device), {})[name] = copy
+        return by_host
 
     def sync(self):
         """Fills the staged copies, from the checkpoint's or from the variables."""
@@ -179,7 +179,7 @@ class Staged(ParameterServer):
 
     def synced(self):
         """The staged copies of all towers but the first."""
-        return [v for _, *others in self._staged.values() for v in others]
+        return [v for _, *copies in self._staged.values() for v in copies]
 
     def saved(self, variables):
         """The first tower's staged copies beside the variables."""
@@ -215,9 +215,9 @@ class Relaxed(Replicated):
     def update(self, gradients, names, update, rate):
         """Applies the deferred gradients, and defers this step's."""
         late, defers = [], []
-        for k, own in enumerate(gradients):
+        for k, of_tower in enumerate(gradients):
             late.append([])
-            for name, gradient in zip(names, own):
+            for name, gradient in zip(names, of_tower):
                 if gradient is None:
                     late[k].append(None)
                     continue
@@ -240,8 +240,10 @@ class Relaxed(Replicated):
             if isinstance(held, Parts):
                 axis = held.axis
                 names = [parts.name_of(whole, k) for k in range(len(held))]
-            made = _carried(f"gradient{tower or ''}/{whole}", held.shape, devices, axis)
-            for piece, variable in zip(names, made):
+            variables = _carried(
+                f"gradient{tower or ''}/{whole}", held.shape, devices, axis
+            )
+            for piece, variable in zip(names, variables):
                 self._deferred.setdefault(piece, []).append(variable)
         return self._deferred[name][tower]
 
@@ -252,7 +254,7 @@ class Relaxed(Replicated):
 
     def synced(self):
         """The deferred gradients of all towers but the first, too."""
-        later = [v for _, *others in self._deferred.values() for v in others]
+        later = [v for _, *variables in self._deferred.values() for v in variables]
         return [*super().synced(), *later]
 
     def saved(self, variables):

@@ -27,16 +27,16 @@ def update_of(flags: Any, model: Any, global_batch: int) -> Update:
     reads, default = OPTIMIZERS[name].reads, Settings()
     numbers = [f.name for f in dataclasses.fields(Settings) if hasattr(flags, f.name)]
     settings = Settings(**{number: getattr(flags, number) for number in numbers})
-    found = Found()
+    checks = Found()
     for number in numbers:
         value = getattr(settings, number)
         if number not in reads and value != getattr(default, number):
-            found.errors.append(
+            checks.errors.append(
                 f"--{number}={value}: --optimizer={name} does not read it"
             )
-    rate = found.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
-    if found.errors:
-        raise PlanError(found.errors)
+    rate = checks.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
+    if checks.errors:
+        raise PlanError(checks.errors)
     decay, ema, norm = flags.weight_decay, flags.ema_decay, flags.gradient_clip_norm
     return Update(
         optimizer=name,

@@ -148,8 +148,8 @@ class Gate:
             token = tf.raw_ops.Switch(data=self.open, pred=self.open)
             with tf.control_dependencies(changes):
                 done = tf.identity(token.output_true)
-            both = [tf.identity(token.output_false), done]
-            return tf.raw_ops.Merge(inputs=both).output.op
+            branches = [tf.identity(token.output_false), done]
+            return tf.raw_ops.Merge(inputs=branches).output.op
 
 
 def _map(gradient: Gradient, change) -> Gradient:

@@ -209,8 +209,8 @@ class Mode:
 
     def own(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
         """The given variables, those that are `synced` left out."""
-        others = {variable.ref() for variable in self.synced()}
-        return [variable for variable in variables if variable.ref() not in others]
+        synced_refs = {variable.ref() for variable in self.synced()}
+        return [variable for variable in variables if variable.ref() not in synced_refs]
 
     def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Checkpoint name -> variable, out of all global variables of the graph.

@@ -82,7 +82,9 @@ class Steps:
     def __post_init__(self):
         names = self.template.trainable
         self._trained = {name: self.mode.held(name) for name in names}
-        self._variables = [v for own in self._trained.values() for v in parts.each(own)]
+        self._variables = [
+            v for held in self._trained.values() for v in parts.each(held)
+        ]
         if self.scale and self.scale.skipped is not None and self.mode.deferred:
             raise ValueError(
                 f"loss_scaling: {type(self.mode).__name__} applies a gradient of an "

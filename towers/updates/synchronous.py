@@ -71,7 +71,10 @@ class ParameterServer(Mode):
         with tf.name_scope("reduction"):
             gradients = self.exchange.gradients(towers)
             means = mean.of_towers(
-                [self._copy.divide(own, names, h) for own, h in zip(gradients, hosts)],
+                [
+                    self._copy.divide(of_tower, names, h)
+                    for of_tower, h in zip(gradients, hosts)
+                ],
                 [[piece.device] for piece in pieces],
                 names=[parts.whole_name(piece.op.name) for piece in pieces],
                 hosts=hosts,
@@ -105,8 +108,8 @@ class Replicated(Mode):
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._copies = [
-            Copy(own, seed, prefix=f"replica_{k}/" if k else "", shards=own)
-            for k, own in enumerate(placement.replica_homes)
+            Copy(homes, seed, prefix=f"replica_{k}/" if k else "", shards=homes)
+            for k, homes in enumerate(placement.replica_homes)
         ]
         self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
         self.variables = self._copies[0].variables
@@ -122,8 +125,8 @@ class Replicated(Mode):
 
     def read(self, name, tower):
         """The value of the tower's own replica."""
-        own = name in self._copies[tower].variables
-        return self._copies[tower if own else 0].read(name)
+        has_replica = name in self._copies[tower].variables
+        return self._copies[tower if has_replica else 0].read(name)
 
     def reduce(self, towers, names):
         """The mean of each gradient, on every tower's device."""
@@ -137,31 +140,31 @@ class Replicated(Mode):
                 reduce_all=self.exchange.reduce_all(self.placement.hosts),
             )
             return [
-                self._copies[k].once_free([c[k] for c in means], names, own)
-                for k, own in enumerate(self.placement.stages)
+                self._copies[k].once_free([c[k] for c in means], names, devices)
+                for k, devices in enumerate(self.placement.stages)
             ]
 
     def update(self, gradients, names, update, rate):
         """An update of each replica."""
         changes = []
-        for k, own in enumerate(gradients):
+        for k, of_tower in enumerate(gradients):
             before = {v.ref() for v in v1.global_variables()}
             with tf.device(self.placement.towers[k]):
-                changes.append(self._copies[k].update(own, names, update, rate))
-            made = [v for v in v1.global_variables() if v.ref() not in before]
-            self._slots[k] = made
+                changes.append(self._copies[k].update(of_tower, names, update, rate))
+            slots = [v for v in v1.global_variables() if v.ref() not in before]
+            self._slots[k] = slots
         return changes
 
     def replicas(self):
         """The replicas of the trained variables and of their slots."""
-        found = {}
+        by_name = {}
         for name, first in self.variables.items():
             replicas = [copy.variables.get(name) for copy in self._copies]
             if all(replica is not None for replica in replicas):
-                found[first.op.name] = replicas
+                by_name[first.op.name] = replicas
         for replicas in zip(*self._slots):
-            found[replicas[0].op.name] = list(replicas)
-        return found
+            by_name[replicas[0].op.name] = list(replicas)
+        return by_name
 
     def sync(self):
         """Copies the first tower's replicas, slots too, to all others."""
@@ -169,7 +172,7 @@ class Replicated(Mode):
 
     def synced(self):
         """The replicas of all towers but the first."""
-        return [v for _, *others in self.replicas().values() for v in others]
+        return [v for _, *replicas in self.replicas().values() for v in replicas]
 
 
 class DistributedReplicated(ParameterServer):
@@ -190,8 +193,8 @@ class DistributedReplicated(ParameterServer):
     def __init__(self, placement, *, seed=0, exchange=DEFAULT):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._replicas = [
-            Copy(own, seed, prefix=f"replica_{k}/", shards=own)
-            for k, own in enumerate(placement.replica_homes)
+            Copy(homes, seed, prefix=f"replica_{k}/", shards=homes)
+            for k, homes in enumerate(placement.replica_homes)
         ]
 
     def create(self, name, shape, initializer, *, trainable, **options):
@@ -203,8 +206,8 @@ class DistributedReplicated(ParameterServer):
 
     def read(self, name, tower):
         """The value of the tower's own replica, if it is trained."""
-        own = self._replicas[tower]
-        return own.read(name) if name in own.variables else super().read(name, tower)
+        copy = self._replicas[tower]
+        return copy.read(name) if name in copy.variables else super().read(name, tower)
 
     def update(self, gradients, names, update, rate):
         """Updates the shadow copy, then copies it to the replicas."""
@@ -265,10 +268,10 @@ class Independent(Replicated):
         """Each tower's own gradients, beside its replicas."""
         reduced = []
         with tf.name_scope("reduction"):
-            for tower, own in zip(towers, self.exchange.gradients(towers)):
+            for tower, gradients in zip(towers, self.exchange.gradients(towers)):
                 copy = self._copies[tower.index]
                 homes = [[copy.variables[name].device] for name in names]
-                means = [c[0] for c in mean.of_towers([own], homes, names=names)]
+                means = [c[0] for c in mean.of_towers([gradients], homes, names=names)]
                 devices = self.placement.stages[tower.index]
                 reduced.append(copy.once_free(means, names, devices))
         return reduced

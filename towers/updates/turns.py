@@ -62,8 +62,8 @@ class Board:
             self.end = tf.raw_ops.ReadVariableOp(resource=end, dtype=tf.int64)
             self._given = v1.placeholder(tf.int64, [], "given")
             self._first, self._close = (
-                tf.raw_ops.AssignVariableOp(resource=one, value=self._given)
-                for one in (drawn, end)
+                tf.raw_ops.AssignVariableOp(resource=counter, value=self._given)
+                for counter in (drawn, end)
             )
             self._allow = tf.raw_ops.AssignAddVariableOp(
                 resource=end, value=self._given
@@ -169,12 +169,12 @@ class SharedTurns:
         """(loss, staleness) of the steps of others; with `wait`, none means no more."""
         if not self._board.leads:
             return []
-        found = []
+        reports = []
         if not wait or self._missing:
-            found = self._board.reports(self._session, int(wait))
+            reports = self._board.reports(self._session, int(wait))
         with self._lock:
-            self._missing -= len(found)
-        return found
+            self._missing -= len(reports)
+        return reports
 
     def stop(self) -> None:
         """Nobody takes a step any more."""

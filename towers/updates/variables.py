@@ -104,10 +104,10 @@ class Copy:
                     homes = sorted(self._devices[stage], key=self._load.__getitem__)
                     turns = itertools.islice(itertools.cycle(homes), split.count)
                     places = [[home] for home in turns]
-                made = self._make_parts(
+                pieces = self._make_parts(
                     name, shape, first, split, places=places, trainable=trainable
                 )
-                self.variables |= made
+                self.variables |= pieces
                 return
             with tf.device(self._least(self._devices[stage], shape)):
                 self.variables[name] = v1.get_variable(
@@ -119,8 +119,8 @@ class Copy:
     ) -> dict[str, tf.Variable]:
         """Part's name -> part."""
         devices = [
-            self._least(own, part)
-            for own, part in zip(places, split.shapes(shape), strict=True)
+            self._least(homes, part)
+            for homes, part in zip(places, split.shapes(shape), strict=True)
         ]
         # The whole initial value exists once, in a host's memory, until it is split.
         with tf.device(host_of(devices[0])):
@@ -128,11 +128,11 @@ class Copy:
             if callable(initializer):
                 initial = initializer(shape.as_list(), dtype=tf.float32)
             initial = tf.convert_to_tensor(initial, tf.float32)
-        made = parts.make(
+        pieces = parts.make(
             self._prefix + name, initial, split, devices, trainable=trainable
         )
-        self.wholes[name] = made
-        return {parts.name_of(name, k): part for k, part in enumerate(made)}
+        self.wholes[name] = pieces
+        return {parts.name_of(name, k): part for k, part in enumerate(pieces)}
 
     def _least(self, places: Sequence[str], shape: tf.TensorShape) -> str:
         """The device with the least load; adds a variable of this shape to it."""
@@ -197,10 +197,10 @@ class Copy:
             for name, read in self._reads.items()
             for piece, value in zip(parts.each(self.held(name)), parts.each(read))
         }
-        found = []
+        freed = []
         for gradient, piece in zip(gradients, self.pieces(names), strict=True):
-            known = piece.ref() in values and isinstance(gradient, tf.Tensor)
-            if known and _is_large(piece):
+            is_read = piece.ref() in values and isinstance(gradient, tf.Tensor)
+            if is_read and _is_large(piece):
                 holders = [
                     op
                     for op in values[piece.ref()].consumers()
@@ -209,8 +209,8 @@ class Copy:
                 with tf.device(piece.device):
                     with tf.control_dependencies([tf.group(*holders)]):
                         gradient = tf.identity(gradient)
-            found.append(gradient)
-        return found
+            freed.append(gradient)
+        return freed
 
     def update(
         self, gradients: Sequence, names: Sequence[str], update: Update, rate
@@ -292,23 +292,27 @@ def one_at_a_time(
         for name, gradient in zip(names, tower.gradients, strict=True):
             if name in copy.wholes or not isinstance(gradient, tf.Tensor):
                 continue
-            theirs, own = before.variables[name], copy.variables[name]
+            earlier, later = before.variables[name], copy.variables[name]
             maker = gradient.op
             while maker.type in ("Identity", "Cast"):
                 maker = maker.inputs[0].op
             # What makes more than this gradient would wait as a whole.
             alone = len(maker.outputs) == 1
-            if alone and _is_large(own) and _same_memory(theirs.device, own.device):
-                for update in before.updates(theirs):
+            if (
+                alone
+                and _is_large(later)
+                and _same_memory(earlier.device, later.device)
+            ):
+                for update in before.updates(earlier):
                     # Updates are built from gradients, so all towers exist before the
                     # first update; no public function adds to what operations wait for.
                     maker._add_control_input(update)
 
 
-def _same_memory(one: str, other: str) -> bool:
+def _same_memory(device: str, other: str) -> bool:
     """Whether a tensor of one device is read on the other where it lies."""
-    kinds = {tf.DeviceSpec.from_string(name).device_type for name in (one, other)}
-    return one == other or (kinds == {"CPU"} and task_of(one) == task_of(other))
+    kinds = {tf.DeviceSpec.from_string(name).device_type for name in (device, other)}
+    return device == other or (kinds == {"CPU"} and task_of(device) == task_of(other))
 
 
 def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
@@ -328,10 +332,10 @@ def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
         initializer = initializer()
     config = getattr(initializer, "get_config", dict)()
     if "seed" in config and config["seed"] is None:
-        own = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
+        derived_seed = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
         # The constructor's dtype is deprecated; get_variable passes it on the call.
         config = {k: v for k, v in config.items() if k != "dtype"}
-        return type(initializer).from_config({**config, "seed": own})
+        return type(initializer).from_config({**config, "seed": derived_seed})
     return initializer
 
 
@@ -346,6 +350,6 @@ def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
     copies = []
     for other in others:
         with tf.device(other.device):
-            own = tf.raw_ops.DeepCopy(x=value)
-            copies.append(other.assign(own, read_value=False))
+            buffer = tf.raw_ops.DeepCopy(x=value)
+            copies.append(other.assign(buffer, read_value=False))
     return tf.group(*copies)

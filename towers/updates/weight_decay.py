@@ -336,11 +336,11 @@ def _adapts(variable: tf.Variable) -> bool:
 
 def _values(pairs: Sequence[_Pair]) -> list[tf.Tensor]:
     """The variables' values, each read on its device."""
-    found = []
+    values = []
     for _, variable in pairs:
         with tf.device(variable.device):
-            found.append(variable.read_value())
-    return found
+            values.append(variable.read_value())
+    return values
 
 
 def _norm(pieces: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -78,8 +78,8 @@ def compare(
         # differ by more than it.
         compute = expected[0].narrowest
         narrow = case.transfer or compute != tf.float32
-        own = dataclasses.replace(subject, num_steps=1) if narrow else subject
-        yield _outcome(own, train, case, expected)
+        compared = dataclasses.replace(subject, num_steps=1) if narrow else subject
+        yield _outcome(compared, train, case, expected)
 
 
 def _built(
@@ -124,14 +124,14 @@ def _outcome(
     variables = _variables(train, shared)
     bound = case.bound(subject.bound, references[0].narrowest)
     updates = 1 if train.mode.together else case.num_towers
-    found = trained.steps(train, variables, subject.num_steps, updates)
-    for step, values in enumerate(found):
+    history = trained.steps(train, variables, subject.num_steps, updates)
+    for step, values in enumerate(history):
         if shared:  # what it does not save is missing
             values = {_Key(None, n): None for n in references[0].values[0]} | values
         for key, value in values.items():
-            one = references[(key.tower or 0) % len(references)]
+            expected = references[(key.tower or 0) % len(references)]
             difference = Difference(
-                step, str(key), *one.distance(key.name, step, value)
+                step, str(key), *expected.distance(key.name, step, value)
             )
             largest = max(largest, difference, key=lambda d: d.relative)
             if difference.relative > bound:
@@ -141,9 +141,9 @@ def _outcome(
     first, grown = _unexplained(beyond, references)
     if apart and first and first.step <= apart.step:
         apart = None  # a larger difference that is known by then
-    own = bound if bound != subject.bound else None
-    repeats = not (first or apart) or all(one.repeats for one in references)
-    return Outcome(case, largest, apart or first, own, grown, repeats, bool(apart))
+    widened = bound if bound != subject.bound else None
+    repeats = not (first or apart) or all(expected.repeats for expected in references)
+    return Outcome(case, largest, apart or first, widened, grown, repeats, bool(apart))
 
 
 class _Key(NamedTuple):
@@ -170,19 +170,19 @@ def _variables(train: graph.TrainGraph, shared: bool) -> dict[_Key, Any]:
         towers have of their own is compared.
     """
     replicas = parts.by_tower(train.mode.replicas(), train.mode.wholes)
-    found = {
+    compared = {
         _Key(k, name): value
-        for k, own in enumerate(replicas)
-        for name, value in own.items()
+        for k, held in enumerate(replicas)
+        for name, value in held.items()
     }
-    saved = {v.ref() for own in train.saved.values() for v in parts.each(own)}
-    found = {
+    saved = {v.ref() for held in train.saved.values() for v in parts.each(held)}
+    compared = {
         key._replace(tower=None) if parts.each(v)[0].ref() in saved else key: v
-        for key, v in found.items()
+        for key, v in compared.items()
     }
     if not shared:
-        return found
-    return {_Key(None, name): value for name, value in train.saved.items()} | found
+        return compared
+    return {_Key(None, name): value for name, value in train.saved.items()} | compared
 
 
 def _apart(step: int, values: Mapping[_Key, Any]) -> Difference | None:
@@ -209,10 +209,12 @@ def _unexplained(
     first, grown = None, 0.0
     for name, difference in beyond:
         # Of what no reference has, no difference is explained.
-        known = [
-            one.grown[name][difference.step] for one in references if name in one.grown
+        growths = [
+            expected.grown[name][difference.step]
+            for expected in references
+            if name in expected.grown
         ]
-        admitted = _TIMES_GROWN * max(known, default=0.0)
+        admitted = _TIMES_GROWN * max(growths, default=0.0)
         if difference.relative <= admitted < math.inf:
             grown = max(grown, admitted)
         else:

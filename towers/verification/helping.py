@@ -56,7 +56,7 @@ def compare(
         yield from agreement.compare(subject, cases)
         return
     left = collections.deque(cases)
-    found: dict[Case, Outcome] = {}
+    outcomes: dict[Case, Outcome] = {}
     with (
         futures.ThreadPoolExecutor(helpers.count) as threads,
         contextlib.ExitStack() as stack,
@@ -64,16 +64,16 @@ def compare(
         served = []
         for _ in range(helpers.count):
             helper = stack.enter_context(_started(helpers.command))
-            served.append(threads.submit(_serve, helper, left, found))
-        own = 0
+            served.append(threads.submit(_serve, helper, left, outcomes))
+        num_done = 0
         for outcome in agreement.compare(subject, _taken(left)):
-            own += 1
+            num_done += 1
             yield outcome
         futures.wait(served)
-    rest = cases[own:]
-    undone = [case for case in rest if case not in found]
-    found |= {o.case: o for o in agreement.compare(subject, undone)}
-    yield from map(found.__getitem__, rest)
+    rest = cases[num_done:]
+    undone = [case for case in rest if case not in outcomes]
+    outcomes |= {o.case: o for o in agreement.compare(subject, undone)}
+    yield from map(outcomes.__getitem__, rest)
 
 
 def _taken(left: collections.deque[Case]) -> Iterator[Case]:
@@ -102,14 +102,14 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen]:
 def _serve(
     helper: subprocess.Popen,
     left: collections.deque[Case],
-    found: dict[Case, Outcome],
+    outcomes: dict[Case, Outcome],
 ) -> None:
     """Gives a helper cases from the end, and keeps their outcomes, until it ends."""
     with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
             outcome = pickle.load(helper.stdout)
             if outcome is not None:
-                found[outcome.case] = outcome
+                outcomes[outcome.case] = outcome
                 continue
             try:
                 case = left.pop()

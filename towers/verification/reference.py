@@ -159,8 +159,8 @@ def _as_late(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
 def _one_by_one(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
     """One tower that takes a step for each update of the towers."""
     size = subject.global_batch // case.num_towers
-    own = dataclasses.replace(subject, global_batch=size)
-    return [_trained(own, pieces, updates=case.num_towers)]
+    tower_subject = dataclasses.replace(subject, global_batch=size)
+    return [_trained(tower_subject, pieces, updates=case.num_towers)]
 
 
 # (joined, together) of a mode that is not exact -> what its towers are held to.

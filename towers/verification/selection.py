@@ -81,24 +81,24 @@ class Selection:
         packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
         exchanges = ways.exchanges(specs, *packings)
         names, rounds = self._modes, _rounds(verify)
-        found = ways.cases(self._num_towers, exchanges, rounds=rounds, names=names)
-        found += self._narrow(exchanges)
+        chosen = ways.cases(self._num_towers, exchanges, rounds=rounds, names=names)
+        chosen += self._narrow(exchanges)
         cuts = self._cuts()
-        found += self._sharded(cuts)
+        chosen += self._sharded(cuts)
         thorough = verify.pipelines == "all"
-        found += ways.pipelined(self._num_towers, cuts, names=names, thorough=thorough)
-        self.cases = ways.sorted_once(found)
+        chosen += ways.pipelined(self._num_towers, cuts, names=names, thorough=thorough)
+        self.cases = ways.sorted_once(chosen)
 
     def _narrow(self, exchanges: Sequence[Exchange]) -> list[Case]:
         """Gradients that travel in 16 bits."""
-        asked = self._verify.compact_gradient_transfer
+        wanted = self._verify.compact_gradient_transfer
         optimizer = self._subject.update.optimizer
-        dtypes = [tf.as_dtype(d) for d in asked or _NARROW if d != "float32"]
+        dtypes = [tf.as_dtype(d) for d in wanted or _NARROW if d != "float32"]
         if dtypes and optimizer not in ways.LINEAR:
             why = f"a rounded gradient may turn a step of {optimizer} by any amount"
-            if asked:
+            if wanted:
                 raise ValueError(
-                    f"--compact_gradient_transfer={','.join(asked)}: {why}; write "
+                    f"--compact_gradient_transfer={','.join(wanted)}: {why}; write "
                     f"--optimizer={' or '.join(ways.LINEAR)}"
                 )
             self.left_out.append(f"--compact_gradient_transfer: {why}")
@@ -125,16 +125,16 @@ class Selection:
 
     def _spread(self, count: int) -> list[Shards]:
         """What can be sharded over so many devices: classifier, tables, or both."""
-        found, errors = [], []
-        for one in (Shards(classifier=count), Shards(embeddings=count)):
-            if error := self._refused(shards=one):
+        possible, errors = [], []
+        for shards in (Shards(classifier=count), Shards(embeddings=count)):
+            if error := self._refused(shards=shards):
                 errors.append(error)
             else:
-                found.append(one)
-        if self._verify.num_shards and not found:
+                possible.append(shards)
+        if self._verify.num_shards and not possible:
             raise errors[0]
         self.left_out += [_cause(error) for error in errors]
-        return found + ([Shards(count, count)] if len(found) == 2 else [])
+        return possible + ([Shards(count, count)] if len(possible) == 2 else [])
 
     def _cuts(self) -> ways.Cuts:
         """The settings of pipelines; defaults that do not fit are left out."""
@@ -179,44 +179,44 @@ class Selection:
         return None
 
     def _stages(self, default: ways.Cuts) -> list[int]:
-        asked, blocks = self._verify.num_stages, default.num_blocks
+        wanted, blocks = self._verify.num_stages, default.num_blocks
         most = blocks
         if self._gpus:
             most = min(blocks, self._gpus // min(self._num_towers))
-        found = [k for k in asked or default.stages if k <= most]
-        if len(found) < len(asked):
+        counts = [k for k in wanted or default.stages if k <= most]
+        if len(counts) < len(wanted):
             gpus = f", and there are {self._gpus} GPUs" if self._gpus else ""
             raise ValueError(
-                f"--num_stages={','.join(map(str, asked))}: "
+                f"--num_stages={','.join(map(str, wanted))}: "
                 f"{self._subject.model.name} is a chain of {blocks} blocks{gpus}; "
                 f"write {most} or fewer"
             )
-        self._leave_out("num_stages", default.stages, found)
-        return found
+        self._leave_out("num_stages", default.stages, counts)
+        return counts
 
     def _micro_batches(self, default: ways.Cuts) -> list[int]:
-        asked = self._verify.num_micro_batches
+        wanted = self._verify.num_micro_batches
         batches = [self._subject.global_batch // count for count in self._num_towers]
-        found = [
+        counts = [
             m
-            for m in asked or default.micro_batches
+            for m in wanted or default.micro_batches
             if not any(batch % m for batch in batches)
         ]
-        if len(found) < len(asked):
+        if len(counts) < len(wanted):
             common = math.gcd(*batches)
             legal = [str(m) for m in range(1, common + 1) if common % m == 0]
             raise ValueError(
-                f"--num_micro_batches={','.join(map(str, asked))}: must divide every "
+                f"--num_micro_batches={','.join(map(str, wanted))}: must divide every "
                 f"tower's batch, {' and '.join(map(str, batches))}; write some of "
                 f"{','.join(legal)}"
             )
-        self._leave_out("num_micro_batches", default.micro_batches, found)
-        return found
+        self._leave_out("num_micro_batches", default.micro_batches, counts)
+        return counts
 
-    def _leave_out(self, flag: str, default: Sequence[int], found: list[int]) -> None:
+    def _leave_out(self, flag: str, default: Sequence[int], counts: list[int]) -> None:
         """Notes which of a flag's defaults are not compared."""
-        if not getattr(self._verify, flag) and len(found) < len(default):
-            rest = ",".join(str(n) for n in default if n not in found)
+        if not getattr(self._verify, flag) and len(counts) < len(default):
+            rest = ",".join(str(n) for n in default if n not in counts)
             self.left_out.append(f"--{flag}={rest}: {_TOO_MANY[flag]}")
 
 

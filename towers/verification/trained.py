@@ -76,14 +76,14 @@ class Reference:
         names = list(self.values[0])
         if not self.repeats:
             return {name: [0.0] * len(self.values) for name in names}
-        found = np.array([self._moved(seed) for seed in range(_STARTS)])
-        farthest = np.where(_is_noise(found), 0.0, found).max(1)
+        distances = np.array([self._moved(seed) for seed in range(_STARTS)])
+        farthest = np.where(_is_noise(distances), 0.0, distances).max(1)
         if (farthest.max(0) > _SPREAD * farthest.min(0)).any():
             more = [self._moved(seed) for seed in range(_STARTS, _MORE_STARTS)]
-            found = np.concatenate([found, more])
-        noise, own = _is_noise(found), found.max(0)
-        common = np.where(noise, 0.0, own).max(0)
-        grown = np.maximum(np.where(noise, own, 0.0), common)
+            distances = np.concatenate([distances, more])
+        noise, highest = _is_noise(distances), distances.max(0)
+        common = np.where(noise, 0.0, highest).max(0)
+        grown = np.maximum(np.where(noise, highest, 0.0), common)
         return dict(zip(names, np.maximum.accumulate(grown, 1).tolist()))
 
     def distance(
@@ -103,11 +103,11 @@ class Reference:
           gradients that move a variable by little of its size is seen, too.  But each
           update rounds the value, here and there: as much is admitted.
         """
-        own = self.values[step].get(name)
-        ulps, relative = distance(own, found)
+        expected = self.values[step].get(name)
+        ulps, relative = distance(expected, found)
         if not 0.0 < ulps < np.inf or not (way := self._way(name, step)):
             return ulps, relative
-        apart = ulps if nudge is None else distance(own, found - nudge)[0]
+        apart = ulps if nudge is None else distance(expected, found - nudge)[0]
         rounded = _ROUNDED * step * self._updates
         return ulps, max(relative, (apart - rounded) / way)
 
@@ -122,39 +122,39 @@ class Reference:
 
     def _moved(self, seed: int) -> list[list[float]]:
         """[variables][steps], how far a nudged start has taken each."""
-        first, *others = self._train(nudge=seed)
-        nudges = {n: first[n].astype("f8") - own for n, own in self.values[0].items()}
+        first, *later = self._train(nudge=seed)
+        nudges = {n: first[n].astype("f8") - base for n, base in self.values[0].items()}
         return [
             [
                 self.distance(name, step, values[name], nudge)[1]
-                for step, values in enumerate([first, *others])
+                for step, values in enumerate([first, *later])
             ]
             for name, nudge in nudges.items()
         ]
 
 
-def _is_noise(found: np.ndarray) -> np.ndarray:
+def _is_noise(distances: np.ndarray) -> np.ndarray:
     """Which variables are nothing but rounding, after each step: bool [..., steps].
 
     The gradient of a bias before batch norm is 0, but for rounding.  It is as good as
     drawn anew from every start, while units turn over in some of them.
 
     Args:
-      found: [starts, variables, steps], how far each start has taken them.
+      distances: [starts, variables, steps], how far each start has taken them.
     """
-    return found.min(0) > _NOISE
+    return distances.min(0) > _NOISE
 
 
 def _narrowest(graph_def: v1.GraphDef) -> tf.DType:
     """The dtype with the fewest bits of precision that operations work in."""
     functions = (function.node_def for function in graph_def.library.function)
-    found = {
+    used_types = {
         attr.type
         for node in itertools.chain(graph_def.node, *functions)
         for attr in node.attr.values()
     }
     narrow = (tf.bfloat16, tf.float16)
-    return next((d for d in narrow if d.as_datatype_enum in found), tf.float32)
+    return next((d for d in narrow if d.as_datatype_enum in used_types), tf.float32)
 
 
 def steps(
@@ -191,14 +191,14 @@ def steps(
             }
 
         run = train.loop.runner(session) if train.loop else None
-        one = session.make_callable(train.step)
+        run_step = session.make_callable(train.step)
         yield read()
         for _ in range(num_steps):
             if run:
                 collections.deque(run(0, updates), maxlen=0)
             else:
                 for _ in range(updates):
-                    one()
+                    run_step()
             yield read()
     finally:
         session.close()

@@ -201,8 +201,8 @@ class Table:
         mode, reduction = "variable_update", "reduction, packing, rounds, devices"
         first = max(map(len, [mode, *(case.variable_update for case in cases)]))
         second = max(map(len, [reduction, *(case.reduction for case in cases)]))
-        others = "{:>6}  {:>8}  {:>8}  {:34}  {}"
-        self._columns = f"{{:{first}}}  {{:{second}}}  {others}"
+        other_columns = "{:>6}  {:>8}  {:>8}  {:34}  {}"
+        self._columns = f"{{:{first}}}  {{:{second}}}  {other_columns}"
         self.heading = self._columns.format(
             mode,
             reduction,

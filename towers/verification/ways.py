@@ -42,10 +42,10 @@ def exchanges(
     """Every spec with every packing, but not two packings at once."""
     packings = [{"gradient_repacking": number} for number in packs]
     packings += [{"small_bytes": size} for size in small_bytes]
-    found = [
+    choices = [
         Exchange(all_reduce_spec=s, **packing) for s in specs for packing in packings
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(choices))
 
 
 def cases(
@@ -69,19 +69,19 @@ def cases(
       rounds: of gradient accumulation.
       names: of modes; all when empty.
     """
-    found = []
+    all_cases = []
     for name, count, number in itertools.product(
         names or VARIABLE_UPDATES, num_towers, rounds
     ):
-        own: Sequence[Exchange | None] = [None]
+        allowed: Sequence[Exchange | None] = [None]
         mode = VARIABLE_UPDATES[name]
         if "all_reduce_spec" in mode.reads:
-            own = choices if mode.exact else _plain(choices)
-            own = own[:1] if count == 1 or number > 1 else own
+            allowed = choices if mode.exact else _plain(choices)
+            allowed = allowed[:1] if count == 1 or number > 1 else allowed
         elif mode.exact and "sufficient_factors" in mode.reads:
-            own = [None] if count == 1 or number > 1 else [None, _WHOLE]
-        found += [Case(name, count, exchange, number) for exchange in own]
-    return found
+            allowed = [None] if count == 1 or number > 1 else [None, _WHOLE]
+        all_cases += [Case(name, count, exchange, number) for exchange in allowed]
+    return all_cases
 
 
 def _plain(choices: Sequence[Exchange]) -> Sequence[Exchange]:
@@ -113,7 +113,7 @@ class Cuts(NamedTuple):
 
     def pipelines(self) -> list[Pipeline]:
         """All that the model can be cut into; the whole tower is none of them."""
-        found = []
+        pipelines = []
         for k, m, name, recompute in itertools.product(
             self.stages, self.micro_batches, self.schedules, self.recompute
         ):
@@ -123,8 +123,8 @@ class Cuts(NamedTuple):
             cut = k > 1 or (not interleaves and (m > 1 or recompute != "none"))
             waits = self.gathered and m > 1 and not SCHEDULES[name].gathers
             if cut and k * chunks <= self.num_blocks and not waits:
-                found.append(how)
-        return found
+                pipelines.append(how)
+        return pipelines
 
     def fits(self, case: Case) -> bool:
         """Whether there is a device for each stage of all towers."""
@@ -148,14 +148,14 @@ def pipelined(
       thorough: every combination; otherwise so few that every two values of different
         settings meet.
     """
-    found = [
+    candidates = [
         Case(name, count, pipeline=how)
         for name, count, how in itertools.product(
             names or VARIABLE_UPDATES, num_towers, cuts.pipelines()
         )
     ]
-    found = [case for case in found if cuts.fits(case)]
-    return found if thorough else list(pairwise(found, _settings))
+    candidates = [case for case in candidates if cuts.fits(case)]
+    return candidates if thorough else list(pairwise(candidates, _settings))
 
 
 def _settings(case: Case) -> tuple:
@@ -210,14 +210,14 @@ def sharded(
     cuts = cuts._replace(micro_batches=sorted(cuts.micro_batches)[-1:])
     hows: list[tuple[int, Pipeline | None]] = [(number, None) for number in rounds]
     hows += [(1, how) for how in cuts.pipelines()]
-    found = [
+    candidates = [
         Case(name, count, rounds=number, pipeline=how, shards=spread)
         for name, count, (number, how), spread in itertools.product(
             names, num_towers, hows, shards
         )
         if how is None or how.stages in (1, spread.devices)
     ]
-    return list(pairwise([case for case in found if cuts.fits(case)], _spread))
+    return list(pairwise([case for case in candidates if cuts.fits(case)], _spread))
 
 
 def _spread(case: Case) -> tuple:
@@ -246,7 +246,7 @@ def narrow(
       kind: of the devices, cpu or gpu.
     """
     turns = itertools.count()
-    found = []
+    narrowed = []
     for name in names or VARIABLE_UPDATES:
         mode = VARIABLE_UPDATES[name]
         if mode.exact and "transfer" in mode.reads and dtypes:
@@ -255,12 +255,12 @@ def narrow(
                 for spec in dict.fromkeys(specs):
                     if able := [d for d in dtypes if carries(spec, d, kind)]:
                         dtype = able[next(turns) % len(able)]
-                        found.append(
+                        narrowed.append(
                             Case(name, num_towers, Exchange(spec), transfer=dtype)
                         )
             else:
-                found += [Case(name, num_towers, transfer=dtype) for dtype in dtypes]
-    return found
+                narrowed += [Case(name, num_towers, transfer=dtype) for dtype in dtypes]
+    return narrowed
 
 
 def sorted_once(found: Sequence[Case]) -> list[Case]:
