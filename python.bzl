@@ -28,16 +28,19 @@ def python_files(deps, folders = []):
     )
     _source([label + ":source" for label in inner])
 
-def python_tests(options):
+def python_tests(options, folders = []):
     """A test for each `*_test.py` of this folder, which may import the whole project.
 
     Args:
       options: test -> how it differs from the others, by `py_test`'s names.
+      folders: those in this one, each a package of its own.
     """
+    inner = ["//%s/%s" % (native.package_name(), folder) for folder in folders]
     tests = native.glob(["*_test.py"])
     native.py_library(
         name = "shared",
-        srcs = native.glob(["**/*.py"], exclude = tests + ["conftest.py"]),
+        srcs = native.glob(["*.py"], exclude = tests + ["conftest.py"]),
+        visibility = _EVERYBODY,
         deps = [
             "//:documents",
             "//benchmarks",
@@ -51,10 +54,10 @@ def python_tests(options):
         native.py_test(
             name = name,
             srcs = [file],
-            deps = [":shared"],
+            deps = [":shared", "//tests:shared"] if native.package_name() != "tests" else [":shared"],
             **options.get(name, {})
         )
-    _source([])
+    _source([label + ":source" for label in inner])
 
 def _source(inner):
     """The folder's files, and those of the folders in it, for a test that reads them."""

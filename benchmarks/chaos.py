@@ -33,16 +33,16 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import models
-from benchmarks import launched, machine, ratios, table
-from benchmarks.options import above_0, parser_for, positive, writable
-from towers.updates import checkpoint
+from benchmarks.lib import launched, machine, ratios, table
+from benchmarks.lib.options import above_0, parser_for, positive, writable
+from towers.checkpoints import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
 # Share of the kills that come while the cluster still recovers from the one before.
 _HASTY = 0.25
 
 
-class Way(NamedTuple):
+class ClusterMode(NamedTuple):
     """How workers train together.
 
     Attributes:
@@ -57,8 +57,10 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "in_graph": Way({**_TASKS, "controller": 1}, (), ("controller", 0)),
-    "between_graph": Way(_TASKS, ("--replication=between_graph",), ("worker", 0)),
+    "in_graph": ClusterMode({**_TASKS, "controller": 1}, (), ("controller", 0)),
+    "between_graph": ClusterMode(
+        _TASKS, ("--replication=between_graph",), ("worker", 0)
+    ),
 }
 
 

@@ -27,9 +27,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import cases, machine, process, ratios, systems, table
-from benchmarks.cases import Case, Length
-from benchmarks.options import (
+from benchmarks.lib import cases, machine, process, ratios, table
+from benchmarks.lib.cases import BenchmarkCase, Length
+from benchmarks.lib.options import (
     add_places,
     one_case,
     parser_for,
@@ -37,19 +37,20 @@ from benchmarks.options import (
     positive,
     writable,
 )
-from benchmarks.process import Command
-from benchmarks.systems import Places
+from benchmarks.lib.process import Command
+from benchmarks.peers import systems
+from benchmarks.peers.systems import Places
 
 _TASKS, _WORKERS = "ps:1,worker:2", 2
 
 
-def towers(case: Case, length: Length, places: Places) -> Command:
+def towers(case: BenchmarkCase, length: Length, places: Places) -> Command:
     """Ours: the case's towers shared out among the workers."""
     command = systems.towers(_of_worker(case), length, places)
     return _with(command, f"--local_cluster={_TASKS}")
 
 
-def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command:
+def tf_cnn_benchmarks(case: BenchmarkCase, length: Length, places: Places) -> Command:
     """Google's benchmarks, as the README of theirs starts a cluster."""
     command = systems.tf_cnn_benchmarks(_of_worker(case), length, places)
     task_flags = ("--job_name={job}", "--task_index={index}")
@@ -57,19 +58,21 @@ def tf_cnn_benchmarks(case: Case, length: Length, places: Places) -> Command:
     return _gang(_with(command, *task_flags, *hosts), _TASKS, places)
 
 
-def keras(case: Case, length: Length, places: Places) -> Command:
+def keras(case: BenchmarkCase, length: Length, places: Places) -> Command:
     """Keras `fit` in every worker."""
     command = _keras("multi_worker", case, length, places)
     return _gang(command, f"worker:{_WORKERS}", places)
 
 
-def keras_ps(case: Case, length: Length, places: Places) -> Command:
+def keras_ps(case: BenchmarkCase, length: Length, places: Places) -> Command:
     """Keras `fit` in a coordinator."""
     command = _keras("parameter_server", case, length, places)
     return _gang(command, _TASKS, places, leader="chief")
 
 
-def _keras(strategy: str, case: Case, length: Length, places: Places) -> Command:
+def _keras(
+    strategy: str, case: BenchmarkCase, length: Length, places: Places
+) -> Command:
     places = dataclasses.replace(places, python=places.tf_cnn_python)
     command = systems.keras_mirrored(case, length, places)
     command = _with(command, f"--strategy={strategy}", "--no-xla")
@@ -77,25 +80,25 @@ def _keras(strategy: str, case: Case, length: Length, places: Places) -> Command
     return dataclasses.replace(command, env=legacy)
 
 
-class Row(NamedTuple):
+class ClusterSystem(NamedTuple):
     """A system; ours is the first."""
 
-    command: Callable[[Case, Length, Places], Command]
+    command: Callable[[BenchmarkCase, Length, Places], Command]
     python: str = "python"  # the field of `Places` that names its interpreter
     needs: tuple[str, ...] = ("tensorflow",)  # packages, without which it is left out
 
 
 _OLD_KERAS = ("tensorflow", "tf-keras")
-SYSTEMS: dict[str, Row] = {
-    "towers": Row(towers),
-    "one_process": Row(systems.towers),
-    "tf_cnn_benchmarks": Row(tf_cnn_benchmarks, "tf_cnn_python", _OLD_KERAS),
-    "keras": Row(keras, "tf_cnn_python", _OLD_KERAS),
-    "keras_ps": Row(keras_ps, "tf_cnn_python", _OLD_KERAS),
+SYSTEMS: dict[str, ClusterSystem] = {
+    "towers": ClusterSystem(towers),
+    "one_process": ClusterSystem(systems.towers),
+    "tf_cnn_benchmarks": ClusterSystem(tf_cnn_benchmarks, "tf_cnn_python", _OLD_KERAS),
+    "keras": ClusterSystem(keras, "tf_cnn_python", _OLD_KERAS),
+    "keras_ps": ClusterSystem(keras_ps, "tf_cnn_python", _OLD_KERAS),
 }
 
 
-def _of_worker(case: Case) -> Case:
+def _of_worker(case: BenchmarkCase) -> BenchmarkCase:
     return dataclasses.replace(case, towers=case.towers // _WORKERS)
 
 
@@ -107,7 +110,7 @@ def _gang(
     command: Command, tasks: str, places: Places, leader: str = "worker"
 ) -> Command:
     """Runs the command as each of these tasks."""
-    gang = [places.python, "-m", "benchmarks.gang", f"--tasks={tasks}"]
+    gang = [places.python, "-m", "benchmarks.lib.launch_tasks", f"--tasks={tasks}"]
     gang.append(f"--leader={leader}")
     where = f"--cwd={command.cwd}"
     return Command([*gang, where, "--", *command.argv], command.env)

@@ -20,8 +20,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import cases, chart, machine, process
-from benchmarks.options import (
+from benchmarks.lib import cases, chart, machine, process
+from benchmarks.lib.options import (
     above_0,
     add_places,
     list_of_cases,
@@ -31,8 +31,8 @@ from benchmarks.options import (
     program,
     writable,
 )
-from benchmarks.results import Results, Run
-from benchmarks.systems import SYSTEMS, missing
+from benchmarks.lib.results import Results, Run
+from benchmarks.peers.systems import SYSTEMS, missing
 
 ATTEMPTS = 3  # at a run, with --max_others
 
@@ -163,7 +163,7 @@ class Comparison:
                 break
         return min(attempts, key=lambda finished: finished.others or 0.0)
 
-    def _commands(self) -> list[tuple[cases.Case, str, process.Command]]:
+    def _commands(self) -> list[tuple[cases.BenchmarkCase, str, process.Command]]:
         """One round: the cases, each on all systems that have it."""
         work = []
         for case in self._options.cases:

@@ -29,13 +29,14 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from benchmarks import ratios, table
-from benchmarks.options import parser_for, positive
+from benchmarks.lib import ratios, table
+from benchmarks.lib.options import parser_for, positive
 from flags import config
-from towers import evaluations, planning
+from towers import planning
+from towers.cluster.sessions import session_config
+from towers.evaluation import evaluator
 from towers.session.progress import Console
 from towers.session.report import BenchmarkLog
-from towers.tasks.sessions import session_config
 
 v1 = tf.compat.v1
 
@@ -61,7 +62,7 @@ def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], No
     plan = _plan(model, folder)
     built = plan.build()
     with built.graph.as_default():
-        towers = evaluations.attach(plan, built)
+        towers = evaluator.attach(plan, built)
         initializer = v1.global_variables_initializer()
     built.graph.finalize()
     initialized = towers._replace(feed=towers.feed._replace(begins_anew=False))
@@ -75,7 +76,7 @@ def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], No
 
         def of(graph) -> Callable[[int], None]:
             log = BenchmarkLog(None, console.side)
-            evaluate = evaluations.Evaluator(plan, graph, console, log)
+            evaluate = evaluator.Evaluator(plan, graph, console, log)
             return lambda step: evaluate(session, step, bool)
 
         yield {RUN: of(towers), INITIALIZED: of(initialized)}

@@ -24,8 +24,8 @@ import re
 import sys
 from collections.abc import Sequence
 
-from benchmarks import cases, machine, process, ratios, table
-from benchmarks.options import (
+from benchmarks.lib import cases, machine, process, ratios, table
+from benchmarks.lib.options import (
     above_0,
     add_places,
     list_of_cases,
@@ -34,7 +34,7 @@ from benchmarks.options import (
     positive,
     writable,
 )
-from benchmarks.systems import ENVIRONMENT, SYSTEMS, Places, missing
+from benchmarks.peers.systems import ENVIRONMENT, SYSTEMS, Places, missing
 
 OURS = "towers"
 PEERS = ("tf_cnn_benchmarks", "tf_cnn_benchmarks_onednn")
@@ -97,7 +97,7 @@ def peak(finished: process.Finished) -> float | None:
 
 
 def commands(
-    wanted: Sequence[cases.Case], systems: Sequence[str], places: Places
+    wanted: Sequence[cases.BenchmarkCase], systems: Sequence[str], places: Places
 ) -> dict[tuple[str, str, str], process.Command]:
     """The commands of a round, by (case, mode, system)."""
     alone = [places.python, "-c", IMPORT]

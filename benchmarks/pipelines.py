@@ -35,11 +35,11 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from benchmarks import machine, table
-from benchmarks.options import parser_for, positive
+from benchmarks.lib import machine, table
+from benchmarks.lib.options import parser_for, positive
 from flags import config
-from models.examples import Tokens
-from models.transformer_lm import Size, chain
+from models.inputs import Tokens
+from models.transformer_lm import TransformerSize, chain
 from towers import graph, planning
 from towers.compute import tower
 from towers.layout import partition, placement, schedule
@@ -60,7 +60,7 @@ def transformer(layers: int, *, units: int = 64, length: int = 64) -> models.Mod
       units: of each; one head per 32.
       length: tokens.
     """
-    size = Size(layers, units, max(1, units // 32), length, dropout=0.0)
+    size = TransformerSize(layers, units, max(1, units // 32), length, dropout=0.0)
     return dataclasses.replace(
         models.get("transformer_lm"),
         name=f"transformer of {layers} layers",
@@ -179,13 +179,13 @@ def compute(options: argparse.Namespace) -> list[str]:
     ]
 
 
-def _work(model: models.Model, size: int, kind: str = "cpu") -> costs.Work:
+def _work(model: models.Model, size: int, kind: str = "cpu") -> costs.TowerToCut:
     wanted = model.inputs
     features, labels = (
         tf.TensorSpec([size, *shape], dtype) for shape, dtype in _specs(wanted)
     )
-    task = tower.Task(model=model, num_classes=wanted.num_classes)
-    return costs.Work(task, features, labels, placement.local(1, kind=kind))
+    task = tower.TowerSpec(model=model, num_classes=wanted.num_classes)
+    return costs.TowerToCut(task, features, labels, placement.local(1, kind=kind))
 
 
 def _specs(inputs: Any) -> list[tuple[tuple[int, ...], tf.DType]]:
@@ -213,7 +213,7 @@ def balance(options: argparse.Namespace) -> list[str]:
     return table.lines(["busiest stage / mean", "equal numbers", "time"], rows)
 
 
-class Way(NamedTuple):
+class PipelineMeasurement(NamedTuple):
     """A row of `WAYS`.
 
     Attributes:
@@ -226,14 +226,16 @@ class Way(NamedTuple):
 
 
 # Name -> how a model is made to fit.  Ratios are to the first row.
-WAYS: dict[str, Way] = {
-    "nothing": Way(Pipeline(1, 1), gpipe=3),
-    "recompute": Way(Pipeline(1, 1, recompute="block")),
-    "recompute, M=8": Way(Pipeline(1, 8, recompute="block"), gpipe=13),
-    "K=2": Way(Pipeline(2, 8)),
-    "K=4": Way(Pipeline(4, 8)),
-    "K=4 + recompute": Way(Pipeline(4, 8, recompute="block")),
-    "K=8 + recompute": Way(Pipeline(8, 8, recompute="block"), gpipe=103),
+WAYS: dict[str, PipelineMeasurement] = {
+    "nothing": PipelineMeasurement(Pipeline(1, 1), gpipe=3),
+    "recompute": PipelineMeasurement(Pipeline(1, 1, recompute="block")),
+    "recompute, M=8": PipelineMeasurement(Pipeline(1, 8, recompute="block"), gpipe=13),
+    "K=2": PipelineMeasurement(Pipeline(2, 8)),
+    "K=4": PipelineMeasurement(Pipeline(4, 8)),
+    "K=4 + recompute": PipelineMeasurement(Pipeline(4, 8, recompute="block")),
+    "K=8 + recompute": PipelineMeasurement(
+        Pipeline(8, 8, recompute="block"), gpipe=103
+    ),
 }
 
 

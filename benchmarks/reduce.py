@@ -30,8 +30,14 @@ import numpy as np
 import tensorflow as tf
 
 import models
-from benchmarks import chart, machine, ratios, table
-from benchmarks.options import above_0, parser_for, positive, positives, writable
+from benchmarks.lib import chart, machine, ratios, table
+from benchmarks.lib.options import (
+    above_0,
+    parser_for,
+    positive,
+    positives,
+    writable,
+)
 from flags import config
 from towers import planning
 from towers.gradients import mean, reduction, transfer
@@ -43,7 +49,7 @@ COPY = "copy"
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ReduceRun:
     """One measurement, as it stands in the JSON file.
 
     Attributes:
@@ -156,7 +162,7 @@ class Reductions:
         return session.make_callable(self._steps[spec])
 
 
-class Copy:
+class MemoryCopy:
     """A plain copy of memory by all threads.
 
     Args:
@@ -185,7 +191,7 @@ class Copy:
             np.copyto(self._to[part], self._from[part])
 
 
-def measure(options: argparse.Namespace) -> Iterator[Run]:
+def measure(options: argparse.Namespace) -> Iterator[ReduceRun]:
     """Measures every model, number of towers, round and algorithm; prints progress."""
     for model in options.models:
         shapes = shapes_of(model)
@@ -196,7 +202,7 @@ def measure(options: argparse.Namespace) -> Iterator[Run]:
             )
             num_bytes = (towers + 1) * size
             with reductions.start() as session:
-                steps = {COPY: Copy(num_bytes, size)}
+                steps = {COPY: MemoryCopy(num_bytes, size)}
                 steps |= {
                     spec: reductions.step(session, spec) for spec in options.specs
                 }
@@ -206,7 +212,9 @@ def measure(options: argparse.Namespace) -> Iterator[Run]:
                     print(f"[{number}/{options.rounds}] {model} x {towers}", flush=True)
                     for spec, step in steps.items():
                         clock, cpu = _seconds(step, options.seconds)
-                        yield Run(number, model, towers, spec, clock, cpu, num_bytes)
+                        yield ReduceRun(
+                            number, model, towers, spec, clock, cpu, num_bytes
+                        )
 
 
 def _seconds(step: Callable[[], None], at_least: float) -> tuple[float, float]:
@@ -221,7 +229,7 @@ def _seconds(step: Callable[[], None], at_least: float) -> tuple[float, float]:
     )
 
 
-class Results:
+class ReduceResults:
     """Speeds, and speeds over the copy's of the same round.
 
     Attributes:
@@ -230,12 +238,12 @@ class Results:
       specs: the algorithms and the copy, in order.
     """
 
-    def __init__(self, runs: Sequence[Run]):
+    def __init__(self, runs: Sequence[ReduceRun]):
         self.runs = runs
         self.cases = list(dict.fromkeys((run.model, run.towers) for run in runs))
         self.specs = list(dict.fromkeys(run.spec for run in runs))
 
-    def of(self, case: tuple[str, int], spec: str) -> list[Run]:
+    def of(self, case: tuple[str, int], spec: str) -> list[ReduceRun]:
         """The runs of one algorithm on one case, by round."""
         return [r for r in self.runs if (r.model, r.towers, r.spec) == (*case, spec)]
 
@@ -358,7 +366,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
     options = parse(argv)
-    results = Results(list(measure(options)))
+    results = ReduceResults(list(measure(options)))
     print("\n".join(["", *results.tables()]))
     if options.out:
         numbers = {

@@ -2,10 +2,10 @@
 
     python -m benchmarks.scaling --out=/tmp/scaling
 
-Every tower waits instead of computing (`benchmarks.waiting_towers`), so that 64 of them
-run side by side on any machine; gradients, reduction and update are real.  The ideal
-step takes as long as the wait.  For every mode and number of towers, each in a process
-of its own, in rounds:
+Every tower waits instead of computing (`benchmarks.lib.waiting_towers`), so that 64 of
+them run side by side on any machine; gradients, reduction and update are real.  The
+ideal step takes as long as the wait.  For every mode and number of towers, each in a
+process of its own, in rounds:
 
     step / wait   1 is ideal; the excess is the cost of reduction and update, of all
                   towers on this machine's cores
@@ -25,9 +25,9 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 
-from benchmarks import chart, machine, process, ratios, table
-from benchmarks.options import above_0, parser_for, positive, program, writable
-from benchmarks.systems import ENVIRONMENT
+from benchmarks.lib import chart, machine, process, ratios, table
+from benchmarks.lib.options import above_0, parser_for, positive, program, writable
+from benchmarks.peers.systems import ENVIRONMENT
 
 MODES = (
     "parameter_server",
@@ -76,7 +76,7 @@ def command(options: argparse.Namespace, mode: str, towers: int) -> process.Comm
         [
             options.python,
             "-m",
-            "benchmarks.waiting_towers",
+            "benchmarks.lib.waiting_towers",
             f"--mode={mode}",
             f"--num_towers={towers}",
             f"--wait={options.wait}",

@@ -27,27 +27,27 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from benchmarks import machine, table
-from benchmarks.options import parser_for, positive, writable
+from benchmarks.lib import machine, table
+from benchmarks.lib.options import parser_for, positive, writable
 from models import language
-from models.examples import Tokens
+from models.inputs import Tokens
 from models.model import Images, Model, Recipe, Schedule
 from models.sequences import SequenceLayers
 from towers import graph
-from towers.data.feed import Request
+from towers.data.source import Request
 from towers.data.synthetic import SyntheticSource
 from towers.layout import placement
 from towers.layout.shards import Shards
+from towers.optimizers.optimizer import Piecewise, Update
 from towers.pipelines import spans
 from towers.session import loop, pipeline_report
-from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 
 _SIDE = 16  # of an image, whose pixels are the features
 
 
-class Found(NamedTuple):
+class ShardingResult(NamedTuple):
     """Measurements of one number of shards.
 
     Attributes:
@@ -124,7 +124,7 @@ KINDS = {
 }
 
 
-class Subject:
+class ShardedTraining:
     """A train graph of one tower and its session.
 
     Args:
@@ -160,7 +160,7 @@ class Subject:
         self._step()
         self.seconds = min(self.seconds, time.process_time() - begun)
 
-    def found(self) -> Found:
+    def found(self) -> ShardingResult:
         """The measurements, with one more step traced; closes the session."""
         held: dict[str, int] = collections.Counter()
         for variable in self.train.graph.get_collection("variables"):
@@ -177,22 +177,24 @@ class Subject:
         ]
         nodes = len(self.train.graph.get_operations())
         self.session.close()
-        return Found(self.shards, max(held.values()), max(totals), self.seconds, nodes)
+        return ShardingResult(
+            self.shards, max(held.values()), max(totals), self.seconds, nodes
+        )
 
 
 def measure(
     shards: Sequence[int], kind: str, *, classes: int, batch_size: int, steps: int
-) -> list[Found]:
+) -> list[ShardingResult]:
     """Measures a row of `KINDS` with each number of shards, their steps in turn."""
     sizes = dict(classes=classes, batch_size=batch_size)
-    subjects = [Subject(k, kind, **sizes) for k in shards]
+    subjects = [ShardedTraining(k, kind, **sizes) for k in shards]
     for _ in range(steps):
         for subject in subjects:
             subject.step()
     return [subject.found() for subject in subjects]
 
 
-def report(found: Sequence[Found]) -> list[str]:
+def report(found: Sequence[ShardingResult]) -> list[str]:
     """A table; ratios to the first."""
     rows = [
         [

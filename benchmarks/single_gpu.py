@@ -22,13 +22,14 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from benchmarks import bare_peer, machine, ratios, table
-from benchmarks.options import parser_for, positive, writable
+from benchmarks.lib import machine, ratios, table
+from benchmarks.lib.options import parser_for, positive, writable
+from benchmarks.peers import bare_peer
 from flags import config
 from towers import planning
+from towers.cluster.sessions import session_config, settle_process
 from towers.compute import flops
 from towers.session import loop
-from towers.tasks.sessions import session_config, settle_process
 
 v1 = tf.compat.v1
 

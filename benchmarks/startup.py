@@ -21,9 +21,9 @@ import json
 import sys
 from collections.abc import Sequence
 
-from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for, positive, program, writable
-from benchmarks.systems import ENVIRONMENT
+from benchmarks.lib import machine, process, ratios, table
+from benchmarks.lib.options import parser_for, positive, program, writable
+from benchmarks.peers.systems import ENVIRONMENT
 
 IMPORT = ["-c", "import tensorflow; print('imported', flush=True)"]
 IMPORTED = "imported"
@@ -33,7 +33,7 @@ TRAIN = ["-m", "towers.train", "--num_gpus=4"]
 TRAIN += ["--num_warmup_batches=1", "--num_batches=1"]
 WARM = "Done warm up"
 
-MANY_TOWERS = ["-m", "benchmarks.many_towers"]
+MANY_TOWERS = ["-m", "benchmarks.lib.many_towers"]
 
 BATCH_SIZE = 2  # per tower
 LEAST_STEPS = 5

@@ -27,13 +27,13 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from benchmarks import machine, process, ratios, table
-from benchmarks.options import parser_for, positive, writable
+from benchmarks.lib import machine, process, ratios, table
+from benchmarks.lib.options import parser_for, positive, writable
 from flags import config
 from towers import graph, planning, run
+from towers.cluster.sessions import session_config
 from towers.session import loop
 from towers.session.progress import Console
-from towers.tasks.sessions import session_config
 
 v1 = tf.compat.v1
 

@@ -31,8 +31,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import machine, process, ratios, table
-from benchmarks.options import above_0, parser_for, positive, positives, writable
+from benchmarks.lib import machine, process, ratios, table
+from benchmarks.lib.options import (
+    above_0,
+    parser_for,
+    positive,
+    positives,
+    writable,
+)
 
 SIZES = (2**12, 2**16, 2**20, 2**24, 2**26)  # bytes
 COUNTS = (1, 2, 4)  # ps tasks
@@ -51,7 +57,7 @@ class Setting(NamedTuple):
 
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
-    gang: tuple[str, ...] = ("benchmarks.gang",)
+    gang: tuple[str, ...] = ("benchmarks.lib.launch_tasks",)
 
 
 _QUEUES = ("TF_GRPC_WORKER_CACHE_QUEUES", "TF_GRPC_WORKER_CACHE_THREADS")
@@ -61,14 +67,14 @@ SETTINGS: dict[str, Setting] = {
     "queues": Setting(environment=dict.fromkeys(_QUEUES, "8")),
     "threads": Setting(("--inter_op_threads=8",)),
     "tunnel": Setting(
-        gang=("benchmarks.two_machines", *(f"--port={port}" for port in PORTS))
+        gang=("benchmarks.lib.two_machines", *(f"--port={port}" for port in PORTS))
     ),
 }
 
 
 def command(setting: Setting, options: argparse.Namespace) -> process.Command:
     """Starts a cluster with this setting, whose worker measures everything once."""
-    peer = [sys.executable, "-m", "benchmarks.transport_peer"]
+    peer = [sys.executable, "-m", "benchmarks.peers.transport_peer"]
     peer += ["--job={job}", "--index={index}", "--ps={ps}", "--worker={worker}"]
     peer += [f"--seconds={options.seconds}", *setting.flags]
     peer += [f"--sizes={','.join(map(str, options.sizes))}"]

@@ -21,16 +21,16 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import machine
-from benchmarks.options import above_0, parser_for, positive
+from benchmarks.lib import machine
+from benchmarks.lib.options import above_0, parser_for, positive
 from models.model import Images, Model, Recipe, Schedule
 from towers import graph
 from towers.data import inputs
 from towers.layout import placement, schedule
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
+from towers.optimizers.optimizer import Piecewise, Update
 from towers.session import loop
-from towers.updates.optimizer import Piecewise, Update
 
 v1 = tf.compat.v1
 

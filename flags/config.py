@@ -15,15 +15,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 from flags import (
-    comparison,
+    cluster,
     field,
-    modes,
-    pairs,
+    optimizer,
+    rules,
     sections,
-    staged,
-    tasks,
+    stages,
     tf_cnn_benchmarks,
-    update,
+    variables,
+    verify,
 )
 
 
@@ -33,16 +33,16 @@ class Config:
 
     program: ClassVar[str] = "towers.train"
 
-    model: sections.Model
-    data: sections.Data
-    devices: sections.Devices
-    cluster: tasks.Cluster
-    stages: staged.Stages
-    variables: modes.Variables
-    training: sections.Training
-    optimizer: update.Optimizer
-    evaluation: sections.Evaluation
-    output: sections.Output
+    model: sections.ModelFlags
+    data: sections.DataFlags
+    devices: sections.DeviceFlags
+    cluster: cluster.ClusterFlags
+    stages: stages.StagesFlags
+    variables: variables.VariablesFlags
+    training: sections.TrainingFlags
+    optimizer: optimizer.OptimizerFlags
+    evaluation: sections.EvaluationFlags
+    output: sections.OutputFlags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +51,10 @@ class VerifyConfig:
 
     program: ClassVar[str] = "towers.verify"
 
-    model: sections.Model
-    data: sections.Data
-    optimizer: update.Optimizer
-    verify: comparison.Verify
+    model: sections.ModelFlags
+    data: sections.DataFlags
+    optimizer: optimizer.OptimizerFlags
+    verify: verify.VerifyFlags
 
 
 # Every program's.
@@ -100,7 +100,7 @@ def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
 
 
 def table_flags(kind: type[Settings]) -> list[str]:
-    """The flags of a program that `flags.pairs` speaks about.
+    """The flags of a program that `flags.rules` speaks about.
 
     Not those of `verify`, which are lists of what the table's rows have one of.
     """
@@ -142,7 +142,7 @@ def check(
     unusable = set(wrong) | set(unread)
     usable = {name: v for name, v in settings.items() if name not in unusable}
     changed = {n: value for n, value in usable.items() if value != flags[n].default}
-    broken = list(pairs.broken(usable, changed, about=table_flags(type(config))))
+    broken = list(rules.broken(usable, changed, about=table_flags(type(config))))
     broken += [sentence for rule in _RULES[type(config)] for sentence in rule(changed)]
     trusted = [
         sentence
@@ -161,7 +161,7 @@ def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------
-# The rules that `flags.pairs` cannot say.  Each takes the settings that differ from
+# The rules that `flags.rules` cannot say.  Each takes the settings that differ from
 # their default, by name, and yields sentences.
 
 _Given = Mapping[str, Any]
@@ -192,7 +192,7 @@ def _learning_rate(flags: _Given) -> Iterator[str]:
             yield f"{_spell(flags, 'minimum_learning_rate')}: is above {first}"
         return
     try:
-        update.parse_piecewise_rates(schedule)
+        optimizer.parse_piecewise_rates(schedule)
     except ValueError as error:
         yield f"{_spell(flags, 'piecewise_learning_rate_schedule')}: {error}"
 
@@ -201,7 +201,7 @@ def _gpus(flags: _Given) -> Iterator[str]:
     indices = flags.get("gpu_indices", ())
     if len(set(indices)) < len(indices):
         yield f"{_spell(flags, 'gpu_indices')}: names a GPU twice"
-    num_gpus = flags.get("num_gpus", sections.Devices.num_gpus)
+    num_gpus = flags.get("num_gpus", sections.DeviceFlags.num_gpus)
     if indices and len(indices) != num_gpus:
         yield (
             f"{_spell(flags, 'gpu_indices')}: names {len(indices)} GPUs for "
@@ -231,7 +231,7 @@ def _compact(flags: _Given) -> Iterator[str]:
 
 def _verified_exchange(flags: _Given) -> Iterator[str]:
     """Without replicas that exchange gradients there is nothing to reduce."""
-    reduced = [pairs.Term.parse(term).value for term in pairs.ALL_REDUCE]
+    reduced = [rules.Term.parse(term).value for term in rules.ALL_REDUCE]
     modes = flags.get("variable_update", reduced)
     for name in _EXCHANGE:
         if name in flags and not set(modes) & set(reduced):
@@ -244,7 +244,7 @@ def _stages(flags: _Given) -> Iterator[str]:
 
     `planning` checks that stages divide the devices.
     """
-    gpus = flags.get("num_gpus", sections.Devices.num_gpus)
+    gpus = flags.get("num_gpus", sections.DeviceFlags.num_gpus)
     for name in _shards(flags):
         each = flags.get(name, 1)
         if gpus % each:
@@ -320,7 +320,7 @@ def _cluster(flags: _Given) -> Iterator[str]:
     """Which tasks there are, and which of them this is."""
     if "local_cluster" in flags:
         try:
-            tasks.parse_tasks(flags["local_cluster"])
+            cluster.parse_tasks(flags["local_cluster"])
         except ValueError as error:
             yield f"{_spell(flags, 'local_cluster')}: {error}"
     elif "job_name" in flags:

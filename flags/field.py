@@ -33,28 +33,28 @@ _KIND_WORDS = {
 }
 
 
-class Bound(NamedTuple):
+class ValueRange(NamedTuple):
     """A condition on a number, with the words that follow "must be"."""
 
     words: str
     holds: Callable[[float], bool]
 
 
-AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
-AT_LEAST_1 = Bound("at least 1", lambda number: number >= 1)
-ABOVE_0 = Bound("above 0", lambda number: number > 0)
-BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
-FROM_0_TO_1 = Bound("at least 0 and at most 1", lambda number: 0 <= number <= 1)
-ABOVE_0_UP_TO_1 = Bound("above 0 and at most 1", lambda number: 0 < number <= 1)
+AT_LEAST_0 = ValueRange("at least 0", lambda number: number >= 0)
+AT_LEAST_1 = ValueRange("at least 1", lambda number: number >= 1)
+ABOVE_0 = ValueRange("above 0", lambda number: number > 0)
+BELOW_1 = ValueRange("at least 0 and below 1", lambda number: 0 <= number < 1)
+FROM_0_TO_1 = ValueRange("at least 0 and at most 1", lambda number: 0 <= number <= 1)
+ABOVE_0_UP_TO_1 = ValueRange("above 0 and at most 1", lambda number: 0 < number <= 1)
 # No machine has more devices or threads, and no graph so many pieces; without a limit,
 # a typing error would take minutes, or all memory, to show.
-FROM_0_TO_256 = Bound("at least 0 and at most 256", lambda n: 0 <= n <= 256)
-FROM_0_TO_4096 = Bound("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
-FROM_1_TO_1024 = Bound("at least 1 and at most 1024", lambda n: 1 <= n <= 1024)
-FROM_2_TO_1024 = Bound("at least 2 and at most 1024", lambda n: 2 <= n <= 1024)
+FROM_0_TO_256 = ValueRange("at least 0 and at most 256", lambda n: 0 <= n <= 256)
+FROM_0_TO_4096 = ValueRange("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
+FROM_1_TO_1024 = ValueRange("at least 1 and at most 1024", lambda n: 1 <= n <= 1024)
+FROM_2_TO_1024 = ValueRange("at least 2 and at most 1024", lambda n: 2 <= n <= 1024)
 # So many epochs of so many examples can be counted in an int64.
-EPOCHS = Bound("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
-UP_TO_3 = Bound("0, 1, 2 or 3", lambda number: number in (0, 1, 2, 3))
+EPOCHS = ValueRange("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
+UP_TO_3 = ValueRange("0, 1, 2 or 3", lambda number: number in (0, 1, 2, 3))
 
 
 def field(
@@ -62,7 +62,7 @@ def field(
     text: str,
     *,
     unset: str = "",
-    must: Bound | None = None,
+    must: ValueRange | None = None,
     choices: tuple[str, ...] = (),
     own: bool = False,
 ) -> Any:
@@ -106,7 +106,7 @@ class Flag:
     default: Any
     text: str
     unset: str
-    must: Bound | None
+    must: ValueRange | None
     choices: tuple[str, ...]
     own: bool
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from absl import flags as absl_flags
 
-from flags import config, field, pairs, tf_cnn_benchmarks
+from flags import config, field, rules, tf_cnn_benchmarks
 
 _PARSERS = {
     int: absl_flags.IntegerParser,
@@ -319,7 +319,7 @@ def _describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -
         notes.append(f"one of: {', '.join(names)}{alternative}")
     elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
         notes.append(flag.must.words)
-    notes += pairs.notes(flag.name, config.table_flags(kind))
+    notes += rules.notes(flag.name, config.table_flags(kind))
     return f"{flag.text} ({'; '.join(notes)})"
 
 

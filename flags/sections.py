@@ -25,7 +25,7 @@ from flags.field import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class ModelFlags:
     """What is trained."""
 
     model: str = field("lenet", "the model", own=True)
@@ -58,7 +58,7 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class DataFlags:
     """What it is trained on."""
 
     data_name: str | None = field(
@@ -95,7 +95,7 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Devices:
+class DeviceFlags:
     """Where the towers run."""
 
     num_gpus: int = field(
@@ -165,7 +165,7 @@ class Devices:
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class TrainingFlags:
     """How long, and from which seed."""
 
     num_batches: int | None = field(
@@ -200,7 +200,7 @@ class Training:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class EvaluationFlags:
     """When and on how much the accuracy is measured."""
 
     eval: bool = field(False, "evaluate the checkpoints of train_dir, train nothing")
@@ -281,7 +281,7 @@ class Evaluation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Output:
+class OutputFlags:
     """What is printed, saved and logged."""
 
     check_flags: bool = field(

@@ -13,13 +13,13 @@ from models import (
     lstm_lm,
     mlp,
     ncf,
-    own,
     resnet,
     transformer_lm,
     trivial,
+    user_model,
     vgg,
 )
-from models.examples import Images, Pairs, Tokens
+from models.inputs import Images, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 
 __all__ = ["MODELS", "Images", "Model", "Pairs", "Recipe", "Schedule", "Tokens", "get"]
@@ -74,7 +74,7 @@ def get(name: str) -> Model:
     if name in MODELS:
         return MODELS[name]()
     if ":" in name:
-        return own.get(name)
+        return user_model.get(name)
     near = difflib.get_close_matches(name, MODELS, n=3)
     offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"
     raise ValueError(

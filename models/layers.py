@@ -29,7 +29,7 @@ class Statistic(NamedTuple):
     momentum: float  # average = momentum x average + (1 - momentum) x value
 
 
-class Joined(Protocol):
+class BatchStatistics(Protocol):
     """How one of several batches of equal size gets the statistics of all of them."""
 
     count: int  # of batches
@@ -114,7 +114,7 @@ class Layers:
         self.statistics: list[Statistic] = []
         self._seed = seed
         self._first_example = first_example
-        self.joined: Joined | None = None
+        self.joined: BatchStatistics | None = None
         self.products: list[Product] = []
         self.tables: list[tf.Tensor] = []
         self.lookup: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | None] | None = None

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from models.blame import sentence
+from models.user_errors import sentence
 
 # What names of the user's functions look like.
 FORMS = "path/to/file.py:function or package.module:function"

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from models import language
-from models.examples import Tokens
+from models.inputs import Tokens
 from models.model import Model, Recipe, Schedule
 from models.sequences import SequenceLayers
 
 v1 = tf.compat.v1
 
 
-class Size(NamedTuple):
+class LstmSize(NamedTuple):
     """One of the paper's three sizes, with its recipe.
 
     Attributes:
@@ -52,37 +52,37 @@ class Size(NamedTuple):
     published: tuple[float, float]
 
 
-SIZES: dict[str, Size] = {
-    "small": Size(200, 20, 0.1, 0.0, 4, 0.5, 13, 5, 4_651_600, (121.39, 115.91)),
-    "medium": Size(650, 35, 0.05, 0.5, 6, 0.8, 39, 5, 19_775_200, (86.16, 82.07)),
-    "large": Size(
+SIZES: dict[str, LstmSize] = {
+    "small": LstmSize(200, 20, 0.1, 0.0, 4, 0.5, 13, 5, 4_651_600, (121.39, 115.91)),
+    "medium": LstmSize(650, 35, 0.05, 0.5, 6, 0.8, 39, 5, 19_775_200, (86.16, 82.07)),
+    "large": LstmSize(
         1500, 35, 0.04, 0.65, 14, 1 / 1.15, 55, 10, 66_022_000, (82.62, 78.29)
     ),
 }
 
 
-def _uniform(size: Size):
+def _uniform(size: LstmSize):
     return v1.random_uniform_initializer(-size.scale, size.scale)
 
 
-def embedding(x, nn, *, size: Size):
+def embedding(x, nn, *, size: LstmSize):
     """Word ids [batch, length] -> embeddings [batch, length, units]."""
     table = nn.variable("words", [nn.num_classes, size.units], _uniform(size))
     return nn.dropout(nn.embedding(x, table), size.dropout)
 
 
-def lstm(x, nn, *, size: Size):
+def lstm(x, nn, *, size: LstmSize):
     """An LSTM over the window, [batch, length, units] -> the same shape."""
     y = nn.lstm(x, size.units, initializer=_uniform(size))
     return nn.dropout(y, size.dropout)
 
 
-def logits(x, nn, *, size: Size):
+def logits(x, nn, *, size: LstmSize):
     """Logits of the next word, [batch, length, num_classes]."""
     return nn.dense(x, nn.num_classes, initializer=_uniform(size))
 
 
-def chain(size: Size) -> tuple:
+def chain(size: LstmSize) -> tuple:
     """The (name, block) pairs of a model of a size."""
     return tuple(
         (name, functools.partial(block, size=size))

@@ -30,11 +30,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.blame import blamed
-from models.declared import AT_LEAST_0, BELOW_1, COUNT, EPOCHS, check, check_takes
-from models.examples import Images, Pairs, Tokens
+from models.inputs import Images, Pairs, Tokens
 from models.layers import Layers
 from models.logits import cross_entropy, in_top_k
+from models.user_errors import blamed
+from models.validation import (
+    AT_LEAST_0,
+    BELOW_1,
+    COUNT,
+    EPOCHS,
+    check,
+    check_takes,
+)
 
 # Of blocks and metrics: TensorFlow prefixes the names of operations with them.
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
@@ -195,7 +202,7 @@ class Recipe:
       batch_size: examples per tower.
       schedule: the learning rate.
       num_epochs: length of a full training.
-      optimizer: a row of `towers.updates.optimizer.OPTIMIZERS`.
+      optimizer: a row of `towers.optimizers.optimizer.OPTIMIZERS`.
       weight_decay: L2 factor, applied once at the update: gradient += factor x value.
       decayed: which variables (by name) the weight decay touches.
       ema_decay: 0, or the decay of the moving averages that evaluation reads.
@@ -241,7 +248,7 @@ class Model:
     Attributes:
       name: as `--model` takes it.
       blocks: (name, block) pairs; names are unique and prefix the variables' names.
-      inputs: what the first block reads, of `models.examples`.
+      inputs: what the first block reads, of `models.inputs`.
       recipe: how it is trained.
       loss: (outputs of the last block, labels) -> float32 [batch], per example; of a
         sequence the mean over its tokens, which are as many in every example.

@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from models.examples import Pairs
+from models.inputs import Pairs
 from models.model import Model, Recipe, Schedule
 
 v1 = tf.compat.v1

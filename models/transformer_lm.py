@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from models import language
-from models.examples import Tokens
+from models.inputs import Tokens
 from models.model import Model, Recipe, Schedule
 from models.sequences import SequenceLayers, gelu
 
@@ -25,7 +25,7 @@ _PUBLISHED = (
 )
 
 
-class Size(NamedTuple):
+class TransformerSize(NamedTuple):
     """A size of the architecture."""
 
     layers: int
@@ -35,7 +35,7 @@ class Size(NamedTuple):
     dropout: float
 
 
-class Row(NamedTuple):
+class Gpt2Row(NamedTuple):
     """A size of GPT-2.
 
     Attributes:
@@ -54,11 +54,11 @@ class Row(NamedTuple):
     published: tuple[float, float, float]
 
 
-GPT2: dict[str, Row] = {
-    "124m": Row(12, 768, 12, 124_439_808, 6e-4, (29.41, 65.85, 1.16)),
-    "355m": Row(24, 1024, 16, 354_823_168, 3e-4, (22.76, 47.33, 1.01)),
-    "774m": Row(36, 1280, 20, 774_030_080, 2.5e-4, (19.93, 40.31, 0.97)),
-    "1.5b": Row(48, 1600, 25, 1_557_611_200, 2e-4, (18.34, 35.76, 0.93)),
+GPT2: dict[str, Gpt2Row] = {
+    "124m": Gpt2Row(12, 768, 12, 124_439_808, 6e-4, (29.41, 65.85, 1.16)),
+    "355m": Gpt2Row(24, 1024, 16, 354_823_168, 3e-4, (22.76, 47.33, 1.01)),
+    "774m": Gpt2Row(36, 1280, 20, 774_030_080, 2.5e-4, (19.93, 40.31, 0.97)),
+    "1.5b": Gpt2Row(48, 1600, 25, 1_557_611_200, 2e-4, (18.34, 35.76, 0.93)),
 }
 
 
@@ -66,14 +66,14 @@ def _normal(deviation: float):
     return v1.random_normal_initializer(stddev=deviation)
 
 
-def embedding(x, nn, *, size: Size):
+def embedding(x, nn, *, size: TransformerSize):
     """Each token's row of a table, and its position's of another."""
     tokens = nn.shared(_TABLE, [nn.num_classes, size.units], _normal(0.02))
     positions = nn.variable("positions", [x.shape[1], size.units], _normal(0.01))
     return nn.dropout(nn.embedding(x, tokens) + positions, size.dropout)
 
 
-def layer(x, nn, *, size: Size):
+def layer(x, nn, *, size: TransformerSize):
     """Attention, then two dense layers, each on what is normalised before it."""
     inner = _normal(0.02)
     # Each of the residual sums' terms is the smaller the more of them there are.
@@ -107,7 +107,7 @@ def decayed(name: str) -> bool:
     return name.endswith(("/kernel", "/tokens", "/positions"))
 
 
-def chain(size: Size) -> tuple:
+def chain(size: TransformerSize) -> tuple:
     """The blocks of a transformer of that size."""
     return (
         ("embedding", functools.partial(embedding, size=size)),
@@ -121,7 +121,7 @@ def chain(size: Size) -> tuple:
 
 def transformer_lm() -> Model:
     """A tiny one, on the bytes of the Shakespeare that ships with the project."""
-    size = Size(layers=3, units=96, heads=3, length=64, dropout=0.0)
+    size = TransformerSize(layers=3, units=96, heads=3, length=64, dropout=0.0)
     return Model(
         name="transformer_lm",
         blocks=chain(size),
@@ -151,7 +151,7 @@ def gpt2(name: str) -> Model:
       name: a row of `GPT2`.
     """
     row = GPT2[name]
-    size = Size(row.layers, row.units, row.heads, length=1024, dropout=0.1)
+    size = TransformerSize(row.layers, row.units, row.heads, length=1024, dropout=0.1)
     return Model(
         name=f"gpt2_{name}",
         blocks=chain(size),

@@ -10,8 +10,8 @@ from absl.testing import absltest
 
 from flags import config, parse
 from tests.root import ROOT
-from towers.layout import cluster
-from towers.updates.optimizer import OPTIMIZERS
+from towers.layout import cluster_spec
+from towers.optimizers.optimizer import OPTIMIZERS
 
 _DEPLOY = ROOT / "deploy"
 
@@ -42,16 +42,16 @@ class KubernetesTest(absltest.TestCase):
         for kind, count in replicas.items():
             for index in range(count):
                 given = {"TF_CONFIG": _tf_config(replicas, kind, index)}
-                found = cluster.find(nothing, given)
+                found = cluster_spec.find(nothing, given)
                 roles.append((str(found.me), found.role))
                 self.assertEqual(str(found.controller), "chief 0")
         self.assertEqual(
             roles,
             [
-                ("chief 0", cluster.CONTROLLER),
-                ("ps 0", cluster.SERVER),
-                ("worker 0", cluster.SERVER),
-                ("worker 1", cluster.SERVER),
+                ("chief 0", cluster_spec.CONTROLLER),
+                ("ps 0", cluster_spec.SERVER),
+                ("worker 0", cluster_spec.SERVER),
+                ("worker 1", cluster_spec.SERVER),
             ],
         )
 
@@ -107,15 +107,15 @@ class ScriptsTest(absltest.TestCase):
             flags = [flag.replace("\\", "") for flag in flags]  # quoted for ssh
             made = parse.parse(["train", *flags], {"optimizer": OPTIMIZERS})
             self.assertEqual(made.training.num_batches, 7)
-            spec = cluster.find(made.cluster, {})
+            spec = cluster_spec.find(made.cluster, {})
             found.append((str(spec.me), spec.role))
         return sorted(found)
 
     WANTED = (
-        ("chief 0", cluster.CONTROLLER),
-        ("ps 0", cluster.SERVER),
-        ("worker 0", cluster.SERVER),
-        ("worker 1", cluster.SERVER),
+        ("chief 0", cluster_spec.CONTROLLER),
+        ("ps 0", cluster_spec.SERVER),
+        ("worker 0", cluster_spec.SERVER),
+        ("worker 1", cluster_spec.SERVER),
     )
 
     def test_slurm(self):

@@ -15,7 +15,7 @@ from absl.testing import parameterized
 import models
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers.updates.optimizer import Piecewise, Settings, Update
+from towers.optimizers.optimizer import Hyperparameters, Piecewise, Update
 
 BOUND = 1e-5
 GLOBAL_BATCH = 24
@@ -217,7 +217,7 @@ class NumpyTest(parameterized.TestCase):
             update=Update(
                 "momentum",
                 Piecewise((self.rate,)),
-                Settings(momentum=self.momentum, nesterov=nesterov),
+                Hyperparameters(momentum=self.momentum, nesterov=nesterov),
                 weight_decay=self.decay,
             ),
             variable_update=variable_update,

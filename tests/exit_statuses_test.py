@@ -15,15 +15,16 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from tests import runs
+from tests import digit_runs
 from tests.root import ROOT
-from towers import run, train, verify, watch
-from towers.errors import failure, folders, interrupts
-from towers.layout import cluster
+from towers import run, train, verify
+from towers.checkpoints import checkpoint, run_status
+from towers.cluster import messages, server
+from towers.cluster.controller import Controller
+from towers.errors import interrupts, output_paths
+from towers.evaluation import watch
+from towers.layout import cluster_spec
 from towers.session.hooks import NanLossError, TrainingError
-from towers.tasks import messages, server
-from towers.tasks.controller import Controller
-from towers.updates import checkpoint
 
 _SMALL = ("--model=mlp", "--device=cpu", "--batch_size=2", "--num_warmup_batches=0")
 _TERM, _INT, _HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
@@ -40,7 +41,7 @@ def _sending(number, act):
     return send
 
 
-class ExitStatusesTest(runs.Runs):
+class ExitStatusesTest(digit_runs.Runs):
     def _main(self, *flags, program=train):
         """The status, and all lines."""
         out, errors = io.StringIO(), io.StringIO()
@@ -88,21 +89,21 @@ class ExitStatusesTest(runs.Runs):
     def test_2_a_checkpoint_of_another_model_and_the_notes_stay(self):
         """Only a run that takes steps makes what says how the last one ended untrue."""
         self._train("--num_batches=2")
-        failure.leave(self.directory, "the disk was full")
-        failure.leave_end(self.directory, 2)
+        run_status.leave(self.directory, "the disk was full")
+        run_status.leave_end(self.directory, 2)
         before = sorted(os.listdir(self.directory))
         status, lines = self._train("--model=lenet", "--num_batches=3")
         self.assertEqual(status, 2, lines)
         self.assertEqual(sorted(os.listdir(self.directory)), before)
         self.assertEqual(self._train("--num_batches=2")[0], 0)
-        self.assertEqual(failure.end(self.directory), 2)
+        self.assertEqual(run_status.end(self.directory), 2)
         self.assertEqual(self._train("--num_batches=3")[0], 0)
         self.assertNoCommonElements(os.listdir(self.directory), ("failure", "end"))
 
     @parameterized.parameters(
         TrainingError("no"),
         NanLossError("no", 1),
-        folders.OutputError("no"),
+        output_paths.OutputError("no"),
         checkpoint.CheckpointError("no"),
         checkpoint.NotFiniteError("no", 1),
         messages.ClusterError("no"),
@@ -117,7 +118,7 @@ class ExitStatusesTest(runs.Runs):
     def test_1_what_would_have_been_refused_before_the_first_step(self):
         """And it is noted for those who wait for checkpoints."""
         self._train("--num_batches=2")
-        lookout = failure.Lookout(self.directory)
+        lookout = run_status.Lookout(self.directory)
         with mock.patch.object(
             run.loop, "run", side_effect=ValueError("no such split")
         ):
@@ -190,7 +191,9 @@ class ExitStatusesTest(runs.Runs):
     @parameterized.parameters(_TERM, _INT, _HUP)
     def test_128_and_the_signal_in_a_task(self, number):
         """Which waits for its dismissal, after it was started."""
-        spec = cluster.from_hosts("ps", 0, ps=["p:1"], workers=["w:1"], controller=None)
+        spec = cluster_spec.from_hosts(
+            "ps", 0, ps=["p:1"], workers=["w:1"], controller=None
+        )
         lines = []
         look = _sending(number, lambda *args, **kwargs: "")
         with (

@@ -9,14 +9,14 @@ from absl.testing import parameterized
 import models
 from tests import trainer
 from towers import graph
-from towers.data.feed import Request
+from towers.data.source import Request
 from towers.data.synthetic import SyntheticSource
-from towers.gradients.exchange import Exchange
-from towers.layout import cluster, placement
+from towers.gradients.exchange import GradientExchange
+from towers.layout import cluster_spec, placement
 from towers.layout.stages import Pipeline
+from towers.optimizers.optimizer import Piecewise, Update
 from towers.session import loop
-from towers.updates.optimizer import Piecewise, Update
-from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -55,13 +55,13 @@ class GraphTest(parameterized.TestCase):
         ("xrung", "no algorithm"),
     )
     def test_a_reduction_that_the_devices_cannot_run(self, reduction, words):
-        spec = cluster.from_hosts(
+        spec = cluster_spec.from_hosts(
             "chief", 0, ps=["p:1"], workers=["a:1", "b:1"], controller="c:1"
         )
         options = graph.Options(
             batch_size=2,
             variable_update="replicated",
-            exchange=Exchange(all_reduce_spec=reduction),
+            exchange=GradientExchange(all_reduce_spec=reduction),
         )
         with self.assertRaisesRegex(ValueError, words):
             graph.build(
@@ -124,7 +124,7 @@ class GraphTest(parameterized.TestCase):
         self.assertEqual(made.train.examples_per_step, count)
 
     def test_towers_draw_by_the_seed_of_the_run(self):
-        with mock.patch.object(graph, "stamp_towers", side_effect=KeyError) as stamp:
+        with mock.patch.object(graph, "copy_towers", side_effect=KeyError) as stamp:
             with self.assertRaises(KeyError):
                 graph.build(
                     trainer.dense_model(),

@@ -10,7 +10,7 @@ import sys
 
 from absl.testing import absltest, parameterized
 
-from tests import runs
+from tests import digit_runs
 from tests.root import ROOT
 
 # Arguments: the system's name and a folder.  Prints the status of each run.
@@ -46,7 +46,7 @@ builtins.open, os.open = without_proc(open), without_proc(os.open)
 io.open = builtins.open
 
 from towers import train
-small = "--model=tests.runs:small_model --num_gpus=2 --device=cpu".split()
+small = "--model=tests.digit_runs:small_model --num_gpus=2 --device=cpu".split()
 more = ["--num_batches=3", "--num_warmup_batches=0", f"--benchmark_log_dir={folder}"]
 for flags in (
     [*small, *more, f"--train_dir={folder}/a", f"--trace_file={folder}/trace"],
@@ -66,7 +66,7 @@ class OtherSystemsTest(parameterized.TestCase):
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM, system, folder],
             cwd=ROOT,
-            env={**os.environ, "TFDS_DATA_DIR": runs.data_dir()},
+            env={**os.environ, "TFDS_DATA_DIR": digit_runs.data_dir()},
             capture_output=True,
             text=True,
         )

@@ -11,8 +11,8 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from tests import runs
-from towers.errors import findings
+from tests import digit_runs
+from towers.errors import collected
 
 _FLAGS = dict(num_batches=6, num_warmup_batches=0, display_every=1)
 
@@ -34,7 +34,7 @@ class _Breaks(io.StringIO):
         return super().write(text)
 
 
-class OutputsTest(runs.Runs):
+class OutputsTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
         printed = contextlib.redirect_stderr(io.StringIO())
@@ -51,7 +51,7 @@ class OutputsTest(runs.Runs):
         for steps_per_loop in (1, 3):
             with self.subTest(steps_per_loop=steps_per_loop):
                 self.run_flags(
-                    status=findings.CLOSED_PIPE,
+                    status=collected.CLOSED_PIPE,
                     stream=_Breaks(errno.EPIPE, step=3),
                     train_dir=self.directory,
                     steps_per_loop=steps_per_loop,
@@ -61,14 +61,14 @@ class OutputsTest(runs.Runs):
                 self.assertBetween(last, 3, 5)
                 self.assertEmpty(self._warnings())
                 shutil.rmtree(self.directory)
-        self.assertEqual(findings.CLOSED_PIPE, 128 + signal.SIGPIPE)
+        self.assertEqual(collected.CLOSED_PIPE, 128 + signal.SIGPIPE)
 
     def test_an_evaluation_whose_reader_leaves_ends(self):
         self.run_flags(train_dir=self.directory, **_FLAGS)
         stream = mock.create_autospec(io.StringIO(), instance=True)
         stream.write.side_effect = BrokenPipeError(errno.EPIPE, "Broken pipe")
         self.run_flags(
-            status=findings.CLOSED_PIPE,
+            status=collected.CLOSED_PIPE,
             stream=stream,
             train_dir=self.directory,
             eval=True,
@@ -130,7 +130,7 @@ class OutputsTest(runs.Runs):
         )
         folder = os.path.join(self.directory, "eval")
         self.assertLen(os.listdir(folder), 1)
-        self.assertEqual({step for step, *_ in runs.events(folder)}, {2, 4, 6})
+        self.assertEqual({step for step, *_ in digit_runs.events(folder)}, {2, 4, 6})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import dataclasses
 
 import models
-from benchmarks.systems import OUR_MODELS
+from benchmarks.peers.systems import OUR_MODELS
 from models.model import Images, Model
 
 _DIGITS = Images(shape=(8, 8, 1), num_classes=10)

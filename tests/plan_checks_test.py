@@ -6,17 +6,17 @@ from unittest import mock
 from absl.testing import absltest, parameterized
 
 from flags import config
-from models.examples import Images, Tokens
-from tests import runs
+from models.inputs import Images, Tokens
+from tests import digit_runs
 from towers import planning
 from towers.errors import memory_limits
-from towers.layout import cluster
+from towers.layout import cluster_spec
 
 
 def _dense():
     """A model without batch norm."""
     blocks = (("logits", lambda x, nn: nn.dense(nn.flatten(x), nn.num_classes)),)
-    return dataclasses.replace(runs.small_model(), name="dense", blocks=blocks)
+    return dataclasses.replace(digit_runs.small_model(), name="dense", blocks=blocks)
 
 
 class PlanChecksTest(parameterized.TestCase):
@@ -37,12 +37,12 @@ class PlanChecksTest(parameterized.TestCase):
         ({}, {}, "has 0 ps tasks; give it as many$"),
     )
     def test_rows_on_a_cluster_need_ps_tasks(self, tasks, settings, error):
-        spec = cluster.local({**tasks, "worker": 1})
+        spec = cluster_spec.local({**tasks, "worker": 1})
         found = self._errors(spec=spec, **{"shard_embeddings": 2, **settings})
         self.assertRegex(found[0], error)
 
     def test_variables_of_a_cluster_are_not_on_gpus(self):
-        spec = cluster.local({"worker": 1})
+        spec = cluster_spec.local({"worker": 1})
         [error] = self._errors(spec=spec, local_parameter_device="gpu")
         self.assertRegex(error, "^--local_parameter_device=gpu.*on a cluster")
 
@@ -52,7 +52,7 @@ class PlanChecksTest(parameterized.TestCase):
         limit = memory_limits.Limit("this machine", 16 * 10**9, 0)
         with mock.patch.object(memory_limits, "of_process", return_value=[limit]):
             [error] = self._errors(
-                data_dir=runs.data_dir(),
+                data_dir=digit_runs.data_dir(),
                 data_name="digits",
                 eval_at_end=True,
                 eval_batch_size=2**31 - 1,
@@ -61,7 +61,7 @@ class PlanChecksTest(parameterized.TestCase):
         # 1000 crops of 144 bytes, and as many that are prefetched.
         limit = memory_limits.Limit("a cgroup", 200_000, 0)
         with mock.patch.object(memory_limits, "of_process", return_value=[limit]):
-            digits = {"data_dir": runs.data_dir(), "data_name": "digits"}
+            digits = {"data_dir": digit_runs.data_dir(), "data_name": "digits"}
             [error] = self._errors(batch_size=1000, **digits)
         self.assertRegex(error, "^--batch_size=1000: the batches would take")
 

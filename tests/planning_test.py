@@ -11,14 +11,14 @@ from absl.testing import parameterized
 
 import models
 from flags import config
-from models.examples import Images
+from models.inputs import Images
 from models.model import Model, Recipe, Schedule
 from towers import planning
+from towers.cluster import sessions
 from towers.data import inputs
-from towers.gradients.exchange import Exchange
-from towers.layout import cluster, placement
-from towers.tasks import sessions
-from towers.updates.loss_scale import LossScaling
+from towers.gradients.exchange import GradientExchange
+from towers.layout import cluster_spec, placement
+from towers.optimizers.loss_scale import LossScaling
 
 v1 = tf.compat.v1
 
@@ -103,10 +103,10 @@ class PlanTest(parameterized.TestCase):
     )
     def test_an_evaluator_knows_the_end_of_a_run_on_a_cluster(self, flags, last):
         jobs = {"worker": ("a:1", "b:1", "c:1"), "ps": ("d:1",), "chief": ("e:1",)}
-        me = cluster.Task(cluster.EVALUATOR, 0)
+        me = cluster_spec.Task(cluster_spec.EVALUATOR, 0)
         length = {} if "num_epochs" in flags else {"num_batches": 7}
         # Between graphs a chief trains, too.
-        watched = cluster.Cluster(jobs, me, between="replication" in flags)
+        watched = cluster_spec.ClusterSpec(jobs, me, between="replication" in flags)
         found = self._make(num_gpus=2, watched=watched, **length, **flags)
         self.assertEqual(found.num_steps, last)
         self.assertEqual(found.placement.num_towers, 2)
@@ -267,14 +267,16 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual(found.options.seed, 3)
 
     def test_reduction(self):
-        self.assertEqual(self._make().options.exchange, Exchange())
+        self.assertEqual(self._make().options.exchange, GradientExchange())
         found = self._make(
             variable_update="replicated",
             all_reduce_spec="pscpu:2k:xring",
             agg_small_grads_max_bytes=64,
             agg_small_grads_max_group=3,
         )
-        self.assertEqual(found.options.exchange, Exchange("pscpu:2k:xring", 0, 64, 3))
+        self.assertEqual(
+            found.options.exchange, GradientExchange("pscpu:2k:xring", 0, 64, 3)
+        )
         [error] = self._errors(variable_update="replicated", all_reduce_spec="pscpux")
         self.assertStartsWith(error, "--all_reduce_spec=pscpux: ")
         [error] = self._errors(variable_update="replicated", all_reduce_spec="nccl")
@@ -318,13 +320,13 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual(os.listdir(root), [])
 
     def test_a_cluster_has_a_tower_on_every_device(self):
-        spec = cluster.local({"ps": 1, "worker": 3})
+        spec = cluster_spec.local({"ps": 1, "worker": 3})
         settings = config.make(device="cpu", num_gpus=2, num_batches=5)
         found = planning.make(settings, lambda name: _model(), spec)
         self.assertLen(found.placement.towers, 6)
         self.assertEqual(found.examples_per_step, 48)
 
-    @parameterized.parameters(None, cluster.local({"ps": 1, "worker": 1}))
+    @parameterized.parameters(None, cluster_spec.local({"ps": 1, "worker": 1}))
     def test_data_are_prepared_with_the_threads_of_the_run(self, spec):
         calls = mock.Mock()
         with (
@@ -337,7 +339,7 @@ class PlanTest(parameterized.TestCase):
         self.assertEqual([call[0] for call in calls.mock_calls], ["take", "get"])
 
     def test_classes_are_on_the_devices_of_one_worker(self):
-        spec = cluster.local({"ps": 1, "worker": 2})
+        spec = cluster_spec.local({"ps": 1, "worker": 2})
         settings = config.make(device="cpu", num_gpus=4, shard_classifier=2)
         found = planning.make(settings, lambda name: _model(), spec)
         self.assertLen(found.placement.towers, 4)
@@ -355,7 +357,7 @@ class PlanTest(parameterized.TestCase):
         [(name, value)] = asked.items()
 
         def make(ps):
-            spec = cluster.local({"ps": ps, "worker": 1})
+            spec = cluster_spec.local({"ps": ps, "worker": 1})
             made = config.make(device="cpu", **asked)
             return planning.make(made, lambda name: _model(), spec)
 
@@ -373,7 +375,7 @@ class PlanTest(parameterized.TestCase):
         self.assertRegex(error, "; write --local_parameter_device=gpu with .*=2 or")
 
     def test_clients_have_no_more_steps_than_their_stamps_count(self):
-        spec = cluster.local({"ps": 1, "worker": 2}, controller=False)
+        spec = cluster_spec.local({"ps": 1, "worker": 2}, controller=False)
         between = dataclasses.replace(spec, between=True)
         made = config.make(device="cpu", num_warmup_batches=0, num_batches=2**28)
         planning.make(made, lambda name: _model(), spec)
@@ -385,7 +387,7 @@ class PlanTest(parameterized.TestCase):
     def test_workers_of_a_local_cluster_have_gpus_of_their_own(self):
         gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
         asked = dict(local_cluster="ps:1,worker:2", model="lenet", device="gpu")
-        spec = cluster.local({"ps": 1, "worker": 2})
+        spec = cluster_spec.local({"ps": 1, "worker": 2})
         with mock.patch.object(tf.config, "list_physical_devices", return_value=gpus):
             with self.assertRaises(planning.PlanError) as caught:
                 planning.make(config.make(**asked), lambda name: _model(), spec)

@@ -12,7 +12,7 @@ from absl.testing import absltest, parameterized
 
 import models
 from flags import config
-from tests import runs
+from tests import digit_runs
 from towers import planning, preparation
 from towers.session.progress import Console
 
@@ -20,7 +20,7 @@ from towers.session.progress import Console
 def _prepare(get_model=models.get, **flags):
     settings = {"model": "mlp", "data_name": "synthetic", "batch_size": 2, **flags}
     stream = io.StringIO()
-    with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
+    with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}):
         plan = planning.make(config.make(device="cpu", **settings), get_model)
     return preparation.prepare(plan, Console(stream)), stream.getvalue()
 
@@ -122,7 +122,7 @@ class PrepareTest(parameterized.TestCase):
 
     def test_facts_of_the_run_are_logged(self):
         folder = self.create_tempdir().full_path
-        _prepare(lambda name: runs.small_model(), benchmark_log_dir=folder)
+        _prepare(lambda name: digit_runs.small_model(), benchmark_log_dir=folder)
         with open(os.path.join(folder, "benchmark_run.log")) as file:
             self.assertEqual(json.load(file)["model_name"], "small")
 

@@ -7,7 +7,7 @@ from unittest import mock
 
 from absl.testing import absltest, parameterized
 
-from flags import config, field, pairs
+from flags import config, field, rules
 
 # What `--help` takes from tables of `towers`, as far as it is written below.
 _CHOICES = {
@@ -284,13 +284,13 @@ class RefusedTest(parameterized.TestCase):
 
     def test_each_row_of_the_table_has_a_line_that_only_it_refuses(self):
         """So none can be dropped unseen; a new row needs a line above."""
-        for row in pairs.ROWS:
+        for row in rules.ROWS:
             names = [term.name for term in (row.flag, *row.others)]
             lines = [
                 one for one in _LINES if any(n in one[0].split()[0] for n in names)
             ]
-            rest = tuple(other for other in pairs.ROWS if other is not row)
-            with mock.patch.object(pairs, "ROWS", rest):
+            rest = tuple(other for other in rules.ROWS if other is not row)
+            with mock.patch.object(rules, "ROWS", rest):
                 seen = not all(_is_refused(*one) for one in lines)
             self.assertTrue(seen, f"no line above breaks {row}")
 

@@ -24,13 +24,13 @@ SOURCE = ("flags", "models", "towers", "benchmarks")
 MAINS = ("towers/train.py", "towers/verify.py")
 
 # What runs on Linux alone, or for the most part.
-OF_LINUX = ("towers/tasks/local_cluster.py", "towers/tasks/private_network.py")
+OF_LINUX = ("towers/cluster/local_cluster.py", "towers/cluster/private_network.py")
 
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
-    errors layout tasks data compute gradients updates pipelines
-    assembly graph plan_checks planning
-    session evaluations preparation run_hooks run watch
+    errors layout cluster data checkpoints compute gradients optimizers
+    variable_update pipelines assembly graph plan_checks planning
+    session evaluation preparation run_hooks run
     verification start train verify
 """.split()
 
@@ -341,17 +341,17 @@ def names_say_something(project: Project) -> Iterator[str]:
 
 
 def every_file_is_tested(project: Project) -> Iterator[str]:
-    """tests/<file>_test.py, or <folder>_test.py for an `__init__.py` with code."""
-    tested = {}
+    """`tests/` has the folders of the source: tests/data/stream_test.py is that of
+    towers/data/stream.py, and tests/models/models_test.py of models/__init__.py."""
     for path in project.files(*SOURCE):
         folder, _, stem = path.removesuffix(".py").rpartition("/")
         if stem == "__init__" and not project.trees[path].body[1:]:
             continue
-        test = f"tests/{folder if stem == '__init__' else stem}_test.py"
+        place = pathlib.PurePosixPath("tests", folder.removeprefix("towers").strip("/"))
+        name = folder.rpartition("/")[2] if stem == "__init__" else stem
+        test = (place / f"{name}_test.py").as_posix()
         if test not in project.trees:
             yield f"{path}:1: has no {test}; write it"
-        if tested.setdefault(test, path) != path:
-            yield f"{path}:1: shares {test} with {tested[test]}; rename one"
 
 
 def runs_under_both_runners(project: Project) -> Iterator[str]:
@@ -425,9 +425,9 @@ def root_is_found_once(project: Project) -> Iterator[str]:
 
 
 def benchmarks_check_numbers(project: Project) -> Iterator[str]:
-    """Their flags are of `benchmarks.options`, whose errors are sentences."""
+    """Their flags are of `benchmarks.lib.options`, whose errors are sentences."""
     for path, node in project.nodes("benchmarks"):
-        if path == "benchmarks/options.py" or not isinstance(node, ast.Call):
+        if path == "benchmarks/lib/options.py" or not isinstance(node, ast.Call):
             continue
         if ast.unparse(node.func).endswith("ArgumentParser"):
             yield f"{path}:{node.lineno}: make it by options.parser_for"
@@ -482,9 +482,17 @@ def _wanted_rows(project: Project, package: str) -> dict[str, list[str]]:
 
 def bazel_options(project: Project) -> Iterator[str]:
     """Options of a test that is gone are gone."""
-    for line, name, _ in _rows(project.texts["tests/BUILD"]):
-        if f"tests/{name}.py" not in project.trees:
-            yield f"tests/BUILD:{line}: remove the row of {name}, which is no test"
+    builds = [path for path in project.texts if re.match("tests/(.*/)?BUILD", path)]
+    for build in builds:
+        folder = build.removesuffix("/BUILD")
+        for line, name, _ in _rows(project.texts[build]):
+            if f"{folder}/{name}.py" not in project.trees:
+                yield f"{build}:{line}: remove the row of {name}, which is no test"
+        inner = [
+            p.split("/")[-2] for p in builds if p.split("/")[:-2] == folder.split("/")
+        ]
+        if sorted(_folders(project.texts[build])) != sorted(inner):
+            yield f"{build}:1: the folders are {sorted(inner)}"
 
 
 def _rows(build: str) -> Iterator[tuple[int, str, Any]]:
@@ -569,7 +577,7 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "try:\n    import fcntl\nexcept ImportError:\n    fcntl = None",
             "towers/a.py": "import os, signal\nos.getuid()\nsignal.SIGHUP\n"
             "if hasattr(os, 'sysconf'):\n    os.sysconf()",
-            "towers/tasks/private_network.py": "import fcntl",
+            "towers/cluster/private_network.py": "import fcntl",
         },
         ["models/a.py:1", "models/a.py:2", "towers/a.py:2", "towers/a.py:3"],
     ),
@@ -588,10 +596,11 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         {
             "models/a.py": '"""Text."""\nregister()',
             "towers/a.py": "def f():\n    v1.disable_v2_behavior()",
-            "towers/tasks/sessions.py": "def settle_process():\n    config.enable_x()\n"
+            "towers/cluster/sessions.py": "def settle_process():\n"
+            "    config.enable_x()\n"
             "def f():\n    config.enable_x()",
         },
-        ["models/a.py:2", "towers/a.py:2", "towers/tasks/sessions.py:4"],
+        ["models/a.py:2", "towers/a.py:2", "towers/cluster/sessions.py:4"],
     ),
     no_mutable_module_state: (
         {
@@ -636,9 +645,11 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "models/__init__.py": '"""Words."""\nX = 1',
             "models/a.py": "",
             "towers/a.py": "",
+            "towers/data/b.py": "",
             "tests/a_test.py": "",
+            "tests/data/b_test.py": "",
         },
-        ["models/__init__.py:1", "towers/a.py:1"],
+        ["models/__init__.py:1", "models/a.py:1"],
     ),
     runs_under_both_runners: (
         {
@@ -677,7 +688,7 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         {
             "benchmarks/a.py": "p = argparse.ArgumentParser()\np.add(type=positive)\n"
             "p.add('--n', type=int)\np.add('--x', type=float)",
-            "benchmarks/options.py": "p = argparse.ArgumentParser()",
+            "benchmarks/lib/options.py": "p = argparse.ArgumentParser()",
         },
         [f"benchmarks/a.py:{n}" for n in (1, 3, 4)],
     ),
@@ -705,8 +716,13 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         + ["towers/BUILD:1"] * 2,
     ),
     bazel_options: (
-        {"tests/BUILD": 'python_tests({"a_test": {}})', "tests/b_test.py": ""},
-        ["tests/BUILD:1"],
+        {
+            "tests/BUILD": 'python_tests({"a_test": {}}, folders = ["c"])',
+            "tests/b_test.py": "",
+            "tests/c/BUILD": 'python_tests({"d_test": {}})',
+            "tests/e/BUILD": "python_tests({})",
+        },
+        ["tests/BUILD:1", "tests/BUILD:1", "tests/c/BUILD:1"],
     ),
 }
 

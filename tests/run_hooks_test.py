@@ -8,14 +8,14 @@ from absl.testing import absltest, parameterized
 
 import models
 from flags import config
-from tests import runs
+from tests import digit_runs
 from towers import planning, preparation, run_hooks
 from towers.session.progress import Console
 
 
 def _attempt(begin=0, last_step=100, **flags):
     settings = {"model": "mlp", "data_name": "digits", "batch_size": 2, **flags}
-    with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": runs.data_dir()}):
+    with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}):
         made = config.make(device="cpu", num_gpus=2, **settings)
         plan = planning.make(made, models.get)
     run = preparation.prepare(plan, Console(io.StringIO()))
@@ -23,7 +23,7 @@ def _attempt(begin=0, last_step=100, **flags):
 
 
 def _names(attempt):
-    return [type(hook).__name__ for hook in run_hooks.around(attempt)]
+    return [type(hook).__name__ for hook in run_hooks.make_hooks(attempt)]
 
 
 class AroundTest(parameterized.TestCase):

@@ -12,19 +12,18 @@ import tensorflow as tf
 from absl.testing import absltest
 
 import models
-from tests import runs, trainer
-from towers import watch
+from tests import digit_runs, trainer
+from towers.checkpoints import checkpoint, run_status
 from towers.compute import flops
-from towers.errors import failure
-from towers.session import evaluate, hooks, report
-from towers.updates import checkpoint
+from towers.evaluation import eval_graph, watch
+from towers.session import hooks, report
 
 v1 = tf.compat.v1
 
 _TEST_EXAMPLES = 355
 
 
-class OutputTest(runs.Runs):
+class OutputTest(digit_runs.Runs):
     def test_lines_and_files_of_a_run(self):
         out = self.create_tempdir().full_path
         lines = self.run_flags(
@@ -106,13 +105,15 @@ class OutputTest(runs.Runs):
         self.assertEqual(self.steps(), [40, 46])
         values = self.values()
         self.assertEqual((values["global_step"], values["position"]), (46, 2 * 1442))
-        train = runs.events(self.directory)
+        train = digit_runs.events(self.directory)
         steps = [step for step, tag, _ in train if tag == "loss"]
         self.assertEqual(steps, [8, 16, 24, 32, 40])
         self.assertEqual(len(train), 5 * 5)
-        shown = [e for e in runs.events(f"{self.directory}/eval") if "top_1" in e[1]]
+        shown = [
+            e for e in digit_runs.events(f"{self.directory}/eval") if "top_1" in e[1]
+        ]
         self.assertEqual([step for step, *_ in shown], [15, 46])
-        accuracies = runs.accuracies(lines)
+        accuracies = digit_runs.accuracies(lines)
         for (_, _, value), (accuracy, count) in zip(shown, accuracies):
             self.assertAlmostEqual(value, accuracy, places=4)
             self.assertEqual(count, _TEST_EXAMPLES)
@@ -167,7 +168,7 @@ class OutputTest(runs.Runs):
 
     def test_a_run_without_a_folder_says_what_it_reached(self):
         lines = self.run_flags(num_batches=3, num_warmup_batches=0, eval_at_end=True)
-        self.assertLen(runs.accuracies(lines), 1)
+        self.assertLen(digit_runs.accuracies(lines), 1)
         self.assertNotIn("Checkpoints", "\n".join(lines))
 
     def test_a_terminal_gets_a_bar(self):
@@ -182,7 +183,7 @@ class OutputTest(runs.Runs):
         text = stream.getvalue()
         self.assertIn("46/46", text)
         self.assertNotIn("images/sec: ", text.split("total images/sec")[0])
-        self.assertLen(runs.accuracies(re.split("[\r\n]+", text)), 2 + 1)
+        self.assertLen(digit_runs.accuracies(re.split("[\r\n]+", text)), 2 + 1)
         self.assertIn("total images/sec", text.splitlines()[-3])
 
 
@@ -204,7 +205,7 @@ _SAVED = {
 }
 
 
-class LengthTest(runs.Runs):
+class LengthTest(digit_runs.Runs):
     def test_training_ends_at_the_accuracy(self):
         lines = self.run_flags(
             num_gpus=2,
@@ -213,7 +214,7 @@ class LengthTest(runs.Runs):
             stop_at_top_1_accuracy=0.5,
             train_dir=self.directory,
         )
-        *before, last = runs.accuracies(lines)  # evaluated once at the last step
+        *before, last = digit_runs.accuracies(lines)  # evaluated once at the last step
         self.assertNotEmpty(before)
         for accuracy, _ in before:
             self.assertLess(accuracy, 0.5)
@@ -223,24 +224,24 @@ class LengthTest(runs.Runs):
         with mock.patch.object(watch, "_wait", side_effect=AssertionError):
             flags = dict(eval=True, eval_interval_secs=7, num_epochs=30.0)
             lines = self.run_flags(train_dir=self.directory, **flags)
-        self.assertEqual(runs.accuracies(lines), [last])
+        self.assertEqual(digit_runs.accuracies(lines), [last])
 
     def test_a_lost_evaluation_is_made_up_for_and_ends_the_run(self):
         """One after whose step a run was killed; then one that was told of."""
         flags = dict(num_batches=30, num_warmup_batches=0, save_model_steps=6)
         flags |= dict(eval_during_training_every_n_steps=6, stop_at_top_1_accuracy=0.01)
         flags |= dict(train_dir=self.directory)
-        with mock.patch.object(evaluate, "run", side_effect=SystemExit):
+        with mock.patch.object(eval_graph, "run", side_effect=SystemExit):
             with self.assertRaises(SystemExit):
                 self.run_flags(**flags)
         self.assertEqual(self.steps(), [6])
         for _ in range(2):
             lines = self.run_flags(**flags)
             self.assertIn("Running evaluation at global_step 6", lines)
-            self.assertLen(runs.accuracies(lines), 1)
+            self.assertLen(digit_runs.accuracies(lines), 1)
             self.assertEqual(self.steps(), [6])
-            self.assertEqual(failure.end(self.directory), 6)
-            failure.clear(self.directory)
+            self.assertEqual(run_status.end(self.directory), 6)
+            run_status.clear(self.directory)
 
     def test_a_resumed_run_ends_where_the_straight_one_does(self):
         """Bit for bit, on 4 towers, shuffled and distorted, inside the graph or not."""
@@ -283,10 +284,10 @@ class LengthTest(runs.Runs):
             now = os.stat(f"{self.directory}/{name}")
             if name.startswith("model.ckpt"):
                 self.assertEqual(now.st_mtime_ns, stat.st_mtime_ns)
-        return runs.accuracies(lines)[-1]
+        return digit_runs.accuracies(lines)[-1]
 
 
-class MishapsTest(runs.Runs):
+class MishapsTest(digit_runs.Runs):
     def test_a_peak_for_which_no_memory_is_left(self):
         error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
         with mock.patch.object(flops, "measure_peak", side_effect=error):

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from models.sequences import SequenceLayers
 from tests import trainer
-from towers.compute import factors, kernels
+from towers.compute import kernels, sufficient_factors
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.layout import processor
 
@@ -141,7 +141,7 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(dtype=tuple(COMPUTE_DTYPES), as_factors=(False, True))
     def test_a_gradient_penalty_in_training(self, dtype, as_factors):
         """Four towers take the steps of one, and the penalty counts in each dtype."""
-        how = mock.patch.object(factors, "_are_less", lambda *_: as_factors)
+        how = mock.patch.object(sufficient_factors, "_are_less", lambda *_: as_factors)
         plain = _trained(1, 0.0, tf.float32)
         one = _trained(1, 0.1, tf.float32)
         with how:

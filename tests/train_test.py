@@ -22,13 +22,13 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import absltest
 
-from tests import by_hand, runs, trainer
+from tests import digit_runs, manual_tasks, trainer
 from tests.root import ROOT
 from towers import run, train
+from towers.checkpoints import checkpoint, saving
 from towers.compute import flops
-from towers.errors import folders
+from towers.errors import output_paths
 from towers.pipelines import costs
-from towers.updates import checkpoint, saving
 
 _PATIENCE = 240  # seconds
 
@@ -100,7 +100,7 @@ class _Process:
         return self._process.returncode, (out or "").splitlines(), errors
 
 
-class _Fork(by_hand.Task):
+class _Fork(manual_tasks.Task):
     """The same, of a process that has imported TensorFlow."""
 
     def __init__(self, *flags: str):
@@ -216,7 +216,7 @@ class TrainTest(absltest.TestCase):
             lines[0], "No GPU is visible: 4 towers run on 4 logical CPU devices."
         )
         accuracy, rule, total, _, mfu = lines[-5:]
-        [(top_1, count)] = runs.accuracies([accuracy])
+        [(top_1, count)] = digit_runs.accuracies([accuracy])
         self.assertGreaterEqual(top_1, 0.97)
         self.assertEqual(count, 355)
         self.assertEqual(rule, "-" * 64)
@@ -258,7 +258,7 @@ class TrainTest(absltest.TestCase):
         self.assertIn(f"Resuming from signals/model.ckpt-{stopped}", lines)
         self.assertEqual(lines[-1], "Checkpoints are in signals.")
         straight = self._straight()
-        self.assertEqual(runs.accuracies(lines), runs.accuracies(straight))
+        self.assertEqual(digit_runs.accuracies(lines), digit_runs.accuracies(straight))
         self._assert_same_end(directory)
 
     def test_interrupted_before_the_first_step(self):
@@ -407,7 +407,9 @@ class TrainTest(absltest.TestCase):
         flags = self._copy("evaluation")
         status, lines, errors = self._main("--eval", *_TINY[:3], flags)
         self.assertEqual((status, errors), (0, []))
-        self.assertEqual(runs.accuracies(lines), runs.accuracies(self._straight()))
+        self.assertEqual(
+            digit_runs.accuracies(lines), digit_runs.accuracies(self._straight())
+        )
 
     def test_a_loss_that_is_no_number(self):
         flags = self._copy("nan")
@@ -459,7 +461,9 @@ class TrainTest(absltest.TestCase):
         self.assertEqual(status, 2)
         self.assertLen(errors, 1)
         self.assertRegex(errors[0], "of another model .*not in it: hidden1/.*block/")
-        with folders.held("", os.path.join(self.folder, "other")):  # by another run
+        with output_paths.held(
+            "", os.path.join(self.folder, "other")
+        ):  # by another run
             status, _, errors = self._main("--model=mlp", "--num_batches=2", flags)
         self.assertEqual(status, 2)
         self.assertStartsWith(errors[0], "error: --train_dir=other: another run is")

@@ -8,13 +8,13 @@ import tensorflow as tf
 from models.model import Images, Model, Recipe, Schedule
 from tests import arrays
 from towers import graph
+from towers.checkpoints import checkpoint
 from towers.data import inputs
-from towers.gradients.exchange import Exchange
+from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
 from towers.layout.parts import Parts
+from towers.optimizers.optimizer import Piecewise, Update
 from towers.session import device_loop, loop
-from towers.updates import checkpoint
-from towers.updates.optimizer import Piecewise, Update
 from towers.verification import reference
 
 v1 = tf.compat.v1
@@ -85,7 +85,7 @@ def embedding_model() -> Model:
     return model_of(embedding)
 
 
-def subject(**changes) -> reference.Subject:
+def subject(**changes) -> reference.TrainingSubject:
     """A small `Subject` of `towers.verify`; `changes` replace parts of it."""
     parts = dict(
         model=dense_model(),
@@ -94,7 +94,7 @@ def subject(**changes) -> reference.Subject:
         global_batch=8,
         num_steps=3,
     )
-    return reference.Subject(**(parts | changes))
+    return reference.TrainingSubject(**(parts | changes))
 
 
 class Trainer:
@@ -122,7 +122,7 @@ class Trainer:
         at_a_time: int | None = None,
         **options,
     ):
-        exchange = Exchange(**options.pop("exchange", {}))
+        exchange = GradientExchange(**options.pop("exchange", {}))
         how, shards = options.get("pipeline"), options.get("shards")
         stages = max(how.stages if how else 1, shards.devices if shards else 1)
         where = placement.local(towers * stages, kind="cpu", num_stages=stages)

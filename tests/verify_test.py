@@ -12,11 +12,11 @@ from absl.testing import absltest, parameterized
 
 from flags import config
 from models import language
-from models.examples import Tokens
+from models.inputs import Tokens
 from models.model import Model, Recipe, Schedule
 from tests import trainer
 from towers import verify
-from towers.updates import synchronous, variable_update
+from towers.variable_update import modes, synchronous
 
 _OWN = "--model=tests.verify_test:own"
 _NORMED = "--model=tests.verify_test:normed"
@@ -177,12 +177,12 @@ class VerifyTest(parameterized.TestCase):
         flags += ["--agg_small_grads_max_bytes=0", "--optimizer=sgd"]
         status, lines, errors = _run(*flags)
         self.assertEqual((status, errors), (0, []))
-        once = len(variable_update.VARIABLE_UPDATES)
+        once = len(modes.VARIABLE_UPDATES)
         twice = once + 2  # two modes take gradients as factors and whole
         count = once + twice
         self.assertEqual(lines[-1], f"{count} of {count} agree with one tower to 1e-05")
         faulty = {"replicated": _Sums}
-        with mock.patch.dict(variable_update.VARIABLE_UPDATES, faulty):
+        with mock.patch.dict(modes.VARIABLE_UPDATES, faulty):
             status, lines, errors = _run(*flags, "--num_towers=2")
         self.assertEqual((status, errors), (1, []))
         self.assertEqual(

@@ -8,11 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import accumulation, look_up, precision, stamping
+from towers.compute import (
+    accumulation,
+    copy_tower,
+    embedding_lookup,
+    precision,
+)
 from towers.compute import tower as tower_lib
-from towers.compute.factors import Factors
-from towers.compute.tower import Site, Task, Template, Tower
-from towers.data.feed import Batch
+from towers.compute.sufficient_factors import Factors
+from towers.compute.tower import Site, Template, Tower, TowerSpec
+from towers.data.source import Batch
 from towers.gradients import wire
 from towers.layout.placement import Placement, task_of
 from towers.layout.stages import Pipeline
@@ -21,8 +26,8 @@ from towers.pipelines import costs, pipeline, recompute
 v1 = tf.compat.v1
 
 
-def stamp_towers(
-    task: Task,
+def copy_towers(
+    task: TowerSpec,
     batches: Sequence[Batch],
     variables: Any,
     *,
@@ -56,7 +61,7 @@ def stamp_towers(
     template = trace(task, *specs, create=variables.create)
     plain = rounds == 1 and task.pipeline is None and not task.compiled
     if plain:
-        template = look_up.cut_out(template)
+        template = embedding_lookup.cut_out(template)
     cast, arrive = precision.Casts(), wire.Arrivals()
 
     def reads(index: int, host: str, devices: Sequence[str]) -> dict[str, tf.Tensor]:
@@ -97,13 +102,13 @@ def stamp_towers(
     return template, [t._replace(index=index) for index, t in enumerate(towers)]
 
 
-def _copier(task: Task, rounds: int) -> Callable[..., list[Tower]]:
+def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
     """What copies a template for some sites."""
     if task.pipeline:
-        return pipeline.stamp
+        return pipeline.copy_pipelines
     if rounds > 1:
         return functools.partial(_loops, rounds=rounds)
-    return stamping.stamp
+    return copy_tower.copy_tower
 
 
 def _given_to(variables: Any, tower: Tower, template: Template) -> Tower:
@@ -155,7 +160,7 @@ def _loops(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower
     ]
 
 
-def _with_shards(task: Task, placement: Placement) -> Task:
+def _with_shards(task: TowerSpec, placement: Placement) -> TowerSpec:
     """The task, which knows whether its towers have the tables on their devices."""
     if task.shards is None:
         return task
@@ -163,7 +168,7 @@ def _with_shards(task: Task, placement: Placement) -> Task:
     return dataclasses.replace(task, shards=shards)
 
 
-def _check_fit(task: Task, batch: Batch, placement: Placement) -> None:
+def _check_fit(task: TowerSpec, batch: Batch, placement: Placement) -> None:
     """Checks that micro-batches divide the batch, and that towers have the devices."""
     how, size = task.pipeline or Pipeline(), batch.features.shape[0]
     if size % how.micro_batches:
@@ -192,7 +197,7 @@ def _hosts(placement: Placement) -> list[str | None]:
 def _look_up(template: Template, sites: Sequence[Site], variables: Any) -> None:
     """Gives the towers the rows that they look up."""
     for index, (site, host) in enumerate(zip(sites, variables.placement.hosts)):
-        rows = look_up.rows(
+        rows = embedding_lookup.rows(
             template,
             site.inputs,
             functools.partial(variables.read, tower=index),

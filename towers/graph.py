@@ -14,22 +14,23 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.assembly import stamp_towers
-from towers.compute import joining
-from towers.compute.tower import Task, Template, Tower
-from towers.data.feed import Feed, Part, Source
-from towers.errors import given
-from towers.gradients.exchange import Exchange
+from towers.assembly import copy_towers
+from towers.checkpoints import constants
+from towers.compute import sync_batch_norm
+from towers.compute.tower import Template, Tower, TowerSpec
+from towers.data.source import ClientShare, Feed, Source
+from towers.errors import validation
+from towers.gradients.exchange import GradientExchange
 from towers.layout import parts
 from towers.layout.placement import Placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.updates import clients, constants, steps
-from towers.updates.clients import Step
-from towers.updates.loss_scale import LossScale, LossScaling
-from towers.updates.mode import Mode
-from towers.updates.optimizer import Update
-from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
+from towers.optimizers.loss_scale import LossScale, LossScaling
+from towers.optimizers.optimizer import Update
+from towers.variable_update import between_graph, train_steps
+from towers.variable_update.base import VariableUpdate
+from towers.variable_update.between_graph import TrainStep
+from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
@@ -62,7 +63,7 @@ class Options:
     dtype: tf.DType = tf.float32
     seed: int = 1234
     variable_update: str = DEFAULT
-    exchange: Exchange = Exchange()  # noqa: RUF009 - frozen
+    exchange: GradientExchange = GradientExchange()  # noqa: RUF009 - frozen
     limit: int | None = None
     xla_compile: bool = False
     pipeline: Pipeline | None = None
@@ -70,12 +71,12 @@ class Options:
     batch_norm: str = "micro_batch"
     loss_scaling: LossScaling | None = None
     shards: Shards | None = None
-    purpose: int = clients.TRAIN
+    purpose: int = between_graph.TRAIN
 
     def __post_init__(self):
-        given.check_counts(self, "batch_size", "accumulate_steps")
-        given.check_one_of(self, "data_format", ("NHWC", "NCHW"))
-        given.check_one_of(self, "batch_norm", joining.BATCH_NORM)
+        validation.check_counts(self, "batch_size", "accumulate_steps")
+        validation.check_one_of(self, "data_format", ("NHWC", "NCHW"))
+        validation.check_one_of(self, "batch_norm", sync_batch_norm.BATCH_NORM)
         if self.pipeline and self.accumulate_steps > 1:
             pieces = self.pipeline.micro_batches * self.accumulate_steps
             raise ValueError(
@@ -101,12 +102,12 @@ class TrainGraph(NamedTuple):
 
     graph: tf.Graph
     placement: Placement
-    mode: Mode  # holds the variables
+    mode: VariableUpdate  # holds the variables
     towers: list[Tower]
     template: Template
-    steps: list[Step]  # one of all towers, or one for each; below is the first
+    steps: list[TrainStep]  # one of all towers, or one for each; below is the first
     train_op: tf.Operation  # one step and its update
-    loop: Any  # what runs many steps in one call, as `device_loop.Loop`, or None
+    loop: Any  # what runs many steps in one call, as `device_loop.DeviceLoop`, or None
     step: tf.Tensor  # int64 scalar, the global step after `train_op`
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     penalty: tf.Tensor  # float32 scalar, what the weight decay adds to the loss
@@ -117,7 +118,9 @@ class TrainGraph(NamedTuple):
     position: tf.Variable  # int64 scalar, examples consumed
     averages: dict[str, Any]  # variable -> its moving average or those of parts, or {}
     saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
-    constants: dict[str, tf.Variable]  # of `updates.constants`, by name in a checkpoint
+    constants: dict[
+        str, tf.Variable
+    ]  # of `checkpoints.constants`, by name in a checkpoint
     initializer: tf.Operation  # of every variable that `sync` does not fill
     loss_scale: LossScale | None
     skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
@@ -141,7 +144,7 @@ def build(
     *,
     placement: Placement,
     options: Options,
-    modes: Mapping[str, Callable[..., Mode]] = VARIABLE_UPDATES,
+    modes: Mapping[str, Callable[..., VariableUpdate]] = VARIABLE_UPDATES,
 ) -> TrainGraph:
     """Builds the train graph.
 
@@ -158,7 +161,7 @@ def build(
         the model does something that towers cannot repeat, or its blocks do not fit
         the data; the sentence names the block or the variable.
     """
-    given.check_one_of(options, "variable_update", modes)
+    validation.check_one_of(options, "variable_update", modes)
     with _nothing_is_garbage(), tf.Graph().as_default():
         make = modes[options.variable_update]
         mode = make(placement, seed=options.seed, exchange=options.exchange)
@@ -166,24 +169,24 @@ def build(
 
 
 def _build(
-    model: Any, source: Source, update: Update, *, mode: Mode, options: Options
+    model, source: Source, update: Update, *, mode: VariableUpdate, options: Options
 ) -> TrainGraph:
     placement, scaling = mode.placement, options.loss_scaling
-    counters = steps.count(placement.counters)
+    counters = train_steps.create_counters(placement.counters)
     position = counters.position_before
     with tf.device(placement.master), tf.name_scope("learning_rate"):
         rate = update.learning_rate(tf.cast(position / source.num_examples, tf.float32))
     scale = LossScale(scaling, placement.master) if scaling else None
-    peers = clients.of(mode, options.purpose)
+    peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, position)
-    template, towers = stamp_towers(
+    template, towers = copy_towers(
         _task(model, source, mode, options),
         feed.batches,
         mode,
         scalars=_scalars(feed, mode, scale),
         rounds=options.accumulate_steps,
     )
-    builder = steps.Steps(
+    builder = train_steps.StepBuilder(
         mode=mode,
         template=template,
         update=update,
@@ -243,20 +246,24 @@ def _nothing_is_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _feed(source: Source, mode: Mode, options: Options, position: tf.Tensor) -> Feed:
+def _feed(
+    source: Source, mode: VariableUpdate, options: Options, position: tf.Tensor
+) -> Feed:
     where = mode.placement
     return source.feed(
         where.groups,
         batch_size=options.tower_batch,
         position=position,
         limit=options.limit,
-        part=Part(where.client, where.clients, apart=not mode.together),
+        part=ClientShare(where.client, where.clients, apart=not mode.together),
     )
 
 
-def _task(model: Any, source: Source, mode: Mode, options: Options) -> Task:
+def _task(
+    model: Any, source: Source, mode: VariableUpdate, options: Options
+) -> TowerSpec:
     towers = mode.placement.towers
-    return Task(
+    return TowerSpec(
         model=model,
         num_classes=source.num_classes,
         data_format=options.data_format,
@@ -265,7 +272,7 @@ def _task(model: Any, source: Source, mode: Mode, options: Options) -> Task:
         kind=mode.placement.kind,
         compiled=options.xla_compile,
         pipeline=options.pipeline,
-        joined=joining.joint(
+        joined=sync_batch_norm.shared_statistics(
             options.batch_norm,
             # Those that step together on one model, and can meet while they do.
             towers=len(towers) if mode.joined and not options.xla_compile else 0,
@@ -278,7 +285,7 @@ def _task(model: Any, source: Source, mode: Mode, options: Options) -> Task:
 
 
 def _scalars(
-    feed: Feed, mode: Mode, scale: LossScale | None
+    feed: Feed, mode: VariableUpdate, scale: LossScale | None
 ) -> list[dict[str, tf.Tensor]]:
     """Each tower's inputs beside its batch: the total weight that its loss is divided
     by, of all examples of the step or its own, and the loss scale if there is one."""

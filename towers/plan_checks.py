@@ -4,17 +4,17 @@ import functools
 from typing import Any
 
 from towers.compute.tower import check_batch_norm
-from towers.data import evaluation, room
+from towers.data import evaluation, memory_check
 from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
 from towers.errors import memory_limits
-from towers.errors.findings import Found, PlanError
-from towers.layout.cluster import LAUNCHER, Cluster
+from towers.errors.collected import CollectedErrors, PlanError
+from towers.layout.cluster_spec import LAUNCHER, ClusterSpec
 from towers.layout.placement import Placement
-from towers.updates.variable_update import DEFAULT
+from towers.variable_update.modes import DEFAULT
 
 
-def check_tables(config: Any, tasks: Cluster) -> None:
+def check_tables(config: Any, tasks: ClusterSpec) -> None:
     """Raises ValueError unless each part of a table has a ps task of its own."""
     shards, stages = config.stages.shard_embeddings, config.stages.num_stages
     mode = config.variables.variable_update
@@ -51,7 +51,7 @@ def check_data(
     sources: tuple[NamedSource, NamedSource | None] | None,
     *,
     where: Placement | None,
-    tasks: Cluster | None,
+    tasks: ClusterSpec | None,
 ) -> None:
     """Checks flags that apply to some kinds of data only.
 
@@ -65,7 +65,7 @@ def check_data(
     Raises:
       PlanError: with everything that does not fit.
     """
-    findings, norm = Found(), config.variables.batch_norm
+    findings, norm = CollectedErrors(), config.variables.batch_norm
     findings.get(lambda: _images(config, model))
     if sources:
         source, _ = sources
@@ -112,7 +112,7 @@ def _room(config, model, num_towers: int, source) -> None:
     factors = {"batch_size": size or model.recipe.batch_size, "num_gpus": num_towers}
     prefetch = config.data.datasets_prefetch_buffer_size
     check = functools.partial(
-        room.check,
+        memory_check.check,
         shape=source.shape,
         prefetch=0 if source.name == "synthetic" else prefetch,
         limits=memory_limits.of_process(),

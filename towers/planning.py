@@ -9,23 +9,23 @@ from typing import Any
 import tensorflow as tf
 
 from towers import graph, plan_checks
+from towers.cluster import sessions
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import evaluation, inputs
-from towers.errors import folders
-from towers.errors.findings import Found, PlanError
-from towers.gradients.exchange import Exchange
+from towers.errors import output_paths
+from towers.errors.collected import CollectedErrors, PlanError
+from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
-from towers.layout.cluster import Cluster
+from towers.layout.cluster_spec import ClusterSpec
 from towers.layout.gpus import Gpus
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
+from towers.optimizers.from_recipe import update_from_recipe
+from towers.optimizers.loss_scale import DEFAULT_SCALE, LossScaling
+from towers.optimizers.optimizer import Update
 from towers.pipelines import cutting, recompute
-from towers.tasks import sessions
-from towers.updates import clients
-from towers.updates.learning import update_of
-from towers.updates.loss_scale import DEFAULT_SCALE, LossScaling
-from towers.updates.optimizer import Update
-from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.variable_update import between_graph
+from towers.variable_update.modes import VARIABLE_UPDATES
 
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
@@ -92,9 +92,9 @@ class Plan:
 def make(
     config: Any,
     get_model: Callable[[str], Any],
-    cluster: Cluster | None = None,
+    cluster: ClusterSpec | None = None,
     *,
-    watched: Cluster | None = None,
+    watched: ClusterSpec | None = None,
 ) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
@@ -108,7 +108,7 @@ def make(
     Raises:
       PlanError: with everything that cannot be had.
     """
-    findings = Found()
+    findings = CollectedErrors()
     model = findings.get(lambda: get_model(config.model.model))
     where = findings.get(lambda: _placement(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
@@ -124,8 +124,10 @@ def make(
         pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
-        update = findings.get(lambda: update_of(config.optimizer, model, per_step))
-    for check in folders.checks(config):
+        update = findings.get(
+            lambda: update_from_recipe(config.optimizer, model, per_step)
+        )
+    for check in output_paths.checks(config):
         findings.get(check)
     if cluster is not None:
         findings.get(lambda: plan_checks.check_on_cluster(config))
@@ -155,7 +157,7 @@ def make(
         num_warmup=warmup * apart,
         num_batches=num_batches and num_batches * apart,
     )
-    findings.get(lambda: clients.check_steps(where, plan.num_steps))
+    findings.get(lambda: between_graph.check_steps(where, plan.num_steps))
     if findings.errors:
         raise PlanError(findings.errors)
     return plan
@@ -258,11 +260,11 @@ def _towers_per_step(variable_update: str, num_towers: int) -> int:
     return num_towers if VARIABLE_UPDATES[variable_update].together else 1
 
 
-def _exchange(config, where: placement.Placement) -> Exchange:
+def _exchange(config, where: placement.Placement) -> GradientExchange:
     """What the mode leaves to choose; checks the spec against the devices."""
     flags = config.variables
-    exchange = Exchange(
-        all_reduce_spec=flags.all_reduce_spec or Exchange.all_reduce_spec,
+    exchange = GradientExchange(
+        all_reduce_spec=flags.all_reduce_spec or GradientExchange.all_reduce_spec,
         gradient_repacking=flags.gradient_repacking,
         small_bytes=flags.agg_small_grads_max_bytes,
         small_group=flags.agg_small_grads_max_group,

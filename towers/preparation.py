@@ -5,11 +5,13 @@ import os
 
 import tensorflow as tf
 
-from towers import evaluations
-from towers.errors import folders, memory_limits
+from towers.checkpoints.checkpoint import Checkpoints, FiniteCheck
+from towers.checkpoints.saving import Saving
+from towers.errors import memory_limits, output_paths
 from towers.errors.lock import Lock
 from towers.errors.side_outputs import SideOutputs
-from towers.evaluations import Evaluator
+from towers.evaluation import evaluator
+from towers.evaluation.evaluator import Evaluator
 from towers.graph import TrainGraph
 from towers.planning import Plan
 from towers.session import (
@@ -22,8 +24,6 @@ from towers.session import (
     traffic,
 )
 from towers.session.progress import Console
-from towers.updates.checkpoint import Checkpoints, Finite
-from towers.updates.saving import Saving
 
 v1 = tf.compat.v1
 
@@ -48,7 +48,7 @@ class Prepared:
     built: TrainGraph
     console: Console
     log: report.BenchmarkLog
-    finite: Finite
+    finite: FiniteCheck
     checkpoints: Saving | None
     evaluator: Evaluator | None
     summary: tf.Tensor | None
@@ -114,7 +114,7 @@ def _complete(
 ) -> Prepared:
     """Adds what stands beside the step: evaluation, summaries, saver, loop."""
     output = plan.config.output
-    towers = evaluations.attach(plan, built)
+    towers = evaluator.attach(plan, built)
     text = summary.build(built, output.summary_verbosity)
     if text is not None and built.template.summaries and not built.towers[0].summaries:
         console(
@@ -126,7 +126,7 @@ def _complete(
     if plan.config.training.steps_per_loop > 1:
         inner = device_loop.build(built.train_op, built.step, built.loss)
         built = built._replace(loop=inner)
-    finite = Finite(built.saved)
+    finite = FiniteCheck(built.saved)
     checkpoints = _checkpoints(plan, built, finite, log=console)
     saving = checkpoints and Saving(
         checkpoints, lock, retry_secs=output.save_retry_secs, log=console
@@ -148,7 +148,7 @@ def _complete(
 
 
 def _checkpoints(
-    plan: Plan, built: TrainGraph, finite: Finite, *, log: Console
+    plan: Plan, built: TrainGraph, finite: FiniteCheck, *, log: Console
 ) -> Checkpoints | None:
     output = plan.config.output
     if not output.train_dir:
@@ -167,7 +167,7 @@ def _checkpoints(
         every = plan.num_steps
     flag = f"--train_dir={output.train_dir}"
     needed = checkpoints.needed(plan.num_steps, every)
-    folders.check_room(flag, output.train_dir, needed)
+    output_paths.check_room(flag, output.train_dir, needed)
     return checkpoints
 
 

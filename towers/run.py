@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from towers import evaluations, run_hooks
+from towers import run_hooks
+from towers.checkpoints import checkpoint, run_status
+from towers.cluster.sessions import Local, Sessions, session_config
 from towers.compute import flops
-from towers.errors import crash, failure
+from towers.errors import crash
 from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
+from towers.evaluation import evaluator
 from towers.planning import Plan
 from towers.preparation import Prepared, prepare
-from towers.session import diagnose, hooks, loop, probe, report
+from towers.session import diagnose, hooks, loop, mean_check, report
 from towers.session.progress import Console, Display, Progress
 from towers.session.stop import StopOnSignal
-from towers.tasks.sessions import Local, Sessions, session_config
-from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 
@@ -89,7 +90,7 @@ class _Training:
         run, stop = self._run, self._stop
         run.console("Initializing graph")
         config = session_config(run.plan.placement, run.plan.config.devices)
-        probe.check(run.plan.options, run.plan.placement, config, self._sessions)
+        mean_check.check(run.plan.options, run.plan.placement, config, self._sessions)
         with self._sessions.open(run.built.graph, config) as session:
             crash.during(
                 "initializing variables and data",
@@ -104,13 +105,13 @@ class _Training:
                 with progress.paused():
                     return self._evaluate(session, step)
 
-            around = run_hooks.around(
+            around = run_hooks.make_hooks(
                 run_hooks.Attempt(run, begin, last_step, evaluate)
             )
             over = self._was_over(session, begin, evaluate)
             until = begin if over else last_step
             if begin < until:  # what says how an earlier run ended is true no longer
-                failure.clear(run.plan.config.output.train_dir)
+                run_status.clear(run.plan.config.output.train_dir)
             with _under_way():
                 step = self._steps(session, [progress, *around, stop], until)
                 return self._end(session, step, last_step, progress)
@@ -140,7 +141,7 @@ class _Training:
 
     def _is_due(self, step: int) -> bool:
         """Whether there is an evaluation after this step, while training."""
-        every, at = evaluations.steps(self._run.plan)
+        every, at = evaluator.steps(self._run.plan)
         return hooks.is_due(step, steps=every, at=at)
 
     def _is_accurate_enough(self) -> bool:
@@ -178,8 +179,8 @@ class _Training:
         saved = run.checkpoints and run.checkpoints.save(session, step)
         enough = self._is_accurate_enough()
         if step < last_step and enough:
-            failure.leave_end(directory, step)
-        last = evaluations.at_end(run.plan) or self._is_due(step)
+            run_status.leave_end(directory, step)
+        last = evaluator.at_end(run.plan) or self._is_due(step)
         missing = bool(run.evaluator and last and step != run.evaluator.step)
         if missing and stop.received is None:
             self._evaluate(session, step)

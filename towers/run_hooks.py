@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers import evaluations
+from towers.evaluation import evaluator
 from towers.preparation import Prepared
 from towers.session import hooks, replicas, summary
 from towers.session.loop import Hook
@@ -40,7 +40,7 @@ class Attempt(NamedTuple):
         return min(max(warm, self.begin + 2), self.last_step)
 
 
-def around(attempt: Attempt) -> list[Hook]:
+def make_hooks(attempt: Attempt) -> list[Hook]:
     """The hooks that the flags ask for, in the order in which they act after a step."""
     return [hook for make in _HOOKS if (hook := make(attempt)) is not None]
 
@@ -107,7 +107,7 @@ def _save_checkpoints(attempt: Attempt) -> Hook | None:
 
 def _evaluate(attempt: Attempt) -> Hook | None:
     run = attempt.run
-    every, at = evaluations.steps(run.plan)
+    every, at = evaluator.steps(run.plan)
     if not (every or at):
         return None
     goal = run.plan.config.evaluation.stop_at_top_1_accuracy

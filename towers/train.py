@@ -22,27 +22,28 @@ import tensorflow as tf
 import models
 from flags import parse, roles
 from flags.config import Config
-from towers import planning, preparation, run, watch
+from towers import planning, preparation, run
+from towers.checkpoints import checkpoint, run_status, saving
+from towers.cluster import local_cluster, messages, proxies, server
+from towers.cluster.controller import Controller
+from towers.cluster.sessions import session_config, settle_process
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
-from towers.errors import explain, failure, folders, interrupts
-from towers.errors.findings import flush, not_printed, refuse, say
-from towers.layout import cluster, placement
+from towers.errors import explain, interrupts, output_paths
+from towers.errors.collected import flush, not_printed, refuse, say
+from towers.evaluation import watch
+from towers.layout import cluster_spec, placement
 from towers.layout.gpus import Gpus
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
-from towers.session import follow, tune
+from towers.optimizers.optimizer import OPTIMIZERS
+from towers.session import follower, tune
 from towers.session.hooks import TrainingError
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
-from towers.tasks import local_cluster, messages, proxies, server
-from towers.tasks.controller import Controller
-from towers.tasks.sessions import session_config, settle_process
-from towers.updates import checkpoint, saving
-from towers.updates.optimizer import OPTIMIZERS
-from towers.updates.variable_update import VARIABLE_UPDATES
-from towers.updates.variables import VARIABLE_PLACEMENTS
+from towers.variable_update.modes import VARIABLE_UPDATES
+from towers.variable_update.variable_store import VARIABLE_PLACEMENTS
 
 # Flag -> the table that its values are names in.
 CHOICES = {
@@ -58,12 +59,14 @@ CHOICES = {
 # That nobody trains in a folder until it is given up: a run may be started again.
 _DESERTED_SECONDS = 30.0
 
+_LIMITS = ("max_restarts", "stall_secs", "wait_secs")  # of a local cluster
+
 _FLAG = re.compile(r"--(\w+)")  # in a sentence about one
 
 # The role of a task that reads the command line of all tasks in its own way -> how.
 _READ_BY = {
-    cluster.EVALUATOR: roles.for_evaluator,
-    cluster.FOLLOWER: roles.for_follower,
+    cluster_spec.EVALUATOR: roles.for_evaluator,
+    cluster_spec.FOLLOWER: roles.for_follower,
 }
 
 
@@ -71,7 +74,7 @@ class Order(NamedTuple):
     """What the command line and the environment ask for."""
 
     config: Config
-    spec: cluster.Cluster | None
+    spec: cluster_spec.ClusterSpec | None
     plan: planning.Plan | None  # None for a task that only serves
 
 
@@ -89,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, planning.PlanError) as error:
         return refuse(error.errors, status=2)
-    except (TrainingError, folders.OutputError, messages.ClusterError) as error:
+    except (TrainingError, output_paths.OutputError, messages.ClusterError) as error:
         return refuse([str(error)], status=1)
     except ValueError as error:  # from before the first step
         return refuse([str(error)], status=2)
@@ -116,7 +119,7 @@ def _stopped(error: interrupts.Interrupted, order: Order | None) -> int:
 def _check(order: Order) -> int:
     """Prints that the command line is legal, if its graph can be built."""
     plan, role = order.plan, order.spec and order.spec.role
-    if plan and not order.config.evaluation.eval and role != cluster.EVALUATOR:
+    if plan and not order.config.evaluation.eval and role != cluster_spec.EVALUATOR:
         how = plan.options.pipeline
         if how:  # whose blocks might be timed
             how = dataclasses.replace(how, balance="params")
@@ -147,13 +150,12 @@ def _train(order: Order, act: Callable[..., int]) -> int:
             raise  # refused before the first step, stopped, or another run's folder
         except BaseException as error:
             # What shows before there is a checkpoint is refused, too.
-            if not _damage(order, error) or (
-                directory and checkpoint.latest(directory)
-            ):
-                failure.leave(directory, str(error) or type(error).__name__)
+            saved = directory and checkpoint.latest(directory)
+            if saved or not _damage(order, error):
+                run_status.leave(directory, str(error) or type(error).__name__)
             raise
 
-    with folders.held(f"--train_dir={directory}", directory) as lock:
+    with output_paths.held(f"--train_dir={directory}", directory) as lock:
         return _explained(order, noting_failure)
 
 
@@ -162,7 +164,7 @@ def _tuned(order: Order, console: Console) -> planning.Plan:
     flags = order.config.variables
     if flags.variable_update != tune.AUTO:
         return order.plan
-    memory = tune.Memory(tune.default_path(), console)
+    memory = tune.ChoiceCache(tune.default_path(), console)
     choice = tune.choose(order.plan, memory, console, again=flags.tune_again)
     return planning.make(tune.settled(order.config, choice), models.get)
 
@@ -212,7 +214,7 @@ def _follow(order: Order, console: Console) -> int:
         status = 1
         try:
             status = _explained(
-                order, lambda: follow.follow(order.plan, sessions, report_dropout)
+                order, lambda: follower.follow(order.plan, sessions, report_dropout)
             )
         except (ValueError, messages.ClusterError) as error:
             refuse([f"{spec.me}: {error}"], status=1)
@@ -270,7 +272,7 @@ def _evaluate(order: Order, console: Console) -> int:
 def _absence(order: Order, console: Console) -> Callable[[], str]:
     """Says why there will be no more checkpoints, as far as anything tells."""
     spec, seconds = order.spec, order.config.cluster.wait_secs
-    if spec and spec.role == cluster.EVALUATOR and spec.jobs:
+    if spec and spec.role == cluster_spec.EVALUATOR and spec.jobs:
         return server.Absence(spec, wait_secs=seconds)
     directory = order.config.output.train_dir
     seconds = seconds if spec else _DESERTED_SECONDS
@@ -282,7 +284,7 @@ def _launch(order: Order, console: Console) -> int:
     flags, where = order.config.cluster, order.plan.placement
     directory = order.config.output.train_dir
     if not order.config.evaluation.eval:
-        with folders.held(f"--train_dir={directory}", directory):
+        with output_paths.held(f"--train_dir={directory}", directory):
             pass  # the controller would say so, too, when all tasks are started
     launcher_flags = ("local_cluster", "allow_open_ports", "max_restarts", "device")
     controller = {} if order.spec.between else {"controller": 1}
@@ -290,21 +292,18 @@ def _launch(order: Order, console: Console) -> int:
         {**flags.local_tasks, **controller},
         parse.arguments(order.config, without=launcher_flags),
         where=where,
-        limits={
-            name: getattr(flags, name)
-            for name in ("max_restarts", "stall_secs", "wait_secs")
-        },
+        limits={name: getattr(flags, name) for name in _LIMITS},
         allow_open_ports=flags.allow_open_ports,
     )
 
 
 _ROLES: dict[str | None, Callable[[Order, Console], int]] = {
     None: _alone,
-    cluster.CONTROLLER: _control,
-    cluster.SERVER: _serve,
-    cluster.FOLLOWER: _follow,
-    cluster.EVALUATOR: _evaluate,
-    cluster.LAUNCHER: _launch,
+    cluster_spec.CONTROLLER: _control,
+    cluster_spec.SERVER: _serve,
+    cluster_spec.FOLLOWER: _follow,
+    cluster_spec.EVALUATOR: _evaluate,
+    cluster_spec.LAUNCHER: _launch,
 }
 
 
@@ -338,33 +337,34 @@ def _read(argv: Sequence[str]) -> Order:
     try:
         if cluster_ok:
             evaluates = config.evaluation.eval
-            spec = cluster.find(config.cluster, os.environ, evaluates=evaluates)
+            spec = cluster_spec.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
         errors, cluster_ok = [*errors, str(error)], False
     role = spec.role if spec else None
     if role in _READ_BY:
         config = _READ_BY[role](config)
-    if role == cluster.EVALUATOR:
+    if role == cluster_spec.EVALUATOR:
         if not (config.output.train_dir or config.cluster.job_name):
             errors = [*errors, "TF_CONFIG: an evaluator needs --train_dir"]
     try:
         # Which flags may be used depends on the cluster, so that has to be known.
-        if cluster_ok and role != cluster.SERVER:
+        if cluster_ok and role != cluster_spec.SERVER:
             plan = _plan(config, spec)
     except planning.PlanError as error:
         # An error that only comes from the default in place of a bad value is none.
         errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
     if errors:
         raise parse.UsageError(errors)
-    if spec and spec.between and role in (cluster.CONTROLLER, cluster.FOLLOWER):
+    clients = (cluster_spec.CONTROLLER, cluster_spec.FOLLOWER)
+    if spec and spec.between and role in clients:
         spec = dataclasses.replace(spec, flags=roles.agreed(config))
     return Order(config, spec, plan)
 
 
-def _plan(config: Config, spec: cluster.Cluster | None) -> planning.Plan:
+def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Plan:
     """The plan of a run on the cluster, or beside it for its evaluator."""
     settings = tune.settled(config)
-    if spec and spec.role == cluster.EVALUATOR:
+    if spec and spec.role == cluster_spec.EVALUATOR:
         return planning.make(settings, models.get, watched=spec)
     return planning.make(settings, models.get, spec)
 

@@ -25,16 +25,16 @@ from towers import planning
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain, interrupts
-from towers.errors.findings import not_printed, refuse
+from towers.errors.collected import not_printed, refuse
 from towers.gradients import reduction
 from towers.layout.gpus import Gpus
 from towers.layout.placement import cores
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
+from towers.optimizers.optimizer import OPTIMIZERS
 from towers.session.progress import Console
-from towers.updates.optimizer import OPTIMIZERS
-from towers.updates.variable_update import VARIABLE_UPDATES
-from towers.verification import agreement, helping, selection, verdict, ways
+from towers.variable_update.modes import VARIABLE_UPDATES
+from towers.verification import agreement, cases, selection, verdict, workers
 
 # Ways to train from which on a second process is worth its start.
 _MANY = 24
@@ -69,7 +69,7 @@ def main(
             subject, selected = _read(settings)
             cases = selected.cases
             count = _num_helpers(settings.verify, subject, cases) if again else 0
-            helpers = helping.Helpers(again or (), count)
+            helpers = workers.Workers(again or (), count)
             return _explained(
                 subject, lambda: _compare(subject, selected, console, helpers)
             )
@@ -86,7 +86,7 @@ def main(
         return stopped.status
 
 
-def _explained(subject: agreement.Subject, act: Callable[[], int]) -> int:
+def _explained(subject: agreement.TrainingSubject, act: Callable[[], int]) -> int:
     """The exit status of an act, or of the sentence that says why it fails."""
     try:
         return act()
@@ -98,19 +98,19 @@ def _explained(subject: agreement.Subject, act: Callable[[], int]) -> int:
         return refuse([sentence], status=1)
 
 
-def _help(work: helping.Work) -> int:
+def _help(work: workers.WorkQueue) -> int:
     """Compares what another process asks for; returns the exit status."""
 
-    def subject() -> agreement.Subject:
+    def subject() -> agreement.TrainingSubject:
         settings = parse.parse(sys.argv, CHOICES, config.VerifyConfig)
         return _decoded(_subject(settings, _plan(settings)))
 
-    return helping.help_with(work, subject)
+    return workers.help_with(work, subject)
 
 
 def _read(
     settings: config.VerifyConfig,
-) -> tuple[agreement.Subject, selection.Selection]:
+) -> tuple[agreement.TrainingSubject, selection.Selection]:
     """What is trained, and in which ways."""
     verify = settings.verify
     if verify.device == "cpu" and verify.logical_gpus > 1:
@@ -127,8 +127,8 @@ def _read(
         )
     usable = reduction.usable(where.device_kind)
     specs = verify.all_reduce_spec or (
-        *ways.SPECS,
-        *(name for name in usable if name not in ways.SPECS),
+        *cases.SPECS,
+        *(name for name in usable if name not in cases.SPECS),
     )
     named = verify.all_reduce_spec and verify.compact_gradient_transfer
     for text, wire in itertools.product(specs, named or ("float32",)):
@@ -139,10 +139,12 @@ def _read(
     return subject, selection.Selection(verify, subject, specs)
 
 
-def _subject(settings: config.VerifyConfig, plan: planning.Plan) -> agreement.Subject:
+def _subject(
+    settings: config.VerifyConfig, plan: planning.Plan
+) -> agreement.TrainingSubject:
     """What is trained."""
     verify = settings.verify
-    return agreement.Subject(
+    return agreement.TrainingSubject(
         model=plan.model,
         source=plan.source,
         update=plan.update,
@@ -155,12 +157,12 @@ def _subject(settings: config.VerifyConfig, plan: planning.Plan) -> agreement.Su
     )
 
 
-def _decoded(subject: agreement.Subject) -> agreement.Subject:
+def _decoded(subject: agreement.TrainingSubject) -> agreement.TrainingSubject:
     return dataclasses.replace(subject, source=subject.source.decoded())
 
 
 def _num_helpers(
-    verify: Any, subject: agreement.Subject, cases: Sequence[verdict.Case]
+    verify: Any, subject: agreement.TrainingSubject, cases: Sequence[verdict.Case]
 ) -> int:
     """How many processes help."""
     if verify.processes:
@@ -193,10 +195,10 @@ def _shared(name: str) -> bool:
 
 
 def _compare(
-    subject: agreement.Subject,
+    subject: agreement.TrainingSubject,
     selected: selection.Selection,
     console: Console,
-    helpers: helping.Helpers,
+    helpers: workers.Workers,
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
     subject = _decoded(subject)
@@ -214,7 +216,7 @@ def _compare(
     table = verdict.Table(selected.cases)
     console(table.heading)
     outcomes = []
-    for outcome in helping.compare(subject, selected.cases, helpers):
+    for outcome in workers.compare(subject, selected.cases, helpers):
         outcomes.append(outcome)
         console(table.row(outcome))
     console(verdict.summary(outcomes, subject.bound))
@@ -223,6 +225,6 @@ def _compare(
 
 if __name__ == "__main__":
     start.take_interrupts()
-    if work := helping.asked():
+    if work := workers.asked():
         sys.exit(_help(work))
     sys.exit(main(again=[sys.executable, "-m", "towers.verify", *sys.argv[1:]]))

@@ -19,6 +19,7 @@ matter most here, a missing dependency, a mean for a sum, the seed of another th
 """
 
 from tests.mutants import (
+    cluster,
     compute,
     data,
     errors,
@@ -28,8 +29,7 @@ from tests.mutants import (
     mains,
     pipelines,
     session,
-    tasks,
-    updates,
+    variable_update,
     verification,
 )
 from tests.mutants.fault import Fault
@@ -44,7 +44,7 @@ FAULTS: list[Fault] = [
     *mains.FAULTS,
     *pipelines.FAULTS,
     *session.FAULTS,
-    *tasks.FAULTS,
-    *updates.FAULTS,
+    *cluster.FAULTS,
+    *variable_update.FAULTS,
     *verification.FAULTS,
 ]

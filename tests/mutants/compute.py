@@ -13,22 +13,22 @@ FAULTS = [
         (
             "start = scale if task.loss_scaled else None",
             "start = None",
-            "loss_scale_test::test_a_power_of_two_changes_nothing_in_float32",
+            "optimizers/loss_scale_test::test_a_power_of_two_changes_nothing_in_float32",
         ),
         (
             'first_example=batch["first"],',
             "first_example=0,",
-            "tower_test::test_dropout_follows_the_example_not_the_tower",
+            "compute/tower_test::test_dropout_follows_the_example_not_the_tower",
         ),
         (
             "parameters=sum(v.shape.num_elements() for",
             "parameters=sum(1 for",
-            "tower_test::test_parameters_are_elements",
+            "compute/tower_test::test_parameters_are_elements",
         ),
         (
-            "repeatable.check(graph)",
+            "model_checks.check(graph)",
             "",
-            "tower_test::test_stateful_draws_are_refused",
+            "compute/tower_test::test_stateful_draws_are_refused",
         ),
     ),
     *of_file(
@@ -36,99 +36,99 @@ FAULTS = [
         (
             'inputs["first"] += tf.cast(index, tf.int64) * size',
             "",
-            "accumulation_test::test_rounds_are_one_larger_batch",
+            "compute/accumulation_test::test_rounds_are_one_larger_batch",
         ),
         (
             "{name: of[name] / rounds for name in statistics}",
             "{name: of[name] for name in statistics}",
-            "accumulation_test::test_the_statistics_are_the_mean_of_the_rounds",
+            "compute/accumulation_test::test_the_statistics_are_the_mean_of_the_rounds",
         ),
         (
             "return total.write(index, part)",
             "return total.write(0 * index, part)",
-            "accumulation_test::test_sparse_gradients",
+            "compute/accumulation_test::test_sparse_gradients",
         ),
     ),
     *of_file(
-        "towers/compute/addition.py",
+        "towers/compute/deterministic_sum.py",
         (
             "last = 1 - _AT_ONCE",
             "last = -_AT_ONCE",
-            "addition_test::test_at_most_four_large_tensors_wait_for_each_other",
+            "compute/deterministic_sum_test::test_at_most_four_large_tensors_wait_for_each_other",
         ),
         (
             "with tf.control_dependencies([total]):",
             "with tf.control_dependencies([]):",
-            "addition_test::test_inputs_are_held_until_the_sum_is_done",
+            "compute/deterministic_sum_test::test_inputs_are_held_until_the_sum_is_done",
         ),
         (
             ", aggregation_method=pairs)",
             ")",
-            "addition_test::test_what_comes_back_from_many_places_is_added_in_pairs",
+            "compute/deterministic_sum_test::test_what_comes_back_from_many_places_is_added_in_pairs",
         ),
     ),
     *of_file(
-        "towers/compute/joining.py",
+        "towers/compute/sync_batch_norm.py",
         (
             "variances + (means - whole) ** 2",
             "variances",
-            "joining_test::test_moments_are_those_of_all_rows",
+            "compute/sync_batch_norm_test::test_moments_are_those_of_all_rows",
         ),
         (
             "(tower_moments[0] - received[0])",
             "(received[0] - tower_moments[0])",
-            "joining_test::test_the_gradient_of_moments_is_that_of_all_rows",
+            "compute/sync_batch_norm_test::test_the_gradient_of_moments_is_that_of_all_rows",
         ),
         (
-            '"sync_micro_batch": Reach(towers=True, micro_batches=False)',
-            '"sync_micro_batch": Reach(towers=True, micro_batches=True)',
-            "joining_test::test_every_reach",
+            '"sync_micro_batch": StatisticsScope(towers=True, micro_batches=False)',
+            '"sync_micro_batch": StatisticsScope(towers=True, micro_batches=True)',
+            "compute/sync_batch_norm_test::test_every_reach",
         ),
         (
             "if reach.micro_batches and rounds > 1:",
             "if reach.towers and rounds > 1:",
-            "stages_equivalence_test::test_rounds_cannot_meet",
+            "pipelines/stages_equivalence_test::test_rounds_cannot_meet",
         ),
     ),
     *of_file(
-        "towers/compute/factors.py",
+        "towers/compute/sufficient_factors.py",
         (
             "return len(towers) * sum(factor_sizes) <= size",
             "return sum(factor_sizes) <= size",
-            "factors_test::test_where_they_are_less",
+            "compute/sufficient_factors_test::test_where_they_are_less",
         ),
         (
             "first.axes[side], device",
             "first.axes[0], device",
-            "factors_test::test_is_the_sum_of_the_products",
+            "compute/sufficient_factors_test::test_is_the_sum_of_the_products",
         ),
         (
             "if _is_gpu(first.whole.device) != _is_gpu(device):",
             "if _is_gpu(device):",
-            "factors_test::test_no_cpu_multiplies_in_the_16_bits_of_a_gpu",
+            "compute/sufficient_factors_test::test_no_cpu_multiplies_in_the_16_bits_of_a_gpu",
         ),
         (
             "if all(task_of(host) == there for host in hosts):",
             "if hosts:",
-            "factors_test::test_a_layers_cross_the_network_in_two_transfers_per_host",
+            "compute/sufficient_factors_test::test_a_layers_cross_the_network_in_two_transfers_per_host",
         ),
     ),
     *of_file(
-        "towers/compute/look_up.py",
+        "towers/compute/embedding_lookup.py",
         (
             "part_ids = [some - start for some, start in zip(part_ids, table.starts)]",
             "part_ids = list(part_ids)",
-            "look_up_test::test_every_row_from_the_task_that_has_it",
+            "compute/embedding_lookup_test::test_every_row_from_the_task_that_has_it",
         ),
         (
             "and early and whole and read not in outputs",
             "and whole and read not in outputs",
-            "look_up_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
+            "compute/embedding_lookup_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
         ),
         (
             'axis.op == "Const" and not',
             'axis.op == "Const" and',
-            "look_up_test::test_what_is_only_looked_up_is_not_read",
+            "compute/embedding_lookup_test::test_what_is_only_looked_up_is_not_read",
         ),
     ),
     *of_file(
@@ -136,43 +136,44 @@ FAULTS = [
         (
             "if key not in self._made:",
             "if True:",
-            "precision_test::test_weights_are_cast_once_for_all_towers",
+            "compute/precision_test::test_weights_are_cast_once_for_all_towers",
         ),
         (
             "tf.cast(share, tf.float32))",
             "share)",
-            "precision_test::test_gradients_travel_in_16_bits_and_are_added_in_32",
+            "compute/precision_test::test_gradients_travel_in_16_bits_and_are_added_in_32",
         ),
     ),
     *of_file(
-        "towers/compute/division.py",
+        "towers/compute/split_by_device.py",
         (
             "min(late, levels.get(source, late))",
             "max(late, levels.get(source, late))",
-            "division_test::test_a_device_is_where_its_operations_are",
+            "compute/split_by_device_test::test_a_device_is_where_its_operations_are",
         ),
         (
-            "steps = [levels[source] + _changes(nodes, source, name) for source in before]",
+            "steps = [levels[source] + _changes(nodes, source, name) for source in "
+            "before]",
             "steps = [levels[source] for source in before]",
-            "division_test::test_parts_one_after_the_other_are_the_whole",
+            "compute/split_by_device_test::test_parts_one_after_the_other_are_the_whole",
         ),
     ),
     *of_file(
-        "towers/compute/compact.py",
+        "towers/compute/graph_rewrite.py",
         (
             "(value, node.device), node.name",
             "(value, ''), node.name",
-            "compact_test::test_constants_of_two_devices_or_types_are_two",
+            "compute/graph_rewrite_test::test_constants_of_two_devices_or_types_are_two",
         ),
         (
             "or op.outputs[0].dtype != tf.int32:",
             "or op.outputs[0].dtype == tf.string:",
-            "compact_test::test_long_shapes_stay_where_their_kernel_puts_them",
+            "compute/graph_rewrite_test::test_long_shapes_stay_where_their_kernel_puts_them",
         ),
         (
             "not node.input and node.name not in fixed:",
             "not node.input:",
-            "compact_test::test_outputs_and_what_others_wait_for_stay",
+            "compute/graph_rewrite_test::test_outputs_and_what_others_wait_for_stay",
         ),
     ),
     *of_file(
@@ -180,17 +181,17 @@ FAULTS = [
         (
             "by_a = tf.matmul(dy, b, transpose_b=not turned[1])",
             "by_a = tf.matmul(dy, b, transpose_b=True)",
-            "kernels_test::test_the_gradients_of_a_product",
+            "compute/kernels_test::test_the_gradients_of_a_product",
         ),
         (
             "ones = tf.ones([1, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)",
             "return tf.reduce_sum(rows, 0) * 0.5",
-            "kernels_test::test_rows_are_summed_in_float32",
+            "compute/kernels_test::test_rows_are_summed_in_float32",
         ),
         (
             "begin = paddings[:, 0] if static_paddings",
             "begin = paddings[:, 1] if static_paddings",
-            "kernels_test::test_the_gradient_of_a_padding",
+            "compute/kernels_test::test_the_gradient_of_a_padding",
         ),
     ),
     *of_file(
@@ -198,35 +199,35 @@ FAULTS = [
         (
             "piece.total * tf.exp(piece.top - top)",
             "piece.total",
-            "classifier_test::test_loss_and_gradients",
+            "compute/classifier_test::test_loss_and_gradients",
         ),
         (
             "tf.add_n(larger) < k",
             "tf.add_n(larger) <= k",
-            "classifier_test::test_who_is_among_the_best",
+            "compute/classifier_test::test_who_is_among_the_best",
         ),
         (
             "tf.cast(logits > label[:, None], tf.int32)",
             "tf.cast(logits >= label[:, None], tf.int32)",
-            "classifier_test::test_who_is_among_the_best",
+            "compute/classifier_test::test_who_is_among_the_best",
         ),
         (
             "label_gradient = tf.where(is_here, of_label, 0.0)",
             "label_gradient = of_label",
-            "classifier_test::test_loss_and_gradients",
+            "compute/classifier_test::test_loss_and_gradients",
         ),
     ),
     *of_file(
-        "towers/compute/stamping.py",
+        "towers/compute/copy_tower.py",
         (
             "part = 1.0 if joined else 1.0 / len(towers)",
             "part = 1.0",
-            "stamping_test::test_shares_add_up_or_are_averaged",
+            "compute/copy_tower_test::test_shares_add_up_or_are_averaged",
         ),
         (
             'copy.device = "" if device == first.device else device',
             'copy.device = ""',
-            "stamping_test::test_a_node_keeps_what_its_model_says_of_its_device",
+            "compute/copy_tower_test::test_a_node_keeps_what_its_model_says_of_its_device",
         ),
     ),
     *of_file(
@@ -234,12 +235,12 @@ FAULTS = [
         (
             'owner = tf.searchsorted(starts, flat, side="right") - 1',
             'owner = tf.searchsorted(starts, flat, side="left") - 1',
-            "variable_getter_test::test_rows_are_looked_up_where_they_are",
+            "compute/variable_getter_test::test_rows_are_looked_up_where_they_are",
         ),
         (
             "if variable.dtype != dtype:",
             "if False:",
-            "precision_test::test_a_variable_is_read_in_one_dtype",
+            "compute/precision_test::test_a_variable_is_read_in_one_dtype",
         ),
     ),
     *of_file(
@@ -247,20 +248,20 @@ FAULTS = [
         (
             "return 2 * _size(op.outputs[0]) * (length or 0)",
             "return _size(op.outputs[0]) * (length or 0)",
-            "flops_test::test_matmul_and_its_gradients",
+            "compute/flops_test::test_matmul_and_its_gradients",
         ),
     ),
     *of_file(
-        "towers/compute/repeatable.py",
+        "towers/compute/model_checks.py",
         (
             "any(t in kind for t in _DRAWS) and not kind.startswith(_STATELESS)",
             "any(t == kind for t in _DRAWS) and not kind.startswith(_STATELESS)",
-            "repeatable_test::test_refuses",
+            "compute/model_checks_test::test_refuses",
         ),
         (
             "id(loss) not in returned:",
             "id(loss) in returned:",
-            "repeatable_test::test_a_loss_that_is_collected_for_nobody",
+            "compute/model_checks_test::test_a_loss_that_is_collected_for_nobody",
         ),
     ),
     *of_file(
@@ -268,38 +269,39 @@ FAULTS = [
         (
             "[0, 0], [0, down - 1], [0, 0], [0, (right - 1) * channels]]",
             "[0, 0], [down - 1, 0], [0, 0], [0, (right - 1) * channels]]",
-            "convolution_test::test_the_gradients_are_those_of_tensorflow",
+            "compute/convolution_test::test_the_gradients_are_those_of_tensorflow",
         ),
         (
             "sides = [[(length - 1) // 2, length // 2] for length in window]",
             "sides = [[length // 2, (length - 1) // 2] for length in window]",
-            "convolution_test::test_the_gradients_are_those_of_tensorflow",
+            "compute/convolution_test::test_the_gradients_are_those_of_tensorflow",
         ),
     ),
     *of_file(
-        "towers/compute/look_up.py",
+        "towers/compute/embedding_lookup.py",
         (
-            "early = all(inputs.isdisjoint(needed_by(nodes, [n.input[1]])) for n in gathers)",
+            "early = all(inputs.isdisjoint(needed_by(nodes, [n.input[1]])) for n "
+            "in gathers)",
             "early = True",
-            "look_up_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
+            "compute/embedding_lookup_test::test_what_is_looked_up_by_what_a_variable_says_is_read",
         ),
     ),
     *of_file(
-        "towers/compute/stamping.py",
+        "towers/compute/copy_tower.py",
         (
             'return f"^{site.scope}/{name[1:]}" if name[0] == "^" else '
             'f"{site.scope}/{name}"',
             'return f"{site.scope}/{name.lstrip(chr(94))}"',
-            "tower_test::test_what_an_operation_waits_for_is_kept",
+            "compute/tower_test::test_what_an_operation_waits_for_is_kept",
         ),
     ),
     *of_file(
-        "towers/compute/joining.py",
+        "towers/compute/sync_batch_norm.py",
         (
             "towers if reach.towers else 1, micro_batches if "
             "reach.micro_batches else 1",
             "towers if reach.towers else 1, micro_batches",
-            "joining_test::test_every_reach",
+            "compute/sync_batch_norm_test::test_every_reach",
         ),
     ),
     *of_file(
@@ -307,46 +309,45 @@ FAULTS = [
         (
             "finite.append(tf.reduce_all(tf.math.is_finite(logits), 1))",
             "pass",
-            "classifier_test::test_a_row_with_a_logit_that_is_no_number_i"
-            "s_told_nowhere",
+            "compute/classifier_test::test_a_row_with_a_logit_that_is_no_number_is_told_nowhere",
         ),
         (
             "is_here = tf.logical_and(column >= 0, column < logits.shape[1])",
             "is_here = column >= 0",
-            "classifier_test::test_a_logit_that_is_no_number_is_nowhere_among_the_best",
+            "compute/classifier_test::test_a_logit_that_is_no_number_is_nowhere_among_the_best",
         ),
     ),
     *of_file(
-        "towers/compute/factors.py",
+        "towers/compute/sufficient_factors.py",
         (
             "for tensor, host in zip(tensors, hosts, strict=True):\n"
             "            groups.setdefault(host, []).append(tensor)",
             "for tensor, host in zip(tensors, hosts, strict=True):\n"
             "            groups[host] = [*groups.get(host, [])[:1], "
             "tensor]",
-            "factors_test::test_a_layers_cross_the_network_in_two_transfers_per_host",
+            "compute/sufficient_factors_test::test_a_layers_cross_the_network_in_two_transfers_per_host",
         ),
     ),
     *of_file(
-        "towers/compute/division.py",
+        "towers/compute/split_by_device.py",
         (
             "late = levels[name] - _changes(nodes, source, name)",
             "late = levels[name]",
-            "division_test::test_a_device_is_where_its_operations_are",
+            "compute/split_by_device_test::test_a_device_is_where_its_operations_are",
         ),
         (
             "levels |= {n: 0 for n in map(operation_of, outputs) if "
             "_is_constant(nodes[n])}",
             "pass",
-            "division_test::test_constants_may_be_wanted_and_are_where_they_are_read",
+            "compute/split_by_device_test::test_constants_may_be_wanted_and_are_where_they_are_read",
         ),
     ),
     *of_file(
-        "towers/compute/addition.py",
+        "towers/compute/deterministic_sum.py",
         (
             "_AT_ONCE = 4",
             "_AT_ONCE = 5",
-            "addition_test::test_at_most_four_large_tensors_wait_for_each_other",
+            "compute/deterministic_sum_test::test_at_most_four_large_tensors_wait_for_each_other",
         ),
     ),
     *of_file(
@@ -362,7 +363,7 @@ FAULTS = [
         (
             " + list(op.control_inputs)",
             "",
-            "tower_test::test_what_an_operation_waits_for_is_kept",
+            "compute/tower_test::test_what_an_operation_waits_for_is_kept",
         ),
     ),
 ]

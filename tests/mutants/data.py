@@ -8,65 +8,65 @@ FAULTS = [
         (
             "first = position + step * share.step + share.first",
             "first = position + step * share.step",
-            "stream_test::test_hosts_share_the_rows_of_each_step",
+            "data/stream_test::test_hosts_share_the_rows_of_each_step",
         ),
         (
             "done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)",
             "done = position % num_examples",
-            "stream_test::test_begins_anywhere_and_again",
+            "data/stream_test::test_begins_anywhere_and_again",
         ),
         (
             "epoch_of(tf.stack([self.seed, epoch]))",
             "epoch_of(tf.stack([self.seed, begun]))",
-            "stream_test::test_every_epoch_is_whole_and_has_its_own_order",
+            "data/stream_test::test_every_epoch_is_whole_and_has_its_own_order",
         ),
         (
             "epoch_of(tf.stack([self.seed, epoch]))",
             "epoch_of(tf.stack([tf.zeros_like(epoch), epoch]))",
-            "stream_test::test_the_seed_makes_the_order",
+            "data/stream_test::test_the_seed_makes_the_order",
         ),
         (
             "draws = example_uniform((count, DRAWS), seed=self.seed, first=first)",
             "draws = example_uniform((count, DRAWS), seed=self.seed, first=0)",
-            "stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
+            "data/stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
         ),
         (
             "indexed = indexed.enumerate(start=position)",
             "indexed = indexed.enumerate()",
-            "stream_test::test_begins_anywhere_and_again",
+            "data/stream_test::test_begins_anywhere_and_again",
         ),
         (
             "return (row >= share.first) & (row < end)",
             "return (row >= share.first) & (row <= end)",
-            "stream_test::test_hosts_share_the_rows_of_each_step",
+            "data/stream_test::test_hosts_share_the_rows_of_each_step",
         ),
         (
             "dataset = dataset.apply(tf.data.experimental.assert_cardinality(n))",
             "",
-            "stream_test::test_an_epoch_of_another_length_is_an_error",
+            "data/stream_test::test_an_epoch_of_another_length_is_an_error",
         ),
     ),
     *of_file(
-        "towers/data/feed.py",
+        "towers/data/source.py",
         (
             "tf.cast(indices < limit, tf.float32)",
             "tf.cast(indices <= limit, tf.float32)",
-            "feed_test::test_examples_from_the_limit_on_weigh_nothing",
+            "data/source_test::test_examples_from_the_limit_on_weigh_nothing",
         ),
         (
             "left = limit - (first - part.index * rows)",
             "left = limit - first",
-            "feed_test::test_what_all_parts_of_a_step_weigh",
+            "data/source_test::test_what_all_parts_of_a_step_weigh",
         ),
         (
             "total = rows * part.count",
             "total = rows",
-            "feed_test::test_what_all_parts_of_a_step_weigh",
+            "data/source_test::test_what_all_parts_of_a_step_weigh",
         ),
         (
             "return Batch(features, labels, weights, indices[0])",
             "return Batch(features, labels, weights, indices[-1])",
-            "inputs_test::test_the_stream_is_that_of_one_tower",
+            "data/inputs_test::test_the_stream_is_that_of_one_tower",
         ),
     ),
     *of_file(
@@ -74,27 +74,27 @@ FAULTS = [
         (
             "before = part.index * rows + sum(sizes[:index])",
             "before = part.index * rows",
-            "inputs_test::test_the_stream_is_that_of_one_tower",
+            "data/inputs_test::test_the_stream_is_that_of_one_tower",
         ),
         (
-            "share = Share(part.count * rows, before, sizes[index])",
-            "share = Share(rows, before, sizes[index])",
-            "inputs_test::test_parts_of_a_step_are_the_step",
+            "share = HostShare(part.count * rows, before, sizes[index])",
+            "share = HostShare(rows, before, sizes[index])",
+            "data/inputs_test::test_parts_of_a_step_are_the_step",
         ),
         (
             "augment=training and request.augment,",
             "augment=training,",
-            "inputs_test::test_distortions_can_be_left_out",
+            "data/inputs_test::test_distortions_can_be_left_out",
         ),
         (
             "with tf.control_dependencies([start]):",
             "with tf.control_dependencies([]):",
-            "inputs_test::test_the_stream_is_that_of_one_tower",
+            "data/inputs_test::test_the_stream_is_that_of_one_tower",
         ),
         (
             "shuffle=training,",
             "shuffle=True,",
-            "inputs_test::test_distortions_can_be_left_out",
+            "data/inputs_test::test_distortions_can_be_left_out",
         ),
     ),
     *of_file(
@@ -102,7 +102,7 @@ FAULTS = [
         (
             "[tf.raw_ops.StageClear(dtypes=dtypes, **area)]",
             "[]",
-            "staging_test::test_hands_over_in_order_and_begins_anew",
+            "data/staging_test::test_hands_over_in_order_and_begins_anew",
         ),
     ),
     *of_file(
@@ -110,52 +110,52 @@ FAULTS = [
         (
             "tf.constant(salt, tf.int64)])",
             "tf.constant(0, tf.int64)])",
-            "preprocessing_test::test_seed_and_salt_tell_draws_apart",
+            "data/preprocessing_test::test_seed_and_salt_tell_draws_apart",
         ),
         (
             "counter = tf.stack([tf.cast(first, tf.int64) * blocks,",
             "counter = tf.stack([tf.cast(first, tf.int64),",
-            "preprocessing_test::test_rows_belong_to_examples",
+            "data/preprocessing_test::test_rows_belong_to_examples",
         ),
         (
             "_CIFAR_DEVIATION = (63.0, 62.1, 66.7)",
             "_CIFAR_DEVIATION = (63.0, 66.7, 62.1)",
-            "preprocessing_test::test_cifar_evaluation",
+            "data/preprocessing_test::test_cifar_evaluation",
         ),
         (
             "tf.cast(draws[:, axis] * (have - want + 1), tf.int32)",
             "tf.cast(draws[:, axis] * (have - want), tf.int32)",
-            "preprocessing_test::test_cifar_training_crops_and_mirrors",
+            "data/preprocessing_test::test_cifar_training_crops_and_mirrors",
         ),
         (
             "numbers.append(offsets[:, None] + tf.range(want))",
             "numbers.append(offsets[:1, None] + tf.range(want))",
-            "preprocessing_test::test_an_example_is_treated_the_same_in_any_batch",
+            "data/preprocessing_test::test_an_example_is_treated_the_same_in_any_batch",
         ),
         (
             "columns = tf.where(mirror, tf.reverse(columns, [1]), columns)",
             "",
-            "preprocessing_test::test_cifar_training_crops_and_mirrors",
+            "data/preprocessing_test::test_cifar_training_crops_and_mirrors",
         ),
         (
             "_IMAGENET_CENTRE = 0.875",
             "_IMAGENET_CENTRE = 0.9",
-            "preprocessing_test::test_imagenet_evaluation_of_the_usual_size_is_a_crop",
+            "data/preprocessing_test::test_imagenet_evaluation_of_the_usual_size_is_a_crop",
         ),
         (
             "(_TUTORIAL_BRIGHTNESS, 3), (_TUTORIAL_CONTRAST, 4)",
             "(_TUTORIAL_BRIGHTNESS, 4), (_TUTORIAL_CONTRAST, 3)",
-            "preprocessing_test::test_tutorial_training",
+            "data/preprocessing_test::test_tutorial_training",
         ),
         (
             "x * (2 / dtype.max) - 1.0",
             "x * (1 / dtype.max)",
-            "preprocessing_test::test_scale",
+            "data/preprocessing_test::test_scale",
         ),
         (
             "drawn = tf.minimum(drawn, items - 1)",
             "drawn = tf.minimum(drawn, items - 2)",
-            "preprocessing_test::test_items_are_drawn_where_there_is_none",
+            "data/preprocessing_test::test_items_are_drawn_where_there_is_none",
         ),
     ),
     *of_file(
@@ -163,17 +163,17 @@ FAULTS = [
         (
             "fits = (label >= 0) & (label < num_classes)",
             "fits = (label >= 0) & (label <= num_classes)",
-            "records_test::test_a_label_out_of_range_is_an_error_of_reading",
+            "data/records_test::test_a_label_out_of_range_is_an_error_of_reading",
         ),
         (
             "columns = tuple(tf.gather(column, order) for column in columns)",
             "",
-            "records_test::test_the_order_is_a_function_of_the_seed",
+            "data/records_test::test_the_order_is_a_function_of_the_seed",
         ),
         (
             ".skip(skip).take(take)",
             ".take(take)",
-            "records_test::test_a_part_of_a_split",
+            "data/records_test::test_a_part_of_a_split",
         ),
     ),
     *of_file(
@@ -181,64 +181,64 @@ FAULTS = [
         (
             "start, stop = bounds(max(0, part.stop - part.start - 1) // length)",
             "start, stop = bounds(max(0, part.stop - part.start) // length)",
-            "text_test::test_every_byte_but_the_first_is_predicted_once",
+            "data/text_test::test_every_byte_but_the_first_is_predicted_once",
         ),
         (
             "part.path, length, begin + later, end - later",
             "part.path, length, begin, end",
-            "text_test::test_every_byte_but_the_first_is_predicted_once",
+            "data/text_test::test_every_byte_but_the_first_is_predicted_once",
         ),
         (
             "start, stop = bounds(max(0, len(tokens) - 1) // length)",
             "start, stop = bounds(max(0, len(tokens) - 1) // length - 1)",
-            "text_test",
+            "data/text_test",
         ),
         (
             'words = vocabulary(_cut(splits("train") or part), request.num_classes)',
             "words = vocabulary(_cut(part), request.num_classes)",
-            "text_test::test_validation_is_told_in_the_words_of_training",
+            "data/text_test::test_validation_is_told_in_the_words_of_training",
         ),
         (
             "key=lambda word: (-counts[word], word)",
             "key=lambda word: (counts[word], word)",
-            "text_test::test_words_are_numbered_by_how_often_they_come",
+            "data/text_test::test_words_are_numbered_by_how_often_they_come",
         ),
         (
             "begin = part.start + (start + first) * length",
             "begin = part.start + first * length",
-            "text_test::test_slices_count_windows_of_a_single",
+            "data/text_test::test_slices_count_windows_of_a_single",
         ),
     ),
     *of_file(
         "towers/data/text_splits.py",
         (
-            '"validation": Part(os.fspath(path), cut, size),',
-            '"validation": Part(os.fspath(path), 0, size),',
-            "text_test::test_every_byte_but_the_first_is_predicted_once",
+            '"validation": FileRange(os.fspath(path), cut, size),',
+            '"validation": FileRange(os.fspath(path), 0, size),',
+            "data/text_test::test_every_byte_but_the_first_is_predicted_once",
         ),
-        ('between = b"\\n"', 'between = b""', "text_splits_test"),
+        ('between = b"\\n"', 'between = b""', "data/text_splits_test"),
     ),
     *of_file(
         "towers/data/ratings.py",
         (
             "drawn = drawn[~np.isin(drawn, rated)]",
             "",
-            "ratings_test::test_validation",
+            "data/ratings_test::test_validation",
         ),
         (
             "np.lexsort((item, time, user))",
             "np.lexsort((time, item, user))",
-            "ratings_test::test_an_item_that_is_rated_again_is_not_trained_on_and_held",
+            "data/ratings_test::test_an_item_that_is_rated_again_is_not_trained_on_and_held",
         ),
         (
             "rest = np.delete(np.stack([user, item], axis=1), ends - 1, axis=0)",
             "rest = np.stack([user, item], axis=1)",
-            "ratings_test::test_training",
+            "data/ratings_test::test_training",
         ),
         (
             "labels = tf.one_hot(0, 1 + _EVAL_NEGATIVES, dtype=tf.int32)",
             "labels = tf.one_hot(1, 1 + _EVAL_NEGATIVES, dtype=tf.int32)",
-            "ratings_test::test_validation",
+            "data/ratings_test::test_validation",
         ),
     ),
     *of_file(
@@ -246,17 +246,17 @@ FAULTS = [
         (
             "before = part.index * share + len(batches) * batch_size",
             "before = part.index * share",
-            "synthetic_test::test_rows_do_not_depend_on_the_layout",
+            "data/synthetic_test::test_rows_do_not_depend_on_the_layout",
         ),
         (
             "return tokens[:, :-1], tokens[:, 1:]",
             "return tokens[:, 1:], tokens[:, :-1]",
-            "synthetic_test::test_tokens_are_followed_by_their_labels",
+            "data/synthetic_test::test_tokens_are_followed_by_their_labels",
         ),
         (
             "now, start = _counter(position, part.count * share)",
             "now, start = _counter(position, share)",
-            "synthetic_test::test_parts_of_a_step_are_the_step",
+            "data/synthetic_test::test_parts_of_a_step_are_the_step",
         ),
     ),
     *of_file(
@@ -264,30 +264,38 @@ FAULTS = [
         (
             "[_HOLD_OUT - 1 :: _HOLD_OUT]",
             "[:: _HOLD_OUT]",
-            "digits_test::test_a_fifth_of_each_digit_is_held_out",
+            "data/digits_test::test_a_fifth_of_each_digit_is_held_out",
         ),
-        ("(255 / 16)", "(256 / 16)", "digits_test::test_images_use_the_whole_range"),
+        (
+            "(255 / 16)",
+            "(256 / 16)",
+            "data/digits_test::test_images_use_the_whole_range",
+        ),
     ),
     *of_file(
         "towers/data/evaluation.py",
         (
             "at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end",
             "at_end = in_epochs or flags.eval_at_end",
-            "evaluation_test::test_wanted",
+            "data/evaluation_test::test_wanted",
         ),
-        ("if names and not real:", "if names and real:", "evaluation_test::test_goes"),
+        (
+            "if names and not real:",
+            "if names and real:",
+            "data/evaluation_test::test_goes",
+        ),
     ),
     *of_file(
-        "towers/data/room.py",
+        "towers/data/memory_check.py",
         (
             "if examples >= _INT_LIMIT:",
             "if examples > _INT_LIMIT:",
-            "room_test::test_refuses",
+            "data/memory_check_test::test_refuses",
         ),
         (
             "step * (1 + prefetch) > limit.most:",
             "step > limit.most:",
-            "room_test::test_refuses",
+            "data/memory_check_test::test_refuses",
         ),
     ),
     *of_file(
@@ -295,47 +303,47 @@ FAULTS = [
         (
             "return self._features(image[None], index)[0], label, index",
             "return self._features(image[None], position)[0], label, index",
-            "stream_test::test_images_of_all_sizes_are_distorted_by_draws_of_their_own",
+            "data/stream_test::test_images_of_all_sizes_are_distorted_by_draws_of_their_own",
         ),
         (
             "dataset = self.records.open(seed if shuffled else None)",
             "dataset = self.records.open(None)",
-            "stream_test::test_files_are_opened_in_an_order_of_the_epoch",
+            "data/stream_test::test_files_are_opened_in_an_order_of_the_epoch",
         ),
         (
             "row = (index - position) % share.step",
             "row = index % share.step",
-            "stream_test::test_hosts_share_the_rows_of_each_step",
+            "data/stream_test::test_hosts_share_the_rows_of_each_step",
         ),
         (
             "min(n, _SHUFFLE_BUFFER), seed=scalar,",
             "min(n, _SHUFFLE_BUFFER), seed=7,",
-            "stream_test::test_every_epoch_is_whole_and_has_its_own_order",
+            "data/stream_test::test_every_epoch_is_whole_and_has_its_own_order",
         ),
         (
             "steps = numbers_of_rows.batch(share.step, "
             "drop_remainder=True).enumerate()",
             "steps = numbers_of_rows.batch(share.step, "
             "drop_remainder=True).enumerate(1)",
-            "stream_test::test_a_step_may_be_larger_than_the_epoch",
+            "data/stream_test::test_a_step_may_be_larger_than_the_epoch",
         ),
         (
             "numbers = permutation(n, seed) if self.shuffle else tf.range(n)",
             "numbers = permutation(n, seed)",
-            "stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
+            "data/stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
         ),
         (
             "return self._features(images, indices[0]), labels, indices",
             "return self._features(images, indices[-1]), labels, indices",
-            "stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
+            "data/stream_test::test_both_ways_hold_the_same_examples_and_distort_them_alike",
         ),
     ),
     *of_file(
-        "towers/data/feed.py",
+        "towers/data/source.py",
         (
             "return tf.cast(tf.clip_by_value(left, 0, total), tf.float32)",
             "return tf.cast(tf.minimum(left, total), tf.float32)",
-            "feed_test::test_what_all_parts_of_a_step_weigh",
+            "data/source_test::test_what_all_parts_of_a_step_weigh",
         ),
     ),
     *of_file(
@@ -343,17 +351,17 @@ FAULTS = [
         (
             "pixels * (2 / 255) - 1.0",
             "pixels * (2 / 256) - 1.0",
-            "synthetic_test::test_looks_like_scaled_images",
+            "data/synthetic_test::test_looks_like_scaled_images",
         ),
         (
             "features, labels = (_narrow(part.read_value()) for part in kept)",
             "features, labels = (part.read_value() for part in kept)",
-            "synthetic_test::test_pairs_of_which_one_in_five_is_liked",
+            "data/synthetic_test::test_pairs_of_which_one_in_five_is_liked",
         ),
         (
             "indices = now + np.arange(first, first + batch_size)",
             "indices = now + np.arange(batch_size)",
-            "synthetic_test::test_parts_of_a_step_are_the_step",
+            "data/synthetic_test::test_parts_of_a_step_are_the_step",
         ),
     ),
     *of_file(
@@ -361,17 +369,17 @@ FAULTS = [
         (
             "blocks = -(-numbers // 4)",
             "blocks = numbers // 4 + 1",
-            "preprocessing_test::test_the_draws_of_a_seed_stay_the_same",
+            "data/preprocessing_test::test_the_draws_of_a_seed_stay_the_same",
         ),
         (
             "tf.constant([seed & (2**64 - 1)], tf.uint64)",
             "tf.constant([seed & 1], tf.uint64)",
-            "preprocessing_test::test_seed_and_salt_tell_draws_apart",
+            "data/preprocessing_test::test_seed_and_salt_tell_draws_apart",
         ),
         (
             "taken = tf.argmax(fits, axis=1)",
             "taken = tf.argmin(fits, axis=1)",
-            "preprocessing_test::test_an_example_is_treated_the_same_in_any_batch",
+            "data/preprocessing_test::test_an_example_is_treated_the_same_in_any_batch",
         ),
     ),
     *of_file(
@@ -379,7 +387,7 @@ FAULTS = [
         (
             "if labels.min() < 0 or labels.max() >= num_classes:",
             "if labels.min() < 0 or labels.max() > num_classes:",
-            "records_test::test_arrays_that_do_not_fit",
+            "data/records_test::test_arrays_that_do_not_fit",
         ),
     ),
     *of_file(
@@ -387,17 +395,17 @@ FAULTS = [
         (
             "batches += [weighted(*piece, limit) for piece in pieces]",
             "batches += [weighted(*piece, None) for piece in pieces]",
-            "inputs_test::test_evaluation_counts_every_example_once",
+            "data/inputs_test::test_evaluation_counts_every_example_once",
         ),
         (
             "if not part.apart and (stage or (stage is None and on_gpu)):",
             "if stage or (stage is None and on_gpu):",
-            "inputs_test::test_asynchronous_towers_are_not_staged_for",
+            "data/inputs_test::test_asynchronous_towers_are_not_staged_for",
         ),
         (
             "options.deterministic = True",
             "options.deterministic = False",
-            "inputs_test::test_goes_on_from_any_position",
+            "data/inputs_test::test_goes_on_from_any_position",
         ),
     ),
 ]

@@ -4,57 +4,57 @@ from tests.mutants.fault import of_file
 
 FAULTS = [
     *of_file(
-        "towers/errors/failure.py",
+        "towers/checkpoints/run_status.py",
         (
             "for name in (_NAME, _END) if directory else ():",
             "for name in (_NAME,) if directory else ():",
-            "failure_test::test_an_end_before_its_time",
+            "checkpoints/run_status_test::test_an_end_before_its_time",
         ),
         (
             "if self._which() in (None, self._before):",
             "if self._which() is None:",
-            "failure_test::test_an_earlier_failure_is_none",
+            "checkpoints/run_status_test::test_an_earlier_failure_is_none",
         ),
         (
             "_write(directory, _END, str(step))",
             "_write(directory, _NAME, str(step))",
-            "failure_test::test_an_end_before_its_time",
+            "checkpoints/run_status_test::test_an_end_before_its_time",
         ),
     ),
     *of_file(
-        "towers/errors/findings.py",
+        "towers/errors/collected.py",
         (
             "if error.errno == errno.EPIPE:",
             "if error.errno == errno.ENOSPC:",
-            "findings_test::test_lines_that_cannot_be_printed",
+            "errors/collected_test::test_lines_that_cannot_be_printed",
         ),
         (
             'say(f"error: {error}")\n    return status',
             'say(f"error: {error}")\n    return 1',
-            "findings_test::test_refused_on_one_line_each",
+            "errors/collected_test::test_refused_on_one_line_each",
         ),
         (
             "c if c.isprintable() else repr(c)[1:-1]",
             "c",
-            "findings_test::test_refused_on_one_line_each",
+            "errors/collected_test::test_refused_on_one_line_each",
         ),
         (
             "self.errors += error.errors",
             "self.errors += error.errors[:1]",
-            "findings_test::test_every_part_runs_and_every_complaint_is_kept",
+            "errors/collected_test::test_every_part_runs_and_every_complaint_is_kept",
         ),
     ),
     *of_file(
-        "towers/errors/folders.py",
+        "towers/errors/output_paths.py",
         (
             "if not os.path.isabs(home):",
             "if not home:",
-            "folders_test::test_caches_are_where_the_user_has_them",
+            "errors/output_paths_test::test_caches_are_where_the_user_has_them",
         ),
         (
             "if free < num_bytes:",
             "if free > num_bytes:",
-            "folders_test::test_a_disk_that_is_too_small",
+            "errors/output_paths_test::test_a_disk_that_is_too_small",
         ),
     ),
     *of_file(
@@ -62,12 +62,12 @@ FAULTS = [
         (
             "self.status = 128 + number",
             "self.status = number",
-            "interrupts_test::test_a_signal_is_raised_at_once",
+            "errors/interrupts_test::test_a_signal_is_raised_at_once",
         ),
         (
             "if came and now - came[-1][1] <= ECHO_SECONDS:",
             "if came:",
-            "interrupts_test::test_an_echo_is_none_but_another_one_is",
+            "errors/interrupts_test::test_an_echo_is_none_but_another_one_is",
         ),
     ),
     *of_file(
@@ -75,12 +75,12 @@ FAULTS = [
         (
             "fcntl.LOCK_EX | fcntl.LOCK_NB",
             "fcntl.LOCK_SH | fcntl.LOCK_NB",
-            "lock_test::test_a_folder_is_kept_to_one_run",
+            "errors/lock_test::test_a_folder_is_kept_to_one_run",
         ),
         (
             "moved = _identity(self._directory) != self._identity",
             "moved = False",
-            "lock_test::test_a_folder_that_is_gone_is_locked_anew",
+            "errors/lock_test::test_a_folder_that_is_gone_is_locked_anew",
         ),
     ),
     *of_file(
@@ -88,12 +88,12 @@ FAULTS = [
         (
             'if "No space left on device" in text:',
             'if "No space left" == text:',
-            "explain_test::test_a_full_disk_is_not_the_memory",
+            "errors/explain_test::test_a_full_disk_is_not_the_memory",
         ),
         (
             'write --data_format=NHWC"',
             'write --data_format=NCHW"',
-            "explain_test::test_channels_first_where_only_channels_last_has_a_kernel",
+            "errors/explain_test::test_channels_first_where_only_channels_last_has_a_kernel",
         ),
     ),
     *of_file(
@@ -101,34 +101,38 @@ FAULTS = [
         (
             "(1, 2)))",
             "(1,)))",
-            "terminal_test::test_lines_after_the_hangup_are_no_error",
+            "errors/terminal_test::test_lines_after_the_hangup_are_no_error",
         ),
         (
             "return [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]",
             "return list(ENDING)",
-            "terminal_test::test_what_is_ignored_is_not_heeded",
+            "errors/terminal_test::test_what_is_ignored_is_not_heeded",
         ),
     ),
     *of_file(
-        "towers/errors/given.py",
-        (" or count < 1:", " or count < 0:", "given_test::test_what_is_no_count"),
+        "towers/errors/validation.py",
+        (
+            " or count < 1:",
+            " or count < 0:",
+            "errors/validation_test::test_what_is_no_count",
+        ),
     ),
     *of_file(
         "towers/errors/lock.py",
         (
             "_age(path) > _STALE_SECONDS",
             "_age(path) > 1e9",
-            "lock_test::test_which_notes",
+            "errors/lock_test::test_which_notes",
         ),
         (
             "if moved or (self._note and not self._note.is_mine()):",
             "if moved:",
-            "lock_test::test_a_note_that",
+            "errors/lock_test::test_a_note_that",
         ),
         (
             'return os.open(directory, os.O_RDONLY) if os.name == "posix" else None',
             "return os.open(directory, os.O_RDONLY) if fcntl else None",
-            "lock_test::test_a_folder_that_is_gone",
+            "errors/lock_test::test_a_folder_that_is_gone",
         ),
     ),
     *of_file(
@@ -136,17 +140,17 @@ FAULTS = [
         (
             "self._left_out[what] = place, count + 1",
             "self._left_out[what] = place, 1",
-            "side_outputs_test::test_is_said_once",
+            "errors/side_outputs_test::test_is_said_once",
         ),
         (
             "            os.ftruncate(file, before)\n",
             "            pass\n",
-            "side_outputs_test::test_a_line_is_whole",
+            "errors/side_outputs_test::test_a_line_is_whole",
         ),
         (
             "if os.path.isfile(path) and not os.path.islink(path):",
             "if os.path.isfile(path):",
-            "side_outputs_test::test_what_a_path",
+            "errors/side_outputs_test::test_what_a_path",
         ),
     ),
 ]

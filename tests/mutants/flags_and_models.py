@@ -4,33 +4,33 @@ from tests.mutants.fault import of_file
 
 FAULTS = [
     *of_file(
-        "flags/pairs.py",
+        "flags/rules.py",
         (
             "if active != [self.flag]:",
             "if active:",
-            "pairs_test::test_a_program_without_a_flag_has_no_row_about_it",
+            "flags/rules_test::test_a_program_without_a_flag_has_no_row_about_it",
         ),
         (
             'return self.value == text if self.relation == "=" else self.value in text',
             "return self.value in text",
-            "pairs_test::test_holds",
+            "flags/rules_test::test_holds",
         ),
     ),
     *of_file(
-        "flags/update.py",
-        ("epoch > before):", "epoch >= before):", "update_test::test_refuses"),
+        "flags/optimizer.py",
+        ("epoch > before):", "epoch >= before):", "flags/optimizer_test::test_refuses"),
         (
             "tuple(numbers[::2]), tuple(numbers[1::2])",
             "tuple(numbers[1::2]), tuple(numbers[::2])",
-            "update_test::test_reads",
+            "flags/optimizer_test::test_reads",
         ),
     ),
     *of_file(
-        "flags/staged.py",
+        "flags/stages.py",
         (
             "whole = self.num_stages == 1 and self.num_micro_batches == 1",
             "whole = self.num_stages == 1",
-            "staged_test::test_what_makes_a_pipeline",
+            "flags/stages_test::test_what_makes_a_pipeline",
         ),
     ),
     *of_file(
@@ -38,17 +38,17 @@ FAULTS = [
         (
             "keep = tf.cast(draw >= rate, x.dtype)",
             "keep = tf.cast(draw >= 1.0 - rate, x.dtype)",
-            "layers_test::test_keeps_the_mean",
+            "models/layers_test::test_keeps_the_mean",
         ),
         (
             "salt=zlib.crc32(scope.name.encode()),",
             "salt=0,",
-            "layers_test::test_draws_anew_for_every_example_layer_and_seed",
+            "models/layers_test::test_draws_anew_for_every_example_layer_and_seed",
         ),
         (
             "first=self._first_example,",
             "first=0,",
-            "layers_test::test_belongs_to_examples_not_to_batches",
+            "models/layers_test::test_belongs_to_examples_not_to_batches",
         ),
         (
             "variance * (count / max(count - 1, 1))",
@@ -58,17 +58,17 @@ FAULTS = [
         (
             "spatial = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in size]",
             "spatial = [(k - 1 - (k - 1) // 2, (k - 1) // 2) for k in size]",
-            "layers_test::test_fixed_padding",
+            "models/layers_test::test_fixed_padding",
         ),
         (
             "axes = [2, 3] if self.data_format",
             "axes = [1, 2] if self.data_format",
-            "layers_test::test_same_in_either_format",
+            "models/layers_test::test_same_in_either_format",
         ),
         (
             "gain = 2.0 if activation else 1.0",
             "gain = 2.0",
-            "layers_test::test_variance_of_the_kernel",
+            "models/layers_test::test_variance_of_the_kernel",
         ),
     ),
     *of_file(
@@ -76,12 +76,12 @@ FAULTS = [
         (
             "targets=labels, k=k\n",
             "targets=labels, k=k + 1\n",
-            "logits_test::test_in_top_k_of_a_tensor",
+            "models/logits_test::test_in_top_k_of_a_tensor",
         ),
         (
             "labels=labels, logits=tf.cast(logits, tf.float32)",
             "labels=labels, logits=logits",
-            "model_test::test_cross_entropy_of_bfloat16_is_float32",
+            "models/model_test::test_cross_entropy_of_bfloat16_is_float32",
         ),
     ),
 ]

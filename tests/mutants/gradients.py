@@ -5,31 +5,31 @@ from tests.mutants.fault import of_file
 FAULTS = [
     *of_file(
         "towers/gradients/mean.py",
-        ("hosts=hosts, dtype=dtype)", "dtype=dtype)", "mean_test"),
+        ("hosts=hosts, dtype=dtype)", "dtype=dtype)", "gradients/mean_test"),
         (
             "per_tower[k] for k in group]",
             "per_tower[k] for k in group[:2]]",
-            "mean_test::test_every_tower_of_a_host_counts_once",
+            "gradients/mean_test::test_every_tower_of_a_host_counts_once",
         ),
         (
             "host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]",
             "host_sums = list(host_sums)",
-            "mean_test",
+            "gradients/mean_test",
         ),
         (
             "if groups and (many_tasks or len(groups) > 1):",
             "if groups and len(groups) > 1:",
-            "mean_test",
+            "gradients/mean_test",
         ),
         (
             'if gradient is None:\n        return "missing"',
             'if gradient is None:\n        return "dense"',
-            "mean_test::test_gradients_that_differ_in_kind_are_an_error_that_names_the",
+            "gradients/mean_test::test_gradients_that_differ_in_kind_are_an_error_that_names_the",
         ),
         (
             "wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]",
             "wide = shares",
-            "precision_test::test_towers_equal_one_tower_to_the_rounding_of_bfloat16",
+            "compute/precision_test::test_towers_equal_one_tower_to_the_rounding_of_bfloat16",
         ),
     ),
     *of_file(
@@ -37,22 +37,22 @@ FAULTS = [
         (
             "dtype.size > max_bytes",
             "dtype.size >= max_bytes",
-            "packing_test::test_few_reductions",
+            "gradients/packing_test::test_few_reductions",
         ),
         (
             "if len(current) == max_group:",
             "if len(current) == max_group + 1:",
-            "packing_test::test_few_reductions",
+            "gradients/packing_test::test_few_reductions",
         ),
         (
             "return groups + ([current] if current else [])",
             "return groups",
-            "packing_test::test_values",
+            "gradients/packing_test::test_values",
         ),
         (
             "return [x if s.rank == 1 else tf.reshape(x, s) for",
             "return [x if s.rank == 1 else tf.reshape(x, s[::-1]) for",
-            "packing_test::test_values",
+            "gradients/packing_test::test_values",
         ),
     ),
     *of_file(
@@ -60,22 +60,22 @@ FAULTS = [
         (
             "host_sums = [_cast(host_sum, dtype) for host_sum in host_sums]",
             "host_sums = list(host_sums)",
-            "sparse_test::test_16_bits_travel_and_each_host_sends_once",
+            "gradients/sparse_test::test_16_bits_travel_and_each_host_sends_once",
         ),
         (
             "tf.cast(gradient.values, tf.float32),",
             "gradient.values,",
-            "sparse_test::test_many_rows_of_16_bits_all_count",
+            "gradients/sparse_test::test_many_rows_of_16_bits_all_count",
         ),
         (
             "tf.math.segment_sum(",
             "tf.math.segment_mean(",
-            "sparse_test::test_equal_rows_are_added_once",
+            "gradients/sparse_test::test_equal_rows_are_added_once",
         ),
         (
             "sums = tf.math.segment_sum(tf.gather(values, order), place)",
             "sums = tf.math.segment_sum(values, place)",
-            "sparse_test::test_equal_rows_are_added_once",
+            "gradients/sparse_test::test_equal_rows_are_added_once",
         ),
     ),
     *of_file(
@@ -83,32 +83,32 @@ FAULTS = [
         (
             "cpus[shard % len(cpus)]",
             "cpus[0]",
-            "reduction_test::test_shards_are_added_on_the_hosts_in_turn",
+            "gradients/reduction_test::test_shards_are_added_on_the_hosts_in_turn",
         ),
         (
             "num_bytes <= r.limit)",
             "num_bytes < r.limit)",
-            "reduction_test::test_a_size_is_the_largest_of_its_range",
+            "gradients/reduction_test::test_a_size_is_the_largest_of_its_range",
         ),
         (
             "if len(groups) == 1 and len(shares) >= 4:",
             "if len(groups) == 1 and len(shares) > 4:",
-            "reduction_test::test_hierarchical_on_one_host_makes_two_groups_of_its",
+            "gradients/reduction_test::test_hierarchical_on_one_host_makes_two_groups_of_its",
         ),
         (
             "if len(set(hosts)) > 1:",
             "if len(set(hosts)) > 2:",
-            "reduction_test::test_what_devices_cannot_do_is_refused",
+            "gradients/reduction_test::test_what_devices_cannot_do_is_refused",
         ),
         (
             "copies[k] = wire.copy(copies[root], devices[root], devices[k])",
             "copies[k] = wire.copy(total, devices[root], devices[k])",
-            "reduction_test::test_a_tensor_crosses_the_network_once_each_way",
+            "gradients/reduction_test::test_a_tensor_crosses_the_network_once_each_way",
         ),
         (
             "groups.setdefault(host, []).append(k)",
             "groups.setdefault(host, []).insert(0, k)",
-            "reduction_test::test_towers_of_a_host_stay_in_order",
+            "gradients/reduction_test::test_towers_of_a_host_stay_in_order",
         ),
     ),
     *of_file(
@@ -116,33 +116,33 @@ FAULTS = [
         (
             "held.append(wire.copy(held[partner], devices[partner], devices[extra]))",
             "held.append(held[partner])",
-            "all_reduce_test",
+            "gradients/all_reduce_test",
         ),
         (
             "held[0] = wire.rounded(held[0], where[0])",
             "held[0] = tf.identity(held[0])",
-            "all_reduce_test::test_a_tree_in_16_bits_against_numpy",
+            "gradients/all_reduce_test::test_a_tree_in_16_bits_against_numpy",
         ),
         (
             "arrived = [wire.carry(s, d, root) for s, d in zip(shares, devices)]",
             "arrived = list(shares)",
-            "all_reduce_test::test_16_bits_are_half_the_bytes_of_32",
+            "gradients/all_reduce_test::test_16_bits_are_half_the_bytes_of_32",
         ),
-        ("in reversed(hops):", "in hops:", "all_reduce_test::test_sum"),
+        ("in reversed(hops):", "in hops:", "gradients/all_reduce_test::test_sum"),
         (
             "_rotated(count, chunk + 1 + shard)",
             "_rotated(count, 1 + shard)",
-            "all_reduce_test::test_a_ring_moves_as_little_as_a_ring_can",
+            "gradients/all_reduce_test::test_a_ring_moves_as_little_as_a_ring_can",
         ),
         (
             "_rotated(len(devices), shard *",
             "_rotated(len(devices), 0 *",
-            "all_reduce_test",
+            "gradients/all_reduce_test",
         ),
         (
             "source = k % half + offset",
             "source = k",
-            "all_reduce_test::test_16_bits_are_half_the_bytes_of_32",
+            "gradients/all_reduce_test::test_16_bits_are_half_the_bytes_of_32",
         ),
     ),
     *of_file(
@@ -150,12 +150,12 @@ FAULTS = [
         (
             "if not self.narrow or source == target:",
             "if not self.narrow:",
-            "transfer_test::test_numbers_against_numpy",
+            "gradients/transfer_test::test_numbers_against_numpy",
         ),
         (
             "return _widen(self._narrow(total, device), device)",
             "return total",
-            "transfer_test::test_numbers_against_numpy",
+            "gradients/transfer_test::test_numbers_against_numpy",
         ),
     ),
     *of_file(
@@ -163,18 +163,18 @@ FAULTS = [
         (
             "if limit <= last_limit:",
             "if limit < last_limit:",
-            "spec_test::test_errors_give_the_position",
+            "gradients/spec_test::test_errors_give_the_position",
         ),
-        ('"K": 2**10,', '"K": 10**3,', "spec_test::test_specs"),
+        ('"K": 2**10,', '"K": 10**3,', "gradients/spec_test::test_specs"),
         (
             "start += len(level) + 1",
             "start += len(level)",
-            "spec_test::test_errors_give_the_position",
+            "gradients/spec_test::test_errors_give_the_position",
         ),
         (
             "int(shards) <= MAX_SHARDS",
             "int(shards) < MAX_SHARDS",
-            "spec_test::test_what_is_spelled_is_read_back",
+            "gradients/spec_test::test_what_is_spelled_is_read_back",
         ),
     ),
     *of_file(
@@ -187,12 +187,12 @@ FAULTS = [
         (
             "packing.small(self.small_bytes, self.small_group, reduce)",
             "packing.small(self.small_group, self.small_bytes, reduce)",
-            "exchange_test::test_small_gradients_go_together",
+            "gradients/exchange_test::test_small_gradients_go_together",
         ),
         (
             "return Wire(self.transfer or tf.float32)",
             "return Wire()",
-            "synchronous_test::test_gradients_of_16_bits_travel_to_one_copy_without",
+            "variable_update/synchronous_test::test_gradients_of_16_bits_travel_to_one_copy_without",
         ),
     ),
     *of_file(
@@ -200,22 +200,22 @@ FAULTS = [
         (
             "0 < size <= (",
             "0 < size < (",
-            "wire_test::test_small_ones_go_together_and_large_ones_alone",
+            "gradients/wire_test::test_small_ones_go_together_and_large_ones_alone",
         ),
         (
             "filled[route] + size > _BUNDLE",
             "size > _BUNDLE",
-            "wire_test::test_a_bundle_is_no_larger_than_so_much",
+            "gradients/wire_test::test_a_bundle_is_no_larger_than_so_much",
         ),
         (
             "key = (tensor.name, host)",
             "key = (tensor.name, '')",
-            "wire_test::test_each_way_the_parameters_once_per_worker",
+            "gradients/wire_test::test_each_way_the_parameters_once_per_worker",
         ),
         (
             "return [bundle for bundle in [*done, *open_.values()]",
             "return [bundle for bundle in [*open_.values()]",
-            "wire_test::test_a_bundle_is_no_larger_than_so_much",
+            "gradients/wire_test::test_a_bundle_is_no_larger_than_so_much",
         ),
     ),
     *of_file(
@@ -223,13 +223,13 @@ FAULTS = [
         (
             "other_ops = [m.op for m in members if m is not member]",
             "other_ops = []",
-            "collective_test::test_the_sum_of_one_tower_alone_runs_all_members",
+            "gradients/collective_test::test_the_sum_of_one_tower_alone_runs_all_members",
             True,
         ),
         (
             "input=tf.cast(piece, wire.dtype),",
             "input=tf.cast(piece, tf.float32),",
-            "collective_test::test_sums",
+            "gradients/collective_test::test_sums",
         ),
     ),
     *of_file(
@@ -237,17 +237,17 @@ FAULTS = [
         (
             "held[extra - core] = held[extra - core] + arrived",
             "held[extra - core] = arrived",
-            "all_reduce_test::test_sum",
+            "gradients/all_reduce_test::test_sum",
         ),
         (
             "devices[shard % len(devices)], wire)",
             "devices[0], wire)",
-            "all_reduce_test::test_the_shards_",
+            "gradients/all_reduce_test::test_the_shards_",
         ),
         (
             "count = max(1, min(count, size))",
             "count = max(1, count)",
-            "all_reduce_test::test_no_shard_is_empty",
+            "gradients/all_reduce_test::test_no_shard_is_empty",
         ),
     ),
     *of_file(
@@ -255,12 +255,12 @@ FAULTS = [
         (
             "    if len(groups) == 1 and here:",
             "    if here:",
-            "sparse_test::test_16_bits_travel_and_each_host_sends_once",
+            "gradients/sparse_test::test_16_bits_travel_and_each_host_sends_once",
         ),
         (
             "order = tf.argsort(indices, stable=True)",
             "order = tf.argsort(indices, direction='DESCENDING', stable=True)",
-            "sparse_test::test_equal_rows_are_added_once",
+            "gradients/sparse_test::test_equal_rows_are_added_once",
         ),
     ),
     *of_file(
@@ -268,7 +268,7 @@ FAULTS = [
         (
             "hosts=[hosts[k] for k in towers],",
             "hosts=hosts,",
-            "reduction_test::test_a_tensor_crosses_the_network_once_each_way",
+            "gradients/reduction_test::test_a_tensor_crosses_the_network_once_each_way",
         ),
     ),
     *of_file(
@@ -276,7 +276,7 @@ FAULTS = [
         (
             "(i < size % num_packs)",
             "(i <= size % num_packs)",
-            "packing_test::test_few_reductions",
+            "gradients/packing_test::test_few_reductions",
         ),
     ),
     *of_file(
@@ -284,12 +284,12 @@ FAULTS = [
         (
             "            filled[route] = 0",
             "",
-            "wire_test::test_a_bundle_is_no_larger_than_so_much",
+            "gradients/wire_test::test_a_bundle_is_no_larger_than_so_much",
         ),
         (
             "routes[device, way, None if small else index]",
             "routes[device, way, None]",
-            "wire_test::test_small_ones_as_one_vector",
+            "gradients/wire_test::test_small_ones_as_one_vector",
         ),
     ),
     *of_file(
@@ -297,8 +297,7 @@ FAULTS = [
         (
             "return [sparse.densify(gradients) for gradients in by_tower]",
             "return [sparse.densify(by_tower[0])] + by_tower[1:]",
-            "sparse_test::test_clipping_and_weight_decay_are_those_of_the"
-            "_dense_gradient",
+            "gradients/sparse_test::test_clipping_and_weight_decay_are_those_of_the_dense_gradient",
         ),
     ),
     *of_file(
@@ -306,7 +305,7 @@ FAULTS = [
         (
             "instance_key = tf.compat.v1.get_default_graph().version",
             "instance_key = 1",
-            "collective_test::test_many_steps_in_one_call_are_the_same_steps",
+            "gradients/collective_test::test_many_steps_in_one_call_are_the_same_steps",
         ),
     ),
 ]

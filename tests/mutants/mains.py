@@ -8,12 +8,12 @@ FAULTS = [
         (
             "tf.cast(position / source.num_examples, tf.float32)",
             "tf.cast(position // source.num_examples, tf.float32)",
-            "steps_test::test_the_learning_rate_goes_by_the_position_in_the_stream",
+            "variable_update/train_steps_test::test_the_learning_rate_goes_by_the_position_in_the_stream",
         ),
         (
             "tf.maximum(weight, 1.0)",
             "weight",
-            "steps_test::test_a_step_beyond_the_last_example_changes_nothing",
+            "variable_update/train_steps_test::test_a_step_beyond_the_last_example_changes_nothing",
         ),
         (
             "examples_per_step=builder.examples(len(towers) // len(all_steps)),",
@@ -23,7 +23,7 @@ FAULTS = [
         (
             "whole = tf.add_n(weights) if feed.weight is None else feed.weight",
             "whole = tf.add_n(weights)",
-            "clients_cluster_test::test_as_in_one_process",
+            "variable_update/between_graph_cluster_test::test_as_in_one_process",
         ),
         (
             "seed=options.seed,\n        kind=",
@@ -33,7 +33,7 @@ FAULTS = [
         (
             "return self.batch_size * self.accumulate_steps",
             "return self.batch_size",
-            "accumulation_test::test_rounds_are_one_larger_batch",
+            "compute/accumulation_test::test_rounds_are_one_larger_batch",
         ),
     ),
     *of_file(
@@ -41,12 +41,12 @@ FAULTS = [
         (
             "groups = [sites] if template.exchanges else [[site] for site in sites]",
             "groups = [[site] for site in sites]",
-            "accumulation_test::test_towers_that_normalise_together_do_so_round_by",
+            "compute/accumulation_test::test_towers_that_normalise_together_do_so_round_by",
         ),
         (
             "inputs={**batch._asdict(), **scalars[index]},",
             "inputs={**batch._asdict(), **scalars[0]},",
-            "steps_test",
+            "variable_update/train_steps_test",
         ),
     ),
     *of_file(
@@ -89,7 +89,7 @@ FAULTS = [
         (
             "dataclasses.replace(request, vocabulary=source.vocabulary)",
             "request",
-            "constants_test::test_evaluation_is_told_in_the_words_of_training",
+            "checkpoints/constants_test::test_evaluation_is_told_in_the_words_of_training",
         ),
         (
             "request = dataclasses.replace(request, vocabulary=source.vocabulary)\n"
@@ -118,31 +118,31 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/evaluations.py",
+        "towers/evaluation/evaluator.py",
         (
             "return max(1, round(flags.num_eval_epochs * total))",
             "return round(flags.num_eval_epochs * total)",
-            "evaluations_test::test_the_least_of_a_split_is_an_example",
+            "evaluation/evaluator_test::test_the_least_of_a_split_is_an_example",
         ),
         (
             "return plan.num_batches is None if eval_at_end is None else eval_at_end",
             "return plan.num_batches is None or eval_at_end",
-            "evaluations_test::test_at_the_end",
+            "evaluation/evaluator_test::test_at_the_end",
         ),
         (
             "every = epochs * plan.source.num_examples / plan.examples_per_step",
             "every = epochs * plan.source.num_examples // plan.examples_per_step",
-            "evaluations_test::test_epochs_need_not_be_whole_steps",
+            "evaluation/evaluator_test::test_epochs_need_not_be_whole_steps",
         ),
         (
             "means = self._plan.model.with_derived(result.means)",
             "means = dict(result.means)",
-            "lstm_lm_test::test_perplexity_of_words_goes_down",
+            "models/lstm_lm_test::test_perplexity_of_words_goes_down",
         ),
         (
             "if eval_dir is None and train_dir:",
             "if train_dir:",
-            "watch_test::test_summaries_and_logs",
+            "evaluation/watch_test::test_summaries_and_logs",
         ),
     ),
     *of_file(
@@ -155,7 +155,7 @@ FAULTS = [
         (
             "built.saved | built.constants,",
             "built.saved,",
-            "constants_test::test_a_text_with_other_words_is_refused",
+            "checkpoints/constants_test::test_a_text_with_other_words_is_refused",
         ),
         (
             "max_to_keep=output.max_ckpts_to_keep,",
@@ -179,7 +179,7 @@ FAULTS = [
     *of_file(
         "towers/run.py",
         (
-            "failure.clear(run.plan.config.output.train_dir)",
+            "run_status.clear(run.plan.config.output.train_dir)",
             "pass",
             "exit_statuses_test::test_2_a_checkpoint_of_another",
         ),
@@ -205,36 +205,36 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/watch.py",
+        "towers/evaluation/watch.py",
         (
             "return global_step >= plan.num_steps",
             "return global_step > plan.num_steps",
-            "watch_test::test_the_end_of_a_run_of_so_many_steps",
+            "evaluation/watch_test::test_the_end_of_a_run_of_so_many_steps",
             True,
         ),
         (
             "return position >= plan.options.limit",
             "return position >= 2 * plan.options.limit",
-            "watch_test::test_as_they_come_until_the_end_on_other_towers",
+            "evaluation/watch_test::test_as_they_come_until_the_end_on_other_towers",
             True,
         ),
         (
             'f"{name}{_AVERAGE}" if variable.trainable else name: variable',
             "name: variable",
-            "watch_test::test_averages_are_read",
+            "evaluation/watch_test::test_averages_are_read",
         ),
     ),
     *of_file(
         "towers/train.py",
         ("return error.status", "return 1", "train_test::test_interrupted"),
         (
-            "failure.leave(directory, str(error) or type(error).__name__)",
+            "run_status.leave(directory, str(error) or type(error).__name__)",
             "pass",
             "train_test::test_a_loss_that_is_no_number",
         ),
         (
-            "if cluster_ok and role != cluster.SERVER:",
-            "if role != cluster.SERVER:",
+            "if cluster_ok and role != cluster_spec.SERVER:",
+            "if role != cluster_spec.SERVER:",
             "train_test::test_what_a_cluster_may_do_is_not_said_without_one",
         ),
     ),

@@ -8,37 +8,37 @@ FAULTS = [
         (
             "return self._sum(value) / len(self.values)",
             "return self._sum(value)",
-            "pipeline_test::test_statistics_are_the_mean_over_the_micro_batches",
+            "pipelines/pipeline_test::test_statistics_are_the_mean_over_the_micro_batches",
         ),
         (
             "if one.backward and one.micro_batch:",
             "if one.backward and one.micro_batch > 1:",
-            "pipeline_test::test_every_schedule_and_recomputation",
+            "pipelines/pipeline_test::test_every_schedule_and_recomputation",
         ),
         (
             "after=None if pinned else self._last[stage],",
             "after=None,",
-            "pipeline_test::test_a_pass_is_one_call_after_the_one_before_it_on_its",
+            "pipelines/pipeline_test::test_a_pass_is_one_call_after_the_one_before_it_on_its",
         ),
         (
             "tf.range(count, dtype=tf.int64) * size",
             "tf.range(count, dtype=tf.int64)",
-            "pipeline_test::test_every_schedule_and_recomputation",
+            "pipelines/pipeline_test::test_every_schedule_and_recomputation",
         ),
         (
             "dense, dtype = [], tf.float32 if len(self.values) > 1 else None",
             "dense, dtype = [], None",
-            "pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_32",
+            "pipelines/pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_32",
         ),
         (
             "flops=pipeline.micro_batches * sum(s.flops for s in segments),",
             "flops=sum(s.flops for s in segments),",
-            "pipeline_test::test_work_is_that_of_the_whole_tower",
+            "pipelines/pipeline_test::test_work_is_that_of_the_whole_tower",
         ),
         (
             "self._stamps if joint.towers > 1 else self._stamps[index : index + 1]",
             "self._stamps[index : index + 1]",
-            "stages_equivalence_test::test_batch_norm_of_micro_batches_as_one",
+            "pipelines/stages_equivalence_test::test_batch_norm_of_micro_batches_as_one",
         ),
     ),
     *of_file(
@@ -46,22 +46,22 @@ FAULTS = [
         (
             "values[total] = values[total] + gradient if add else gradient",
             "values[total] = gradient",
-            "chunk_test::test_later_micro_batches_add_to_the_sums",
+            "pipelines/chunk_test::test_later_micro_batches_add_to_the_sums",
         ),
         (
             "gradient = tf.cast(gradient, tf.float32)",
             "pass",
-            "pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_32",
+            "pipelines/pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_32",
         ),
         (
             "with tf.control_dependencies([*upstream, *before_it]):",
             "with tf.control_dependencies([]):",
-            "chunk_test::test_recomputing_waits",
+            "pipelines/chunk_test::test_recomputing_waits",
         ),
         (
             "sparse = tuple(name for name, counts in parts.items() if counts == [2])",
             "sparse = tuple(name for name, counts in parts.items() if 2 in counts)",
-            "chunk_test pipeline_test::test_tied_blocks",
+            "pipelines/chunk_test pipelines/pipeline_test::test_tied_blocks",
         ),
     ),
     *of_file(
@@ -69,20 +69,20 @@ FAULTS = [
         (
             'node.input.append(f"^{after}")',
             "pass",
-            "calls_test::test_name_device_and_order_are_those_said",
+            "pipelines/calls_test::test_name_device_and_order_are_those_said",
         ),
         (
             "stateful = any(op.op_def.is_stateful for",
             "stateful = all(op.op_def.is_stateful for",
-            "calls_test::test_only_what_has_a_state_is_called_as_such",
+            "pipelines/calls_test::test_only_what_has_a_state_is_called_as_such",
         ),
     ),
     *of_file(
-        "towers/pipelines/gradients.py",
+        "towers/pipelines/segment_gradients.py",
         (
             "with tf.device(gradient.device or part):",
             "with tf.device(part):",
-            "gradients_test::test_a_part_stays",
+            "pipelines/segment_gradients_test::test_a_part_stays",
         ),
     ),
     *of_file(
@@ -90,40 +90,40 @@ FAULTS = [
         (
             "return -(-size // grain) * grain",
             "return size // grain * grain",
-            "recompute_test::test_bytes_are_rounded_up",
+            "pipelines/recompute_test::test_bytes_are_rounded_up",
         ),
         (
             "flops=_work(again[number].backward) - _work(plain[number].backward),",
             "flops=_work(again[number].backward),",
-            "recompute_test",
+            "pipelines/recompute_test",
         ),
         (
             "held = schedule.held([pass_ for pass_ in passes if pass_.chunk == c])",
             "held = schedule.held(passes)",
-            "recompute_test",
+            "pipelines/recompute_test",
         ),
         (
             "fixed=size + (0 if stage else batch_bytes),",
             "fixed=size,",
-            "recompute_test::test_is_the_best_of_all_choices",
+            "pipelines/recompute_test::test_is_the_best_of_all_choices",
         ),
         (
             "each = {name: 1 + slots + several * (uses[name] > 1) for name in shapes}",
             "each = {name: 1 + slots for name in shapes}",
-            "recompute_test::test_is_the_best_of_all_choices",
+            "pipelines/recompute_test::test_is_the_best_of_all_choices",
         ),
     ),
     *of_file(
-        "towers/pipelines/choice.py",
+        "towers/pipelines/recompute_choice.py",
         (
             "max(passing, block.passing[again]),",
             "passing + block.passing[again],",
-            "choice_test",
+            "pipelines/recompute_choice_test",
         ),
         (
             "passing = self.passing + block.gradients",
             "passing = self.passing",
-            "choice_test::test_the_gradients_of_later_blocks_are_there_when_a_block",
+            "pipelines/recompute_choice_test::test_the_gradients_of_later_blocks_are_there_when_a_block",
         ),
     ),
     *of_file(
@@ -131,17 +131,17 @@ FAULTS = [
         (
             "self._users[memory] == 1 and size(tensor) == size(output):",
             "size(tensor) == size(output):",
-            "liveness_test",
+            "pipelines/liveness_test",
         ),
         (
             "waiting_bytes = max(meeting * before, before + (meeting - 1) * after)",
             "waiting_bytes = before",
-            "liveness_test::test_what_waits_between_legs_counts_for_every_micro_batch",
+            "pipelines/liveness_test::test_what_waits_between_legs_counts_for_every_micro_batch",
         ),
         (
             " + (output.name in self._outputs)",
             "",
-            "liveness_test",
+            "pipelines/liveness_test",
         ),
     ),
     *of_file(
@@ -149,17 +149,17 @@ FAULTS = [
         (
             "memory_limit=(flags.memory_limit or 0) * 10**6,",
             "memory_limit=(flags.memory_limit or 0) * 2**20,",
-            "cutting_test",
+            "pipelines/cutting_test",
         ),
         (
             "if pieces <= len(blocks):",
             "if pieces <= len(blocks) + 1:",
-            "cutting_test::test_what_cannot_be_cut",
+            "pipelines/cutting_test::test_what_cannot_be_cut",
         ),
         (
             "chunks = flags.chunks_per_stage if row.interleaves else 1",
             "chunks = flags.chunks_per_stage",
-            "cutting_test::test_chunks_are_for_the_schedule_that_interleaves",
+            "pipelines/cutting_test::test_chunks_are_for_the_schedule_that_interleaves",
         ),
     ),
     *of_file(
@@ -167,12 +167,12 @@ FAULTS = [
         (
             "right = blocks == list(names) and len(seconds) == len(names)",
             "right = len(seconds) == len(names)",
-            "costs_test::test_a_file_that_cannot_be_read_is_measured_again",
+            "pipelines/costs_test::test_a_file_that_cannot_be_read_is_measured_again",
         ),
         (
             "seconds * kept / (total or 1.0)",
             "seconds",
-            "costs_test::test_the_time_of_a_block_that_is_spread_is_that_of_the_rest",
+            "pipelines/costs_test::test_the_time_of_a_block_that_is_spread_is_that_of_the_rest",
         ),
     ),
     *of_file(
@@ -180,7 +180,7 @@ FAULTS = [
         (
             'way == "backward"',
             'way == "forward"',
-            "spans_test::test_every_pass_of_every_tower_in_its_order",
+            "pipelines/spans_test::test_every_pass_of_every_tower_in_its_order",
         ),
     ),
     *of_file(
@@ -188,7 +188,7 @@ FAULTS = [
         (
             "if any(y.graph is not here for y in tensors):",
             "if all(y.graph is not here for y in tensors):",
-            "chain_test::test_what_no_block_can_read_is_told_as_of_a_whole_model",
+            "pipelines/chain_test::test_what_no_block_can_read_is_told_as_of_a_whole_model",
         ),
     ),
     *of_file(
@@ -196,21 +196,21 @@ FAULTS = [
         (
             "config = v1.ConfigProto(allow_soft_placement=False)",
             "config = v1.ConfigProto(allow_soft_placement=True)",
-            "calls_test::test_name_device_and_order_are_those_said",
+            "pipelines/calls_test::test_name_device_and_order_are_those_said",
         ),
     ),
     *of_file(
         "towers/pipelines/pipeline.py",
         (
-            "return addition.in_order(dense)",
+            "return deterministic_sum.sum_in_order(dense)",
             "return dense[0]",
-            "pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_",
+            "pipelines/pipeline_test::test_tied_blocks_in_16_bits_add_up_micro_batches_in_",
         ),
         (
             'total = self._sums[chunk.number][f"sum{chunk.number}/{variable}"]',
             'total = self._sums[chunk.number][f"sum{chunk.number}/{self._'
             'template.trainable[0]}"]',
-            "pipeline_test::test_every_schedule_and_recomputation",
+            "pipelines/pipeline_test::test_every_schedule_and_recomputation",
         ),
     ),
     *of_file(
@@ -218,7 +218,7 @@ FAULTS = [
         (
             "    if not segment.recomputed:\n        return values\n",
             "    return values\n",
-            "chunk_test::test_recomputing_waits_for_the_gradient_from_above",
+            "pipelines/chunk_test::test_recomputing_waits_for_the_gradient_from_above",
         ),
     ),
     *of_file(
@@ -227,7 +227,7 @@ FAULTS = [
             "if tf.is_tensor(item):\n"
             "                after.add_to_collection(name, item)",
             "if False:\n                after.add_to_collection(name, item)",
-            "chain_test::test_a_loss_of_what_blocks_collected",
+            "pipelines/chain_test::test_a_loss_of_what_blocks_collected",
         ),
     ),
     *of_file(
@@ -236,22 +236,22 @@ FAULTS = [
             "batch_bytes = features.shape.num_elements() * "
             "features.dtype.size * (1 + several)",
             "batch_bytes = features.shape.num_elements() * features.dtype.size",
-            "recompute_test::test_is_the_best_of_all_choices",
+            "pipelines/recompute_test::test_is_the_best_of_all_choices",
         ),
         (
             "uses[name] += 1 if _is_sparse(stage_block, name) else 2",
             "uses[name] += 1",
-            "recompute_test::test_is_the_best_of_all_choices",
+            "pipelines/recompute_test::test_is_the_best_of_all_choices",
         ),
         (
             'maker = number - 1 if name.startswith(f"x{number}/") else number',
             "maker = number",
-            "recompute_test::test_a_choice_is_made_once_and_only_where_it_is_open",
+            "pipelines/recompute_test::test_a_choice_is_made_once_and_only_where_it_is_open",
         ),
         (
             "bytes=tuple(c.bytes + stage.fixed for c, stage in zip(choices, stages)),",
             "bytes=tuple(c.bytes for c in choices),",
-            "recompute_test::test_is_the_best_of_all_choices",
+            "pipelines/recompute_test::test_is_the_best_of_all_choices",
         ),
     ),
     *of_file(
@@ -259,7 +259,7 @@ FAULTS = [
         (
             "return sorted(spans, key=lambda span: (span.begin, span.end))",
             "return spans",
-            "spans_test::test_every_pass_of_every_tower_in_its_order",
+            "pipelines/spans_test::test_every_pass_of_every_tower_in_its_order",
         ),
     ),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import stamping
+from towers.compute import copy_tower
 from towers.compute.tower import Site, Template, Tower
 from towers.layout import parts
 
@@ -33,12 +33,12 @@ def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
         begin = [
             _Sum.zero(template, name, device, rounds)
             for site in sites
-            for name, device in stamping.devices(template, site).items()
+            for name, device in copy_tower.devices(template, site).items()
         ]
 
         def one_round(index, totals):
             inside = [_round_of(site, batch, index) for site, batch in zip(sites, cut)]
-            towers = stamping.stamp(template, inside)
+            towers = copy_tower.copy_tower(template, inside)
             addends = [part for tower in towers for part in _parts(template, tower)]
             return index + 1, [
                 kind.add(total, part, index)
@@ -60,7 +60,7 @@ def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
         of = dict(zip(template.outputs, ends[k * size : (k + 1) * size]))
         with tf.device(site.device):
             of |= {name: of[name] / rounds for name in statistics}
-        towers.append(stamping.tower(template, k, site.device, of))
+        towers.append(copy_tower.tower(template, k, site.device, of))
     return towers
 
 

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, kernels
+from towers.compute import deterministic_sum, kernels
 from towers.layout.parts import Split
 from towers.layout.placeholders import shard
 from towers.layout.shards import Shards, classifiers
 
 
-class Weights(NamedTuple):
+class ClassifierShard(NamedTuple):
     """The weights of one device's classes.
 
     Attributes:
@@ -37,7 +37,7 @@ class Weights(NamedTuple):
     bias: tf.Tensor | None
 
 
-def spread(
+def shard_logits(
     outputs: Any,
     nn: Any,
     parts: Mapping[str, Sequence[tf.Tensor]],
@@ -59,8 +59,10 @@ def spread(
     kernels = parts[last.kernel.name]
     biases = [None] * len(kernels) if last.bias is None else parts[last.bias.name]
     ranges = Split(len(kernels)).ranges(last.y.shape[-1])
-    weights = [Weights(b, k, v) for (b, _), k, v in zip(ranges, kernels, biases)]
-    logits = Spread(last.x, weights, last.y.shape, transposed=last.transposed)
+    weights = [
+        ClassifierShard(b, k, v) for (b, _), k, v in zip(ranges, kernels, biases)
+    ]
+    logits = ShardedLogits(last.x, weights, last.y.shape, transposed=last.transposed)
     return tf.nest.map_structure(lambda y: logits if y is last.y else y, outputs)
 
 
@@ -72,7 +74,7 @@ def _by_classes(last: Any, parts: Mapping[str, Sequence[tf.Tensor]]) -> bool:
     return len(kernels) > 1 and whole and (last.bias is None or last.bias.name in parts)
 
 
-class Spread:
+class ShardedLogits:
     """Sharded logits, as `models.logits` defines them.
 
     Args:
@@ -88,7 +90,7 @@ class Spread:
     def __init__(
         self,
         rows: tf.Tensor,
-        weights: Sequence[Weights],
+        weights: Sequence[ClassifierShard],
         shape: tf.TensorShape,
         *,
         transposed: bool,
@@ -118,7 +120,7 @@ class Spread:
         flat = tf.reshape(labels, [-1])
         pieces = [self._softmax(index, flat) for index in range(len(self._weights))]
         top = tf.reduce_max([piece.top for piece in pieces], 0)
-        total = addition.in_order(
+        total = deterministic_sum.sum_in_order(
             [piece.total * tf.exp(piece.top - top) for piece in pieces]
         )
         label = tf.add_n([piece.label for piece in pieces])

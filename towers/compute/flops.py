@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from towers.cluster.sessions import Local, Sessions
 from towers.layout.placement import (
     Placement,
     cores,
@@ -20,7 +21,6 @@ from towers.layout.placement import (
     session_config,
     threads_in_operation,
 )
-from towers.tasks.sessions import Local, Sessions
 
 v1 = tf.compat.v1
 

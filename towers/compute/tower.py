@@ -21,22 +21,26 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.compute import (
-    addition,
     classifier,
-    compact,
-    division,
+    deterministic_sum,
     flops,
+    graph_rewrite,
     kernels,
-    repeatable,
+    model_checks,
+    split_by_device,
     summaries,
     xla,
 )
-from towers.compute.factors import Gradient
-from towers.compute.joining import BATCH_NORM, Exchanges, Joint
-from towers.compute.nodes import ancestors, operation_of
+from towers.compute.nodes import ancestors
+from towers.compute.sufficient_factors import Gradient
 from towers.compute.summaries import Made
+from towers.compute.sync_batch_norm import (
+    BATCH_NORM,
+    SharedStatistics,
+    StatisticsExchanges,
+)
 from towers.compute.traced import TracedGraph
-from towers.compute.variable_getter import LookUp, Variables
+from towers.compute.variable_getter import VariableLookup, VariablePlaceholders
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -79,7 +83,7 @@ class StatisticRule(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class TowerSpec:
     """What every tower computes; plain data, no devices.
 
     Attributes:
@@ -107,7 +111,7 @@ class Task:
     kind: str = "cpu"
     compiled: bool = False
     pipeline: Pipeline | None = None
-    joined: Joint = Joint()  # noqa: RUF009 - frozen
+    joined: SharedStatistics = SharedStatistics()  # noqa: RUF009 - frozen
     loss_scaled: bool = False
     shards: Shards | None = None
 
@@ -147,7 +151,7 @@ class Template:
     exchanges: tuple[tuple[str, str, str], ...] = ()
     specs: dict[str, tf.TensorSpec] = dataclasses.field(default_factory=dict)
     owners: tuple[str, ...] = ()
-    look_ups: tuple[LookUp, ...] = ()
+    look_ups: tuple[VariableLookup, ...] = ()
     summaries: tuple[Made, ...] = ()
 
     @property
@@ -163,9 +167,9 @@ class Template:
         return outputs + [name for _, name in self.statistics]
 
     @functools.cached_property
-    def functions(self) -> list[tuple[division.Part, xla.Call]]:
+    def functions(self) -> list[tuple[split_by_device.DeviceSubgraph, xla.Call]]:
         """The compiled functions that all towers call, one per device or more."""
-        parts = division.divide(self.graph_def, self.outputs)
+        parts = split_by_device.split_by_device(self.graph_def, self.outputs)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(self.graph_def, name="")
         named = graph.get_tensor_by_name
@@ -179,7 +183,7 @@ class Template:
 
 
 def trace(
-    task: Task,
+    task: TowerSpec,
     features: tf.TensorSpec,
     labels: tf.TensorSpec,
     *,
@@ -198,8 +202,10 @@ def trace(
       ValueError: copies of the model would not be equal, see `repeatable`, or it makes
         variables in a way that towers cannot share, see `Variables`.
     """
-    exchanges = Exchanges()
-    variables = Variables(create, splits(task, features), first=task.training)
+    exchanges = StatisticsExchanges()
+    variables = VariablePlaceholders(
+        create, splits(task, features), first=task.training
+    )
     with TracedGraph(variables).as_default() as graph:
         batch = {
             "features": v1.placeholder(features.dtype, features.shape, "features"),
@@ -210,28 +216,30 @@ def trace(
         }
         scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn, outputs = _run(task, batch, variables, exchanges)
-        outputs = classifier.spread(outputs, nn, variables.parts, task.shards)
+        outputs = classifier.shard_logits(outputs, nn, variables.parts, task.shards)
         shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
         gradients = ()
-        repeatable.check_devices(graph)
+        model_checks.check_devices(graph)
         if task.training:
             start = scale if task.loss_scaled else None
-            gradients = addition.differentiate(loss, [*trainable.values()], start)
+            gradients = deterministic_sum.differentiate(
+                loss, [*trainable.values()], start
+            )
         shown = summaries.collect(graph) if task.training else ()
-        repeatable.check(graph)
-        repeatable.check_losses(graph)
+        model_checks.check(graph)
+        model_checks.check_losses(graph)
     ends = _Ends(loss, gradients, nn.statistics, shares, shown)
     template = _template(graph, variables, exchanges, ends)
     return dataclasses.replace(template, compiled=task.compiled)
 
 
 def _run(
-    task: Task,
+    task: TowerSpec,
     batch: Mapping[str, tf.Tensor],
-    variables: Variables,
-    exchanges: Exchanges,
+    variables: VariablePlaceholders,
+    exchanges: StatisticsExchanges,
 ) -> tuple[Any, Any]:
     """The model's layers, and what its last block returns."""
     nn = task.model.new_layers(
@@ -250,7 +258,7 @@ def _run(
 
 
 @contextlib.contextmanager
-def running(task: Task, variables: Variables) -> Iterator[None]:
+def running(task: TowerSpec, variables: VariablePlaceholders) -> Iterator[None]:
     """The context in which blocks are traced: variable getter and gradient kernels."""
     kind = "" if task.compiled else task.kind  # XLA has its own kernels
     with (
@@ -260,7 +268,7 @@ def running(task: Task, variables: Variables) -> Iterator[None]:
         yield
 
 
-def splits(task: Task, features: tf.TensorSpec) -> dict[str, Split]:
+def splits(task: TowerSpec, features: tf.TensorSpec) -> dict[str, Split]:
     """Sharded variable -> its split, found by a trial run of the model."""
     if not task.shards:
         return {}
@@ -282,26 +290,28 @@ def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
         return
     dtype = tf.float32 if model.inputs.kind == "images" else tf.int32
     features = tf.TensorSpec([model.recipe.batch_size, *source.shape], dtype)
-    nn, _ = _try(Task(model, source.num_classes), features)
+    nn, _ = _try(TowerSpec(model, source.num_classes), features)
     if not nn.statistics:
         raise ValueError(
             f"--batch_norm={batch_norm}: {model.name} has no batch norm; leave it out"
         )
 
 
-def _try(task: Task, features: tf.TensorSpec) -> tuple[Any, Any]:
+def _try(task: TowerSpec, features: tf.TensorSpec) -> tuple[Any, Any]:
     """A trial run of the model, in a graph that is thrown away; results as `_run`."""
-    variables = Variables(lambda *_, **options: None, {}, first=task.training)
+    variables = VariablePlaceholders(
+        lambda *_, **options: None, {}, first=task.training
+    )
     with TracedGraph(variables).as_default():
         batch = {
             "features": v1.placeholder(features.dtype, features.shape),
             "first": v1.placeholder(tf.int64, []),
         }
-        return _run(task, batch, variables, Exchanges())
+        return _run(task, batch, variables, StatisticsExchanges())
 
 
 def shares_of(
-    task: Task, outputs: Any, batch: Mapping[str, tf.Tensor]
+    task: TowerSpec, outputs: Any, batch: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
     """A batch's shares of the mean `loss` and metrics, float32 scalars by name.
 
@@ -328,7 +338,9 @@ class _Ends(NamedTuple):
     summaries: tuple[Made, ...]
 
 
-def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
+def _template(
+    graph, variables, exchanges: StatisticsExchanges, ends: _Ends
+) -> Template:
     def names(gradient: Gradient) -> tuple[str, ...]:
         if gradient is None:
             return ()
@@ -361,8 +373,8 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
     met = {name: sent for name, sent in exchanges.sent.items() if name in kept}
     all_sent = [sent.tensor.name for sent in met.values()]
     return Template(
-        graph_def=_beside_parts(
-            compact.compact(graph, kept, [*outputs, *all_sent]),
+        graph_def=graph_rewrite.place_sums(
+            graph_rewrite.simplify(graph, kept, [*outputs, *all_sent]),
             zip(variables.trainable.values(), gradient_names),
         ),
         trainable=tuple(variables.trainable),
@@ -384,14 +396,3 @@ def _template(graph, variables, exchanges: Exchanges, ends: _Ends) -> Template:
         owners=tuple(variables.owners),
         summaries=ends.summaries,
     )
-
-
-def _beside_parts(graph_def, gradients) -> v1.GraphDef:
-    """Puts the sum of a part's gradients, over its uses, on the part's device."""
-    where = {
-        operation_of(name): part.device for part, names in gradients for name in names
-    }
-    for node in graph_def.node:
-        if node.op in ("AddN", "ConcatV2") and not node.device:
-            node.device = where.get(node.name, "")
-    return graph_def

@@ -11,7 +11,7 @@ import traceback
 
 import tensorflow as tf
 
-from towers.compute.variable_getter import Variables
+from towers.compute.variable_getter import VariablePlaceholders
 from towers.layout import placeholders
 
 v1 = tf.compat.v1
@@ -39,7 +39,7 @@ class TracedGraph(tf.Graph):
       variables: of the model.
     """
 
-    def __init__(self, variables: Variables):
+    def __init__(self, variables: VariablePlaceholders):
         super().__init__()
         self._listed = variables.listed
 

@@ -12,7 +12,7 @@ from towers.layout.parts import Split
 v1 = tf.compat.v1
 
 
-class LookUp(NamedTuple):
+class VariableLookup(NamedTuple):
     """Rows of a variable that a tower gathers."""
 
     variable: str
@@ -21,7 +21,7 @@ class LookUp(NamedTuple):
     rows: str  # name of the gather
 
 
-class Known(NamedTuple):
+class KnownVariable(NamedTuple):
     """A variable, as the model's first `get_variable` of its name describes it."""
 
     shape: tf.TensorShape
@@ -37,7 +37,7 @@ _NOT_TAKEN = {
 }
 
 
-class Variables:
+class VariablePlaceholders:
     """Replaces the variables of a traced model by placeholders for their values.
 
     A partitioned variable has a placeholder for each part.  The model gets their
@@ -65,7 +65,7 @@ class Variables:
         create: Callable[..., Any],
         splits: Mapping[str, Split],
         owners: list[str] | None = None,
-        known: dict[str, Known] | None = None,
+        known: dict[str, KnownVariable] | None = None,
         *,
         first: bool = True,
     ):
@@ -130,7 +130,9 @@ class Variables:
             self._given[name] = make(name, *self._known[name])
         return self._given[name]
 
-    def _new(self, name: str, shape, dtype, options: Mapping[str, Any]) -> Known:
+    def _new(
+        self, name: str, shape, dtype, options: Mapping[str, Any]
+    ) -> KnownVariable:
         """Creates a variable at its first `get_variable`."""
         if name.endswith("/") and options.get("trainable") is False:
             slot = name[:-1].rpartition("/")[2]
@@ -156,7 +158,7 @@ class Variables:
             )
         how = {"split": self._splits[name]} if name in self._splits else {}
         self._create(name, shape, initializer, trainable=trainable, **how)
-        return Known(shape, tf.as_dtype(dtype), trainable)
+        return KnownVariable(shape, tf.as_dtype(dtype), trainable)
 
     def _check_name(self, name: str) -> None:
         """Refuses names that TensorFlow would change, or not tell from another's."""

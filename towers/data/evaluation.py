@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from towers.errors.findings import PlanError
+from towers.errors.collected import PlanError
 
 _SETTINGS = (
     "eval_batch_size",
@@ -18,7 +18,7 @@ def wanted(flags: Any, in_epochs: bool) -> bool:
     """Whether a run on real data evaluates.
 
     Args:
-      flags: a `flags.sections.Evaluation`.
+      flags: a `flags.sections.EvaluationFlags`.
       in_epochs: whether the length of the run is in epochs, or the recipe's.
     """
     at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end
@@ -34,7 +34,7 @@ def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> N
     """Refuses settings of evaluations that there will not be.
 
     Args:
-      flags: a `flags.sections.Evaluation`.
+      flags: a `flags.sections.EvaluationFlags`.
       real: whether the data set has a split to evaluate on.
       in_epochs: whether the length of the run is in epochs, or the recipe's.
       shared: whether another task, an evaluator say, reads the same command line.

@@ -19,10 +19,17 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data import catalog, preprocessing, ratings, records, text
-from towers.data.feed import Feed, Groups, Part, Request, weight_of_all, weighted
 from towers.data.records import Records
+from towers.data.source import (
+    ClientShare,
+    Feed,
+    Groups,
+    Request,
+    weight_of_all,
+    weighted,
+)
 from towers.data.staging import staged
-from towers.data.stream import Share, Stream
+from towers.data.stream import HostShare, Stream
 from towers.data.synthetic import SyntheticSource
 
 v1 = tf.compat.v1
@@ -99,7 +106,7 @@ class DatasetSource:
         position: tf.Tensor,
         limit: int | None = None,
         stage: bool | None = None,
-        part: Part = Part(),  # noqa: B008 - a tuple
+        part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
     ) -> Feed:
         """Adds the towers' input pipelines to the current graph.
 
@@ -129,7 +136,7 @@ class DatasetSource:
         with tf.name_scope("input"):
             for index, (host, devices) in enumerate(groups):
                 before = part.index * rows + sum(sizes[:index])
-                share = Share(part.count * rows, before, sizes[index])
+                share = HostShare(part.count * rows, before, sizes[index])
                 on_gpu = any("GPU" in device for device in devices)
                 with tf.device(host):
                     iterator = self._iterator(share, position, part.steps)
@@ -159,7 +166,7 @@ class DatasetSource:
         return source
 
     def _iterator(
-        self, share: Share, position: tf.Tensor, steps: int | None
+        self, share: HostShare, position: tf.Tensor, steps: int | None
     ) -> v1.data.Iterator:
         """An iterator over a host's batches; its initializer seeks to the position.
 
@@ -208,7 +215,7 @@ def check_default(name: str, flags: Any, model: str) -> None:
 
     Args:
       name: of the model's default data set.
-      flags: a `flags.sections.Data` that names no data set.
+      flags: a `flags.sections.DataFlags` that names no data set.
       model: its name.
 
     Raises:

@@ -20,8 +20,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from towers.data import catalog, records
-from towers.data.feed import Request
 from towers.data.records import Records
+from towers.data.source import Request
 
 # User, item and time of every rating, [ratings] each.
 Ratings = tuple[np.ndarray, np.ndarray, np.ndarray]

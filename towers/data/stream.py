@@ -30,7 +30,7 @@ def unsaved(value: tf.Tensor) -> tf.Variable:
     return v1.Variable(value, trainable=False, collections=[], use_resource=True)
 
 
-class Share(NamedTuple):
+class HostShare(NamedTuple):
     """The rows of each step that one host reads: `count` of `step`, from `first` on."""
 
     step: int
@@ -75,7 +75,7 @@ class Stream:
         with tf.Graph().as_default(), v1.Session(config=config) as session:
             return dataclasses.replace(self, kept=session.run(self._rows()))
 
-    def batches(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
+    def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """A dataset of one host's batches, step by step, on the current device.
 
         Args:
@@ -90,7 +90,7 @@ class Stream:
             return self._gathered(share, position)
         return self._decoded(share, position)
 
-    def _gathered(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
+    def _gathered(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Gathers rows of decoded images, which are kept in a variable."""
         images, labels = map(unsaved, self._rows())
         with tf.control_dependencies([images.initializer, labels.initializer]):
@@ -126,7 +126,7 @@ class Stream:
         rows = decoded.batch(self.records.num_examples, drop_remainder=True)
         return rows.get_single_element()
 
-    def _decoded(self, share: Share, position: tf.Tensor) -> tf.data.Dataset:
+    def _decoded(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Decodes records as they are read from their files."""
         indexed = self._epochs(position, self._records_of_epoch)
         indexed = indexed.enumerate(start=position)

@@ -7,8 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from towers.data.feed import Feed, Groups, Part, Request, weight_of_all, weighted
 from towers.data.preprocessing import example_uniform
+from towers.data.source import (
+    ClientShare,
+    Feed,
+    Groups,
+    Request,
+    weight_of_all,
+    weighted,
+)
 from towers.data.stream import unsaved
 
 # (features, labels) of some examples.
@@ -63,7 +70,7 @@ class SyntheticSource:
         batch_size: int,
         position: tf.Tensor,
         limit: int | None = None,
-        part: Part = Part(),  # noqa: B008 - a tuple
+        part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
     ) -> Feed:
         """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
         batches, starts = [], []

@@ -21,9 +21,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from towers.data import catalog, records, text_splits
-from towers.data.feed import Request
 from towers.data.records import Records
-from towers.data.text_splits import Part, Splits
+from towers.data.source import Request
+from towers.data.text_splits import FileRange, Splits
 
 # To shuffle, a file is cut into pieces, which come in another order in every epoch and
 # are interleaved.
@@ -103,7 +103,7 @@ class _SliceError(ValueError):
     """A slice that a split does not have."""
 
 
-def _looked_up(split: str, find_split: Splits) -> tuple[Part | None, Bounds]:
+def _looked_up(split: str, find_split: Splits) -> tuple[FileRange | None, Bounds]:
     """Where a split is, or that which it is a slice of; and its windows there."""
     sliced = re.fullmatch(r"(.+?)(\[.*\])", split)
     if (part := find_split(split)) or not sliced:
@@ -139,7 +139,7 @@ def _slice(brackets: str, count: int) -> tuple[int, int]:
     return start, stop
 
 
-def _check_plain(name: str, part: Part) -> None:
+def _check_plain(name: str, part: FileRange) -> None:
     """Refuses files whose bytes are not those of the text in UTF-8 or the like.
 
     Raises:
@@ -162,7 +162,9 @@ def _check_plain(name: str, part: Part) -> None:
         )
 
 
-def _bytes(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Records:
+def _bytes(
+    part: FileRange, splits: Splits, request: Request, bounds: Bounds
+) -> Records:
     """Each byte is a token; windows are read from the file as they are needed."""
     del splits
     (length,) = request.shape
@@ -212,7 +214,9 @@ def _bytes(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Reco
     )
 
 
-def _words(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Records:
+def _words(
+    part: FileRange, splits: Splits, request: Request, bounds: Bounds
+) -> Records:
     """Each word is a token, and each end of a line; the rarest are all `<unk>`.
 
     The words are those of the split `train`, or, where there is none, of what is
@@ -248,7 +252,7 @@ def _words(part: Part, splits: Splits, request: Request, bounds: Bounds) -> Reco
     )
 
 
-def _cut(part: Part) -> list[bytes]:
+def _cut(part: FileRange) -> list[bytes]:
     """The words of a text and the ends of its lines, in order."""
     return part.read().replace(b"\n", b" " + _END_OF_LINE + b" ").split()
 
@@ -270,7 +274,7 @@ def vocabulary(words: Sequence[bytes], most: int) -> tuple[bytes, ...]:
 
 # What a token is: preprocessing -> (part, the text's splits, request, which of the
 # part's windows) -> these windows.
-TOKENS: dict[str, Callable[[Part, Splits, Request, Bounds], Records]] = {
+TOKENS: dict[str, Callable[[FileRange, Splits, Request, Bounds], Records]] = {
     "bytes": _bytes,
     "words": _words,
 }

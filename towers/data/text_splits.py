@@ -19,7 +19,7 @@ import tensorflow_datasets as tfds
 from towers.data import catalog, records
 
 
-class Part(NamedTuple):
+class FileRange(NamedTuple):
     """A stretch of a file, from byte `start` to before byte `stop`."""
 
     path: str
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 # Split -> where it is, or None where there is no such split.
-Splits = Callable[[str], Part | None]
+Splits = Callable[[str], FileRange | None]
 
 
 class Texts(NamedTuple):
@@ -82,8 +82,8 @@ def _file(path: pathlib.Path, name: str) -> Splits:
         raise ValueError(f"--data_name={name}: is neither a plain file nor a folder")
     cut = size * 9 // 10
     parts = {
-        "train": Part(os.fspath(path), 0, cut),
-        "validation": Part(os.fspath(path), cut, size),
+        "train": FileRange(os.fspath(path), 0, cut),
+        "validation": FileRange(os.fspath(path), cut, size),
     }
     return parts.get
 
@@ -96,7 +96,7 @@ def _folder(path: pathlib.Path, name: str) -> Splits:
     `contest.txt`.  Upper case or lower case, and `valid` is `validation`.
     """
 
-    def split(wanted: str) -> Part | None:
+    def split(wanted: str) -> FileRange | None:
         files = [file for file in _files(path) if _has_word(file.name, wanted)]
         if len(files) > 1:
             names = " or ".join(sorted(file.name for file in files))
@@ -136,8 +136,8 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
     ]
 
 
-def _whole(path: pathlib.Path) -> Part:
-    return Part(os.fspath(path), 0, path.stat().st_size)
+def _whole(path: pathlib.Path) -> FileRange:
+    return FileRange(os.fspath(path), 0, path.stat().st_size)
 
 
 def _tfds(name: str, data_dir: str) -> Texts:
@@ -148,7 +148,7 @@ def _tfds(name: str, data_dir: str) -> Texts:
     builder, key = catalog.prepared(name, data_dir, _text_key)
     splits = builder.info.splits
 
-    def split(wanted: str) -> Part | None:
+    def split(wanted: str) -> FileRange | None:
         base, sliced, _ = wanted.partition("[")
         if sliced and base in splits and splits[base].num_examples == 1:
             return None

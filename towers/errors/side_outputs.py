@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from towers.errors import explain
-from towers.errors.findings import warn
+from towers.errors.collected import warn
 
 
 class SideOutputs:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.compute import addition
+from towers.compute import deterministic_sum
 from towers.gradients.transfer import WIDE, Wire
 
 Algorithm = Callable[[Sequence[tf.Tensor], Sequence[str], int, Wire], list[tf.Tensor]]
@@ -172,7 +172,7 @@ def at_one(
     """Reduces on the device `root`, which need not be a tower's, and broadcasts."""
     arrived = [wire.carry(s, d, root) for s, d in zip(shares, devices)]
     with tf.device(root):
-        total = addition.in_order(arrived)
+        total = deterministic_sum.sum_in_order(arrived)
     return wire.spread(total, root, devices)
 
 

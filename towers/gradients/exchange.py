@@ -12,7 +12,7 @@ from towers.layout.placement import Placement
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange:
+class GradientExchange:
     """The settings that modes share; `Mode.reads` names those that a mode uses.
 
     Attributes:
@@ -30,7 +30,7 @@ class Exchange:
         `variables.VARIABLE_PLACEMENTS`.
       partition_bytes: variables larger than this are partitioned; 0 partitions none.
       sufficient_factors: gradients that are products go to a single copy as their
-        factors where these are smaller, see `compute.factors`.
+        factors where these are smaller, see `compute.sufficient_factors`.
     """
 
     all_reduce_spec: str = "pscpu"
@@ -115,4 +115,4 @@ class Exchange:
         return mean.in_float32(reduce_all)
 
 
-DEFAULT = Exchange()
+DEFAULT = GradientExchange()

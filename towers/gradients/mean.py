@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.compute import addition, factors, precision
-from towers.compute.factors import Factors
+from towers.compute import deterministic_sum, precision, sufficient_factors
+from towers.compute.sufficient_factors import Factors
 from towers.compute.tower import Gradient
 from towers.gradients import sparse
 from towers.gradients.reduction import Devices, Reduce, Shares, towers_by_host
@@ -63,7 +63,7 @@ def of_towers(
             rows = sparse.mean(shares, devices[0], hosts=hosts, dtype=dtype)
             means[index] = [rows] * len(devices)
         elif isinstance(shares[0], Factors):
-            product = factors.summed(shares, devices[0], hosts)
+            product = sufficient_factors.summed(shares, devices[0], hosts)
             means[index] = [product] * len(devices)
         elif shares[0] is not None:
             dense.append(index)
@@ -152,7 +152,7 @@ def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
     """The float32 sum on a device, where 16-bit shares are widened as they arrive."""
     wide = precision.widen(shares, [device])
     with tf.device(device):
-        return addition.in_order(wide)
+        return deterministic_sum.sum_in_order(wide)
 
 
 def in_float32(reduce_all: ReduceAll) -> ReduceAll:

@@ -37,7 +37,7 @@ Devices = Sequence[str]
 Reduce = Callable[[Shares, Devices], list[tf.Tensor]]
 
 
-class Row(NamedTuple):
+class AllReduceRow(NamedTuple):
     """An all-reduce algorithm and its requirements.
 
     Attributes:
@@ -58,14 +58,14 @@ class Row(NamedTuple):
         return kind == "cpu" or dtype in self.gpu_wires
 
 
-def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> Row:
+def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> AllReduceRow:
     """A row for an algorithm that is the same whatever the hosts."""
 
     def run(shares, devices, *, num_shards, hosts, wire):
         del hosts
         return algorithm(shares, devices, num_shards, wire, **fixed)
 
-    return Row(run)
+    return AllReduceRow(run)
 
 
 def _host_cpu(shares, devices, *, num_shards, hosts, wire):
@@ -102,13 +102,13 @@ def _hierarchical(shares, devices, *, num_shards, hosts, wire):
 _ADDED_ON_THE_WAY = (tf.float32, tf.float16)
 
 # Name -> algorithm.  To add one, write a function and a row.
-REDUCTIONS: dict[str, Row] = {
-    "pscpu": Row(_host_cpu),
+REDUCTIONS: dict[str, AllReduceRow] = {
+    "pscpu": AllReduceRow(_host_cpu),
     "psgpu": _dataflow(all_reduce.to_one),
     "tree": _dataflow(all_reduce.tree),
     "xring": _dataflow(all_reduce.ring),
     "rechd": _dataflow(all_reduce.halving_doubling),
-    "hierarchical": Row(_hierarchical),
+    "hierarchical": AllReduceRow(_hierarchical),
     "nccl": _dataflow(collective.reduce, hint="nccl")._replace(
         device="gpu", one_host=True, gpu_wires=_ADDED_ON_THE_WAY
     ),
@@ -135,7 +135,7 @@ def carries(text: str, wire: tf.DType, kind: str) -> bool:
     return all(REDUCTIONS[a.name].carries(wire, kind) for a in algorithms)
 
 
-def parse(text: str) -> list[spec.Range]:
+def parse(text: str) -> list[spec.SpecRange]:
     """Parses an `--all_reduce_spec`.
 
     Raises:
@@ -210,10 +210,10 @@ def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:
     return reduce
 
 
-def _reduce_range(chosen: spec.Range, shares, devices, *, hosts, wire: Wire):
+def _reduce_range(chosen: spec.SpecRange, shares, devices, *, hosts, wire: Wire):
     """All-reduces as one range of a spec says, on one level or on two."""
 
-    def on_towers(algorithm: spec.Algorithm):
+    def on_towers(algorithm: spec.SpecAlgorithm):
         def run(shares, devices, towers):
             return REDUCTIONS[algorithm.name].run(
                 shares,

@@ -23,7 +23,7 @@ _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclasses.dataclass(frozen=True)
-class Algorithm:
+class SpecAlgorithm:
     """A row of `reduction.REDUCTIONS` and the number of shards to run it with.
 
     Attributes:
@@ -38,7 +38,7 @@ class Algorithm:
     start: int = dataclasses.field(default=0, compare=False)
 
 
-class Range(NamedTuple):
+class SpecRange(NamedTuple):
     """The algorithms for tensors up to a size.
 
     Attributes:
@@ -48,13 +48,13 @@ class Range(NamedTuple):
     """
 
     limit: int | None
-    intra_host: Algorithm
-    inter_host: Algorithm | None = None
+    intra_host: SpecAlgorithm
+    inter_host: SpecAlgorithm | None = None
 
 
 def parse(
     text: str, names: Collection[str], *, intra_host_only: Collection[str] = ()
-) -> list[Range]:
+) -> list[SpecRange]:
     """Parses a spec.
 
     Args:
@@ -82,7 +82,7 @@ def parse(
         if len(levels) > 1 and levels[1].name in intra_host_only:
             reason = f"{levels[1].name} works inside a host only, so not after the /"
             raise error(text, levels[1].start, reason)
-        ranges.append(Range(limit, *levels))
+        ranges.append(SpecRange(limit, *levels))
     return ranges
 
 
@@ -93,7 +93,9 @@ def _size(text: str, part: str, start: int) -> int:
     return int(match.group(1)) * _UNITS[match.group(2)]
 
 
-def _range(text: str, part: str, start: int, names: Collection[str]) -> list[Algorithm]:
+def _range(
+    text: str, part: str, start: int, names: Collection[str]
+) -> list[SpecAlgorithm]:
     """The algorithm of each level: one, or intra-host and inter-host."""
     levels = part.split("/")
     if len(levels) > 2:
@@ -105,7 +107,9 @@ def _range(text: str, part: str, start: int, names: Collection[str]) -> list[Alg
     return algorithms
 
 
-def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algorithm:
+def _algorithm(
+    text: str, part: str, start: int, names: Collection[str]
+) -> SpecAlgorithm:
     name, sharp, shards = part.partition("#")
     if name not in names:
         near = ", ".join(difflib.get_close_matches(name, names, n=2))
@@ -116,7 +120,7 @@ def _algorithm(text: str, part: str, start: int, names: Collection[str]) -> Algo
     ):
         reason = f"{shards!r} is no number of shards from 1 to {MAX_SHARDS}"
         raise error(text, start + len(name) + 1, reason)
-    return Algorithm(name, int(shards) if sharp else 1, start)
+    return SpecAlgorithm(name, int(shards) if sharp else 1, start)
 
 
 def error(text: str, start: int, reason: str) -> ValueError:

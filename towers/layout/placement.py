@@ -10,7 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from towers.layout.cluster import Cluster, Task
+from towers.layout.cluster_spec import ClusterSpec, Task
 from towers.layout.gpus import ALL, Gpus, plural
 from towers.layout.processor import cores
 
@@ -208,7 +208,7 @@ def local(
 
 
 def on_cluster(
-    spec: Cluster,
+    spec: ClusterSpec,
     num_gpus: int,
     *,
     kind: str = "auto",

@@ -84,7 +84,7 @@ class ScheduleError(ValueError):
     """An order in which stages would wait for each other for ever."""
 
 
-class Schedule(NamedTuple):
+class PipelineSchedule(NamedTuple):
     """A pipeline schedule; a row of `SCHEDULES`."""
 
     order: Callable[[int, int, int], Order]  # of (stages, micro-batches, chunks each)
@@ -177,18 +177,18 @@ def _alternate(forward: list[Pass], backward: list[Pass], *, ahead: int) -> list
 
 
 # --schedule -> row.  To add one, write a function and a row.
-SCHEDULES: dict[str, Schedule] = {
-    "gpipe": Schedule(
+SCHEDULES: dict[str, PipelineSchedule] = {
+    "gpipe": PipelineSchedule(
         gpipe,
         gathers=True,
         description="all micro-batches forward, then all backward",
     ),
-    "1f1b": Schedule(
+    "1f1b": PipelineSchedule(
         one_forward_one_backward,
         description="one forward, one backward; at most as many micro-batches are "
         "held as there are stages",
     ),
-    "interleaved": Schedule(
+    "interleaved": PipelineSchedule(
         interleaved,
         interleaves=True,
         description="one forward, one backward, over several chunks per stage",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.errors import given
+from towers.errors import validation
 from towers.layout.partition import Cut
 from towers.layout.schedule import (
     SCHEDULES,
@@ -31,7 +31,7 @@ RECOMPUTE: dict[str, str] = {
 }
 
 
-class Chosen(NamedTuple):
+class RecomputedBlocks(NamedTuple):
     """The blocks that `--recompute=auto` has chosen.
 
     Attributes:
@@ -71,12 +71,12 @@ class Pipeline:
     recompute: str = "none"
     balance: str = "flops"
     memory_limit: int = 0
-    chosen: Chosen | None = None
+    chosen: RecomputedBlocks | None = None
 
     def __post_init__(self):
-        given.check_counts(self, "stages", "micro_batches", "chunks")
-        given.check_one_of(self, "schedule", SCHEDULES)
-        given.check_one_of(self, "recompute", RECOMPUTE)
+        validation.check_counts(self, "stages", "micro_batches", "chunks")
+        validation.check_one_of(self, "schedule", SCHEDULES)
+        validation.check_one_of(self, "recompute", RECOMPUTE)
         if self.memory_limit < 0:
             raise ValueError(
                 f"Pipeline.memory_limit is {self.memory_limit}, and must be bytes, or "

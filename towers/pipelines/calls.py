@@ -82,7 +82,7 @@ def trace(
     return function(concrete, inputs, outputs)
 
 
-class Output(NamedTuple):
+class CallOutput(NamedTuple):
     """What a call returns, before the call is in the graph."""
 
     call: str  # name of the operation
@@ -102,7 +102,7 @@ class Output(NamedTuple):
         return tensor
 
 
-Value = tf.Tensor | Output
+Value = tf.Tensor | CallOutput
 
 
 class Calls:
@@ -123,7 +123,7 @@ class Calls:
         name: str,
         device: str,
         after: str | None = None,
-    ) -> dict[str, Output]:
+    ) -> dict[str, CallOutput]:
         """Adds a call.
 
         Args:
@@ -148,11 +148,11 @@ class Calls:
         node.attr["Tout"].list.type.extend(t.as_datatype_enum for t in dtypes)
         node.attr["f"].func.name = called.concrete.name.decode()
         node.attr["config_proto"].s = _CONFIG
-        outputs = (Output(node.name, i, dtype) for i, dtype in enumerate(dtypes))
+        outputs = (CallOutput(node.name, i, dtype) for i, dtype in enumerate(dtypes))
         return dict(zip(called.outputs, outputs, strict=True))
 
     def _name(self, value: Value) -> str:
-        if isinstance(value, Output):
+        if isinstance(value, CallOutput):
             return f"{value.call}:{value.index}" if value.index else value.call
         if value.ref() not in self._names:
             name = f"given/{len(self._given)}"

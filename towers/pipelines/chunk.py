@@ -19,12 +19,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import addition, division
+from towers.compute import deterministic_sum
+from towers.compute.split_by_device import split_by_device
 from towers.layout import parts as parts_lib
 from towers.layout.schedule import Pass
-from towers.pipelines import calls
+from towers.pipelines import calls, segment_gradients
 from towers.pipelines.calls import Function, Functions
-from towers.pipelines.piece import Leg, Meeting, Piece
+from towers.pipelines.piece import Barrier, Leg, Subgraph
 from towers.pipelines.segment import Segment
 
 Values = Mapping[str, tf.Tensor]
@@ -67,7 +68,7 @@ class Chunk:
         return {k: v for segment in self.segments for k, v in segment.reads.items()}
 
     @functools.cached_property
-    def meetings(self) -> dict[str, Meeting]:
+    def meetings(self) -> dict[str, Barrier]:
         """Value that is joined from several batches -> how it is joined."""
         meetings = {}
         for segment in self.segments:
@@ -108,7 +109,9 @@ def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
     return Chunk(number, tuple(segments), forward, first, later, dense, sparse)
 
 
-def _legs(pieces: Sequence[tuple[Segment, Piece]]) -> list[list[tuple[Segment, Leg]]]:
+def _legs(
+    pieces: Sequence[tuple[Segment, Subgraph]],
+) -> list[list[tuple[Segment, Leg]]]:
     """The legs of consecutive pieces.
 
     The last leg of one piece and the first of the next become one leg.
@@ -306,29 +309,14 @@ class _Backward:
 
     def _gradient(self, variable: str, values: Values) -> tf.Tensor:
         """The dense gradient by a variable, summed over its uses in the chunk."""
-        return addition.in_order(
+        return deterministic_sum.sum_in_order(
             [
-                dense_gradient([values[part] for part in use], self._shapes[variable])
+                segment_gradients.dense(
+                    [values[part] for part in use], self._shapes[variable]
+                )
                 for use in self._parts[variable]
             ]
         )
-
-
-def dense_gradient(
-    parts: Sequence[tf.Tensor], shape: tf.TensorShape, dtype: tf.DType | None = None
-) -> tf.Tensor:
-    """A gradient as one dense tensor.
-
-    Args:
-      parts: the tensor, or the values and indices of an `IndexedSlices`.
-      shape: of the variable.
-      dtype: in which rows are summed and returned; None for that of the parts.
-    """
-    values, *indices = parts
-    values = tf.cast(values, dtype or values.dtype)
-    if not indices:
-        return values
-    return tf.math.unsorted_segment_sum(values, *indices, shape[0])
 
 
 def _when_needed(
@@ -391,7 +379,7 @@ def _make(
                 returned[tf.identity(values[value]).name] = value
     named = {tensor.name: value for value, tensor in inputs.items()} | returned
     steps = []
-    for k, part in enumerate(division.divide(graph.as_graph_def(), list(returned))):
+    for k, part in enumerate(split_by_device(graph.as_graph_def(), list(returned))):
         value_of = {t: named.setdefault(t, f"{name}/{t}") for t in part.inputs}
         outputs = [named.setdefault(t, f"{name}/{t}") for t in part.outputs]
         of = {value: graph.get_tensor_by_name(t) for t, value in value_of.items()}

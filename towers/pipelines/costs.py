@@ -20,16 +20,16 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from towers.compute.flops import of_operations
-from towers.compute.joining import Joint
-from towers.compute.tower import Site, Task
-from towers.errors import folders, given
+from towers.compute.sync_batch_norm import SharedStatistics
+from towers.compute.tower import Site, TowerSpec
+from towers.errors import output_paths, validation
 from towers.layout import partition, schedule
 from towers.layout.parts import is_part
 from towers.layout.placement import Placement, session_config
 from towers.layout.stages import Pipeline
 from towers.pipelines import pipeline, segment, spans
 from towers.pipelines.segment import Segment
-from towers.updates.variables import Copy
+from towers.variable_update.variable_store import VariableStore
 
 v1 = tf.compat.v1
 
@@ -38,7 +38,7 @@ _SEED = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class TowerToCut:
     """A tower to be cut into stages.
 
     Attributes:
@@ -48,7 +48,7 @@ class Work:
       placement: of the towers.
     """
 
-    task: Task
+    task: TowerSpec
     features: tf.TensorSpec
     labels: tf.TensorSpec
     placement: Placement
@@ -58,12 +58,12 @@ class Work:
         return segment.trace(
             self.task,
             [[block] for block in self.task.model.blocks],
-            segment.Batch(self.features, self.labels),
+            segment.MicroBatchSpec(self.features, self.labels),
             create=lambda *args, **options: None,
         )
 
 
-def flops(work: Work) -> list[float]:
+def flops(work: TowerToCut) -> list[float]:
     """Floating point operations of each block, forward and backward."""
     return [float(_own_flops(block)) for block in work.segments()]
 
@@ -79,7 +79,7 @@ def _own_flops(block: Segment) -> int:
     return of_operations([op for op in ops if not op.device])
 
 
-def params(work: Work) -> list[float]:
+def params(work: TowerToCut) -> list[float]:
     """Trainable parameters of each block; shared ones count for each of its users."""
     return [
         float(sum(v.num_elements() for k, v in block.shapes.items() if not is_part(k)))
@@ -87,7 +87,7 @@ def params(work: Work) -> list[float]:
     ]
 
 
-def time(work: Work) -> list[float]:
+def time(work: TowerToCut) -> list[float]:
     """Seconds of each block, forward and backward; measured once, then cached.
 
     If a part of a block is sharded, its time is scaled by the other operations' share
@@ -102,7 +102,7 @@ def time(work: Work) -> list[float]:
     ]
 
 
-def _time(work: Work) -> list[float]:
+def _time(work: TowerToCut) -> list[float]:
     """Seconds of each unsharded block, from the cache or measured."""
     path = os.path.join(_folder(), f"{_key(work)}.json")
     names = [name for name, _ in work.task.model.blocks]
@@ -133,7 +133,7 @@ def _kept(path: str, names: Sequence[str]) -> list[float] | None:
 
 
 # --partition -> costs of a model's blocks.  To add one, write a function and a row.
-COSTS: dict[str, Callable[[Work], list[float]]] = {
+COSTS: dict[str, Callable[[TowerToCut], list[float]]] = {
     "flops": flops,
     "params": params,
     "time": time,
@@ -142,8 +142,11 @@ AUTO = "time"  # what --partition=auto stands for
 
 
 def with_cut(
-    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, placement: Placement
-) -> Task:
+    task: TowerSpec,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
+    placement: Placement,
+) -> TowerSpec:
     """Chooses the cut of a task's pipeline, unless it has one or no pipeline.
 
     Args:
@@ -165,15 +168,15 @@ def with_cut(
     costs = [1.0] * count
     if 1 < pieces < count:
         micro = [how.micro_batch(spec) for spec in (features, labels)]
-        plain = dataclasses.replace(task, pipeline=None, joined=Joint())
-        costs = COSTS[how.balance](Work(plain, *micro, placement))
+        plain = dataclasses.replace(task, pipeline=None, joined=SharedStatistics())
+        costs = COSTS[how.balance](TowerToCut(plain, *micro, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))
 
 
 def _check_blocks(how: Pipeline, model: str, count: int) -> None:
     """Checks that a pipeline fits a model of `count` blocks."""
-    given.check_one_of(how, "balance", COSTS)
+    validation.check_one_of(how, "balance", COSTS)
     of = f"{model} is a chain of {count} blocks"
     if (pieces := how.stages * how.chunks) > count:
         raise ValueError(
@@ -186,7 +189,7 @@ def _check_blocks(how: Pipeline, model: str, count: int) -> None:
         )
 
 
-def measure(work: Work) -> list[float]:
+def measure(work: TowerToCut) -> list[float]:
     """Seconds of each block, forward and backward, on the first stage's device."""
     blocks = work.task.model.blocks
     count = len(blocks)
@@ -194,14 +197,14 @@ def measure(work: Work) -> list[float]:
     apart = Pipeline(stages=count, schedule="gpipe", cut=tuple(range(1, count + 1)))
     task = dataclasses.replace(work.task, pipeline=apart)
     with tf.Graph().as_default() as graph:
-        copy = Copy([[device]] * count, _SEED)
+        copy = VariableStore([[device]] * count, _SEED)
         template = pipeline.trace(task, work.features, work.labels, create=copy.create)
         reads = {
             name: tf.cast(copy.read(name), dtype)
             for name, dtype in template.reads.items()
         }
         site = Site("measured", [device] * count, _inputs(work, device), reads)
-        [tower] = pipeline.stamp(template, [site])
+        [tower] = pipeline.copy_pipelines(template, [site])
         # One after another, as on the device of a stage.
         ends = [tower.loss, *(g for g in tower.gradients if g is not None)]
         with tf.device(device):
@@ -227,7 +230,7 @@ def _fastest(session: v1.Session, ends: Sequence[tf.Tensor], count: int) -> list
     ]
 
 
-def _inputs(work: Work, device: str) -> dict[str, tf.Tensor]:
+def _inputs(work: TowerToCut, device: str) -> dict[str, tf.Tensor]:
     """A batch of zeros: its values do not change the time."""
     size = work.labels.shape[0]
     with tf.device(device):
@@ -242,10 +245,10 @@ def _inputs(work: Work, device: str) -> dict[str, tf.Tensor]:
 
 
 def _folder() -> str:
-    return os.path.join(folders.caches(), "block_times")
+    return os.path.join(output_paths.caches(), "block_times")
 
 
-def _key(work: Work) -> str:
+def _key(work: TowerToCut) -> str:
     """The cache key: a hash of all that the times depend on."""
     task = work.task
     gpus = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from towers.errors.findings import Found, PlanError
+from towers.errors.collected import CollectedErrors, PlanError
 from towers.layout import partition
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
@@ -20,7 +20,7 @@ def plan(
     """The pipeline that settings ask for; None for whole towers.
 
     Args:
-      flags: a `flags.staged.Stages`.
+      flags: a `flags.stages.StagesFlags`.
       model: a `models.Model`.
       batch_size: examples per tower.
       timed: whether blocks can be timed on the towers' devices before the run.
@@ -34,7 +34,7 @@ def plan(
     row = SCHEDULES[flags.schedule]
     chunks = flags.chunks_per_stage if row.interleaves else 1
     blocks = [name for name, _ in model.blocks]
-    checks, pieces = Found(), flags.num_stages * chunks
+    checks, pieces = CollectedErrors(), flags.num_stages * chunks
     cut: partition.Cut | None = ()
     checks.get(lambda: _check_blocks(flags, model.name, blocks, chunks))
     if not checks.errors:

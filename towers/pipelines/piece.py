@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import compact
+from towers.compute import graph_rewrite
 
 v1 = tf.compat.v1
 
@@ -26,7 +26,7 @@ class Leg(NamedTuple):
     @property
     def operations(self) -> list[tf.Operation]:
         """The operations of the traced graph, in its order."""
-        return Piece((self,), {}).operations
+        return Subgraph((self,), {}).operations
 
     def __call__(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Copies the operations into the current graph; returns the outputs."""
@@ -43,7 +43,7 @@ class Leg(NamedTuple):
         return {name: of[tensor.name] for name, tensor in self.outputs.items()}
 
 
-class Meeting(NamedTuple):
+class Barrier(NamedTuple):
     """An exchange between batches: what each sends, and how this is joined."""
 
     sent: str  # a value
@@ -51,7 +51,7 @@ class Meeting(NamedTuple):
     join: str  # a row of `joining.JOINS`
 
 
-class Piece(NamedTuple):
+class Subgraph(NamedTuple):
     """Legs, one after the other.
 
     Attributes:
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
     """
 
     legs: tuple[Leg, ...]
-    meetings: dict[str, Meeting]
+    meetings: dict[str, Barrier]
 
     @property
     def outputs(self) -> dict[str, tf.Tensor]:
@@ -86,16 +86,16 @@ class Piece(NamedTuple):
         return [op for op in graph.get_operations() if op.name in names]
 
 
-class Exchange(NamedTuple):
+class BatchNormExchange(NamedTuple):
     """What is sent and received in a traced graph."""
 
     value: str  # that is received
     received: tf.Tensor  # placeholder
     sent: tf.Tensor
-    meeting: Meeting
+    meeting: Barrier
 
 
-class Needed(NamedTuple):
+class NeededTensors(NamedTuple):
     """What tensors of a traced graph need.
 
     Attributes:
@@ -106,10 +106,10 @@ class Needed(NamedTuple):
 
     operations: set[tf.Operation]
     cut: list[tf.Tensor]
-    met: list[Exchange]
+    met: list[BatchNormExchange]
 
 
-class Cutter:
+class SubgraphCutter:
     """Cuts pieces out of a traced graph.
 
     Args:
@@ -123,7 +123,7 @@ class Cutter:
         self,
         graph: tf.Graph,
         varying: Iterable[tf.Tensor],
-        exchanges: Iterable[Exchange],
+        exchanges: Iterable[BatchNormExchange],
     ):
         self._exchanges = list(exchanges)
         self._graph, self._whole = graph, graph.as_graph_def()
@@ -136,7 +136,7 @@ class Cutter:
         tensors: Iterable[tf.Tensor],
         given: Collection[str] = (),
         stop: Collection[tf.Operation] = (),
-    ) -> Needed:
+    ) -> NeededTensors:
         """What tensors need.
 
         Args:
@@ -153,7 +153,7 @@ class Cutter:
                 if exchange.received.op in ops and exchange.value not in {*met, *given}
             ]
             if not new:
-                return Needed(ops, cut, list(met.values()))
+                return NeededTensors(ops, cut, list(met.values()))
             met |= {exchange.value: exchange for exchange in new}
             wanted += [exchange.sent for exchange in new]
 
@@ -164,7 +164,7 @@ class Cutter:
         *,
         stop: Collection[tf.Operation] = (),
         carried: str,
-    ) -> Piece:
+    ) -> Subgraph:
         """The operations that some outputs need.
 
         Args:
@@ -192,11 +192,11 @@ class Cutter:
                     name = names.setdefault(tensor.name, f"{carried}/{tensor.name}")
                     targets[leg[tensor.op]][name] = inputs[name] = tensor
             legs.append(self._leg(leg_ops, inputs, targets[k]))
-        return Piece(
+        return Subgraph(
             tuple(legs[::-1]), {exchange.value: exchange.meeting for exchange in met}
         )
 
-    def _legs(self, ops: Collection[tf.Operation], met: Iterable[Exchange]):
+    def _legs(self, ops: Collection[tf.Operation], met: Iterable[BatchNormExchange]):
         """For each operation how many meetings it comes after."""
         sent = {one.received.op: one.sent.op for one in met}
         leg: dict[tf.Operation, int] = {}
@@ -213,7 +213,7 @@ class Cutter:
         placeholders = {t.op for t in available.values() if not _computed(t)}
         names = {op.name for op in kept - placeholders}
         ends = [tensor.name for tensor in outputs.values()]
-        part = compact.compact(self._graph, names, ends, self._whole)
+        part = graph_rewrite.simplify(self._graph, names, ends, self._whole)
         for node in part.node:
             # The operations of a tower's stage are on one device.
             node.attr.pop("_class", None)

@@ -20,10 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import addition, joining
-from towers.compute.joining import Joint
+from towers.compute import deterministic_sum, sync_batch_norm
 from towers.compute.summaries import Made
-from towers.compute.tower import Gradient, Site, StatisticRule, Task, Tower
+from towers.compute.sync_batch_norm import SharedStatistics
+from towers.compute.tower import Gradient, Site, StatisticRule, Tower, TowerSpec
 from towers.layout import parts as parts_lib
 from towers.layout import placeholders
 from towers.layout import schedule as schedule_lib
@@ -33,9 +33,10 @@ from towers.layout.stages import Pipeline
 from towers.pipelines import calls as calls_lib
 from towers.pipelines import chunk as chunk_lib
 from towers.pipelines import segment as segment_lib
-from towers.pipelines.calls import Calls, Function, Output, Value
+from towers.pipelines import segment_gradients
+from towers.pipelines.calls import CallOutput, Calls, Function, Value
 from towers.pipelines.chunk import Chunk
-from towers.pipelines.piece import Meeting
+from towers.pipelines.piece import Barrier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ class PipelineTemplate:
     pipeline: Pipeline
     chunks: tuple[Chunk, ...]
     passes: tuple[tuple[int, Pass], ...]
-    joined: Joint
+    joined: SharedStatistics
     trainable: tuple[str, ...]
     shapes: dict[str, tf.TensorShape]
     reads: dict[str, tf.DType]
@@ -80,12 +81,11 @@ class PipelineTemplate:
     @property
     def differentiated(self) -> tuple[str, ...]:
         """The variables of `Tower.gradients`; none without training."""
-        training = any(chunk.first for chunk in self.chunks)
-        return self.trainable if training else ()
+        return self.trainable if any(c.first for c in self.chunks) else ()
 
 
 def trace(
-    task: Task,
+    task: TowerSpec,
     features: tf.TensorSpec,
     labels: tf.TensorSpec,
     *,
@@ -109,7 +109,7 @@ def trace(
     segments = segment_lib.trace(
         task,
         [blocks for group in groups for blocks in group],
-        segment_lib.Batch(pipeline.micro_batch(features), pipeline.micro_batch(labels)),
+        segment_lib.MicroBatchSpec(*map(pipeline.micro_batch, (features, labels))),
         create=_by_stage(create, [c % pipeline.stages for c in chunk_of]),
         recomputed=pipeline.recomputed(len(chunk_of)),
     )
@@ -147,7 +147,7 @@ def trace(
     )
 
 
-def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
+def _sequence(task: TowerSpec, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
     """(stage, pass) in a topological order, passes divided into legs where needed."""
     pipeline, legs = task.pipeline, _legs(task.joined, chunks)
     order = pipeline.order(training=task.training)
@@ -163,7 +163,7 @@ def _sequence(task: Task, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
         ) from error
 
 
-def _legs(joined: Joint, chunks: Sequence[Chunk]) -> Legs:
+def _legs(joined: SharedStatistics, chunks: Sequence[Chunk]) -> Legs:
     counts = {key: count for chunk in chunks for key, count in chunk.legs.items()}
     return Legs(counts, joined.micro_batches if joined.micro_batches > 1 else 0)
 
@@ -184,7 +184,7 @@ def _by_stage(create: Callable[..., Any], stages: Sequence[int]) -> Callable[...
     return create_at
 
 
-def stamp(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
+def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
     """Adds towers to the current graph.
 
     Args:
@@ -212,7 +212,7 @@ class _Meetings:
         self._template = template
         self._stamps: Sequence[_Stamp] = stamps
         self._calls = calls
-        self._joined: dict[tuple[str, str, int], Output] = {}
+        self._joined: dict[tuple[str, str, int], CallOutput] = {}
         self._functions: dict[tuple, Function] = {}
 
     def attend(self, index: int, stage: int, one: Pass) -> None:
@@ -224,7 +224,7 @@ class _Meetings:
             if name in chunk.meetings and name not in values:
                 values[name] = self._join(name, index, stage, one)
 
-    def _join(self, name: str, index: int, stage: int, pass_: Pass) -> Output:
+    def _join(self, name: str, index: int, stage: int, pass_: Pass) -> CallOutput:
         joint = self._template.joined
         stamps = self._stamps if joint.towers > 1 else self._stamps[index : index + 1]
         several = joint.micro_batches > 1
@@ -243,11 +243,11 @@ class _Meetings:
             self._joined[key] = outputs["joined"]
         return self._joined[key]
 
-    def _function(self, meeting: Meeting) -> Function:
+    def _function(self, meeting: Barrier) -> Function:
         """The function of a join, which is called like the passes."""
         key = meeting.join, tuple(meeting.spec.shape)
         if key not in self._functions:
-            join = joining.JOINS[meeting.join]
+            join = sync_batch_norm.JOINS[meeting.join]
             self._functions[key] = calls_lib.trace(
                 meeting.join,
                 lambda values: {"joined": join(list(values.values()))},
@@ -282,7 +282,7 @@ class _Stamp:
         self.values = [inputs | micro_batch for micro_batch in micro_batches]
         # [stages], the last call so far; [chunks], the sums of gradients so far.
         self._last: list[str | None] = [None] * pipeline.stages
-        self._sums: list[dict[str, Output]] = [{} for _ in template.chunks]
+        self._sums: list[dict[str, CallOutput]] = [{} for _ in template.chunks]
 
     def call(self, stage: int, one: Pass) -> None:
         """Adds a pass."""
@@ -295,7 +295,7 @@ class _Stamp:
             values = values | self._sums[one.chunk]
         name = f"{'backward' if one.backward else 'forward'}_{one.chunk}"
         name += f"_leg_{one.leg}" if one.leg else ""
-        outputs: dict[str, Output] = {}
+        outputs: dict[str, CallOutput] = {}
         for k, (pinned, part) in enumerate(function.steps):
             # A step on another device is not part of the stage's order: it waits only
             # for its inputs.
@@ -339,7 +339,7 @@ class _Stamp:
 
     def _sum(self, value: str) -> tf.Tensor:
         """The sum of a value over the micro-batches."""
-        return addition.in_order(self._each(value))
+        return deterministic_sum.sum_in_order(self._each(value))
 
     def _mean(self, value: str) -> tf.Tensor:
         """The mean of a value over the micro-batches, on the value's device."""
@@ -373,9 +373,9 @@ class _Stamp:
         dense, dtype = [], tf.float32 if len(self.values) > 1 else None  # of sums
         for device, (_, parts) in zip(where, by_stage):
             with tf.device(device):
-                dense.append(chunk_lib.dense_gradient(parts, shape, dtype))
+                dense.append(segment_gradients.dense(parts, shape, dtype))
         with tf.device(where[0]):
-            return addition.in_order(dense)
+            return deterministic_sum.sum_in_order(dense)
 
     def _joined(self, number: int, variable: str) -> list[tf.Tensor]:
         """Values and indices of a sparse gradient, of all micro-batches."""

@@ -32,14 +32,19 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.compute import flops
-from towers.compute.tower import Task
+from towers.compute.tower import TowerSpec
 from towers.layout import parts, schedule
 from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, is_called, session_config, task_of
-from towers.layout.stages import Chosen, Pipeline
+from towers.layout.stages import Pipeline, RecomputedBlocks
 from towers.pipelines import liveness, segment
-from towers.pipelines.choice import Block, Choice, cheapest, least
-from towers.pipelines.piece import Piece
+from towers.pipelines.piece import Subgraph
+from towers.pipelines.recompute_choice import (
+    BlockCost,
+    RecomputeChoice,
+    cheapest,
+    least,
+)
 from towers.pipelines.segment import Segment
 
 v1 = tf.compat.v1
@@ -58,8 +63,11 @@ Kept = frozenset[tuple[str, int]]  # (tensor, bytes)
 
 
 def with_choice(
-    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, placement: Placement
-) -> Task:
+    task: TowerSpec,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
+    placement: Placement,
+) -> TowerSpec:
     """The task with its pipeline's choice, if that is still open.
 
     Args:
@@ -88,7 +96,7 @@ def with_choice(
     numbers = [number for stage in stages for number in stage.numbers]
     flags = [flag for choice in choices for flag in choice.again]
     work = sum(stage.flops for stage in stages)
-    chosen = Chosen(
+    chosen = RecomputedBlocks(
         blocks=tuple(sorted(n for n, flag in zip(numbers, flags) if flag)),
         bytes=tuple(c.bytes + stage.fixed for c, stage in zip(choices, stages)),
         limit=limit,
@@ -98,7 +106,11 @@ def with_choice(
 
 
 def estimate(
-    task: Task, features: tf.TensorSpec, labels: tf.TensorSpec, *, slots: int = _SLOTS
+    task: TowerSpec,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
+    *,
+    slots: int = _SLOTS,
 ) -> list[int]:
     """Bytes that each stage needs.
 
@@ -112,7 +124,7 @@ def estimate(
     way = task.pipeline.recompute
     sizes = []
     for stage in _stages(task, features, labels, grain=1, slots=slots):
-        choice = Choice()
+        choice = RecomputeChoice()
         for block in stage.blocks:
             choice = choice.then(block, way != "none")
         sizes.append(stage.fixed + choice.bytes)
@@ -130,13 +142,13 @@ class _Stage(NamedTuple):
     """
 
     numbers: list[int]
-    blocks: list[Block]
+    blocks: list[BlockCost]
     fixed: int
     flops: int
 
 
 def _stages(
-    task: Task,
+    task: TowerSpec,
     features: tf.TensorSpec,
     labels: tf.TensorSpec,
     *,
@@ -146,7 +158,7 @@ def _stages(
     how, groups = _groups(task)
     several = how.micro_batches > 1
     batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
-    batch = segment.Batch(how.micro_batch(features), how.micro_batch(labels))
+    batch = segment.MicroBatchSpec(how.micro_batch(features), how.micro_batch(labels))
     whole = dataclasses.replace(task, pipeline=None)
     traced = [
         _segments(whole, groups, batch, recomputed=flag) for flag in (False, True)
@@ -167,7 +179,7 @@ def _stages(
     return stages
 
 
-def _groups(task: Task) -> tuple[Pipeline, list[Sequence]]:
+def _groups(task: TowerSpec) -> tuple[Pipeline, list[Sequence]]:
     """The blocks that are computed again together, and the pipeline as cut of these."""
     how, blocks = task.pipeline, task.model.blocks
     if how.recompute != "stage":
@@ -219,7 +231,11 @@ def _is_sparse(block: Segment, variable: str) -> bool:
 
 
 def _segments(
-    task: Task, groups: Sequence[Sequence], batch: segment.Batch, *, recomputed: bool
+    task: TowerSpec,
+    groups: Sequence[Sequence],
+    batch: segment.MicroBatchSpec,
+    *,
+    recomputed: bool,
 ) -> list[Segment]:
     """One for each group of blocks."""
     return segment.trace(
@@ -239,7 +255,7 @@ def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
 
 def _blocks(
     how: Pipeline, stage: int, traced, meeting: int, *, grain: int
-) -> list[Block]:
+) -> list[BlockCost]:
     """What each block of a stage costs.
 
     Args:
@@ -258,7 +274,7 @@ def _blocks(
         for number in numbers:
             kept = _kept(plain, number), _kept(again, number)
             blocks.append(
-                Block(
+                BlockCost(
                     kept=tuple(
                         tuple(held * _bytes(mine - prior, grain) for prior in before)
                         for mine in kept
@@ -338,7 +354,7 @@ def _up(size: int, grain: int) -> int:
     return -(-size // grain) * grain
 
 
-def _work(piece: Piece | None) -> int:
+def _work(piece: Subgraph | None) -> int:
     return flops.of_operations(piece.operations) if piece else 0
 
 

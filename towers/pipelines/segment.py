@@ -29,20 +29,31 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute import addition, classifier, flops, repeatable, summaries
+from towers.compute import (
+    classifier,
+    deterministic_sum,
+    flops,
+    model_checks,
+    summaries,
+)
 from towers.compute import tower as tower_lib
-from towers.compute.joining import Exchanges
 from towers.compute.summaries import Made
-from towers.compute.tower import StatisticRule, Task, shares_of
+from towers.compute.sync_batch_norm import StatisticsExchanges
+from towers.compute.tower import StatisticRule, TowerSpec, shares_of
 from towers.compute.traced import TracedGraph
-from towers.compute.variable_getter import Known, Variables
-from towers.pipelines import chain, gradients
-from towers.pipelines.piece import Cutter, Exchange, Meeting, Piece
+from towers.compute.variable_getter import KnownVariable, VariablePlaceholders
+from towers.pipelines import chain, segment_gradients
+from towers.pipelines.piece import (
+    Barrier,
+    BatchNormExchange,
+    Subgraph,
+    SubgraphCutter,
+)
 
 v1 = tf.compat.v1
 
 
-class Batch(NamedTuple):
+class MicroBatchSpec(NamedTuple):
     """Shapes and dtypes of a micro-batch."""
 
     features: tf.TensorSpec
@@ -72,8 +83,8 @@ class Segment:
     number: int
     blocks: tuple[str, ...]
     recomputed: bool
-    forward: Piece
-    backward: Piece | None
+    forward: Subgraph
+    backward: Subgraph | None
     reads: dict[str, tf.DType]
     trainable: tuple[str, ...]
     shapes: dict[str, tf.TensorShape]
@@ -84,9 +95,9 @@ class Segment:
 
 
 def trace(
-    task: Task,
+    task: TowerSpec,
     groups: Sequence[Sequence[tuple[str, Any]]],
-    batch: Batch,
+    batch: MicroBatchSpec,
     *,
     create: Callable[..., Any],
     recomputed: Collection[int] = (),
@@ -107,7 +118,7 @@ def trace(
     opened: list[_Open] = []
     splits = tower_lib.splits(task, batch.features)
     owners: list[str] = []
-    variables: dict[str, Known] = {}
+    variables: dict[str, KnownVariable] = {}
     for number, blocks in enumerate(groups):
         opened.append(
             _Open(
@@ -116,7 +127,7 @@ def trace(
                 blocks,
                 batch=batch,
                 before=opened[-1] if opened else None,
-                variables=Variables(
+                variables=VariablePlaceholders(
                     _for_segment(create, number),
                     splits,
                     owners,
@@ -127,7 +138,7 @@ def trace(
         )
     opened[-1].end(task)
     for open_segment in opened:
-        repeatable.check_losses(open_segment.graph, open_segment.ys)
+        model_checks.check_losses(open_segment.graph, open_segment.ys)
     segments = []
     wanted: list[bool] = []
     for number in reversed(range(len(opened))):
@@ -149,7 +160,14 @@ class _Open:
     """A segment that is being traced."""
 
     def __init__(
-        self, task: Task, number: int, blocks, *, batch: Batch, before, variables
+        self,
+        task: TowerSpec,
+        number: int,
+        blocks,
+        *,
+        batch: MicroBatchSpec,
+        before,
+        variables,
     ):
         self.number = number
         self.blocks = blocks
@@ -169,17 +187,17 @@ class _Open:
                 first_example=self.given["first"],
             )
             self._nn.lookup = variables.lookup
-            self._sent = Exchanges()
+            self._sent = StatisticsExchanges()
             self._nn.joined = self._sent.joined(task.joined)
             x = self._x(task, before)
             with tower_lib.running(task, variables):
                 part = dataclasses.replace(task.model, blocks=chain.guarded(blocks))
                 self.outputs = part.run(x, self._nn)
             self.ys = tf.nest.flatten(self.outputs)
-            repeatable.check(self.graph)
-            repeatable.check_devices(self.graph)
+            model_checks.check(self.graph)
+            model_checks.check_devices(self.graph)
 
-    def _x(self, task: Task, before: "_Open | None") -> Any:
+    def _x(self, task: TowerSpec, before: "_Open | None") -> Any:
         """The input of the segment's first block."""
         if before is None:
             self.xs = []
@@ -190,15 +208,17 @@ class _Open:
         self.given |= {f"x{self.number}/{i}": x for i, x in enumerate(self.xs)}
         return tf.nest.pack_sequence_as(before.outputs, self.xs)
 
-    def end(self, task: Task) -> None:
+    def end(self, task: TowerSpec) -> None:
         """Adds the loss and the metrics after the model's last block."""
         with self.graph.as_default():
             parts = self.variables.parts
-            outputs = classifier.spread(self.outputs, self._nn, parts, task.shards)
+            outputs = classifier.shard_logits(
+                self.outputs, self._nn, parts, task.shards
+            )
             with chain.guard(f"the loss or a metric of model {task.model.name!r}"):
                 shares = shares_of(task, outputs, self.given)
-            repeatable.check(self.graph)
-            repeatable.check_devices(self.graph)
+            model_checks.check(self.graph)
+            model_checks.check_devices(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
         self.start = [self.given["loss_scale"]] if task.loss_scaled else None
 
@@ -229,11 +249,11 @@ class _Open:
                 for name, read in self.variables.trainable.items()
             }
             derivatives = (
-                addition.differentiate(targets, list(by.values()), upstream)
+                deterministic_sum.differentiate(targets, list(by.values()), upstream)
                 if targets and by
                 else []
             )
-            return gradients.named(dict(zip(by, derivatives)), by)
+            return segment_gradients.named(dict(zip(by, derivatives)), by)
 
     def close(self, gradients: dict[str, tf.Tensor], *, recomputed: bool) -> Segment:
         """Cuts the graph into the segment's pieces."""
@@ -241,7 +261,7 @@ class _Open:
         outputs = self._outputs()
         reads = {f"read/{n}": read for n, read in self.variables.reads.items()}
         fixed = self.given | reads
-        cutter = Cutter(self.graph, self.given.values(), self._exchanges())
+        cutter = SubgraphCutter(self.graph, self.given.values(), self._exchanges())
         ahead = cutter.needed(outputs.values())
         received = {exchange.value: exchange.received for exchange in ahead.met}
         saved: dict[str, tf.Tensor] = {}
@@ -289,14 +309,14 @@ class _Open:
             for i, statistic in enumerate(self._nn.statistics)
         }
 
-    def _exchanges(self) -> list[Exchange]:
+    def _exchanges(self) -> list[BatchNormExchange]:
         """The exchanges of synchronized batch norm."""
         return [
-            Exchange(
+            BatchNormExchange(
                 f"joined{self.number}/{name}",
                 self.graph.get_tensor_by_name(f"{name}:0"),
                 sent.tensor,
-                Meeting(
+                Barrier(
                     f"sent{self.number}/{name}",
                     tf.TensorSpec.from_tensor(sent.tensor),
                     sent.join,
@@ -306,7 +326,7 @@ class _Open:
         ]
 
 
-def _placeholders(batch: Batch) -> dict[str, tf.Tensor]:
+def _placeholders(batch: MicroBatchSpec) -> dict[str, tf.Tensor]:
     features, labels = batch
     return {
         "features": v1.placeholder(features.dtype, features.shape, "features"),

@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from towers.assembly import at_a_time
-from towers.compute.factors import Factors
-from towers.compute.joining import BATCH_NORM
+from towers.compute.sufficient_factors import Factors
+from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.graph import TrainGraph
 from towers.layout import processor
 from towers.layout.schedule import SCHEDULES

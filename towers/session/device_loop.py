@@ -16,7 +16,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-class Loop(NamedTuple):
+class DeviceLoop(NamedTuple):
     """A loop over steps inside the graph."""
 
     count: tf.Tensor  # int32 scalar placeholder, how many steps
@@ -48,7 +48,7 @@ class Loop(NamedTuple):
         return []
 
 
-def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> Loop:
+def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> DeviceLoop:
     """Adds the loop to the current graph.
 
     Args:
@@ -83,7 +83,7 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> Loop:
             [tf.constant(0), tf.constant(0, tf.int64), losses],
             parallel_iterations=1,
         )
-        return Loop(count, last, losses.stack())
+        return DeviceLoop(count, last, losses.stack())
 
 
 def _cut_out(graph: tf.Graph, ends: list[tf.Operation]):

@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from towers import graph
-from towers.compute import factors
+from towers.checkpoints import checkpoint
+from towers.cluster.sessions import Sessions, Stop, session_config
+from towers.compute import sufficient_factors
 from towers.compute.tower import Tower
 from towers.errors.explain import cause
 from towers.planning import Plan
 from towers.session import loop
 from towers.session.progress import Console
-from towers.tasks.sessions import Sessions, Stop, session_config
-from towers.updates import checkpoint
 
 v1 = tf.compat.v1
 
@@ -80,7 +80,7 @@ def _finite(tower: Tower) -> tf.Tensor:
     """Bool [1 + variables]: whether the tower's loss and each gradient are finite."""
     finite = []
     for value in (tower.loss, *tower.gradients):
-        value = factors.dense(getattr(value, "values", value))
+        value = sufficient_factors.dense(getattr(value, "values", value))
         if value is None:
             finite.append(tf.constant(True))
             continue

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from towers.checkpoints.checkpoint import FiniteCheck
+from towers.checkpoints.saving import Saving
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import summary, trace
 from towers.session.loop import NEVER, Hook
-from towers.updates.checkpoint import Finite
-from towers.updates.saving import Saving
 
 v1 = tf.compat.v1
 
@@ -47,7 +47,7 @@ class StopOnNan(Hook):
       finite: of its variables.
     """
 
-    def __init__(self, train: TrainGraph, finite: Finite):
+    def __init__(self, train: TrainGraph, finite: FiniteCheck):
         self._fetches = (train.loss, train.step)
         self._global_step = train.global_step
         self._finite = finite

@@ -41,7 +41,7 @@ class StageUse(NamedTuple):
     peak_bytes: int  # most memory allocated at a time on the device
 
 
-class Report(NamedTuple):
+class PipelineReport(NamedTuple):
     """The stages of the towers in a step."""
 
     stages: list[StageUse]
@@ -102,7 +102,7 @@ class Report(NamedTuple):
 
 def analyse(
     train: TrainGraph, metadata: v1.RunMetadata
-) -> tuple[Report, list[TowerSpan]]:
+) -> tuple[PipelineReport, list[TowerSpan]]:
     """The report of a step, of the towers that took it: one, if they step apart.
 
     Args:
@@ -132,7 +132,7 @@ def analyse(
                     ),
                 )
             )
-    return Report(
+    return PipelineReport(
         [use for use in uses if use.stage < how.stages],
         max(span.end for span in passes),
         how.stages,
@@ -186,7 +186,7 @@ def peak_bytes(metadata: v1.RunMetadata) -> dict[str, int]:
     return peaks
 
 
-def lines(report: Report, step: int) -> list[str]:
+def lines(report: PipelineReport, step: int) -> list[str]:
     """The report in words.
 
     Args:
@@ -222,7 +222,7 @@ def lines(report: Report, step: int) -> list[str]:
 _SPREAD = "its part of what is spread"
 
 
-def _from(report: Report) -> str:
+def _from(report: PipelineReport) -> str:
     """From how many micro-batches on."""
     if report.enough is None:
         return (
@@ -233,7 +233,7 @@ def _from(report: Report) -> str:
     return f"from --num_micro_batches={report.enough} on{groups}"
 
 
-def _of_these(report: Report) -> str:
+def _of_these(report: PipelineReport) -> str:
     """What the stages as they are cut can reach, if that is not enough."""
     if report.most_busy >= ENOUGH:
         return ""
@@ -242,7 +242,7 @@ def _of_these(report: Report) -> str:
     )
 
 
-def facts(report: Report, step: int) -> dict[str, Any]:
+def facts(report: PipelineReport, step: int) -> dict[str, Any]:
     """The report as JSON has it."""
     return {
         "step": step,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TextIO
 import tensorflow as tf
 import tqdm
 
-from towers.errors.findings import discard
+from towers.errors.collected import discard
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import report

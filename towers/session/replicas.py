@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from towers.graph import TrainGraph
 from towers.session import hooks
-from towers.updates.mode import Mode
+from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
 
@@ -23,7 +23,7 @@ class ReplicaError(hooks.TrainingError):
     """A replica differs from the others."""
 
 
-def same(mode: Mode) -> Same:
+def same(mode: VariableUpdate) -> Same:
     """Adds comparisons of a mode's replicas to the graph, each on its replica's device.
 
     Bits are compared, not numbers: a NaN equals itself, and 0.0 is not -0.0.

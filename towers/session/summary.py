@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from towers.compute import factors, summaries
+from towers.compute import sufficient_factors, summaries
 from towers.compute.summaries import Made
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
@@ -43,7 +43,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
         }
         parts = [tf.raw_ops.ScalarSummary(tags=k, values=v) for k, v in scalars.items()]
         dense = {
-            name: tf.convert_to_tensor(factors.dense(gradient))
+            name: tf.convert_to_tensor(sufficient_factors.dense(gradient))
             for name, gradient in zip(train.template.trainable, tower.gradients)
             if gradient is not None
         }

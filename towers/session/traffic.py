@@ -22,7 +22,7 @@ _LEFT = 620  # left of the matrix are the devices' names and what they hold
 _FEW_DEVICES = 24  # squares of more are smaller, and have no numbers
 
 
-class Sent(NamedTuple):
+class Transfer(NamedTuple):
     """What one device sends to another in a step."""
 
     tensors: int
@@ -35,7 +35,7 @@ class Traffic(NamedTuple):
 
     devices: list[str]
     holds: dict[str, list[str]]  # device -> lines on what lies there
-    sent: dict[tuple[str, str], Sent]  # (from, to) -> what crosses in a step
+    sent: dict[tuple[str, str], Transfer]  # (from, to) -> what crosses in a step
 
     @property
     def bytes(self) -> int:
@@ -51,7 +51,7 @@ def of(train: TrainGraph) -> Traffic:
         for op in reached(step.train_op):
             held[_device(op, master)][op.name] = op
         for pair, tensors in crossing(step.train_op, master).items():
-            sent[pair] = _sent(tensors, sent.get(pair, Sent(0, 0, 0)))
+            sent[pair] = _sent(tensors, sent.get(pair, Transfer(0, 0, 0)))
     # First those that the placement names, in its order.
     named = [stage for stages in train.placement.stages for stage in stages]
     devices = list(dict.fromkeys([master, *named, *sorted(held)]))
@@ -119,14 +119,14 @@ def _holds(operations: Sequence[tf.Operation]) -> list[str]:
     return lines + [f"operations of {', '.join(counts)}"] * bool(counts)
 
 
-def _sent(tensors: Sequence[tf.Tensor], before: Sent) -> Sent:
+def _sent(tensors: Sequence[tf.Tensor], before: Transfer) -> Transfer:
     """Adds tensors to what one device sends to another."""
     sizes = [
         tensor.shape.num_elements() * tensor.dtype.size
         for tensor in tensors
         if tensor.shape.is_fully_defined() and tensor.dtype != tf.variant
     ]
-    return Sent(
+    return Transfer(
         before.tensors + len(tensors),
         before.bytes + sum(sizes),
         before.unknown + len(tensors) - len(sizes),
@@ -178,7 +178,7 @@ def picture(traffic: Traffic, title: str) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _all(sent: Sent) -> str:
+def _all(sent: Transfer) -> str:
     """The bytes in all; a `+` stands for tensors of unknown size."""
     return _size(sent.bytes) + " +" * bool(sent.unknown)
 

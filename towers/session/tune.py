@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.errors import explain, folders
+from towers.cluster.sessions import session_config
+from towers.errors import explain, output_paths
 from towers.gradients import reduction
 from towers.layout import processor
 from towers.planning import Plan
 from towers.session import loop
 from towers.session.progress import Console
-from towers.tasks.sessions import session_config
-from towers.updates import variable_update
-from towers.updates.variable_update import VARIABLE_UPDATES
+from towers.variable_update import modes
+from towers.variable_update.modes import VARIABLE_UPDATES
 
 try:
     import fcntl
@@ -45,7 +45,7 @@ STEPS = 20  # timed
 _COLUMNS = "{:<22} {:<16} {:>10}  {}"
 
 
-class Choice(NamedTuple):
+class TrainingChoice(NamedTuple):
     """A way to train."""
 
     variable_update: str
@@ -57,15 +57,15 @@ class Choice(NamedTuple):
         return f"{flags} --all_reduce_spec={spec}" if spec else flags
 
 
-DEFAULT = Choice(variable_update.DEFAULT)
+DEFAULT = TrainingChoice(modes.DEFAULT)
 
 # Seconds of each timed step of a way to train.
-Measure = Callable[[Plan, Choice], list[float]]
+Measure = Callable[[Plan, TrainingChoice], list[float]]
 
 
 def candidates(
     num_towers: int, *, kind: str, wire: tf.DType = tf.float32
-) -> list[Choice]:
+) -> list[TrainingChoice]:
     """The ways to train that take the steps of one tower.
 
     Args:
@@ -78,13 +78,15 @@ def candidates(
         if not (mode.exact and mode.joined):
             continue
         if "all_reduce_spec" in mode.reads and num_towers > 1:
-            choices += [Choice(name, spec) for spec in reduction.usable(kind, wire)]
+            choices += [
+                TrainingChoice(name, spec) for spec in reduction.usable(kind, wire)
+            ]
         else:
-            choices.append(Choice(name))
+            choices.append(TrainingChoice(name))
     return choices
 
 
-def settled(config: Any, choice: Choice = DEFAULT) -> Any:
+def settled(config: Any, choice: TrainingChoice = DEFAULT) -> Any:
     """The settings of a run with a choice in place of `auto`."""
     if config.variables.variable_update != AUTO:
         return config
@@ -93,7 +95,7 @@ def settled(config: Any, choice: Choice = DEFAULT) -> Any:
     )
 
 
-def measure(plan: Plan, choice: Choice) -> list[float]:
+def measure(plan: Plan, choice: TrainingChoice) -> list[float]:
     """Times a few steps in a new graph and session.
 
     Raises:
@@ -121,7 +123,7 @@ def measure(plan: Plan, choice: Choice) -> list[float]:
     return seconds[WARMUP:]
 
 
-class Memory:
+class ChoiceCache:
     """Choices remembered in a JSON file; an unusable file is ignored.
 
     Args:
@@ -194,7 +196,7 @@ def _one_at_a_time(folder: str) -> Iterator[None]:
 
 def default_path() -> str:
     """The file in the user's cache folder."""
-    return os.path.join(folders.caches(), "variable_update.json")
+    return os.path.join(output_paths.caches(), "variable_update.json")
 
 
 def key(plan: Plan) -> str:
@@ -244,12 +246,12 @@ def _gpus(plan: Plan) -> list:
 
 def choose(
     plan: Plan,
-    memory: Memory,
+    memory: ChoiceCache,
     console: Console,
     *,
     again: bool = False,
     measured: Measure = measure,
-) -> Choice:
+) -> TrainingChoice:
     """The fastest way to train, from memory or by timing all.
 
     Args:
@@ -267,7 +269,11 @@ def choose(
     ways = candidates(len(where.towers), kind=where.device_kind, wire=wire)
     entry = None if again else memory.recall(name)
     if entry:
-        choice = Choice(**entry["choice"]) if _is_one(entry["choice"], ways) else None
+        choice = (
+            TrainingChoice(**entry["choice"])
+            if _is_one(entry["choice"], ways)
+            else None
+        )
         if choice:
             console(f"Fastest on {entry.get('date')}: {choice} ({memory.path})")
             return choice
@@ -287,14 +293,14 @@ def choose(
     return best
 
 
-def _is_one(entry: Mapping[str, Any], ways: list[Choice]) -> bool:
+def _is_one(entry: Mapping[str, Any], ways: list[TrainingChoice]) -> bool:
     """Whether an entry of the file is a valid choice."""
     return any(way._asdict() == entry for way in ways)
 
 
 def _time_all(
-    plan: Plan, ways: list[Choice], console: Console, measured: Measure
-) -> dict[Choice, list[float]]:
+    plan: Plan, ways: list[TrainingChoice], console: Console, measured: Measure
+) -> dict[TrainingChoice, list[float]]:
     """Times every candidate; prints a row for each as soon as it is known."""
     console(f"Timing {len(ways)} ways to train {plan.model.name}, {STEPS} steps each")
     columns = "variable_update", "all_reduce_spec", "examples/s", "[least, most]"

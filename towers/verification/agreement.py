@@ -40,10 +40,11 @@ from towers import graph
 from towers.layout import parts
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
-from towers.verification import reference, trained
-from towers.verification.reference import References, Subject
-from towers.verification.trained import Reference
+from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
+from towers.verification import reference, rounding_reference
+from towers.verification.cases import Modes
+from towers.verification.reference import References, TrainingSubject
+from towers.verification.rounding_reference import RoundingReference
 from towers.verification.verdict import (
     Case,
     Difference,
@@ -51,14 +52,13 @@ from towers.verification.verdict import (
     distance,
     same_bits,
 )
-from towers.verification.ways import Modes
 
 # A case turns other units over their kinks than a nudged start does, and may turn two.
 _TIMES_GROWN = 2.0
 
 
 def compare(
-    subject: Subject, wanted: Iterable[Case], *, modes: Modes = VARIABLE_UPDATES
+    subject: TrainingSubject, wanted: Iterable[Case], *, modes: Modes = VARIABLE_UPDATES
 ) -> Iterator[Outcome]:
     """Trains the reference, then each case.
 
@@ -83,7 +83,7 @@ def compare(
 
 
 def _built(
-    subject: Subject, wanted: Iterable[Case], modes: Modes
+    subject: TrainingSubject, wanted: Iterable[Case], modes: Modes
 ) -> Iterator[tuple[Case, graph.TrainGraph]]:
     """Each case and its train graph, built while the one before it trains.
 
@@ -101,7 +101,10 @@ def _built(
 
 
 def check(
-    subject: Subject, *, shards: Shards | None = None, pipeline: Pipeline | None = None
+    subject: TrainingSubject,
+    *,
+    shards: Shards | None = None,
+    pipeline: Pipeline | None = None,
 ) -> None:
     """Tries to shard the model, to cut it into stages, or just to build one tower.
 
@@ -113,10 +116,10 @@ def check(
 
 
 def _outcome(
-    subject: Subject,
+    subject: TrainingSubject,
     train: graph.TrainGraph,
     case: Case,
-    references: Sequence[Reference],
+    references: Sequence[RoundingReference],
 ) -> Outcome:
     """Trains a case, with one reference for all towers or one for each."""
     largest, beyond, apart = Difference(0, "", 0.0, 0.0), [], None
@@ -124,7 +127,7 @@ def _outcome(
     variables = _variables(train, shared)
     bound = case.bound(subject.bound, references[0].narrowest)
     updates = 1 if train.mode.together else case.num_towers
-    history = trained.steps(train, variables, subject.num_steps, updates)
+    history = rounding_reference.steps(train, variables, subject.num_steps, updates)
     for step, values in enumerate(history):
         if shared:  # what it does not save is missing
             values = {_Key(None, n): None for n in references[0].values[0]} | values
@@ -197,7 +200,7 @@ def _apart(step: int, values: Mapping[_Key, Any]) -> Difference | None:
 
 
 def _unexplained(
-    beyond: Sequence[tuple[str, Difference]], references: Sequence[Reference]
+    beyond: Sequence[tuple[str, Difference]], references: Sequence[RoundingReference]
 ) -> tuple[Difference | None, float]:
     """The first difference that amplified rounding does not explain, or None; and the
     bound of those that it explains, 0 if there are none.

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers import graph
-from towers.compute.joining import BATCH_NORM
-from towers.data.feed import Feed, Source
-from towers.gradients.exchange import Exchange
+from towers.compute.sync_batch_norm import BATCH_NORM
+from towers.data.source import Feed, Source
+from towers.gradients.exchange import GradientExchange
 from towers.layout import placement as placement_lib
 from towers.layout.gpus import Gpus
-from towers.updates.optimizer import Update
-from towers.updates.variable_update import DEFAULT, VARIABLE_UPDATES
-from towers.verification.trained import Reference
+from towers.optimizers.optimizer import Update
+from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
+from towers.verification.cases import Modes
+from towers.verification.rounding_reference import RoundingReference
 from towers.verification.verdict import Case
-from towers.verification.ways import Modes
 
 v1 = tf.compat.v1
 
@@ -30,7 +30,7 @@ _BUILDING = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class TrainingSubject:
     """What is trained.
 
     Attributes:
@@ -64,15 +64,15 @@ class References:
       subject: what is trained.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TrainingSubject) -> None:
         self.subject = subject
-        self._joined: dict[Pieces, Reference] = {}
+        self._joined: dict[Pieces, RoundingReference] = {}
         # Those of a property, of which only the latest mode's and number's are kept:
         # they are many, and large where the model is.
         self._latest: tuple[str, int] | None = None
-        self._of_property: dict[Pieces, list[Reference]] = {}
+        self._of_property: dict[Pieces, list[RoundingReference]] = {}
 
-    def of(self, case: Case, train: graph.TrainGraph) -> list[Reference]:
+    def of(self, case: Case, train: graph.TrainGraph) -> list[RoundingReference]:
         """One for all towers, or one for each if they exchange nothing."""
         mode, pieces = train.mode, _pieces_of(self.subject, case, train)
         if mode.exact:
@@ -102,7 +102,7 @@ class Pieces(NamedTuple):
     batch_norm: str = "micro_batch"
 
 
-def _pieces_of(subject: Subject, case: Case, train: graph.TrainGraph) -> Pieces:
+def _pieces_of(subject: TrainingSubject, case: Case, train: graph.TrainGraph) -> Pieces:
     """Of the reference of a case, or of one of its towers if they exchange nothing."""
     if not train.template.statistics:
         return Pieces()
@@ -120,16 +120,18 @@ def _pieces_of(subject: Subject, case: Case, train: graph.TrainGraph) -> Pieces:
 
 
 def _trained(
-    subject: Subject, pieces: Pieces, mode: str = DEFAULT, updates: int = 1
-) -> Reference:
+    subject: TrainingSubject, pieces: Pieces, mode: str = DEFAULT, updates: int = 1
+) -> RoundingReference:
     options = dataclasses.replace(subject.options, batch_norm=pieces.batch_norm)
     subject = dataclasses.replace(subject, options=options)
     case = Case(mode, pieces.num_towers, rounds=pieces.rounds)
     train = build(subject, case, VARIABLE_UPDATES)
-    return Reference(train, subject.num_steps, updates)
+    return RoundingReference(train, subject.num_steps, updates)
 
 
-def _on_its_rows(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
+def _on_its_rows(
+    subject: TrainingSubject, case: Case, pieces: Pieces
+) -> list[RoundingReference]:
     """For each tower, one tower on the rows of that tower.
 
     It goes through an epoch as fast as all towers together.
@@ -152,11 +154,15 @@ def _on_its_rows(subject: Subject, case: Case, pieces: Pieces) -> list[Reference
     ]
 
 
-def _as_late(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
+def _as_late(
+    subject: TrainingSubject, case: Case, pieces: Pieces
+) -> list[RoundingReference]:
     return [_trained(subject, pieces, case.variable_update)]
 
 
-def _one_by_one(subject: Subject, case: Case, pieces: Pieces) -> list[Reference]:
+def _one_by_one(
+    subject: TrainingSubject, case: Case, pieces: Pieces
+) -> list[RoundingReference]:
     """One tower that takes a step for each update of the towers."""
     size = subject.global_batch // case.num_towers
     tower_subject = dataclasses.replace(subject, global_batch=size)
@@ -197,7 +203,7 @@ class _Rows:
         return feed._replace(batches=[feed.batches[self.tower]])
 
 
-def build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
+def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGraph:
     """The train graph of a case; threads that want one get it one after the other.
 
     Raises:
@@ -231,6 +237,6 @@ def build(subject: Subject, case: Case, modes: Modes) -> graph.TrainGraph:
         )
 
 
-def _exchange(mode: type) -> Exchange:
+def _exchange(mode: type) -> GradientExchange:
     """Asynchronous towers are let in one at a time."""
-    return Exchange() if mode.together else Exchange(max_staleness=0)
+    return GradientExchange() if mode.together else GradientExchange(max_staleness=0)

@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute.joining import BATCH_NORM
-from towers.gradients.exchange import Exchange
+from towers.compute.sync_batch_norm import BATCH_NORM
+from towers.gradients.exchange import GradientExchange
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.updates.variable_update import VARIABLE_UPDATES
-from towers.verification import agreement, ways
+from towers.variable_update.modes import VARIABLE_UPDATES
+from towers.verification import agreement, cases
 from towers.verification.verdict import Case
 
 _NUM_TOWERS = (1, 2, 4)
@@ -70,7 +70,9 @@ class Selection:
         is; or the model cannot be trained at all.
     """
 
-    def __init__(self, verify: Any, subject: agreement.Subject, specs: Sequence[str]):
+    def __init__(
+        self, verify: Any, subject: agreement.TrainingSubject, specs: Sequence[str]
+    ):
         self._verify = verify
         self._subject = subject
         self._num_towers = num_towers(verify)
@@ -79,27 +81,29 @@ class Selection:
         self._trains = False
         self.left_out: list[str] = []
         packings = verify.gradient_repacking, verify.agg_small_grads_max_bytes
-        exchanges = ways.exchanges(specs, *packings)
+        exchanges = cases.exchanges(specs, *packings)
         names, rounds = self._modes, _rounds(verify)
-        chosen = ways.cases(self._num_towers, exchanges, rounds=rounds, names=names)
+        chosen = cases.cases(self._num_towers, exchanges, rounds=rounds, names=names)
         chosen += self._narrow(exchanges)
         cuts = self._cuts()
         chosen += self._sharded(cuts)
         thorough = verify.pipelines == "all"
-        chosen += ways.pipelined(self._num_towers, cuts, names=names, thorough=thorough)
-        self.cases = ways.sorted_once(chosen)
+        chosen += cases.pipelined(
+            self._num_towers, cuts, names=names, thorough=thorough
+        )
+        self.cases = cases.sorted_once(chosen)
 
-    def _narrow(self, exchanges: Sequence[Exchange]) -> list[Case]:
+    def _narrow(self, exchanges: Sequence[GradientExchange]) -> list[Case]:
         """Gradients that travel in 16 bits."""
         wanted = self._verify.compact_gradient_transfer
         optimizer = self._subject.update.optimizer
         dtypes = [tf.as_dtype(d) for d in wanted or _NARROW if d != "float32"]
-        if dtypes and optimizer not in ways.LINEAR:
+        if dtypes and optimizer not in cases.LINEAR:
             why = f"a rounded gradient may turn a step of {optimizer} by any amount"
             if wanted:
                 raise ValueError(
                     f"--compact_gradient_transfer={','.join(wanted)}: {why}; write "
-                    f"--optimizer={' or '.join(ways.LINEAR)}"
+                    f"--optimizer={' or '.join(cases.LINEAR)}"
                 )
             self.left_out.append(f"--compact_gradient_transfer: {why}")
             return []
@@ -107,15 +111,15 @@ class Selection:
         if count == 1:
             return []
         kind = "gpu" if self._gpus else "cpu"
-        return ways.narrow(count, exchanges, dtypes, names=self._modes, kind=kind)
+        return cases.narrow(count, exchanges, dtypes, names=self._modes, kind=kind)
 
-    def _sharded(self, cuts: ways.Cuts) -> list[Case]:
+    def _sharded(self, cuts: cases.Cuts) -> list[Case]:
         """Classifiers and tables that are spread; by default those that there are."""
         shards: list[Shards] = []
         for count in self._verify.num_shards or (2,):
             if count > 1 and count <= (self._gpus or count):
                 shards += self._spread(count)
-        return ways.sharded(
+        return cases.sharded(
             self._num_towers,
             shards,
             cuts,
@@ -136,11 +140,11 @@ class Selection:
         self.left_out += [_cause(error) for error in errors]
         return possible + ([Shards(count, count)] if len(possible) == 2 else [])
 
-    def _cuts(self) -> ways.Cuts:
+    def _cuts(self) -> cases.Cuts:
         """The settings of pipelines; defaults that do not fit are left out."""
         verify = self._verify
         blocks = len(self._subject.model.blocks)
-        default = ways.Cuts(blocks, num_devices=self._gpus or None)
+        default = cases.Cuts(blocks, num_devices=self._gpus or None)
         if not self._is_chain():
             return default._replace(stages=())
         return default._replace(
@@ -178,7 +182,7 @@ class Selection:
             return error
         return None
 
-    def _stages(self, default: ways.Cuts) -> list[int]:
+    def _stages(self, default: cases.Cuts) -> list[int]:
         wanted, blocks = self._verify.num_stages, default.num_blocks
         most = blocks
         if self._gpus:
@@ -194,7 +198,7 @@ class Selection:
         self._leave_out("num_stages", default.stages, counts)
         return counts
 
-    def _micro_batches(self, default: ways.Cuts) -> list[int]:
+    def _micro_batches(self, default: cases.Cuts) -> list[int]:
         wanted = self._verify.num_micro_batches
         batches = [self._subject.global_batch // count for count in self._num_towers]
         counts = [

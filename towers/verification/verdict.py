@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.gradients.exchange import Exchange
+from towers.gradients.exchange import GradientExchange
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 
@@ -31,7 +31,7 @@ class Case:
 
     variable_update: str
     num_towers: int
-    exchange: Exchange | None = None
+    exchange: GradientExchange | None = None
     rounds: int = 1
     pipeline: Pipeline | None = None
     transfer: tf.DType | None = None

@@ -1,0 +1,100 @@
+"""What is compared: a model, a number of towers, a batch size; and for how long."""
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+DEFAULT = (
+    "lenet_digits:1x32,lenet_digits:4x8,lenet:1x32,lenet:4x8,"
+    "resnet20:1x128,resnet20:4x32,"
+    "resnet50:1x16,resnet50:4x4,alexnet:1x32,alexnet:4x8"
+)
+
+# Images/s on 2 cores, to estimate how many steps fill a given time; only the order of
+# magnitude matters.
+SPEEDS = {
+    "alexnet": 70,
+    "lenet": 3000,
+    "lenet_digits": 20_000,
+    "mlp": 20_000,
+    "resnet20": 1000,
+    "resnet50": 14,
+}
+UNKNOWN_SPEED = 10  # better a short run than one of an hour
+
+LEAST_STEPS = 10
+LEAST_WARMUP = 3  # the first steps make kernels, threads and memory
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkCase:
+    """A model on towers; written `lenet:4x8`, or `lenet:4x8/bfloat16`.
+
+    Attributes:
+      model: as `--model` takes it.
+      towers: how many.
+      batch_size: examples per tower and step.
+      dtype: of the computation.
+    """
+
+    model: str
+    towers: int
+    batch_size: int
+    dtype: str = "float32"
+
+    @classmethod
+    def parse(cls, text: str) -> "BenchmarkCase":
+        """The case that is written `MODEL:TOWERSxBATCH` or `...BATCH/bfloat16`.
+
+        Raises:
+          ValueError: it is written otherwise.
+        """
+        written = r"(.+):([1-9]\d*)x([1-9]\d*)(?:/(float32|bfloat16))?"
+        match = re.fullmatch(written, text.strip())
+        if not match:
+            raise ValueError(f"{text!r}: a case is MODEL:TOWERSxBATCH, as lenet:4x8")
+        return cls(match[1], int(match[2]), int(match[3]), match[4] or "float32")
+
+    def __str__(self) -> str:
+        dtype = "" if self.dtype == "float32" else f"/{self.dtype}"
+        return f"{self.model}:{self.towers}x{self.batch_size}{dtype}"
+
+    @property
+    def examples(self) -> int:
+        """Examples per step, over all towers."""
+        return self.towers * self.batch_size
+
+    @property
+    def joined(self) -> "BenchmarkCase":
+        """One tower on as many examples."""
+        return dataclasses.replace(self, towers=1, batch_size=self.examples)
+
+
+class Length(NamedTuple):
+    """How many steps a run takes."""
+
+    steps: int  # timed
+    warmup: int  # before them, not timed
+
+
+def parse_list(text: str) -> list[BenchmarkCase]:
+    """The cases of `lenet:1x32,lenet:4x8`.
+
+    Raises:
+      ValueError: a case is malformed or named twice.
+    """
+    cases = [BenchmarkCase.parse(part) for part in text.split(",")]
+    if len(set(cases)) < len(cases):
+        raise ValueError(f"{text!r} names a case twice")
+    return cases
+
+
+def length(case: BenchmarkCase, seconds: float) -> Length:
+    """How many steps fill about so many seconds on 2 cores."""
+    speed = SPEEDS.get(case.model, UNKNOWN_SPEED)
+    return of_steps(max(LEAST_STEPS, round(seconds * speed / case.examples)))
+
+
+def of_steps(steps: int) -> Length:
+    """So many timed steps, after a tenth of them to warm up."""
+    return Length(steps, max(LEAST_WARMUP, steps // 10))

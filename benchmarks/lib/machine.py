@@ -1,0 +1,82 @@
+"""What the numbers were measured on."""
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.lib import process
+from towers.layout import processor
+
+PACKAGES = ("tensorflow", "keras", "tf-keras", "torch", "numpy")
+
+# What settings of libraries begin with, in the environment that all systems get.
+_SETTINGS = ("TF_", "ONEDNN_", "DNNL_", "OMP_", "KMP_", "MKL_", "MALLOC_", "XLA_")
+
+_VERSIONS = """
+import importlib.metadata, json, platform, sys
+found = {"python": platform.python_version()}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+def facts() -> dict[str, Any]:
+    """The machine, how busy it is now, and settings of libraries."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "platform": platform.platform(),
+        "cpu": processor.name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load": list(os.getloadavg()),
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_SETTINGS)
+        },
+    }
+
+
+def versions(python: str, packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """The versions of the packages that an interpreter has, and its own.
+
+    Empty if there is no such interpreter.
+    """
+    command = process.Command([python, "-c", _VERSIONS, *packages])
+    try:
+        finished = process.run(command, timeout=60)
+    except OSError:
+        return {}
+    return json.loads(finished.lines[-1][1]) if finished.status == 0 else {}
+
+
+def revision(directory: str) -> str | None:
+    """The git commit of a checkout, with `+` if files were changed since."""
+    said = []
+    for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        command = process.Command(["git", *arguments], cwd=directory)
+        try:
+            finished = process.run(command, timeout=60)
+        except OSError:
+            return None
+        if finished.status:
+            return None
+        said.append([text for _, text in finished.lines])
+    return said[0][0] + ("+" if said[1] else "")
+
+
+def write_json(path: str, numbers: dict[str, Any]) -> None:
+    """Writes numbers and, unless they have it, the machine as it is now.
+
+    The file is there whole or not at all, whenever the program is stopped.
+    """
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump({"machine": facts(), **numbers}, file, indent=1)
+    os.replace(path + ".part", path)

@@ -1,0 +1,1 @@
+"""The same models and steps on other systems, to compare with."""

@@ -1,0 +1,36 @@
+"""What the peers' programs have in common: flags, and the line at the end."""
+
+import argparse
+from collections.abc import Iterable
+
+from benchmarks.lib.options import above_0, parser_for, positive
+
+
+def parser(
+    name: str, description: str, models: Iterable[str]
+) -> argparse.ArgumentParser:
+    """The flags of the peer's program `benchmarks.NAME`, which may add its own."""
+    flags = parser_for(name, description)
+    flags.add_argument("--model", choices=list(models), default="lenet")
+    flags.add_argument("--num_devices", type=positive, default=1)
+    flags.add_argument("--batch_size", type=positive, default=32, help="per device")
+    flags.add_argument("--num_batches", type=positive, default=100, help="timed steps")
+    flags.add_argument(
+        "--num_warmup_batches",
+        type=positive,
+        default=10,
+        help="before them, at least 1",
+    )
+    flags.add_argument("--learning_rate", type=above_0, default=1e-5)
+    return flags
+
+
+def total_line(options: argparse.Namespace, seconds: float) -> str:
+    """tf_cnn_benchmarks' line: what all devices did in the timed steps.
+
+    Args:
+      options: the flags.
+      seconds: that the timed steps took.
+    """
+    examples = options.num_devices * options.batch_size * options.num_batches
+    return f"total images/sec: {examples / seconds:.2f}"

@@ -1,0 +1,93 @@
+"""The flags of clusters: which task this process is, and what becomes of lost ones.
+
+`TF_CONFIG`, as Kubernetes' TFJob writes it, can stand in for the first five.
+"""
+
+import dataclasses
+import re
+
+from flags.field import AT_LEAST_0, AT_LEAST_1, field
+
+JOBS = ("ps", "worker", "controller", "chief", "evaluator")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterFlags:
+    """Which of the tasks that train together this is."""
+
+    job_name: str | None = field(
+        None,
+        "the job of this task; the controller, or chief, runs the session, and without "
+        "one worker 0 does",
+        unset="no cluster",
+        choices=JOBS,
+    )
+    task_index: int = field(0, "the number of this task in its job", must=AT_LEAST_0)
+    ps_hosts: tuple[str, ...] = field(
+        (), "host:port of each task that holds variables", unset="none"
+    )
+    worker_hosts: tuple[str, ...] = field(
+        (), "host:port of each task that runs num_gpus towers", unset="none"
+    )
+    controller_host: str | None = field(
+        None, "host:port of the controller", unset="worker 0 is the controller"
+    )
+    replication: str = field(
+        "in_graph",
+        "whether the controller's one graph has the towers of all workers, or each "
+        "worker is a client with a graph of its own and worker 0 the chief",
+        choices=("in_graph", "between_graph"),
+    )
+    local_cluster: str | None = field(
+        None,
+        "start all tasks on this machine, as ps:1,worker:2 and a controller, in a "
+        "private network",
+        unset="no cluster",
+    )
+    allow_open_ports: bool = field(
+        False,
+        "let the local cluster use this machine's own network, where whoever reaches "
+        "its ports can run anything",
+    )
+    max_restarts: int = field(
+        3,
+        "times that the local cluster starts a task anew that was killed",
+        must=AT_LEAST_0,
+    )
+    stall_secs: int = field(
+        60,
+        "seconds without a step until the tasks that do not answer are named and "
+        "given up",
+        must=AT_LEAST_1,
+    )
+    wait_secs: int = field(
+        600,
+        "seconds to wait for tasks, at the start and when one is lost, before the run "
+        "ends with an error",
+        must=AT_LEAST_1,
+    )
+
+    @property
+    def local_tasks(self) -> dict[str, int] | None:
+        """`local_cluster` as job -> number of tasks, or None."""
+        return None if self.local_cluster is None else parse_tasks(self.local_cluster)
+
+
+def parse_tasks(text: str) -> dict[str, int]:
+    """`ps:1,worker:2` as job -> number of tasks, without jobs that have none.
+
+    Raises:
+      ValueError: it is not written so, in words that follow the flag and its value.
+    """
+    tasks: dict[str, int] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"(ps|worker):([0-9]{1,3})", part)
+        if not match or match[1] in tasks:
+            raise ValueError(
+                "must say how many tasks of each job, 999 at most, as in ps:1,worker:2 "
+                "or worker:2"
+            )
+        tasks[match[1]] = int(match[2])
+    if not tasks.get("worker"):
+        raise ValueError("needs a worker, as in ps:1,worker:1")
+    return {job: count for job, count in tasks.items() if count}

@@ -1,0 +1,129 @@
+"""The comparison runs everything in turn and survives what fails."""
+
+import contextlib
+import io
+import json
+import os
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+from benchmarks import compare
+from benchmarks.lib import machine, process
+from benchmarks.lib.process import Command
+from benchmarks.peers.systems import System
+
+
+def _fast(case, length, places):
+    speed = case.examples * length.steps
+    return Command([places.python, "-c", f"print('total images/sec: {speed}')"])
+
+
+def _broken(case, length, places):
+    return Command([places.python, "-c", "raise ValueError('sorry')"])
+
+
+def _one_tower_only(case, length, places):
+    return _fast(case, length, places) if case.towers == 1 else None
+
+
+SYSTEMS = {
+    "fast": System(_fast, "python", ()),
+    "broken": System(_broken, "python", ()),
+    "single": System(_one_tower_only, "python", ()),
+    "absent": System(_fast, "python", ("no-such-package",)),
+}
+
+
+def _compare(*arguments: str) -> tuple[int, str]:
+    """Exit status and output of a comparison of the systems above."""
+    output = io.StringIO()
+    with (
+        mock.patch.object(compare, "SYSTEMS", SYSTEMS),
+        mock.patch("benchmarks.peers.systems.SYSTEMS", SYSTEMS),
+        mock.patch("signal.signal"),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+    ):
+        try:
+            status = compare.main(arguments)
+        except SystemExit as error:
+            status = error.code
+    return status, output.getvalue()
+
+
+class CompareTest(parameterized.TestCase):
+    def test_compares(self):
+        out = os.path.join(self.create_tempdir().full_path, "found")
+        status, said = _compare(
+            "--cases=n:1x4,n:2x2", "--rounds=2", "--num_batches=5", f"--out={out}"
+        )
+        self.assertEqual(status, 0)
+        with open(out + ".json", encoding="utf-8") as file:
+            found = json.load(file)
+        self.assertEqual(
+            [(r["round"], r["case"], r["system"]) for r in found["runs"]],
+            [
+                (number, *run)
+                for number in (1, 2)
+                for run in (
+                    ("n:1x4", "fast"),
+                    ("n:1x4", "broken"),
+                    ("n:1x4", "single"),
+                    ("n:2x2", "fast"),
+                    ("n:2x2", "broken"),
+                )
+            ],
+        )
+        self.assertEqual(found["runs"][0]["images_per_second"], 20.0)
+        self.assertEqual(found["runs"][1]["failure"], "ValueError: sorry")
+        self.assertEqual(found["summary"]["against"]["single"]["n:1x4"]["median"], 1)
+        self.assertEqual(found["summary"]["scaling"]["fast"]["n:2x2"]["most"], 1)
+        self.assertEqual(set(found["systems"]), {"fast", "broken", "single"})
+        self.assertIn("absent is left out", said)
+        self.assertIn("[10/10] round 2 n:2x2 broken: failed", said)
+        self.assertIn("broken failed on n:1x4 in round 1: ValueError: sorry", said)
+        self.assertIn("fast / peer", said)
+        self.assertIn("n:2x2 / n:1x4", said)
+
+    def test_a_disturbed_run_is_made_again(self):
+        def finished(speed: float, others: float) -> process.Finished:
+            lines = [(0.0, f"total images/sec: {speed}")]
+            return process.Finished(0, lines, 1.0, others=others)
+
+        runs = [finished(1, 0.9), finished(2, 0.1), finished(3, 0.9)]
+        runs += [finished(4, 0.6), finished(5, 0.8)]
+        with (
+            mock.patch.object(process, "run", side_effect=runs) as run,
+            mock.patch.object(machine, "versions", return_value={}),
+        ):
+            status, said = _compare(
+                "--cases=n:1x4", "--rounds=2", "--systems=fast", "--max_others=0.5"
+            )
+        self.assertEqual((status, run.call_count), (0, 5))
+        self.assertRegex(said, r"\nn:1x4 +3\.00 \[2\.00, 4\.00\]")
+
+    def test_ours_alone(self):
+        status, said = _compare("--cases=n:1x4", "--rounds=1", "--systems=fast")
+        self.assertEqual(status, 0)
+        self.assertNotIn("peer", said)
+
+    def test_nothing_to_run(self):
+        status, said = _compare("--systems=absent")
+        self.assertEqual(status, 2)
+        self.assertIn("none of the systems", said)
+
+    @parameterized.parameters(
+        ("--cases=lenet", "MODEL:TOWERSxBATCH"),
+        ("--systems=fast,rumour", "'rumour' is none of"),
+        ("--rounds=0", "at least 1"),
+        ("lenet", "unrecognized arguments"),
+    )
+    def test_refuses(self, argument, reason):
+        status, said = _compare(argument)
+        self.assertEqual(status, 2)
+        self.assertIn(reason, said)
+
+
+if __name__ == "__main__":
+    absltest.main()

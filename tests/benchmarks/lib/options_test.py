@@ -1,0 +1,142 @@
+"""Flags that several benchmarks share."""
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import pathlib
+import sys
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+from benchmarks.lib import cases, options
+
+# A benchmark -> flags of which one has a value that makes no sense, and the sentence.
+_WRONG = {
+    "bare_peer": ("--num_devices=0", "0 is not at least 1"),
+    "chaos": ("--model=lenett", "no such model; did you mean lenet"),
+    "cluster_speed": ("--case=lenet", "a case is MODEL:TOWERSxBATCH"),
+    "compare": ("--max_others=nan", "nan is not above 0"),
+    "evaluation_memory": ("--model=mpl", "no such model; did you mean mlp"),
+    "gang": ("--tasks=ps:1,worker:1 --cwd=/no/such -- true", "--cwd=/no/such: No such"),
+    "many_towers": ("--model=gpt2_124m", "reads no images"),
+    "memory": ("--timeout=-1", "-1 is not above 0"),
+    "pipelines": ("build --stages=0", "0 is not at least 1"),
+    "reduce": ("--towers=2,0", "0 is not at least 1"),
+    "scaling": ("--python=/no/such", "'/no/such' is no program"),
+    "sharding": ("--classes=-5", "-5 is not at least 1"),
+    "single_gpu": ("--num_batches=0", "0 is not at least 1"),
+    "startup": ("--python=/no/such", "'/no/such' is no program"),
+    "step_overhead": ("--model=mpl", "no such model; did you mean mlp"),
+    "transport": ("--seconds=0", "0 is not above 0"),
+    "transport_peer": ("--index=-1", "-1 is not at least 0"),
+    "two_machines": ("--port=0 --tasks=ps:1 -- true", "0 is not at least 1"),
+    "waiting_stages": ("--stages 2 3", "invalid choice: 3"),
+    "waiting_towers": ("--mode=replicatd", "no replicatd, only parameter_server"),
+}
+# A benchmark -> the flag that says where to write its numbers.
+_WRITES = {
+    **dict.fromkeys(("chaos", "cluster_speed", "compare", "reduce"), "out"),
+    **dict.fromkeys(("scaling", "transport"), "out"),
+    **dict.fromkeys(("memory", "sharding", "single_gpu", "startup"), "json"),
+    "step_overhead": "json",
+}
+# Their packages may be absent; their flags are those of `peer`, and tested there.
+_WITH_PACKAGES_OF_THEIR_OWN = ("keras_peer", "torch_peer")
+
+
+def _parsed(*arguments: str) -> argparse.Namespace:
+    parser = options.parser_for("scaling", __doc__)
+    parser.add_argument("--cases", type=options.list_of_cases, default="lenet:4x8")
+    parser.add_argument("--rounds", type=options.positive, default=5)
+    parser.add_argument("--seconds", type=options.above_0, default=0.3)
+    parser.add_argument("--towers", type=options.positives, default="2,4")
+    parser.add_argument("--warmup", type=options.natural, default=0)
+    parser.add_argument("--out", type=options.writable)
+    options.add_places(parser)
+    return parser.parse_args(arguments)
+
+
+class OptionsTest(parameterized.TestCase):
+    def test_nothing_said(self):
+        found = _parsed()
+        self.assertEqual(
+            (found.cases, found.rounds), ([cases.BenchmarkCase("lenet", 4, 8)], 5)
+        )
+        self.assertEqual((found.seconds, found.towers, found.warmup), (0.3, [2, 4], 0))
+        where = options.places_of(found)
+        self.assertEqual(where.tf_cnn_benchmarks, "")
+        pythons = {where.python, where.torch_python, where.tf_cnn_python}
+        self.assertEqual(pythons, {sys.executable})
+
+    def test_interpreters_of_their_own(self):
+        found = _parsed("--python=sh", "--tf_cnn_benchmarks=x", "--tf_cnn_python=true")
+        where = options.places_of(found, "/c")
+        self.assertEqual(where.tf_cnn_benchmarks, os.path.abspath("x"))
+        self.assertEqual(
+            (where.python, where.torch_python, where.tf_cnn_python),
+            ("sh", "/c", "true"),
+        )
+
+    @parameterized.parameters(
+        ("--rounds=0", "0 is not at least 1"),
+        ("--rounds=x", "'x' is not a whole number"),
+        ("--warmup=-1", "-1 is not at least 0"),
+        ("--towers=1,0", "0 is not at least 1"),
+        ("--towers=", "'' is not a whole number"),
+        ("--seconds=0", "0 is not above 0"),
+        ("--seconds=nan", "nan is not above 0 and finite"),
+        ("--seconds=x", "'x' is not a number"),
+        ("--python=/no/such", "'/no/such' is no program"),
+        ("--tf_cnn_python=/no/such", "'/no/such' is no program"),
+        ("--out=/no/such/file", "there is no folder /no/such"),
+        ("--cases=lenet", "MODEL:TOWERSxBATCH"),
+        ("--cases=lenet:1x2,lenet:1x2", "names a case twice"),
+    )
+    def test_bad_input_is_a_sentence(self, argument, sentence):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as caught:
+            _parsed(argument)
+        self.assertEqual(caught.exception.code, 2)
+        self.assertIn(sentence, said.getvalue())
+
+    @parameterized.parameters(*_WRONG)
+    def test_every_benchmark_has_a_sentence_for_its_user(self, name):
+        flags, sentence = _WRONG[name]
+        main = importlib.import_module(f"benchmarks.{name}").main
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as caught:
+            main(flags.split())
+        self.assertEqual(caught.exception.code, 2)
+        self.assertStartsWith(said.getvalue(), f"usage: python -m benchmarks.{name} ")
+        self.assertRegex(said.getvalue(), f"{name}[a-z ]*: error: .*{sentence}.*\n$")
+
+    @parameterized.parameters(*_WRITES)
+    def test_a_folder_that_is_not_there_is_found_at_the_start(self, name):
+        main = importlib.import_module(f"benchmarks.{name}").main
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+            main([f"--{_WRITES[name]}=/no/such/file"])
+        self.assertIn("there is no folder /no/such", said.getvalue())
+
+    def test_a_folder_that_takes_nothing(self):
+        said = io.StringIO()
+        with mock.patch.object(os, "access", return_value=False):
+            with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+                _parsed("--out=numbers")
+        self.assertIn("nothing can be written in .\n", said.getvalue())
+
+    def test_no_benchmark_is_left_out(self):
+        folder = pathlib.Path(options.__file__).parent
+        programs = [
+            path.stem
+            for path in folder.glob("*.py")
+            if "\ndef main(" in path.read_text(encoding="utf-8")
+        ]
+        self.assertCountEqual(programs, [*_WRONG, *_WITH_PACKAGES_OF_THEIR_OWN])
+
+
+if __name__ == "__main__":
+    absltest.main()

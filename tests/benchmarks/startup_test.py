@@ -1,0 +1,81 @@
+"""What startup runs is legal, and its tables say what was found."""
+
+import contextlib
+import io
+import json
+import os
+from unittest import mock
+
+from absl.testing import absltest
+
+from benchmarks import startup
+from benchmarks.lib import machine, process
+from flags import parse
+
+
+def _numbers(seconds: float, speed: float) -> dict[str, float]:
+    return {
+        "build": seconds,
+        "start": seconds,
+        "first_step": seconds,
+        "images_per_second": speed,
+    }
+
+
+def _run(command, **options) -> process.Finished:
+    """Stands in for the three programs."""
+    if "towers.train" in command.argv:
+        lines = [(2.0, "Running warm up"), (5.0, startup.WARM)]
+    elif "benchmarks.lib.many_towers" in command.argv:
+        numbers = _numbers(1.0, 20.0)
+        if "--graph_optimizers" in command.argv:
+            numbers = _numbers(4.0, 10.0)
+        if "--plain" in command.argv:
+            numbers = _numbers(5.0, 16.0)
+        lines = [(8.0, json.dumps(numbers))]
+    else:
+        lines = [(3.0, startup.IMPORTED)]
+    return process.Finished(0, lines, 9.0)
+
+
+def _main(*arguments: str) -> tuple[int, str]:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        status = startup.main(arguments)
+    return status, output.getvalue()
+
+
+class StartupTest(absltest.TestCase):
+    def test_the_command_is_legal(self):
+        settings = parse.parse(startup.TRAIN[1:], {})
+        self.assertEqual(settings.model.model, "lenet")
+        self.assertEqual(settings.training.num_warmup_batches, 1)
+
+    def test_measures(self):
+        path = os.path.join(self.create_tempdir().full_path, "a.json")
+        with (
+            mock.patch.object(process, "run", _run),
+            mock.patch.object(machine, "versions", return_value={}),
+        ):
+            status, said = _main("--rounds=2", "--towers", "1", "32", f"--json={path}")
+        self.assertEqual(status, 0)
+        self.assertRegex(said, r"minus the first +2\.00 \[2\.00, 2\.00\]")
+        self.assertRegex(said, r"\n32 +3\.00 .* 12\.0 .* 0\.25\d* .* 15\.0 .* 0\.200 ")
+        self.assertRegex(said, r"\n32 .* 0\.200 \[.* 3\.00 \[.* 1\.00 \[")
+        self.assertRegex(said, r"\n32 +20\.0 .* 10\.0 .* 2\.00 .* 16\.0 .* 1\.25 \[")
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        self.assertLen(found["command"], 2)
+        ways = [f"{count} {way}" for count in (1, 32) for way in ("off", "on", "plain")]
+        self.assertCountEqual(found["towers"][0], ways)
+
+    def test_fails_in_one_sentence(self):
+        failed = process.Finished(1, [(0.0, "ValueError: sorry")], 1.0)
+        with mock.patch.object(process, "run", return_value=failed):
+            status, said = _main("--rounds=1")
+        self.assertEqual(status, 1)
+        self.assertRegex(said, r"\nerror: .*ValueError: sorry\n$")
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,58 @@
+"""What is in a checkpoint, and what must be."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from towers.checkpoints import contents
+
+v1 = tf.compat.v1
+
+
+class ContentsTest(parameterized.TestCase):
+    def _write(self, **values):
+        """The path of a checkpoint with these values."""
+        path = os.path.join(self.create_tempdir(), "model.ckpt-1")
+        with tf.Graph().as_default():
+            made = {
+                name.replace("__", "/"): v1.get_variable(
+                    name, initializer=value, use_resource=True
+                )
+                for name, value in values.items()
+            }
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                v1.train.Saver(made).save(session, path, write_meta_graph=False)
+        return path
+
+    def test_names_and_shapes(self):
+        path = self._write(a=[1.0, 2.0], b__c=3.0)
+        self.assertEqual(contents.of(path), {"a": [2], "b/c": []})
+
+    def test_what_differs_is_named(self):
+        path = self._write(a=[1.0, 2.0], b=3.0)
+        contents.check_same(path, {"a": [2], "b": []})
+        contents.check_same(path, {"a": [2]}, partial=True)
+        with self.assertRaisesRegex(
+            ValueError, r"not in it: c; only in it: b; of another shape: a is \[2\]"
+        ):
+            contents.check_same(path, {"a": [3], "c": []})
+
+    def test_what_is_carried_may_be_missing_on_either_side(self):
+        contents.check_same(self._write(a=1.0), {"a": [], "carried/x/b": [5]})
+        contents.check_same(self._write(a=1.0, carried__x__b=2.0), {"a": []})
+        self.assertTrue(contents.is_carried("carried/x/b"))
+        self.assertFalse(contents.is_carried("a/carried/b"))
+
+    @parameterized.parameters(-1, 2**62)
+    def test_a_count_that_no_run_reaches(self, count):
+        path = self._write(position=np.int64(count), other=np.int64(-1))
+        contents.check_counts(path, {"other"})
+        with self.assertRaisesRegex(tf.errors.DataLossError, f"position is {count}"):
+            contents.check_counts(path, {"position", "other"})
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,128 @@
+"""Stamping: copies of a template, each with its own device, batch and variables."""
+
+import tensorflow as tf
+
+from tests import arrays, trainer
+from towers import assembly
+from towers.compute import copy_tower
+from towers.compute.tower import TowerSpec
+from towers.data.source import Batch
+from towers.layout import placeholders, placement
+from towers.variable_update.synchronous import ParameterServer
+
+v1 = tf.compat.v1
+
+
+def _batch(seed: int, first: int) -> Batch:
+    features = tf.random.stateless_normal([4, 4, 4, 1], [seed, 0])
+    labels = tf.range(4) % 5
+    return Batch(features, labels, tf.ones([4]), tf.constant(first, tf.int64))
+
+
+def _stamp(model, count: int, batches=None):
+    """(template, towers) on so many logical CPU devices."""
+    batches = batches or [_batch(0, 0) for _ in range(count)]
+    return assembly.copy_towers(
+        TowerSpec(model=model, num_classes=5),
+        batches,
+        ParameterServer(placement.local(count, kind="cpu")),
+        scalars=[{"total_weight": tf.constant(4.0 * count)}] * count,
+    )
+
+
+def _values(fetches, count: int):
+    config = placement.session_config(placement.local(count, kind="cpu"))
+    with v1.Session(config=config) as session:
+        session.run(v1.global_variables_initializer())
+        return session.run(fetches)
+
+
+class StampingTest(tf.test.TestCase):
+    def test_every_node_of_a_tower_is_on_its_device(self):
+        with tf.Graph().as_default() as graph:
+            _, towers = _stamp(trainer.dense_model(), 3)
+            for tower in towers:
+                scope = f"tower_{tower.index}/"
+                ops = [o for o in graph.get_operations() if o.name.startswith(scope)]
+                self.assertNotEmpty(ops)
+                self.assertEqual({op.device for op in ops}, {tower.device})
+
+    def test_equal_batches_give_equal_towers(self):
+        with tf.Graph().as_default():
+            _, towers = _stamp(trainer.dense_model(), 3)
+            found = _values([(t.loss, t.gradients) for t in towers], 3)
+        for loss, gradients in found[1:]:
+            self.assertEqual(loss, found[0][0])
+            arrays.assert_all_same_bits(gradients, found[0][1])
+
+    def test_each_tower_computes_on_its_own_batch(self):
+        with tf.Graph().as_default():
+            batches = [_batch(0, 0), _batch(1, 4)]
+            _, towers = _stamp(trainer.dense_model(), 2, batches)
+            _, alone = _stamp_second_alone(batches[1])
+            both, second = _values([[t.loss for t in towers], alone.loss], 2)
+        self.assertNotEqual(both[0], both[1])
+        self.assertEqual(both[1], second)
+
+    def test_a_node_keeps_what_its_model_says_of_its_device(self):
+        def block(x, nn):
+            with tf.device(f"{placeholders.shard(0)}/device:CPU:0"):
+                x = tf.identity(x, name="pinned")
+            return nn.dense(nn.flatten(x), nn.num_classes)
+
+        model = trainer.dense_model()
+        model = type(model)(
+            name="pinned",
+            blocks=(("pinned", block),),
+            inputs=model.inputs,
+            recipe=model.recipe,
+        )
+        with tf.Graph().as_default() as graph:
+            _stamp(model, 2)
+            [pinned] = [
+                op
+                for op in graph.get_operations()
+                if op.name.startswith("tower_1/") and op.name.endswith("/pinned")
+            ]
+        self.assertEqual(pinned.device, "/device:CPU:0")
+
+    def test_a_name_scope_around_does_not_move_a_tower(self):
+        with tf.Graph().as_default() as graph:
+            with tf.name_scope("around"), tf.device("/device:CPU:7"):
+                _, [tower] = _stamp(trainer.dense_model(), 1)
+            self.assertStartsWith(tower.loss.op.name, "tower_0/")
+            self.assertEqual(tower.loss.device, "/device:CPU:0")
+            self.assertIs(tower.loss.graph, graph)
+
+    def test_shares_add_up_or_are_averaged(self):
+        with tf.Graph().as_default():
+            _, towers = _stamp(trainer.dense_model(), 2)
+            joined, _ = copy_tower.join_shares(towers)
+            apart, _ = copy_tower.join_shares(towers, joined=False)
+            losses, total, mean = _values([[t.loss for t in towers], joined, apart], 2)
+        self.assertAllClose(total, sum(losses))
+        self.assertAllClose(mean, sum(losses) / 2)
+
+
+def _stamp_second_alone(batch: Batch):
+    """The second batch in one tower that has the variables of the first two."""
+    placed = placement.local(1, kind="cpu")
+    made = {variable.op.name: variable for variable in v1.global_variables()}
+
+    class Same(ParameterServer):
+        def create(self, name, shape, initializer, *, trainable):
+            del shape, initializer, trainable
+            self.variables[name] = made[name]
+
+    template, [tower] = assembly.copy_towers(
+        TowerSpec(model=trainer.dense_model(), num_classes=5),
+        [batch],
+        Same(placed),
+        scalars=[{"total_weight": tf.constant(8.0)}],
+        scope="alone",
+    )
+    return template, tower
+
+
+if __name__ == "__main__":
+    tf.test.main()

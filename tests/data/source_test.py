@@ -1,0 +1,36 @@
+"""Which examples of a batch count."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers.data import source
+
+
+class WeightedTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        (None, [1, 1, 1]), (9, [1, 1, 1]), (8, [1, 1, 0]), (6, [0, 0, 0])
+    )
+    def test_examples_from_the_limit_on_weigh_nothing(self, limit, weights):
+        with tf.Graph().as_default(), self.session():
+            features, labels = tf.zeros([3, 5], tf.int32), tf.ones([3, 5], tf.int32)
+            indices = tf.constant(np.arange(6, 9))
+            batch = source.weighted(features, labels, indices, limit)
+            self.assertAllEqual(batch.weights, weights)
+            self.assertAllEqual(batch.first, 6)
+            self.assertIs(batch.features, features)
+            self.assertIs(batch.labels, labels)
+
+    def test_what_all_parts_of_a_step_weigh(self):
+        with tf.Graph().as_default(), self.session():
+            for limit, weight in ((None, 12), (100, 12), (31, 7), (24, 0), (20, 0)):
+                for index in range(3):
+                    first = tf.constant(24 + 4 * index, tf.int64)
+                    part = source.ClientShare(index, 3)
+                    found = source.weight_of_all(first, part, 4, limit)
+                    self.assertAllEqual(found, weight)
+            self.assertIsNone(source.weight_of_all(first, source.ClientShare(), 4, 31))
+
+
+if __name__ == "__main__":
+    tf.test.main()

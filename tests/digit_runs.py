@@ -1,0 +1,123 @@
+"""Whole runs in this process, from settings to checkpoints, on the digits."""
+
+import atexit
+import functools
+import io
+import os
+import re
+import shutil
+import tempfile
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from flags import config
+from models.model import Images, Model, Recipe, Schedule
+from towers import planning, run
+from towers.checkpoints import checkpoint
+from towers.compute import flops
+from towers.evaluation import watch
+from towers.session import progress
+
+v1 = tf.compat.v1
+
+
+def small_model() -> Model:
+    """A model of the digits with distortions, batch norm, dropout and an EMA."""
+
+    def block(x, nn):
+        x = nn.batch_norm(nn.conv(x, 8, 3, use_bias=False), activation=tf.nn.relu)
+        return nn.dropout(nn.flatten(x), 0.2)
+
+    def logits(x, nn):
+        return nn.dense(x, nn.num_classes)
+
+    return Model(
+        name="small",
+        blocks=(("block", block), ("logits", logits)),
+        inputs=Images(
+            (6, 6, 1), 10, preprocessing="cifar_tutorial", data_name="digits"
+        ),
+        recipe=Recipe(
+            batch_size=16,
+            schedule=Schedule((0.05,)),
+            num_epochs=3,
+            weight_decay=1e-3,
+            ema_decay=0.9,
+        ),
+    )
+
+
+@functools.cache
+def data_dir() -> str:
+    """The folder in which this process prepares the digits; removed at its end."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
+class Runs(parameterized.TestCase):
+    """A test case with a `--train_dir`, `directory`."""
+
+    def setUp(self):
+        super().setUp()
+        self.directory = os.path.join(self.create_tempdir(), "train")
+        patch = mock.patch.object(flops, "measure_peak", return_value=5e12)
+        patch.start()  # it takes most of the time of so short a run
+        self.addCleanup(patch.stop)
+
+    def run_flags(self, *, status=0, stream=None, get_model=None, **settings):
+        """Trains, or evaluates with `eval`, in this process.
+
+        Args:
+          status: that the run must end with.
+          stream: for what it prints.
+          get_model: name -> model; `small_model` when None.
+          **settings: as `config.make` takes them.
+
+        Returns:
+          The lines that it printed.
+        """
+        stream = stream or io.StringIO()
+        settings = {"device": "cpu", "data_name": "digits", **settings}
+        get_model = get_model or (lambda name: small_model())
+        with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": data_dir()}):
+            plan = planning.make(config.make(**settings), get_model)
+            act = (
+                watch.evaluate_checkpoints if plan.config.evaluation.eval else run.train
+            )
+            found = act(plan, progress.Console(stream))
+        self.assertEqual(found, status)
+        return stream.getvalue().splitlines()
+
+    def steps(self) -> list[int]:
+        """The global steps of the checkpoints, oldest first."""
+        paths = checkpoint.all_paths(self.directory)
+        return [int(path.rsplit("-", 1)[1]) for path in paths]
+
+    def values(self, step: int | None = None) -> dict[str, np.ndarray]:
+        """Variables in the checkpoint of a step, or in the newest."""
+        path = checkpoint.latest(self.directory)
+        if step is not None:
+            path = os.path.join(self.directory, f"model.ckpt-{step}")
+        reader = tf.train.load_checkpoint(path)
+        return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+
+def accuracies(lines: list[str]) -> list[tuple[float, int]]:
+    """(top-1 accuracy, number of examples) of each evaluation, as the lines say."""
+    pattern = r"Accuracy @ 1 = (.*) Accuracy @ 5 = .* \[(\d+) examples\]"
+    found = [re.fullmatch(pattern, line) for line in lines]
+    return [(float(m.group(1)), int(m.group(2))) for m in found if m]
+
+
+def events(directory: str) -> list[tuple[int, str, float]]:
+    """(step, tag, value) of the scalar summaries in a folder, sorted."""
+    return sorted(
+        (event.step, value.tag, value.simple_value)
+        for path in tf.io.gfile.glob(f"{directory}/events*")
+        for event in v1.train.summary_iterator(path)
+        for value in event.summary.value
+    )

@@ -1,0 +1,65 @@
+"""Errors are collected, one sentence each."""
+
+import contextlib
+import errno
+import io
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+
+from towers.errors import collected
+
+
+class FoundTest(absltest.TestCase):
+    def test_every_part_runs_and_every_complaint_is_kept(self):
+        def bad(sentence):
+            raise ValueError(sentence)
+
+        def worse():
+            raise collected.PlanError(["two", "three"])
+
+        found = collected.CollectedErrors()
+        self.assertIsNone(found.get(lambda: bad("one")))
+        self.assertIsNone(found.get(worse))
+        self.assertEqual(found.get(lambda: 4), 4)
+        self.assertEqual(found.errors, ["one", "two", "three"])
+        self.assertEqual(str(collected.PlanError(found.errors)), "one\ntwo\nthree")
+
+    def test_faults_of_the_program_are_not_caught(self):
+        with self.assertRaises(ZeroDivisionError):
+            collected.CollectedErrors().get(lambda: 1 // 0)
+
+    def test_refused_on_one_line_each(self):
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            found = collected.refuse(["--a=x\ny", "--b=\x00\udc80", "c ü"], status=2)
+        self.assertEqual(found, 2)
+        self.assertEqual(
+            printed.getvalue(),
+            "error: --a=x\\ny\nerror: --b=\\x00\\udc80\nerror: c ü\n",
+        )
+
+    def test_lines_that_cannot_be_printed(self):
+        full = "error: what is printed cannot be written (why)\n"
+        for number, status, said in (
+            (errno.EPIPE, collected.CLOSED_PIPE, ""),
+            (errno.ENOSPC, 1, full),
+        ):
+            path = self.create_tempfile().full_path
+            with (
+                open(path, "w") as file,
+                mock.patch.object(sys, "stdout", file),
+                contextlib.redirect_stderr(io.StringIO()) as printed,
+            ):
+                found = collected.not_printed(OSError(number, "why"))
+                self.assertEqual(found, status)
+                print("nobody is to see this")
+            self.assertEqual(printed.getvalue(), said)
+            with open(path) as file:
+                self.assertEqual(file.read(), "")
+        with self.assertRaises(PermissionError):
+            collected.not_printed(OSError(errno.EACCES, "no"))
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,107 @@
+"""Tests of flags.sections: the list of flags, on purpose, and their help."""
+
+import dataclasses
+
+from absl.testing import absltest, parameterized
+
+from flags import config, sections
+
+# A flag is a promise.  Whoever adds one adds it here too, on purpose.
+FLAGS = {
+    "model": """
+        model data_format compute_dtype use_fp16 fp16_loss_scale
+        fp16_enable_auto_loss_scale fp16_inc_loss_scale_every_n
+        """,
+    "data": """
+        data_name data_dir train_split batch_size distortions
+        datasets_prefetch_buffer_size datasets_num_private_threads
+        """,
+    "devices": """
+        num_gpus gpu_indices logical_gpus device num_intra_threads num_inter_threads
+        allow_growth gpu_memory_frac_for_testing tensor_float_32
+        deterministic_ops batchnorm_persistent xla xla_compile
+        """,
+    "cluster": """
+        job_name task_index ps_hosts worker_hosts controller_host
+        replication local_cluster allow_open_ports max_restarts stall_secs wait_secs
+        """,
+    "stages": """
+        num_stages num_micro_batches schedule chunks_per_stage partition recompute
+        memory_limit shard_classifier shard_embeddings pipeline_report
+        """,
+    "variables": """
+        variable_update check_replicas_every tune_again cross_replica_sync
+        max_staleness staleness_lr staged_vars variable_consistency
+        local_parameter_device variable_placement all_reduce_spec gradient_repacking
+        agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer
+        sparse_to_dense_grads sufficient_factors partition_bytes accumulate_steps
+        batch_norm
+        """,
+    "training": """
+        num_batches num_epochs num_warmup_batches steps_per_loop tf_random_seed
+        """,
+    "optimizer": """
+        optimizer init_learning_rate piecewise_learning_rate_schedule
+        num_epochs_per_decay learning_rate_decay_factor minimum_learning_rate
+        num_learning_rate_warmup_epochs resnet_base_lr momentum nesterov rmsprop_decay
+        rmsprop_momentum rmsprop_epsilon adam_beta1 adam_beta2 adam_epsilon
+        lamb_epsilon lars_eeta lars_epsilon gradient_clip gradient_clip_norm
+        weight_decay ema_decay
+        """,
+    "evaluation": """
+        eval eval_interval_secs eval_during_training_every_n_steps
+        eval_during_training_every_n_epochs eval_during_training_at_specified_steps
+        eval_during_training_at_specified_epochs eval_at_end stop_at_top_1_accuracy
+        eval_batch_size num_eval_batches num_eval_epochs eval_split eval_dir
+        """,
+    "output": """
+        check_flags display_every print_training_accuracy loss_type_to_report train_dir
+        save_model_secs save_model_steps save_retry_secs max_ckpts_to_keep
+        summary_verbosity save_summaries_steps trace_file graph_file benchmark_log_dir
+        benchmark_test_id
+        """,
+}
+
+
+class SectionsTest(parameterized.TestCase):
+    def test_the_flags_are_those_of_the_list(self):
+        found = {
+            section.name: [item.name for item in dataclasses.fields(section.type)]
+            for section in dataclasses.fields(config.Config)
+        }
+        self.assertEqual(found, {name: text.split() for name, text in FLAGS.items()})
+
+    @parameterized.parameters(*config.KINDS)
+    def test_names_are_unique_over_all_sections(self, kind):
+        declared = [dataclasses.fields(s.type) for s in dataclasses.fields(kind)]
+        self.assertLen(config.all_flags(kind), sum(map(len, declared)))
+
+    @parameterized.parameters(*config.KINDS)
+    def test_a_section_is_frozen_and_has_a_heading(self, kind):
+        for section in dataclasses.fields(kind):
+            with self.subTest(section.name):
+                with self.assertRaises(dataclasses.FrozenInstanceError):
+                    section.type().anything = 1
+                self.assertRegex(section.type.__doc__, r"^[A-Z][^\n]*\.$")
+
+    @parameterized.parameters(*config.KINDS)
+    def test_each_flag_is_well_declared(self, kind):
+        for flag in config.all_flags(kind).values():
+            with self.subTest(flag.name):
+                # The help is one phrase.
+                self.assertRegex(flag.text, r"^[^\n]{8,}[^.]$")
+                self.assertNotIn("  ", flag.text)
+                # It says what no value stands for.
+                self.assertEqual(bool(flag.unset), flag.default in (None, ()))
+                # Every number has a bound.
+                self.assertEqual(flag.must is not None, flag.kind in (int, float))
+                # The default is admitted.
+                self.assertEqual(flag.problem(flag.default), "")
+
+    def test_the_command_without_flags_trains_lenet_in_one_tower(self):
+        self.assertEqual(sections.ModelFlags().model, "lenet")
+        self.assertEqual(sections.DeviceFlags().num_gpus, 1)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,102 @@
+"""Tests of flags.variables: the flags' defaults are those of the settings they make."""
+
+from absl.testing import absltest
+
+from flags import config, rules, variables
+from towers import planning
+from towers.gradients.exchange import GradientExchange
+from towers.variable_update import modes
+
+_TABLES = {"variable_update": modes.VARIABLE_UPDATES}
+
+
+class ModesTest(absltest.TestCase):
+    def test_the_defaults_are_those_of_the_python_api(self):
+        flags = variables.VariablesFlags()
+        self.assertEqual(flags.variable_update, modes.DEFAULT)
+        self.assertEqual(flags.local_parameter_device, "cpu")
+        self.assertEqual(flags.agg_small_grads_max_bytes, GradientExchange.small_bytes)
+        self.assertEqual(flags.agg_small_grads_max_group, GradientExchange.small_group)
+        self.assertEqual(flags.gradient_repacking, GradientExchange.gradient_repacking)
+        self.assertEqual(flags.max_staleness, GradientExchange.max_staleness)
+        self.assertEqual(flags.staleness_lr, GradientExchange.staleness_lr)
+        self.assertEqual(flags.variable_placement, GradientExchange.variable_placement)
+
+    def test_switches_of_tf_cnn_benchmarks_name_modes(self):
+        for settings, mode in (
+            ({}, "parameter_server"),
+            ({"cross_replica_sync": False}, "asynchronous"),
+            ({"staged_vars": True}, "staged"),
+            (
+                {"variable_update": "replicated", "variable_consistency": "relaxed"},
+                "relaxed",
+            ),
+            ({"variable_update": "replicated"}, "replicated"),
+            ({"variable_update": "staged"}, "staged"),
+        ):
+            with self.subTest(settings=settings):
+                made = config.make(**settings)
+                self.assertEqual(config.check(made, _TABLES), [])
+                self.assertEqual(planning.mode_of(made.variables), mode)
+
+    def test_the_pairs_name_the_modes_that_they_are_about(self):
+        table = modes.VARIABLE_UPDATES
+        for terms, wanted in (
+            (
+                rules.ALL_REDUCE,
+                [n for n, mode in table.items() if "all_reduce_spec" in mode.reads],
+            ),
+            (
+                rules._ASYNCHRONOUS,
+                [n for n, mode in table.items() if not mode.together],
+            ),
+            (
+                rules._LATE,
+                [
+                    n
+                    for n, mode in table.items()
+                    if not mode.exact and (mode.joined or not mode.together)
+                ],
+            ),
+        ):
+            named = map(rules.Term.parse, terms)
+            found = {term.value for term in named if term.name == "variable_update"}
+            self.assertEqual(found, set(wanted))
+
+    def test_switches_without_effect_are_refused(self):
+        for settings, sentence in (
+            (
+                {"variable_update": "replicated", "staged_vars": True},
+                "--staged_vars: needs --variable_update=parameter_server",
+            ),
+            (
+                {"variable_consistency": "relaxed"},
+                "--variable_consistency=relaxed: needs --variable_update=replicated",
+            ),
+            (
+                {"variable_update": "independent", "cross_replica_sync": False},
+                "--nocross_replica_sync: needs --variable_update=parameter_server",
+            ),
+            (
+                {"max_staleness": 3},
+                "--max_staleness=3: needs --nocross_replica_sync or "
+                "--variable_update=asynchronous",
+            ),
+            (
+                {"staleness_lr": True},
+                "--staleness_lr: needs --nocross_replica_sync or "
+                "--variable_update=asynchronous",
+            ),
+            (
+                {"cross_replica_sync": False, "staged_vars": True},
+                "--staged_vars: does not go with --nocross_replica_sync",
+            ),
+        ):
+            with self.subTest(settings=settings):
+                self.assertEqual(
+                    config.check(config.make(**settings), _TABLES), [sentence]
+                )
+
+
+if __name__ == "__main__":
+    absltest.main()

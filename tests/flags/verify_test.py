@@ -1,0 +1,69 @@
+"""Tests of flags.verify: the list of flags, on purpose, and how they are read."""
+
+from absl.testing import absltest
+
+from flags import config, parse
+
+# A flag is a promise.  Whoever adds one adds it here too, on purpose.
+FLAGS = """
+    num_towers variable_update all_reduce_spec gradient_repacking
+    agg_small_grads_max_bytes accumulate_steps compact_gradient_transfer pipelines
+    num_stages num_micro_batches schedule recompute num_shards batch_norm num_steps
+    bound device logical_gpus tf_random_seed processes
+    """.split()
+SHARED = ("model", "data", "optimizer")  # sections of a run's flags
+
+CHOICES = {"variable_update": ("replicated", "independent")}
+
+
+def parsed(*arguments: str) -> config.VerifyConfig:
+    """Of a command line of towers.verify."""
+    return parse.parse(["verify", *arguments], CHOICES, config.VerifyConfig)
+
+
+class VerifyTest(absltest.TestCase):
+    def test_the_flags_are_those_of_the_list_and_of_a_run(self):
+        run = config.all_flags().items()
+        names = [name for name, flag in run if flag.section in SHARED]
+        found = config.all_flags(config.VerifyConfig)
+        self.assertEqual(list(found), names + FLAGS)
+
+    def test_nothing_said(self):
+        made = parsed()
+        self.assertEqual(made, config.make(config.VerifyConfig))
+        self.assertEqual(made.verify.num_steps, 5)
+        self.assertEqual(config.make(config.VerifyConfig, **config.flat(made)), made)
+
+    def test_reads_many(self):
+        made = parsed("--variable_update=independent,replicated", "--num_towers=2,3")
+        self.assertEqual(made.verify.variable_update, ("independent", "replicated"))
+        self.assertEqual(made.verify.num_towers, (2, 3))
+
+    def test_all_errors_together(self):
+        with self.assertRaises(parse.UsageError) as caught:
+            parsed(
+                "--num_gpus=2", "--bound=0", "--variable_update=none", "--num_step=1"
+            )
+        starts = [error.split(":")[0] for error in caught.exception.errors]
+        wrong = ["--num_gpus", "--num_step=1", "--variable_update=none", "--bound=0.0"]
+        self.assertEqual(starts, wrong)
+        self.assertIsInstance(caught.exception.config, config.VerifyConfig)
+
+    def test_a_run_refuses_them(self):
+        with self.assertRaises(parse.UsageError) as caught:
+            parse.parse(["train", "--num_towers=2"], {})
+        self.assertEqual(
+            caught.exception.errors,
+            ["--num_towers: is a flag of python -m towers.verify, not of this"],
+        )
+
+    def test_the_help_is_its_own(self):
+        text = " ".join(parse.help_text(CHOICES, config.VerifyConfig).split())
+        self.assertStartsWith(text, "Usage: python -m towers.verify [--flag=value ...]")
+        self.assertIn("(default: all; one of: replicated, independent)", text)
+        self.assertIn("(default: 0,1024)", text)
+        self.assertNotIn("--num_gpus", text)
+
+
+if __name__ == "__main__":
+    absltest.main()

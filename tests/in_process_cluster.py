@@ -1,0 +1,201 @@
+"""The tasks of a cluster in one process, for tests that compare and count.
+
+TensorFlow's servers listen on every interface, so such a test runs in a process of its
+own, in a private network.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from unittest import SkipTest, mock
+
+import tensorflow as tf
+
+from benchmarks.lib import launched
+from tests.root import ROOT
+from towers.cluster import local_cluster
+from towers.gradients import wire
+from towers.layout import cluster_spec, placement
+
+v1 = tf.compat.v1
+
+
+def found_inside(
+    program: str, *arguments: str, seconds: float = launched.PATIENCE
+) -> Any:
+    """Runs a program in a private network of its own.
+
+    Args:
+      program: Python code whose last line of output is JSON, as `tell` prints it.  It
+        begins inside the network, which only a single-threaded process can enter.
+      *arguments: of the program.
+      seconds: that it may take.
+
+    Returns:
+      The value of that JSON.
+
+    Raises:
+      SkipTest: the system has no private networks.
+      AssertionError: the program fails; the message is its stderr.
+      subprocess.TimeoutExpired: it takes longer.
+    """
+    if not launched.have_private_networks():
+        raise SkipTest("this system has no private networks")
+    enter = "from towers.cluster import private_network; private_network.enter()\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", enter + program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, errors = process.communicate(timeout=seconds)
+        finally:
+            # The whole group: a task that it started may be frozen.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors
+    return json.loads(printed.splitlines()[-1])
+
+
+# Runs a cluster to its own end; prints `Ends` of `manual_tasks`.
+_ALONE = """
+import json, sys
+from tests import manual_tasks
+
+flags, how = json.loads(sys.argv[1])
+cluster = manual_tasks.Tasks(*flags, **how)
+try:
+    found = cluster.end()
+finally:
+    cluster.kill()
+print(json.dumps(found))
+"""
+
+
+def manual_tasks(program: str, *order: Any, data_dir: str) -> Any:
+    """As `found_inside`, for programs that use the module `manual_tasks`.
+
+    Args:
+      program: as `found_inside` has it.
+      *order: given to it as one argument, a JSON list.
+      data_dir: where TFDS keeps its data sets.
+    """
+    environment = {
+        "TFDS_DATA_DIR": data_dir,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    with mock.patch.dict(os.environ, environment):
+        return found_inside(program, json.dumps(order), seconds=2 * launched.PATIENCE)
+
+
+def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:
+    """Runs a cluster until all of its tasks have ended with status 0.
+
+    Args:
+      *flags: of every task's command line.
+      data_dir: as `manual_tasks` has it.
+      **how: the other arguments of `manual_tasks.Tasks`.
+
+    Returns:
+      "job index" -> the lines that the task printed.
+    """
+    found = manual_tasks(_ALONE, flags, how, data_dir=data_dir)
+    for name, (status, lines) in found.items():
+        assert status == 0, (name, status, lines)
+    return {name: lines for name, (_, lines) in found.items()}
+
+
+def tell(found: Any) -> NoReturn:
+    """Prints a value as JSON and ends the process, which servers keep from ending."""
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+def serve(
+    *, ps: int, devices: int, auto_jit: bool = False
+) -> tuple[cluster_spec.ClusterSpec, str]:
+    """Starts ps tasks, two workers and a controller.
+
+    Args:
+      ps: how many.
+      devices: of each worker, logical CPUs.
+      auto_jit: as `placement.session_config` has it.
+
+    Returns:
+      the tasks, and the target of the controller's sessions.
+    """
+    hosts = local_cluster.free_addresses(ps + 3)
+    spec = cluster_spec.from_hosts(
+        "chief", 0, ps=hosts[:ps], workers=hosts[ps : ps + 2], controller=hosts[-1]
+    )
+    return spec, _start(spec, devices, auto_jit=auto_jit)[spec.me]
+
+
+def serve_clients(
+    *, ps: int, devices: int
+) -> list[tuple[cluster_spec.ClusterSpec, str]]:
+    """Starts ps tasks and two workers that are clients; arguments as `serve` has them.
+
+    Returns:
+      of each client the tasks as it sees them, and the target of its sessions; the
+      chief's first.
+    """
+    hosts = local_cluster.free_addresses(ps + 2)
+    spec = cluster_spec.from_hosts(
+        "worker", 0, ps=hosts[:ps], workers=hosts[ps:], controller=None
+    )
+    targets = _start(spec, devices)
+    return [
+        (dataclasses.replace(spec, me=client, between=True), targets[client])
+        for client in (spec.me, *spec.servers)
+        if client.job == "worker"
+    ]
+
+
+def _start(
+    spec: cluster_spec.ClusterSpec, devices: int, *, auto_jit: bool = False
+) -> dict[cluster_spec.Task, str]:
+    """Starts the tasks; returns the target of each."""
+    where = placement.on_cluster(spec, devices, kind="cpu")
+    config = placement.session_config(where, auto_jit=auto_jit)
+    return {
+        task: tf.distribute.Server(
+            spec.as_dict(),
+            job_name=task.job,
+            task_index=task.index,
+            config=placement.server_config(where, task, config),
+        ).target
+        for task in [*spec.servers, spec.me]
+    }
+
+
+def crossed(session: v1.Session, step: tf.Operation) -> list[tuple[str, str, int]]:
+    """(from, to, bytes) of a step, for each pair of tasks that exchange some."""
+    full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    found: dict[tuple[str, str], int] = {}
+    for _ in range(6):  # transfers that end with the step may miss its record
+        metadata = v1.RunMetadata()
+        session.run(step, options=full, run_metadata=metadata)
+        for ends, count in wire.transfers(metadata).items():
+            found[ends] = max(count, found.get(ends, 0))
+    return [(*ends, count) for ends, count in found.items()]
+
+
+def between(crossed: Sequence[tuple[str, str, int]], one: str, other: str) -> int:
+    """Bytes from tasks whose name contains `one` to tasks whose name contains `other`.
+
+    Args:
+      crossed: as the function `crossed` returns it.
+      one, other: parts of the names.
+    """
+    return sum(n for begin, end, n in crossed if one in begin and other in end)

@@ -1,0 +1,333 @@
+"""The layers against numpy, and what they must not depend on."""
+
+import types
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from models import layers
+from tests import arrays, graph_test_case
+
+v1 = tf.compat.v1
+
+
+def _layers(**options):
+    return layers.Layers(**{"training": True, "num_classes": 10, **options})
+
+
+def _random(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def _convolve(x, kernel, strides, pads):
+    """NHWC convolution, window by window; `pads` are zeros (before, behind)."""
+    size = kernel.shape[0]
+    x = np.pad(x, [(0, 0), pads, pads, (0, 0)])
+    places = range(0, x.shape[1] - size + 1, strides)
+    rows = [
+        [np.tensordot(x[:, i : i + size, j : j + size], kernel, 3) for j in places]
+        for i in places
+    ]
+    return np.transpose(rows, [2, 0, 1, 3])
+
+
+class LayersTestCase(graph_test_case.GraphTestCase):
+    def variables(self):
+        return {v.op.name: v.shape.as_list() for v in v1.global_variables()}
+
+
+class ConvTest(LayersTestCase):
+    @parameterized.parameters(
+        (8, 3, 1, (1, 1)),
+        (8, 3, 2, (1, 1)),
+        (9, 3, 2, (1, 1)),
+        (9, 7, 2, (3, 3)),
+        (8, 1, 2, (0, 0)),
+        (8, 2, 2, (0, 1)),
+        (8, 4, 1, (1, 2)),
+    )
+    def test_fixed_padding(self, size, kernel, strides, pads):
+        x = _random(2, size, size, 3)
+        y = _layers().conv(tf.constant(x), 5, kernel, strides, padding="FIXED")
+        weights, bias = v1.trainable_variables()
+        got, weights, bias = self.evaluate([y, weights, bias])
+        np.testing.assert_array_equal(bias, np.zeros(5))
+        want = _convolve(x, weights, strides, pads)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+    def test_fixed_padding_of_channels_first(self):
+        x = v1.placeholder(tf.float32, [2, 3, 9, 8])
+        y = _layers(data_format="NCHW").conv(x, 5, 3, 2, padding="FIXED")
+        self.assertEqual(y.shape, [2, 5, 5, 4])
+        self.assertEqual(
+            self.variables(), {"conv/kernel": [3, 3, 3, 5], "conv/bias": [5]}
+        )
+
+    def test_kernel_of_two_sizes(self):
+        x = v1.placeholder(tf.float32, [2, 8, 8, 3])
+        y = _layers().conv(x, 5, (1, 7), padding="VALID", use_bias=False)
+        self.assertEqual(y.shape, [2, 8, 2, 5])
+        self.assertEqual(self.variables(), {"conv/kernel": [1, 7, 3, 5]})
+
+    def test_activation_comes_after_the_bias(self):
+        y = _layers().conv(
+            tf.zeros([1, 2, 2, 1]),
+            1,
+            1,
+            bias_initializer=v1.constant_initializer(-3.0),
+            activation=tf.nn.relu,
+        )
+        np.testing.assert_array_equal(self.evaluate(y), np.zeros([1, 2, 2, 1]))
+
+    def test_variance_of_the_kernel(self):
+        _layers().conv(tf.zeros([1, 4, 4, 64]), 256, 3)
+        kernel = self.evaluate(v1.trainable_variables()[0])
+        self.assertAlmostEqual(kernel.var() * 9 * 64, 2.0, delta=0.05)
+
+
+class DenseTest(LayersTestCase):
+    @parameterized.parameters("NHWC", "NCHW")
+    def test_product_and_bias(self, data_format):
+        x = _random(4, 6)
+        nn = _layers(data_format=data_format)
+        y = nn.dense(tf.constant(x), 3, bias_initializer=v1.constant_initializer(0.5))
+        got, weights = self.evaluate([y, v1.trainable_variables()[0]])
+        np.testing.assert_allclose(got, x @ weights + 0.5, rtol=1e-5, atol=1e-5)
+
+    @parameterized.parameters((None, 1.0), (tf.nn.relu, 2.0))
+    def test_variance_of_the_kernel(self, activation, gain):
+        _layers().dense(tf.zeros([1, 400]), 500, activation=activation)
+        kernel = self.evaluate(v1.trainable_variables()[0])
+        self.assertAlmostEqual(kernel.var() * 400, gain, delta=0.05)
+
+    def test_on_the_last_axis_of_a_sequence(self):
+        x = _random(2, 3, 4)
+        y = _layers().dense(tf.constant(x), 5)
+        self.assertEqual(y.shape.as_list(), [2, 3, 5])
+        got, kernel = self.evaluate([y, v1.trainable_variables()[0]])
+        np.testing.assert_allclose(got, x @ kernel, rtol=1e-5, atol=1e-5)
+
+    def test_names_are_numbered_within_a_scope(self):
+        nn = _layers()
+        for scope in ("first", "second"):
+            with v1.variable_scope(scope):
+                x = nn.dense(tf.zeros([1, 2]), 2, use_bias=False)
+                nn.dense(x, 2, use_bias=False)
+        self.assertSequenceEqual(
+            list(self.variables()),
+            [
+                "first/dense/kernel",
+                "first/dense_1/kernel",
+                "second/dense/kernel",
+                "second/dense_1/kernel",
+            ],
+        )
+
+
+class BatchNormTest(LayersTestCase):
+    def test_training(self):
+        x = 3.0 + 2.0 * _random(4, 3, 3, 2)
+        nn = _layers()
+        y = nn.batch_norm(tf.constant(x), momentum=0.75)
+        mean, variance = nn.statistics
+        got, got_mean, got_variance = self.evaluate([y, mean.value, variance.value])
+        pixels = x.reshape(-1, 2)
+        want = (x - pixels.mean(0)) / np.sqrt(pixels.var(0) + 1e-5)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(got_mean, pixels.mean(0), rtol=1e-5)
+        # What the moving average follows is the unbiased estimate.
+        np.testing.assert_allclose(got_variance, pixels.var(0, ddof=1), rtol=1e-5)
+        self.assertEqual([mean.momentum, variance.momentum], [0.75, 0.75])
+        self.assertEqual(mean.variable.op.name, "batch_norm/moving_mean")
+        self.assertEqual(variance.variable.op.name, "batch_norm/moving_variance")
+
+    def test_evaluation_reads_the_moving_averages(self):
+        x = _random(4, 3, 3, 2)
+        nn = _layers(training=False)
+        y = nn.batch_norm(tf.constant(x), epsilon=0.25, activation=tf.nn.relu)
+        names = {v.op.name: v for v in v1.global_variables()}
+        settings = [
+            names["batch_norm/moving_mean"].assign([1.0, -1.0]),
+            names["batch_norm/moving_variance"].assign([3.75, 0.0]),
+            names["batch_norm/gamma"].assign([1.0, 2.0]),
+            names["batch_norm/beta"].assign([0.0, 0.5]),
+        ]
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(settings)
+            got = session.run(y)
+        want = (x - [1.0, -1.0]) / np.sqrt([4.0, 0.25]) * [1.0, 2.0] + [0.0, 0.5]
+        np.testing.assert_allclose(got, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
+        self.assertEmpty(nn.statistics)
+
+    @parameterized.parameters(True, False)
+    def test_variables(self, training):
+        nn = _layers(training=training)
+        nn.batch_norm(tf.zeros([1, 2, 2, 3]), scale=False)
+        nn.batch_norm(tf.zeros([1, 2, 2, 3]))
+        self.assertEqual(
+            [v.op.name for v in v1.trainable_variables()],
+            ["batch_norm/beta", "batch_norm_1/beta", "batch_norm_1/gamma"],
+        )
+        self.assertLen(v1.global_variables(), 7)
+
+    def test_bfloat16_keeps_float32_variables(self):
+        nn = _layers(dtype=tf.bfloat16)
+        y = nn.batch_norm(tf.zeros([2, 2, 2, 3], tf.bfloat16))
+        self.assertEqual(y.dtype, tf.bfloat16)
+        self.assertEqual({v.dtype for v in v1.global_variables()}, {tf.float32})
+        self.assertEqual({s.value.dtype for s in nn.statistics}, {tf.float32})
+
+    def test_channels_first(self):
+        nn = _layers(data_format="NCHW")
+        y = nn.batch_norm(v1.placeholder(tf.float32, [2, 3, 5, 5]))
+        self.assertEqual(y.shape, [2, 3, 5, 5])
+        self.assertEqual({s.value.shape.as_list()[0] for s in nn.statistics}, {3})
+
+    @parameterized.product(
+        shape=([12, 3], [4, 5, 3]), data_format=("NHWC", "NCHW"), joined=(False, True)
+    )
+    def test_on_the_last_axis_of_what_is_no_image(self, shape, data_format, joined):
+        x = 3.0 + 2.0 * _random(*shape)
+        nn = _layers(data_format=data_format)
+        if joined:  # one batch, alone
+            nn.joined = types.SimpleNamespace(count=1, moments=lambda own: own)
+        y = nn.batch_norm(tf.constant(x))
+        self.assertEqual(y.shape, shape)
+        got, *moments = self.evaluate([y, *(s.value for s in nn.statistics)])
+        rows = x.reshape(-1, 3)
+        want = (x - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        want_moments = [rows.mean(0), rows.var(0, ddof=1)]
+        np.testing.assert_allclose(moments, want_moments, rtol=1e-4)
+
+    def test_without_channels(self):
+        with self.assertRaisesRegex(ValueError, r"no channels"):
+            _layers().batch_norm(tf.zeros([4]))
+
+
+class ShapeTest(LayersTestCase):
+    def test_max_pool(self):
+        x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+        y = self.evaluate(_layers().max_pool(tf.constant(x), 3, 2, "VALID"))
+        np.testing.assert_array_equal(y.ravel(), [10])
+        y = self.evaluate(_layers().max_pool(tf.constant(x), 2, 2))
+        np.testing.assert_array_equal(y.ravel(), [5, 7, 13, 15])
+
+    def test_avg_pool_does_not_count_the_padding(self):
+        y = self.evaluate(_layers().avg_pool(tf.ones([1, 3, 3, 1]), 3, 1))
+        np.testing.assert_allclose(y, np.ones([1, 3, 3, 1]))
+
+    @parameterized.parameters(("global_avg_pool", [2, 4]), ("flatten", [2, 3 * 5 * 4]))
+    def test_same_in_either_format(self, layer, shape):
+        x = tf.constant(_random(2, 3, 5, 4))
+        last = getattr(_layers(), layer)(x)
+        first = getattr(_layers(data_format="NCHW"), layer)(
+            tf.transpose(x, [0, 3, 1, 2])
+        )
+        self.assertEqual(last.shape, shape)
+        arrays.assert_close(*self.evaluate([last, first]), rtol=1e-6)
+
+    def test_flatten_of_what_is_flat(self):
+        x = tf.constant(_random(2, 3))
+        np.testing.assert_array_equal(
+            *self.evaluate([x, _layers(data_format="NCHW").flatten(x)])
+        )
+
+    def test_embedding_has_a_sparse_gradient(self):
+        nn = _layers()
+        table = v1.get_variable("table", [5, 3])
+        read = tf.identity(table)
+        rows = nn.embedding(tf.constant([[1, 4], [1, 0]]), read)
+        self.assertEqual(rows.shape.as_list(), [2, 2, 3])
+        [gradient] = tf.gradients(rows, [read])
+        self.assertIsInstance(gradient, tf.IndexedSlices)
+        rows, table = self.evaluate([rows, table])
+        np.testing.assert_array_equal(rows, table[[[1, 4], [1, 0]]])
+
+    def test_local_response_norm_in_either_format(self):
+        options = {"depth_radius": 1, "bias": 1.0, "alpha": 0.5, "beta": 0.75}
+        x = _random(2, 3, 3, 6)
+        last = _layers().local_response_norm(tf.constant(x), **options)
+        first = _layers(data_format="NCHW").local_response_norm(
+            tf.constant(x.transpose(0, 3, 1, 2)), **options
+        )
+        last, first = self.evaluate([last, first])
+        padded = np.pad(x, [(0, 0)] * 3 + [(1, 1)]) ** 2
+        near = padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]
+        np.testing.assert_allclose(last, x / (1 + 0.5 * near) ** 0.75, rtol=1e-4)
+        arrays.assert_close(first, last.transpose(0, 3, 1, 2), rtol=1e-6)
+
+    def test_local_response_norm_of_bfloat16(self):
+        # There is no such kernel; what was 1 must come out as 1 / (1 + 1).
+        y = _layers().local_response_norm(
+            tf.ones([1, 1, 1, 1], tf.bfloat16), alpha=1.0, beta=1.0
+        )
+        self.assertEqual(y.dtype, tf.bfloat16)
+        np.testing.assert_array_equal(
+            self.evaluate(tf.cast(y, tf.float32)), [[[[0.5]]]]
+        )
+
+    @parameterized.parameters("NHWC", "NCHW")
+    def test_concat_joins_channels(self, data_format):
+        nn = _layers(data_format=data_format)
+        x = tf.zeros([2, 5, 3, 4])
+        y = nn.concat([x, x, x])
+        self.assertEqual(nn.channels(y), 3 * nn.channels(x))
+        self.assertEqual(y.shape.num_elements(), 3 * x.shape.num_elements())
+
+
+class DropoutTest(LayersTestCase):
+    def _drop(self, batch, first, *, seed=7, scope="block", rate=0.5):
+        nn = _layers(seed=seed, first_example=first)
+        with v1.variable_scope(scope):
+            return nn.dropout(tf.ones([batch, 3, 5]), rate)
+
+    def test_belongs_to_examples_not_to_batches(self):
+        whole = self._drop(8, 0)
+        first = v1.placeholder_with_default(np.int64(4), [])
+        halves = tf.concat([self._drop(4, 0), self._drop(4, first)], 0)
+        whole, halves = self.evaluate([whole, halves])
+        arrays.assert_same_bits(whole, halves)
+
+    def test_draws_anew_for_every_example_layer_and_seed(self):
+        draws = [
+            self._drop(1, 0),
+            self._drop(1, 1),
+            self._drop(1, 0, seed=8),
+            self._drop(1, 0, scope="other"),
+        ]
+        with v1.variable_scope("block"):
+            nn = _layers(seed=7)
+            nn.dropout(tf.ones([1, 3, 5]), 0.5)
+            draws.append(nn.dropout(tf.ones([1, 3, 5]), 0.5))
+        draws = {value.tobytes() for value in self.evaluate(draws)}
+        self.assertLen(draws, 5)
+
+    def test_keeps_the_mean(self):
+        nn = _layers()
+        y = self.evaluate(nn.dropout(tf.ones([100, 1000]), 0.2))
+        np.testing.assert_allclose(np.unique(y), [0.0, 1.25])
+        self.assertAlmostEqual(y.mean(), 1.0, delta=0.01)
+
+    def test_keeps_the_dtype(self):
+        y = _layers().dropout(tf.ones([2, 8], tf.bfloat16), 0.5)
+        self.assertEqual(y.dtype, tf.bfloat16)
+
+    def test_does_nothing_in_evaluation_or_at_rate_0(self):
+        x = tf.ones([2, 3])
+        self.assertIs(_layers(training=False).dropout(x, 0.5), x)
+        self.assertIs(_layers().dropout(x, 0.0), x)
+
+    def test_example_uniform_is_uniform(self):
+        draw = layers.example_uniform((1000, 7), seed=-1, salt=3, first=10**12)
+        draw = self.evaluate(draw)
+        self.assertGreaterEqual(draw.min(), 0.0)
+        self.assertLess(draw.max(), 1.0)
+        np.testing.assert_allclose(draw.mean(0), np.full(7, 0.5), atol=0.05)
+        np.testing.assert_allclose(np.corrcoef(draw.T), np.eye(7), atol=0.15)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,269 @@
+"""Optimizers against their formulas in numpy; learning rates against tables."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers.optimizers import optimizer
+
+v1 = tf.compat.v1
+_START = np.array([[1.0, -2.0, 0.5]], np.float32)
+_GRADIENTS = np.array([[[1, 2, -1]], [[0.5, -1, 2]], [[-2, 1, 1]]], np.float32)
+
+# Each has a value of its own, so that one in another's place shows.
+_SETTINGS = optimizer.Hyperparameters(
+    momentum=0.85,
+    rmsprop_decay=0.8,
+    rmsprop_momentum=0.7,
+    rmsprop_epsilon=0.5,
+    adam_beta1=0.75,
+    adam_beta2=0.95,
+    adam_epsilon=0.0625,
+    lamb_epsilon=0.03125,
+    lars_eeta=0.25,
+    lars_epsilon=0.125,
+)
+
+
+def _sgd(s, rate):
+    del s
+    value = _START.astype("f8")
+    for g in _GRADIENTS:
+        value = value - rate * g
+    return value
+
+
+def _momentum(s, rate):
+    value, slot = _START.astype("f8"), 0.0
+    for g in _GRADIENTS:
+        slot = s.momentum * slot + g
+        value = value - rate * (g + s.momentum * slot if s.nesterov else slot)
+    return value
+
+
+def _rmsprop(s, rate):
+    value, slot, square = _START.astype("f8"), 0.0, 1.0
+    for g in _GRADIENTS:
+        square = s.rmsprop_decay * square + (1 - s.rmsprop_decay) * g**2
+        step = rate * g / np.sqrt(square + s.rmsprop_epsilon)
+        slot = s.rmsprop_momentum * slot + step
+        value = value - slot
+    return value
+
+
+def _adam(s, rate):
+    value, mean, square = _START.astype("f8"), 0.0, 0.0
+    for t, g in enumerate(_GRADIENTS, 1):
+        mean = s.adam_beta1 * mean + (1 - s.adam_beta1) * g
+        square = s.adam_beta2 * square + (1 - s.adam_beta2) * g**2
+        corrected = rate * np.sqrt(1 - s.adam_beta2**t) / (1 - s.adam_beta1**t)
+        value = value - corrected * mean / (np.sqrt(square) + s.adam_epsilon)
+    return value
+
+
+def _moments(s):
+    """Adam's corrected mean and root mean square after each gradient."""
+    mean, square = 0.0, 0.0
+    for t, g in enumerate(_GRADIENTS.astype("f8"), 1):
+        mean = s.adam_beta1 * mean + (1 - s.adam_beta1) * g
+        square = s.adam_beta2 * square + (1 - s.adam_beta2) * g**2
+        yield mean / (1 - s.adam_beta1**t), np.sqrt(square / (1 - s.adam_beta2**t))
+
+
+def _adamw(s, rate):
+    value = _START.astype("f8")
+    for mean, size in _moments(s):
+        value = value - rate * mean / (size + s.adam_epsilon)
+    return value
+
+
+def _lamb(s, rate):
+    value = _START.astype("f8")
+    for mean, size in _moments(s):
+        step = mean / (size + s.lamb_epsilon)
+        value = value - rate * np.linalg.norm(value) / np.linalg.norm(step) * step
+    return value
+
+
+def _lars(s, rate):
+    value, slot = _START.astype("f8"), 0.0
+    for g in _GRADIENTS:
+        local = s.lars_eeta * np.linalg.norm(value)
+        local /= np.linalg.norm(g) + s.lars_epsilon
+        slot = s.momentum * slot + rate * local * g
+        value = value - slot
+    return value
+
+
+_FORMULAS = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "rmsprop": _rmsprop,
+    "adam": _adam,
+    "adamw": _adamw,
+    "lars": _lars,
+    "lamb": _lamb,
+}
+
+
+class OptimizerTest(parameterized.TestCase):
+    def test_every_optimizer_has_a_formula_here(self):
+        self.assertEqual(sorted(_FORMULAS), sorted(optimizer.OPTIMIZERS))
+
+    @parameterized.product(
+        name=sorted(_FORMULAS), nesterov=(True, False), called=(True, False)
+    )
+    def test_three_steps_follow_the_formula(self, name, nesterov, called):
+        settings = dataclasses.replace(_SETTINGS, nesterov=nesterov)
+        rate = 0.125
+        with tf.Graph().as_default():
+            variable = v1.get_variable("v", initializer=_START, use_resource=True)
+            gradient = v1.placeholder(tf.float32, [1, 3])
+            made = optimizer.OPTIMIZERS[name].make(
+                (lambda: tf.constant(rate)) if called else tf.constant(rate), settings
+            )
+            step = made.apply_gradients([(gradient, variable)])
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for value in _GRADIENTS:
+                    session.run(step, {gradient: value})
+                found = session.run(variable)
+        np.testing.assert_allclose(found, _FORMULAS[name](settings, rate), rtol=1e-5)
+
+    def test_every_number_here_is_its_own(self):
+        numbers, defaults = (
+            [value for value in vars(s).values() if isinstance(value, float)]
+            for s in (_SETTINGS, optimizer.Hyperparameters())
+        )
+        self.assertLen(numbers, 10)
+        self.assertLen(set(numbers), 10)
+        self.assertEmpty(set(numbers) & set(defaults))
+
+    def test_one_that_there_is_not(self):
+        with self.assertRaisesRegex(ValueError, "^Update.optimizer is 'sdg', .* sgd,"):
+            optimizer.Update("sdg", optimizer.Piecewise((0.1,)))
+
+    def test_weight_decay_touches_what_the_recipe_says(self):
+        update = optimizer.Update(
+            "sgd",
+            optimizer.Piecewise((0.1,)),
+            weight_decay=0.5,
+            decayed=lambda name: name != "free",
+        )
+        with tf.Graph().as_default():
+            variables = [
+                v1.get_variable(name, initializer=_START, use_resource=True)
+                for name in ("decayed", "free")
+            ]
+            ones = tf.ones([1, 3])
+            gradients = update.decay([ones] * 2, variables)
+            penalty = update.penalty({v.op.name: v.read_value() for v in variables})
+            # What is as large as the variable is not there before its gradient.
+            [_, product] = gradients[0].op.inputs
+            waits = [op for x in product.op.inputs for op in x.op.control_inputs]
+            self.assertIn(ones.op, waits)
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                (decayed, free), loss = session.run([gradients, penalty])
+        np.testing.assert_array_equal(decayed, 1 + 0.5 * _START)
+        np.testing.assert_array_equal(free, np.ones((1, 3)))
+        self.assertEqual(loss, 0.25 * np.sum(_START**2))
+
+    @parameterized.parameters(*sorted(_FORMULAS))
+    def test_a_callable_rate_is_called_at_each_update(self, name):
+        calls = []
+
+        def rate():
+            calls.append(name)
+            return tf.constant(0.1)
+
+        with tf.Graph().as_default():
+            variable = v1.get_variable("v", initializer=_START, use_resource=True)
+            made = optimizer.Update(name, optimizer.Piecewise((1.0,))).make(rate)
+            for _ in range(2):
+                made.apply_gradients([(tf.ones([1, 3]), variable)])
+        self.assertLen(calls, 2)
+
+
+class ClipTest(parameterized.TestCase):
+    _DENSE = np.array([3.0, -4.0, 0.5], np.float32)
+    _ROWS = np.array([[0.0, 12.0]], np.float32)
+
+    def _clipped(self, **limits):
+        update = optimizer.Update("sgd", optimizer.Piecewise((1.0,)), **limits)
+        with tf.Graph().as_default(), v1.Session() as session:
+            rows = tf.IndexedSlices(tf.constant(self._ROWS), [1], [4, 2])
+            dense, none, sparse = update.clip([tf.constant(self._DENSE), None, rows])
+            self.assertIsNone(none)
+            self.assertIsInstance(sparse, tf.IndexedSlices)
+            return session.run([dense, sparse.values])
+
+    def test_by_value(self):
+        dense, rows = self._clipped(clip_value=2.0)
+        np.testing.assert_array_equal(dense, [2, -2, 0.5])
+        np.testing.assert_array_equal(rows, [[0, 2]])
+
+    @parameterized.parameters(6.5, 1.0)
+    def test_by_the_norm_of_all(self, limit):
+        norm = np.sqrt(np.sum(self._DENSE**2) + np.sum(self._ROWS**2))
+        dense, rows = self._clipped(clip_norm=limit)
+        np.testing.assert_allclose(dense, self._DENSE * limit / norm, rtol=1e-6)
+        np.testing.assert_allclose(rows, self._ROWS * limit / norm, rtol=1e-6)
+
+    def test_small_gradients_are_left_alone(self):
+        dense, rows = self._clipped(clip_norm=100.0, clip_value=50.0)
+        np.testing.assert_array_equal(dense, self._DENSE)
+        np.testing.assert_array_equal(rows, self._ROWS)
+
+
+class LearningRateTest(parameterized.TestCase):
+    def _rates(self, schedule, epochs):
+        with tf.Graph().as_default(), v1.Session() as session:
+            return session.run([schedule(tf.constant(float(e))) for e in epochs])
+
+    def test_piecewise_changes_at_its_epochs(self):
+        schedule = optimizer.Piecewise((1.0, 0.5, 0.25), (2.0, 4.0))
+        found = self._rates(schedule, [0, 1.9, 2, 3, 4, 100])
+        np.testing.assert_array_equal(found, [1, 1, 0.5, 0.5, 0.25, 0.25])
+
+    @parameterized.parameters(
+        (0.1, (), "one rate more"),
+        ((0.1, 0.01), (), "one rate more"),
+        ((0.1,), (1.0,), "one rate more"),
+        ((0.1, 0.2, 0.3), (2.0, 1.0), "must be ascending"),
+    )
+    def test_rates_that_do_not_fit_their_epochs(self, rates, epochs, words):
+        with self.assertRaisesRegex(ValueError, f"^Piecewise.* {words}"):
+            optimizer.Piecewise(rates, epochs)
+        optimizer.Piecewise(np.array([0.1, 0.2]), [1.0])
+
+    def test_constant(self):
+        self.assertEqual(self._rates(optimizer.Piecewise((0.5,)), [3]), [0.5])
+
+    def test_warmup_grows_from_zero(self):
+        schedule = optimizer.Piecewise((1.0, 0.5), (8.0,), warmup_epochs=4.0)
+        found = self._rates(schedule, [0, 1, 2, 4, 8])
+        np.testing.assert_array_equal(found, [0, 0.25, 0.5, 1, 0.5])
+        at_once = optimizer.Piecewise((1.0, 0.5), (4.0,), warmup_epochs=4.0)
+        np.testing.assert_array_equal(self._rates(at_once, [2, 4]), [0.5, 0.5])
+
+    def test_staircase_with_floor(self):
+        schedule = optimizer.Staircase(1.0, 0.5, 2.0, minimum=0.2)
+        found = self._rates(schedule, [0, 1.9, 2, 4, 6, 40])
+        np.testing.assert_allclose(found, [1, 1, 0.5, 0.25, 0.2, 0.2])
+
+    @parameterized.parameters(0.1, 0.3, 0.7, 1 / 3)
+    def test_staircase_steps_down_on_every_boundary(self, period):
+        """Also where epoch / period is rounded to just below a whole number."""
+        schedule = optimizer.Staircase(1.0, 0.5, period)
+        steps = np.arange(1, 40)
+        on = self._rates(schedule, list(steps * period))
+        np.testing.assert_array_equal(on, 0.5**steps)
+        before = self._rates(schedule, list(steps * period - 1e-4))
+        np.testing.assert_array_equal(before, 0.5 ** (steps - 1.0))
+
+
+if __name__ == "__main__":
+    tf.test.main()

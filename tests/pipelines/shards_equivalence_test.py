@@ -1,0 +1,334 @@
+"""N towers of K shards take the steps of one whole tower."""
+
+import dataclasses
+import functools
+import tempfile
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from models.model import softmax_cross_entropy, top_k_accuracy
+from tests import arrays, embedding_models, trainer
+from towers.compute.tower import TowerSpec
+from towers.evaluation import eval_graph
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.optimizers.optimizer import Hyperparameters, Piecewise, Update
+from towers.variable_update.modes import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+BOUND = 1e-5
+GLOBAL_BATCH = 16
+STEPS = 20
+_UPDATE = Update(
+    "momentum",
+    Piecewise((0.05,), (), warmup_epochs=2.0),
+    weight_decay=1e-2,
+    decayed=lambda name: name.endswith(("/kernel", "tokens")),
+)
+
+_ADAM = dataclasses.replace(
+    _UPDATE, optimizer="adam", settings=Hyperparameters(adam_epsilon=1e-6)
+)
+
+
+def _classifier(towers=1, shards=None, *, classes=7, **options):
+    """Two dense layers, the last of which may be spread."""
+    return trainer.Trainer(
+        trainer.dense_model(),
+        trainer.random_source(num_classes=classes),
+        towers=towers,
+        shards=shards,
+        **{"update": _UPDATE, "batch_size": GLOBAL_BATCH // towers, **options},
+    )
+
+
+@functools.cache
+def _whole(steps=6, **options):
+    """What one tower that is not spread comes to; many tests are held to it."""
+    return _classifier(**options).start().steps(steps)
+
+
+class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (1, 2, 8), (1, 3, 7), (2, 2, 7), (2, 3, 7), (4, 2, 7), (1, 7, 7)
+    )
+    def test_any_number_of_towers_and_shards(self, towers, shards, classes):
+        one = _whole(STEPS, classes=classes)
+        made = _classifier(towers, Shards(shards), classes=classes)
+        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+
+    @parameterized.parameters(
+        dict(variable_update="replicated"),
+        dict(variable_update="replicated", exchange=dict(all_reduce_spec="xring")),
+        dict(variable_update="replicated", exchange=dict(gradient_repacking=2)),
+        dict(variable_update="distributed_replicated"),
+        dict(update=dataclasses.replace(_ADAM, ema_decay=0.9)),
+        dict(update=dataclasses.replace(_ADAM, optimizer="adamw", clip_norm=0.1)),
+    )
+    def test_modes_and_optimizers(self, **options):
+        single = {k: v for k, v in options.items() if k == "update"}
+        one = _whole(**single)
+        made = _classifier(2, Shards(2), **options)
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.product(
+        optimizer=("lars", "lamb"), mode=("parameter_server", "replicated")
+    )
+    def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, mode):
+        update = dataclasses.replace(_UPDATE, optimizer=optimizer)
+        one = _whole(update=update)
+        made = _classifier(2, Shards(2), update=update, variable_update=mode)
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.product(
+        mode=sorted(n for n, m in VARIABLE_UPDATES.items() if m.joined and not m.exact),
+        cut=(None, Pipeline(2, 2)),
+    )
+    def test_late_modes_are_as_late(self, mode, cut):
+        late = dict(variable_update=mode)
+        one = _whole(**late)
+        found = _classifier(2, Shards(2), pipeline=cut, **late).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+        own = _whole()
+        name = "logits/dense/kernel"
+        arrays.assert_apart(one[name], own[name], rtol=1e-3)
+
+    @parameterized.parameters(
+        dict(towers=2),
+        dict(pipeline=Pipeline(2, 4, cut=(1, 2))),
+        dict(towers=2, pipeline=Pipeline(1, 2, cut=(2,), recompute="block")),
+    )
+    def test_logits_beside_other_outputs(self, towers=1, **options):
+        def hidden(x, nn):
+            x = nn.dense(nn.flatten(x), 16, activation=tf.nn.tanh)
+            return x, tf.reduce_sum(x * x, 1)
+
+        def logits(x, nn):
+            y = nn.dense(x[0], nn.num_classes)
+            return {"y": y, "aux": x[1] + tf.reduce_sum(tf.nn.softmax(y) ** 2, 1)}
+
+        def loss(outputs, labels):
+            return softmax_cross_entropy(outputs["y"], labels) + 0.1 * outputs["aux"]
+
+        model = trainer.model_of(
+            hidden,
+            logits,
+            loss=loss,
+            metrics=lambda outputs, labels: top_k_accuracy(outputs["y"], labels),
+        )
+
+        def train(towers=1, **how):
+            size = GLOBAL_BATCH // towers
+            source = trainer.random_source()
+            made = trainer.Trainer(model, source, towers=towers, batch_size=size, **how)
+            return made.start().steps(4)
+
+        found = train(towers, shards=Shards(2), **options)
+        self.assertLess(trainer.difference(train(), found), BOUND)
+
+    def test_one_tower_that_need_not_wait(self):
+        one = _whole()
+        made = _classifier(1, Shards(2), variable_update="asynchronous")
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    def test_towers_that_exchange_nothing(self):
+        found = _classifier(2, Shards(2), variable_update="independent").start()
+        alone = _classifier(2, variable_update="independent").start()
+        self.assertLess(trainer.difference(alone.steps(6), found.steps(6)), BOUND)
+
+    @parameterized.parameters(
+        (1, 2, 4, "parameter_server"),
+        (2, 3, 2, "parameter_server"),
+        (2, 2, 2, "replicated"),
+    )
+    def test_in_rounds(self, towers, shards, rounds, mode):
+        one = _whole()
+        made = _classifier(
+            towers,
+            Shards(shards),
+            variable_update=mode,
+            batch_size=GLOBAL_BATCH // towers // rounds,
+            accumulate_steps=rounds,
+        )
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    @parameterized.parameters(
+        (1, 2, Pipeline(2, 2), "parameter_server"),
+        (1, 3, Pipeline(1, 4), "parameter_server"),
+        (2, 2, Pipeline(2, 2, "gpipe", recompute="stage"), "replicated"),
+        (2, 2, Pipeline(2, 4, recompute="block"), "parameter_server"),
+        (1, 2, Pipeline(1, 1, recompute="block"), "parameter_server"),
+    )
+    def test_stages(self, towers, shards, cut, mode):
+        one = _whole()
+        made = _classifier(towers, Shards(shards), pipeline=cut, variable_update=mode)
+        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+
+    def test_a_short_last_batch(self):
+        one = _classifier(limit=37).start().to_the_end()
+        found = _classifier(2, Shards(2), limit=37).start().to_the_end()
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    def test_16_bits(self):
+        one = _whole(dtype=tf.bfloat16)
+        found = _classifier(1, Shards(2), dtype=tf.bfloat16).start().steps(6)
+        self.assertLess(trainer.difference(one, found), 1e-2)
+
+    def test_each_part_and_its_work_lie_on_its_device(self):
+        made = _classifier(1, Shards(2))
+        devices = {
+            v.op.name: v.device for v in made.train.graph.get_collection("variables")
+        }
+        for k in range(2):
+            for name in ("kernel", "bias", "kernel/part_{}/Momentum"):
+                name = name if "part" in name else name + "/part_{}"
+                where = devices["logits/dense/" + name.format(k)]
+                self.assertEqual(where, f"/device:CPU:{k}")
+        large = {}  # of what has a number for each of a device's classes
+        for op in made.train.graph.get_operations():
+            if op.name.startswith("tower_0/") and op.device:
+                for tensor in op.outputs:
+                    if tensor.shape.rank == 2 and tensor.shape[-1] in (3, 4, 7):
+                        large.setdefault(tensor.shape[-1], set()).add(op.device)
+        self.assertEqual(large, {4: {"/device:CPU:0"}, 3: {"/device:CPU:1"}})
+
+    @parameterized.parameters(
+        "parameter_server", "staged", "relaxed", "distributed_replicated"
+    )
+    def test_a_run_goes_on_with_any_number_of_shards(self, mode):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        begin = 0
+        for end, towers, shards in ((2, 2, None), (3, 1, 2), (5, 2, 3), (6, 1, None)):
+            made = _classifier(
+                towers, shards and Shards(shards), variable_update=mode
+            ).start(directory)
+            self.assertEqual(made.session.run(made.train.global_step), begin)
+            begin, found = end, made.steps(end)
+            made.save(directory)
+        self.assertLess(trainer.difference(_whole(variable_update=mode), found), BOUND)
+
+    def test_accuracies_of_evaluation_are_those_of_the_whole(self):
+        found = []
+        for shards in (None, Shards(3)):
+            made = _classifier(1, shards)
+            source = trainer.random_source(num_classes=7)
+            with made.train.graph.as_default():
+                attached = eval_graph.attach(
+                    TowerSpec(trainer.dense_model(), 7, training=False, shards=shards),
+                    source,
+                    placement=made.placement,
+                    mode=eval_graph.AveragedVariables(made.train.mode, {}),
+                    batch_size=16,
+                )
+            made.start().steps(5)
+            found.append(eval_graph.run(attached, made.session, 5).means)
+        self.assertEqual(found[0]["top_1_accuracy"], found[1]["top_1_accuracy"])
+        self.assertEqual(found[0]["top_5_accuracy"], found[1]["top_5_accuracy"])
+        self.assertNear(found[0]["loss"], found[1]["loss"], 1e-5)
+
+
+_MODELS = (embedding_models.tied, embedding_models.untied)
+
+
+def _tokens(model, towers=1, shards=None, **options):
+    return trainer.Trainer(
+        model,
+        embedding_models.tokens(),
+        towers=towers,
+        shards=shards,
+        **{"update": _UPDATE, "batch_size": GLOBAL_BATCH // towers, **options},
+    )
+
+
+@functools.cache
+def _whole_tokens(model, steps=6, **options):
+    """As `_whole`."""
+    return _tokens(model(), **options).start().steps(steps)
+
+
+class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(
+        model=_MODELS,
+        shards=(Shards(1, 2), Shards(3, 1), Shards(2, 2)),
+        towers=(1, 2),
+    )
+    def test_rows_and_classes_in_any_number_of_shards(self, model, shards, towers):
+        one = _whole_tokens(model, STEPS)
+        found = _tokens(model(), towers, shards).start().steps(STEPS)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(model=_MODELS, how=((Shards(1, 2), 2), (Shards(2, 2), 1)))
+    def test_in_rounds(self, model, how):
+        shards, towers = how
+        one = _whole_tokens(model)
+        rounds = dict(batch_size=GLOBAL_BATCH // towers // 2, accumulate_steps=2)
+        found = _tokens(model(), towers, shards, **rounds).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        model=_MODELS,
+        how=(
+            (Shards(1, 2), Pipeline(2, 2)),
+            (Shards(2, 1), Pipeline(2, 2)),
+            (Shards(2, 2), Pipeline(2, 2)),
+            (Shards(2, 2), Pipeline(1, 2)),
+        ),
+    )
+    def test_stages(self, model, how):
+        shards, cut = how
+        one = _whole_tokens(model)
+        found = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(model=_MODELS)
+    def test_compiled(self, model):
+        one = _whole_tokens(model)
+        made = _tokens(model(), 2, Shards(2, 2), xla_compile=True)
+        found = made.start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        optimizer=("lars", "lamb"),
+        model=_MODELS,
+        shards=(Shards(1, 2),),
+    )
+    def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, model, shards):
+        update = dataclasses.replace(_UPDATE, optimizer=optimizer)
+        one = _whole_tokens(model, update=update)
+        found = _tokens(model(), 2, shards, update=update).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.product(
+        mode=("distributed_replicated", "staged", "relaxed"),
+        model=_MODELS,
+    )
+    def test_modes(self, mode, model):
+        of = dict(variable_update=mode)
+        one = _whole_tokens(model, **of)
+        found = _tokens(model(), 2, Shards(1, 2), **of).start().steps(6)
+        self.assertLess(trainer.difference(one, found), BOUND)
+
+    @parameterized.parameters("sgd", "adam")
+    def test_sparse_gradients_go_to_the_device_that_has_the_rows(self, optimizer):
+        update = Update(optimizer, Piecewise((0.05,)))
+        one = _whole_tokens(embedding_models.untied, STEPS, update=update)
+        made = _tokens(embedding_models.untied(), 2, Shards(1, 3), update=update)
+        sparse = [g for g in made.train.towers[0].gradients if hasattr(g, "indices")]
+        self.assertLen(sparse, 3)
+        gathers = [
+            op.device
+            for op in made.train.graph.get_operations()
+            if op.type == "GatherV2" and op.inputs[0].op.name.startswith("read/")
+        ]
+        variables = made.train.mode.variables
+        self.assertCountEqual(
+            gathers,
+            2 * [variables[f"embedding/tokens/part_{k}"].device for k in range(3)],
+        )
+        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,161 @@
+"""Replicas that differ are found, wherever they do, and only then."""
+
+import contextlib
+import io
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from flags import config
+from tests import digit_runs, trainer
+from towers import train
+from towers.session import hooks, loop, replicas
+from towers.variable_update import synchronous
+from towers.variable_update.modes import VARIABLE_UPDATES
+
+_KERNEL = "hidden/dense/kernel"
+
+
+class _Stale(synchronous.Replicated):
+    """Leaves the last tower's replica as it is, once the probe is over."""
+
+    def update(self, gradients, names, update, rate):
+        """All but the last."""
+        changes = super().update(gradients, names, update, rate)
+        return changes if names[0].startswith("probe/") else changes[:-1]
+
+
+def _trainer(mode="replicated", **options):
+    made = trainer.Trainer(
+        trainer.dense_model(),
+        trainer.random_source(),
+        **{"towers": 3, "variable_update": mode, **options},
+    )
+    with made.train.graph.as_default():
+        compared = replicas.same(made.train.mode)
+    return made.start(), compared
+
+
+def _change(made, variable: tf.Variable, change) -> None:
+    """Changes a variable's value from outside, as a memory fault does."""
+    value = change(made.session.run({0: variable})[0])
+    start = variable.initializer
+    made.session.run(start, {start.inputs[1]: value})
+
+
+class CheckReplicasTest(parameterized.TestCase):
+    def _check(self, made, compared, *, last_step, steps):
+        check = replicas.CheckReplicas(made.train, compared, steps=steps)
+        loop.run(made.train, made.session, [check], last_step=last_step)
+
+    @parameterized.parameters("replicated", "relaxed")
+    def test_replicas_that_exchange_stay_equal(self, mode):
+        made, compared = _trainer(mode)
+        names = {name for _, name in compared}
+        self.assertIn(_KERNEL + "/Momentum", names)
+        self.assertLen(compared, 2 * len(names))
+        self._check(made, compared, last_step=6, steps=1)
+
+    @parameterized.parameters(
+        (_KERNEL, 1), (_KERNEL + "/Momentum", 2), ("logits/dense/bias", 2)
+    )
+    def test_one_bit_is_found_and_named(self, name, tower):
+        made, compared = _trainer()
+        made.steps(3)
+        replica = made.train.mode.replicas()[name][tower]
+
+        def flip(value):
+            bits = value.view(np.uint32).copy()
+            bits.flat[-1] ^= 1
+            return bits.view(np.float32)
+
+        _change(made, replica, flip)
+        sentence = (
+            f"^after step 4, the replica of {name} in tower {tower} differs from that "
+            "in tower 0.*: a fault of .* --variable_update=replicated$"
+        )
+        with self.assertRaisesRegex(replicas.ReplicaError, sentence):
+            self._check(made, compared, last_step=6, steps=2)
+
+    def test_nan_equals_itself(self):
+        made, compared = _trainer()
+        for replica in made.train.mode.replicas()[_KERNEL]:
+            _change(made, replica, lambda value: np.full_like(value, np.nan))
+        self._check(made, compared, last_step=2, steps=1)
+
+    def test_replicas_that_do_not_exchange_differ(self):
+        made, compared = _trainer("independent")
+        with self.assertRaisesRegex(replicas.ReplicaError, "; so do 1?[0-9] more"):
+            self._check(made, compared, last_step=2, steps=1)
+
+    def test_acts_when_due_only(self):
+        with mock.patch.dict(VARIABLE_UPDATES, {"replicated": _Stale}):
+            made, compared = _trainer()
+        with self.assertRaisesRegex(replicas.ReplicaError, "after step 5, "):
+            self._check(made, compared, last_step=9, steps=5)
+
+
+class RunTest(digit_runs.Runs):
+    def _train(self, **settings):
+        return self.run_flags(
+            num_gpus=3,
+            num_batches=9,
+            num_warmup_batches=0,
+            variable_update="replicated",
+            **settings,
+        )
+
+    @parameterized.parameters(1, 3, 50)
+    def test_a_stale_replica_ends_the_run_and_the_checkpoint_stays(self, inside):
+        with mock.patch.dict(VARIABLE_UPDATES, {"replicated": _Stale}):
+            with self.assertRaisesRegex(
+                hooks.TrainingError,
+                "^after step 4, the replica of block/.* in tower 2 differs .*; the "
+                f"last checkpoint is {self.directory}/model.ckpt-3$",
+            ):
+                self._train(
+                    check_replicas_every=4,
+                    save_model_steps=1,
+                    train_dir=self.directory,
+                    steps_per_loop=inside,
+                )
+        self.assertEqual(self.steps(), [1, 2, 3])
+
+    def test_a_sound_run_comes_to_its_end_and_compares_only_when_asked(self):
+        with mock.patch.object(replicas, "same", wraps=replicas.same) as same:
+            self._train(check_replicas_every=4)
+            self.assertEqual(same.call_count, 1)
+            self._train()
+            self.assertEqual(same.call_count, 1)
+
+    def test_the_command_ends_with_status_1(self):
+        error = replicas.ReplicaError("after step 4, they differ")
+        said = io.StringIO()
+        with (
+            mock.patch.object(train.run, "train", side_effect=error),
+            contextlib.redirect_stderr(said),
+        ):
+            self.assertEqual(train.main(["train", "--device=cpu"]), 1)
+        lines = said.getvalue().splitlines()
+        self.assertEqual(lines[-1], "error: after step 4, they differ")
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_refused_where_replicas_need_not_be_equal(self, name):
+        made = config.make(variable_update=name, check_replicas_every=4)
+        errors = config.check(made, {"variable_update": VARIABLE_UPDATES})
+        equal = name in ("replicated", "relaxed", "distributed_replicated")
+        self.assertEqual(
+            errors,
+            []
+            if equal
+            else [
+                "--check_replicas_every=4: needs --variable_update=replicated, "
+                "--variable_update=relaxed or --variable_update=distributed_replicated"
+            ],
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,58 @@
+"""What every mode keeps to, whatever it does with gradients."""
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from towers.gradients.exchange import GradientExchange
+from towers.layout import placement
+from towers.variable_update.modes import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+# What a run may choose, and is not what it is by default.
+_CHOICES = {
+    "all_reduce_spec": "xring",
+    "gradient_repacking": 2,
+    "small_bytes": 1024,
+    "max_staleness": 1,
+    "staleness_lr": True,
+    "variable_placement": "round_robin",
+    "partition_bytes": 64,
+    "sufficient_factors": False,
+    "transfer": tf.bfloat16,
+    "sparse_to_dense": True,
+}
+
+
+class ModeTest(parameterized.TestCase):
+    @parameterized.product(name=list(VARIABLE_UPDATES), choice=list(_CHOICES))
+    def test_what_a_mode_does_not_read_is_refused(self, name, choice):
+        make, exchange = (
+            VARIABLE_UPDATES[name],
+            GradientExchange(**{choice: _CHOICES[choice]}),
+        )
+        where = placement.local(2, kind="cpu")
+        with tf.Graph().as_default():
+            if choice in make.reads:
+                self.assertEqual(make(where, exchange=exchange).exchange, exchange)
+                return
+            with self.assertRaisesRegex(ValueError, f"{choice}: {make.__name__}"):
+                make(where, exchange=exchange)
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_a_variable_is_made_once(self, name):
+        with tf.Graph().as_default():
+            mode = VARIABLE_UPDATES[name](placement.local(3, kind="cpu"))
+            made = []
+            for _ in range(2):  # as the second tower asks for it, too
+                mode.create("v", tf.TensorShape([2]), None, trainable=True)
+                made.append((mode.held("v"), *v1.global_variables()))
+            first, second = made
+            self.assertEqual(list(map(id, first)), list(map(id, second)))
+            replicas = len(mode.replicas().get("v", ()))
+            self.assertIn(replicas, (0, 3))
+            self.assertLessEqual(replicas, len(first) - 1)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,48 @@
+"""The table of modes: each trains one model, or says that it does not."""
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import trainer
+from towers.variable_update.base import VariableUpdate
+from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
+
+# Whether a mode takes the steps of one tower; a new mode needs a row.
+_EXACT = {
+    "parameter_server": True,
+    "replicated": True,
+    "distributed_replicated": True,
+    "independent": False,
+    "asynchronous": False,
+    "staged": False,
+    "relaxed": False,
+}
+
+
+class VariableUpdateTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.reference = trainer.trained(DEFAULT).values()
+
+    def test_every_mode_is_listed_here(self):
+        self.assertEqual(sorted(_EXACT), sorted(VARIABLE_UPDATES))
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_modes_take_the_steps_of_one_tower_or_say_that_they_do_not(self, name):
+        mode = VARIABLE_UPDATES[name]
+        self.assertTrue(issubclass(mode, VariableUpdate))
+        reference, made = self.reference, trainer.trained(name).values()
+        missing = set(reference) - set(made)
+        extra = {n for n in set(made) - set(reference) if "carried/" not in n}
+        self.assertEqual((missing, extra), (set(), set()))
+        shared = {n: made[n] for n in reference if n != "position"}
+        wanted = {n: reference[n] for n in shared}
+        same = trainer.difference(wanted, shared) < 1e-5
+        self.assertEqual(same, _EXACT[name])
+        self.assertEqual(mode.exact, _EXACT[name])
+        self.assertEqual("NOT" in mode.description, not _EXACT[name])
+
+
+if __name__ == "__main__":
+    tf.test.main()

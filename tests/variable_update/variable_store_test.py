@@ -1,0 +1,170 @@
+"""One copy of the variables: initial values, reads, slots."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tests import arrays
+from towers.compute import nodes
+from towers.optimizers.optimizer import Piecewise, Update
+from towers.variable_update import variable_store
+
+v1 = tf.compat.v1
+
+
+class SeededTest(parameterized.TestCase):
+    def _values(self, name, initializer, seed=1, before=0):
+        with tf.Graph().as_default():
+            for _ in range(before):
+                tf.constant(0)
+            made = variable_store.seeded(initializer, name, seed)
+            variable = v1.get_variable(name, [3, 4], initializer=made)
+            with v1.Session() as session:
+                session.run(variable.initializer)
+                return session.run(variable)
+
+    @parameterized.parameters(
+        (None,),
+        (v1.truncated_normal_initializer(stddev=0.1),),
+        (v1.glorot_normal_initializer,),
+        (tf.keras.initializers.HeNormal(),),
+    )
+    def test_values_follow_the_name_and_the_seed_alone(self, initializer):
+        first = self._values("a", initializer)
+        arrays.assert_same_bits(first, self._values("a", initializer, before=5))
+        self.assertTrue(np.any(first != self._values("b", initializer)))
+        self.assertTrue(np.any(first != self._values("a", initializer, seed=2)))
+
+    def test_a_seed_of_the_model_is_kept(self):
+        initializer = v1.random_normal_initializer(seed=3)
+        self.assertIs(variable_store.seeded(initializer, "a", 1), initializer)
+
+
+class CopyTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        ("least_loaded", "0122"),
+        ("round_robin", "0120"),
+        ("one", "0000"),
+    )
+    def test_where_variables_go(self, variable_placement, wanted):
+        devices = [f"/device:CPU:{i}" for i in range(3)]
+        with tf.Graph().as_default():
+            copy = variable_store.VariableStore(
+                [devices], seed=1, variable_placement=variable_placement
+            )
+            for name, size in (("a", 40), ("b", 30), ("c", 10), ("d", 10)):
+                copy.create(name, tf.TensorShape([size]), None, trainable=True)
+            found = [copy.variables[name].device[-1] for name in "abcd"]
+        self.assertEqual("".join(found), wanted)
+
+    def test_stages_share_what_their_devices_hold(self):
+        devices = [f"/device:CPU:{i}" for i in range(2)]
+        with tf.Graph().as_default():
+            copy = variable_store.VariableStore(
+                [devices[:1], devices], seed=1, variable_placement="round_robin"
+            )
+            for name, stage in (("a", 0), ("b", 1), ("c", 1)):
+                copy.create(
+                    name, tf.TensorShape([9]), None, trainable=True, stage=stage
+                )
+            found = [copy.variables[name].device[-1] for name in "abc"]
+        self.assertEqual("".join(found), "010")
+
+    def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
+        update = Update("momentum", Piecewise((1.0,)))
+        with tf.Graph().as_default():
+            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
+            zeros = v1.zeros_initializer()
+            copy.create("w", tf.TensorShape([2]), zeros, trainable=True)
+            copy.read("w")
+            ones = [tf.ones([2])]
+            steps = [copy.update(ones, ["w"], update, rate) for rate in (1.0, 0.5)]
+            names = [v.op.name for v in v1.global_variables()]
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                found = []
+                for step in steps:
+                    session.run(step)
+                    found.append(session.run(copy.variables["w"]))
+        self.assertEqual(names, ["w", "w/Momentum"])
+        # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
+        np.testing.assert_allclose(found[0], -1.9 * np.ones(2), rtol=1e-6)
+        np.testing.assert_allclose(found[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
+
+    @parameterized.parameters(
+        (dict(clip_value=2.0), [-2.0, 2.0]),  # not 0.5 x 6 - 2, not 0.5 x -8 + 2
+        (dict(clip_norm=2.5), [-1.5, 2.0]),
+    )
+    def test_clips_what_weight_decay_has_been_added_to(self, limits, gradient):
+        update = Update("sgd", Piecewise((1.0,)), weight_decay=0.5, **limits)
+        start = np.array([6.0, -8.0], np.float32)
+        with tf.Graph().as_default(), v1.Session() as session:
+            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
+            copy.create(
+                "w", tf.TensorShape([2]), tf.constant_initializer(start), trainable=True
+            )
+            # Decayed they are -3 and 4, of the norm 5.
+            step = copy.update([tf.constant([-6.0, 8.0])], ["w"], update, 1.0)
+            session.run(v1.global_variables_initializer())
+            session.run(step)
+            found = session.run(copy.variables["w"])
+        np.testing.assert_array_equal(found, start - gradient)
+
+    def test_no_gradient_at_all_is_refused(self):
+        with tf.Graph().as_default():
+            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
+            copy.create("w", tf.TensorShape([2]), None, trainable=True)
+            update = Update("momentum", Piecewise((1.0,)))
+            with self.assertRaisesRegex(ValueError, "no variable gets a gradient"):
+                copy.update([None], ["w"], update, 1.0)
+
+    def test_a_gradient_waits_for_those_that_hold_the_value(self):
+        far, holders = "/job:worker/task:1/device:CPU:0", {}
+        with tf.Graph().as_default() as graph:
+            copy = variable_store.VariableStore([["/device:CPU:0"]], seed=1)
+            for name, size in (("large", 2**20), ("small", 8), ("rows", 2**20)):
+                copy.create(name, tf.TensorShape([size]), None, trainable=True)
+                copy.read(name)
+            for device in ("/device:CPU:1", "/device:CPU:2", far):
+                with tf.device(device):
+                    holders[device] = tf.square(copy.read("large"))
+            rows = tf.IndexedSlices(tf.ones([1]), tf.constant([3]))
+            gradients = [tf.ones([2**20]), tf.ones([8]), rows]
+            names, towers = ["large", "small", "rows"], {"/device:CPU:1", far}
+            large, *others = copy.once_free(gradients, names, towers)
+        known = {node.name: node for node in graph.as_graph_def().node}
+        needed = nodes.needed_by(known, [large.op.name])
+        self.assertIn(gradients[0].op.name, needed)
+        for device, holder in holders.items():
+            waits = device == "/device:CPU:1"  # not for another's, nor for a transfer
+            self.assertEqual(holder.op.name in needed, waits, msg=device)
+        self.assertEqual([id(one) for one in others], [id(g) for g in gradients[1:]])
+
+    def test_no_variable_changes_before_it_has_been_read(self):
+        """Also by a gradient that does not depend on the value."""
+        with tf.Graph().as_default() as graph:
+            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
+            copy.create("w", tf.TensorShape([2]), None, trainable=True)
+            read = copy.read("w")
+            update = Update("sgd", Piecewise((1.0,)))
+            copy.update([tf.ones([2])], ["w"], update, tf.constant(1.0))
+            known = {node.name: node for node in graph.as_graph_def().node}
+            kind = "ResourceApplyGradientDescent"
+            [change] = [node.name for node in known.values() if node.op == kind]
+        self.assertIn(read.op.name, nodes.needed_by(known, [change]))
+
+    def test_a_variable_is_read_once_and_after_what_comes_before(self):
+        with tf.Graph().as_default() as graph:
+            copy = variable_store.VariableStore(["/device:CPU:0"], seed=1)
+            copy.create("w", tf.TensorShape([2]), None, trainable=True)
+            before = tf.no_op("before")
+            read = copy.read("w", after=[before])
+            self.assertIs(copy.read("w"), read)
+            reads = [o for o in graph.get_operations() if o.type == "ReadVariableOp"]
+            ours = [o for o in reads if o.name.startswith("read/")]
+        self.assertLen(ours, 1)
+        self.assertEqual(list(ours[0].control_inputs), [before])
+
+
+if __name__ == "__main__":
+    tf.test.main()

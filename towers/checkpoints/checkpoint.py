@@ -1,0 +1,388 @@
+"""Checkpoints that do not know the layout: TensorFlow's `Saver`, names as variables.
+
+A checkpoint holds the variables, the optimizer's slots, the moving averages, the
+global step and the input position; the same names whatever the number of towers.  And
+what must be the same in a run that goes on with them (see `constants`).
+"""
+
+import contextlib
+import errno
+import glob
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from towers.checkpoints import constants, contents
+from towers.errors import explain
+from towers.errors.output_paths import OutputError
+from towers.layout import parts
+
+v1 = tf.compat.v1
+
+_NAME = "model.ckpt"  # of the files, up to the step
+
+# What a session call raises when a task of its cluster is gone.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class CheckpointError(OutputError):
+    """A checkpoint was not written; the ones before it are whole.
+
+    Attributes:
+      is_full: whether the disk, or what the user may have of it, is.
+    """
+
+    def __init__(self, text: str, *, is_full: bool = False):
+        super().__init__(text)
+        self.is_full = is_full
+
+
+class NotFiniteError(OutputError):
+    """A variable holds what no training can go on from.
+
+    Attributes:
+      step: after which it does.
+    """
+
+    def __init__(self, text: str, step: int):
+        super().__init__(text)
+        self.step = step
+
+
+class FiniteCheck:
+    """Whether variables hold numbers only, found where they lie.
+
+    Args:
+      variables: by name, of the current graph.
+    """
+
+    def __init__(self, variables: Mapping[str, tf.Variable | parts.Parts]):
+        self._fine = {}
+        for whole in variables.values():
+            for variable in parts.each(whole):
+                if variable.dtype.is_floating:
+                    with tf.device(variable.device), tf.name_scope("finite"):
+                        fine = tf.math.is_finite(variable.read_value())
+                        self._fine[variable.op.name] = tf.reduce_all(fine)
+
+    def broken(self, session: v1.Session) -> str | None:
+        """The name of the first that does not, or None."""
+        finite = session.run(self._fine)
+        return next((name for name, fine in finite.items() if not fine), None)
+
+
+class Checkpoints:
+    """The checkpoints of one directory.
+
+    Args:
+      directory: made if there is none.
+      variables: checkpoint name -> variable.
+      max_to_keep: older checkpoints are deleted; 0 keeps all.
+      partial: whether a checkpoint may hold more than `variables`.
+      finite: of the variables: no checkpoint is written while one is broken.
+      log: takes lines for the user.
+
+    Attributes:
+      directory: as given.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        variables: Mapping[str, tf.Variable | parts.Parts],
+        *,
+        max_to_keep: int = 5,
+        partial: bool = False,
+        finite: FiniteCheck | None = None,
+        log: Callable[[str], None] = print,
+    ):
+        self.directory = os.fspath(directory)
+        self._variables = dict(variables)
+        self._constants = constants.values(variables)
+        self._partial = partial
+        self._log = log
+        self._max_to_keep = max_to_keep
+        self._saver = v1.train.Saver(
+            self._variables, max_to_keep=max_to_keep, save_relative_paths=True
+        )
+        self._loaders = [
+            (set(group), v1.train.Saver(group)) for group in _groups(self._variables)
+        ]
+        self._finite = finite
+        self._saved_step = -1
+        self._cleared = False
+        self._known: set[tuple] = set()  # the files of those that were saved or found
+
+    def needed(self, last_step: int, every: float) -> int:
+        """The bytes that are to be free when a run starts.
+
+        They are those of the checkpoints that it keeps and of the one being written,
+        less those that are there and will be replaced.
+
+        Args:
+          last_step: the global step at which it ends.
+          every: steps between checkpoints; 0 if it saves at the end only.
+        """
+        kinds = [v for whole in self._variables.values() for v in parts.each(whole)]
+        size = sum(kind.dtype.size * kind.shape.num_elements() for kind in kinds)
+        there, newest = len(_listed(self.directory)), latest(self.directory)
+        left = last_step - (_step_of(newest) if newest else 0)
+        writes = 1 + (max(0, left) // every if every else 0)
+        if self._max_to_keep:
+            writes = min(writes, max(1, self._max_to_keep + 1 - there))
+        return size * int(writes)
+
+    def save(self, session: v1.Session, step: int) -> str:
+        """Writes the checkpoint of this global step, unless it was the last one.
+
+        Raises:
+          CheckpointError: the disk is full or the directory is gone.
+          NotFiniteError: a variable holds what is no number.
+        """
+        path = os.path.join(self.directory, _NAME)
+        if step == self._saved_step:
+            return f"{path}-{step}"
+        if self._finite and (broken := self._finite.broken(session)):
+            raise NotFiniteError(
+                f"variable {broken} is not finite after step {step}, so no "
+                f"checkpoint was written; lower the learning rate; "
+                f"{self._last_whole()}",
+                step,
+            )
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            if not self._cleared:
+                _clear(self.directory, step)
+                self._cleared = True
+            with session.graph.as_default():
+                path = self._saver.save(
+                    session, path, global_step=step, write_meta_graph=False
+                )
+        except _LOST:
+            raise  # it says nothing about the disk
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            self._cleared = False  # of what was begun
+            raise CheckpointError(
+                f"the checkpoint of step {step} could not be written to "
+                f"{self.directory} ({explain.cause(error)}); {self._last_whole()}",
+                is_full=_is_full(error),
+            ) from error
+        self._saved_step = step
+        self._known.add(files(path))
+        return path
+
+    def make_room(self, step: int) -> str | None:
+        """Deletes the oldest checkpoint that a later one would replace.
+
+        Args:
+          step: of the one that is being written.
+
+        Returns:
+          its path; None if only the last whole one is left, or all are to be kept.
+        """
+        for path in self._saver.last_checkpoints:
+            if _step_of(path) not in (self._saved_step, step):
+                # The index first: without it no half is taken for a whole.
+                for name in sorted(glob.glob(f"{glob.escape(path)}.*"), reverse=True):
+                    os.remove(name)
+                self._keep(set(self._saver.last_checkpoints) - {path})
+                return path
+        return None
+
+    def begin_anew(self) -> bool:
+        """Goes on in another folder at the same path.
+
+        Returns:
+          whether it holds no checkpoints but this run's, and may be written to.
+        """
+        there = all_paths(self.directory)
+        if any(files(path) not in self._known for path in there):
+            return False
+        self._keep(there)
+        if self._saved_step not in map(_step_of, there):
+            self._saved_step = -1
+        self._cleared = False
+        return True
+
+    def _keep(self, paths: Iterable[str]) -> None:
+        """Takes these for what was saved: the oldest are deleted one by one."""
+        saved = []
+        for path in sorted(paths, key=_step_of):
+            with contextlib.suppress(OSError):  # deleted meanwhile
+                saved.append((path, os.stat(path + ".index").st_mtime))
+        self._saver.set_last_checkpoints_with_time(saved)
+
+    def restore(self, session: v1.Session) -> str | None:
+        """Loads the newest checkpoint that can be read.
+
+        Returns:
+          its path, or None when the directory holds no checkpoint.
+
+        Raises:
+          ValueError: the checkpoint is of another model or has other constants (the
+            sentence names what differs), or none of several can be read.
+        """
+        while True:
+            paths = all_paths(self.directory)
+            if path := self._restore_one_of(paths, session):
+                return path
+            # Meanwhile a run may have replaced them.
+            if paths == all_paths(self.directory):
+                break
+        if paths:
+            raise ValueError(
+                f"none of the {len(paths)} checkpoints in {self.directory} can be "
+                "read; move them away to start anew"
+            )
+        return None
+
+    def _restore_one_of(self, paths: list[str], session: v1.Session) -> str | None:
+        """Loads the last of these that can be read; returns its path, or None."""
+        for path in reversed(paths):
+            try:
+                self._check_same(path)
+                with session.graph.as_default():
+                    self._load(session, path)
+            except _LOST:
+                raise  # it says nothing about the file
+            except tf.errors.OpError as error:
+                if not os.path.exists(path + ".index"):
+                    continue  # a run has deleted it meanwhile
+                # Names and shapes were compared before: the file itself is broken.
+                self._log(
+                    f"Checkpoint {path} cannot be read ({explain.cause(error)}); "
+                    "falling back to the one before."
+                )
+                continue
+            step = self._saved_step = _step_of(path)
+            self._known |= set(map(files, all_paths(self.directory)))
+            self._keep(p for p in _listed(self.directory) if _step_of(p) <= step)
+            return path
+        return None
+
+    def _load(self, session: v1.Session, path: str) -> None:
+        stored = set(contents.of(path))
+        for names, loader in self._loaders:
+            if names <= stored:
+                loader.restore(session, path)
+        # Of what was loaded, which therefore can be read.
+        contents.check_counts(path, stored & self._variables.keys())
+
+    def _last_whole(self) -> str:
+        last = latest(self.directory)
+        return f"the last whole one is {last}" if last else "there is none before"
+
+    def _check_same(self, path: str) -> None:
+        names = contents.of(path)
+        constants.check(path, self._constants, names, partial=self._partial)
+        shapes = {name: v.shape.as_list() for name, v in self._variables.items()}
+        contents.check_same(path, shapes, partial=self._partial)
+
+
+def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The variables that are loaded together: all, but of what is carried each kind.
+
+    Constants have their values.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for name, variable in variables.items():
+        if not constants.is_one(name):
+            kind = name.split("/")[1] if contents.is_carried(name) else ""
+            groups.setdefault(kind, {})[name] = variable
+    return list(groups.values())
+
+
+def all_paths(directory: str) -> list[str]:
+    """Paths of the checkpoints of a directory, oldest first.
+
+    The file `checkpoint` says which is the newest; it need not list those before it.
+    """
+    index_files = glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*.index"))
+    paths = [path.removesuffix(".index") for path in index_files]
+    state = _state(directory)
+    newest = _step_of(state.model_checkpoint_path) if state else -1
+    most = newest if newest >= 0 else math.inf
+    return sorted((path for path in paths if 0 <= _step_of(path) <= most), key=_step_of)
+
+
+def _clear(directory: str, step: int) -> None:
+    """Removes what runs left that were killed while they saved, or deleted older ones.
+
+    That is files under the names they have while they are written, and data before
+    this step without an index, which alone says what is in them.
+    """
+    left = glob.glob(os.path.join(glob.escape(directory), "checkpoint.tmp*"))
+    for path in glob.glob(os.path.join(glob.escape(directory), f"{_NAME}-*")):
+        part = re.fullmatch(
+            r"(.*-(\d+))\.(index|data-\d+-of-\d+)(\.tempstate\d+)?", path
+        )
+        if not part or (os.path.exists(f"{part[1]}.index") and not part[4]):
+            continue
+        if part[4] or int(part[2]) < step:
+            left.append(path)
+    for path in left:
+        with contextlib.suppress(OSError):  # it is nothing of ours, a folder say
+            os.remove(path)
+
+
+def _state(directory: str):
+    """What the file `checkpoint` says, or None."""
+    try:
+        return tf.train.get_checkpoint_state(directory)
+    except (tf.errors.OpError, ValueError):  # it is malformed, and says nothing
+        return None
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether there is no room on the disk, as TensorFlow and Python say it."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, tf.errors.ResourceExhaustedError)
+
+
+def _listed(directory: str) -> list[str]:
+    """Checkpoints that the file `checkpoint` lists and that are there.
+
+    It may come from elsewhere; so what it lists outside the directory is left alone.
+    """
+    state = _state(directory)
+    paths = list(state.all_model_checkpoint_paths) if state else []
+    pattern = re.escape(os.path.join(os.path.abspath(directory), f"{_NAME}-")) + r"\d+"
+    return [
+        path
+        for path in paths
+        if re.fullmatch(pattern, os.path.abspath(path))
+        and os.path.exists(f"{path}.index")
+    ]
+
+
+def files(path: str) -> tuple[tuple[str, int, int], ...]:
+    """The files of a checkpoint: name, size and when it was written, which tell whether
+    it is as it was."""
+    entries = []
+    for name in sorted(glob.glob(f"{glob.escape(path)}.*")):
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            status = os.stat(name)
+            entries.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(entries)
+
+
+def latest(directory: str) -> str | None:
+    """Path of the newest checkpoint of a directory."""
+    paths = all_paths(directory)
+    return paths[-1] if paths else None
+
+
+def _step_of(path: str) -> int:
+    """The global step in a checkpoint's name; -1 if there is none."""
+    match = re.search(r"-(\d+)$", path)
+    return int(match.group(1)) if match else -1

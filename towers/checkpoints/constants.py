@@ -1,0 +1,104 @@
+"""What never changes in a model, and stands in its checkpoints: a text's vocabulary.
+
+    checkpoints = Checkpoints(directory, train.saved | of(source, device))
+
+A number in the data, as a word's, means what it meant in training only if these are
+the same, which shapes need not show.  So a checkpoint with others is refused.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.data.source import Source
+
+v1 = tf.compat.v1
+
+# Of their names in a checkpoint.  One that was written before there were constants can
+# be loaded without them.
+PREFIX = "constant/"
+
+
+def of(source: Source, device: str) -> dict[str, tf.Variable]:
+    """Makes variables of the constants of a data source.
+
+    They are in no collection, so that no mode takes them for part of a model.
+
+    Args:
+      source: of data; its `vocabulary` may be empty, or not there.
+      device: a CPU, as strings lie on no other.
+
+    Returns:
+      name in a checkpoint -> string variable.
+    """
+    values = {"vocabulary": getattr(source, "vocabulary", ())}
+    with tf.device(device):
+        return {
+            PREFIX + name: v1.Variable(
+                np.array(value, object),
+                trainable=False,
+                collections=[],
+                use_resource=True,
+                name=PREFIX + name,
+            )
+            for name, value in values.items()
+            if value
+        }
+
+
+def values(variables: Mapping[str, Any]) -> dict[str, list[bytes]]:
+    """The values of those variables of the current graph that are constants."""
+    return {
+        name: tf.get_static_value(variable.initial_value).tolist()
+        for name, variable in variables.items()
+        if is_one(name)
+    }
+
+
+def is_one(name: str) -> bool:
+    """Whether a variable of this name is a constant."""
+    return name.startswith(PREFIX)
+
+
+def check(
+    path: str,
+    here: Mapping[str, Sequence[bytes]],
+    contents: Collection[str],
+    *,
+    partial: bool = False,
+) -> None:
+    """Compares the constants of a checkpoint with those of a run.
+
+    Args:
+      path: of the checkpoint.
+      here: the run's `values`.
+      contents: the names in the checkpoint.
+      partial: whether the checkpoint may hold more.
+
+    Raises:
+      ValueError: they are not the same.
+    """
+    there = set(filter(is_one, contents))
+    for name in sorted(there & here.keys() if partial else there):
+        old = tf.train.load_checkpoint(path).get_tensor(name).tolist()
+        new = here.get(name, [])
+        if old != new:
+            raise ValueError(
+                f"checkpoint {path} has another {name.removeprefix(PREFIX)} "
+                f"({_difference(old, new)}); name the data that it was trained on, or "
+                "another --train_dir"
+            )
+
+
+def _difference(old: Sequence[bytes], new: Sequence[bytes]) -> str:
+    """In what two lists differ first."""
+    for index, (was, now) in enumerate(zip(old, new)):
+        if was != now:
+            return f"number {index} is {_shown(was)} there and {_shown(now)} here"
+    return f"of {len(old)} entries there and {len(new) or 'none'} here"
+
+
+def _shown(entry: bytes) -> str:
+    return repr(entry.decode(errors="backslashreplace"))

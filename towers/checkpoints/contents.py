@@ -1,0 +1,78 @@
+"""What is in a checkpoint: names and shapes, compared with what a run has."""
+
+from collections.abc import Mapping, Set
+
+import numpy as np
+import tensorflow as tf
+
+from towers.checkpoints import constants
+
+# Variables that count, and what none of them comes to.
+_COUNTS, _MOST = {"global_step", "position"}, 2**62
+
+# Variables of this prefix carry something from one step into the next.  They are in a
+# checkpoint, which can be loaded without them, and where nothing is carried.
+CARRIED = "carried/"
+
+
+def check_same(
+    path: str, shapes: Mapping[str, list[int]], *, partial: bool = False
+) -> None:
+    """Compares a checkpoint with the variables that are to be loaded from it.
+
+    Args:
+      path: of the checkpoint.
+      shapes: variable name -> shape.
+      partial: whether the checkpoint may hold more.
+
+    Raises:
+      ValueError: names or shapes differ; up to five of each are named.
+    """
+    stored, shapes = (
+        {name: shape for name, shape in every.items() if not _optional(name)}
+        for every in (of(path), shapes)
+    )
+    missing = sorted(set(shapes) - set(stored))
+    extra = [] if partial else sorted(set(stored) - set(shapes))
+    differ = [
+        f"{name} is {stored[name]} there and {shapes[name]} here"
+        for name in sorted(set(stored) & set(shapes))
+        if list(stored[name]) != list(shapes[name])
+    ]
+    parts = [
+        f"{title}: {', '.join(names[:5])}" + (" ..." if len(names) > 5 else "")
+        for title, names in (
+            ("not in it", missing),
+            ("only in it", extra),
+            ("of another shape", differ),
+        )
+        if names
+    ]
+    if parts:
+        raise ValueError(
+            f"checkpoint {path} is of another model or optimizer ({'; '.join(parts)}); "
+            "name the flags it was made with, or another --train_dir"
+        )
+
+
+def of(path: str) -> dict[str, list[int]]:
+    """Name -> shape of what is in a checkpoint."""
+    return tf.train.load_checkpoint(path).get_variable_to_shape_map()
+
+
+def check_counts(path: str, names: Set[str]) -> None:
+    """Raises an OpError if a counter has a value that no run reaches."""
+    for name in sorted(_COUNTS & names):
+        count = np.asarray(tf.train.load_checkpoint(path).get_tensor(name))
+        if count.dtype != np.int64 or np.any((count < 0) | (count >= _MOST)):
+            raise tf.errors.DataLossError(None, None, f"its {name} is {count}")
+
+
+def is_carried(name: str) -> bool:
+    """Whether a variable carries something from one step into the next."""
+    return name.startswith(CARRIED)
+
+
+def _optional(name: str) -> bool:
+    """Whether a checkpoint can be loaded without it."""
+    return is_carried(name) or constants.is_one(name)

@@ -1,0 +1,120 @@
+"""How a run saves: in a folder that may go away, on a disk that may be full."""
+
+import math
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from towers.checkpoints.checkpoint import CheckpointError, Checkpoints
+from towers.errors.collected import warn
+from towers.errors.lock import HeldError, Lock
+from towers.errors.output_paths import OutputError
+
+v1 = tf.compat.v1
+
+
+class TakenError(OutputError):
+    """The folder is another run's now; nothing was written to it."""
+
+
+class Saving:
+    """The checkpoints of a run.
+
+    Args:
+      checkpoints: of its folder.
+      lock: of that folder, or None where nobody holds it.
+      retry_secs: for how long `attempt` may fail; None: for ever.
+      log: takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        lock: Lock | None = None,
+        *,
+        retry_secs: float | None = None,
+        log: Callable[[str], None] = print,
+    ):
+        self._checkpoints = checkpoints
+        self._lock = lock
+        self._retry_secs = math.inf if retry_secs is None else retry_secs
+        self._log = log
+        self._failing_since: float | None = None
+
+    def restore(self, session: v1.Session) -> str | None:
+        """As `Checkpoints` have it."""
+        return self._checkpoints.restore(session)
+
+    def save(self, session: v1.Session, step: int) -> str:
+        """Writes the checkpoint of this global step, unless it was the last one.
+
+        On a full disk the oldest are deleted, which later ones would have replaced, but
+        not the last whole one.
+
+        Raises:
+          CheckpointError: it was not written.
+          NotFiniteError: a variable holds what is no number.
+          TakenError: another run has the folder, or had it.
+        """
+        self._follow()
+        while True:
+            try:
+                return self._checkpoints.save(session, step)
+            except CheckpointError as error:
+                path = self._checkpoints.make_room(step) if error.is_full else None
+                if path is None:
+                    raise
+                self._log(f"The disk is full: {path} is deleted to make room.")
+
+    def attempt(self, session: v1.Session, step: int) -> bool:
+        """As `save`, but a checkpoint that cannot be written ends nothing yet.
+
+        Returns:
+          whether it was written.
+
+        Raises:
+          CheckpointError: for `retry_secs` none could be written.
+          NotFiniteError, TakenError: as from `save`.
+        """
+        try:
+            self.save(session, step)
+        except CheckpointError as error:
+            now = time.monotonic()
+            if self._failing_since is None:
+                self._failing_since = now
+                warn(f"{error}; training goes on, and it is tried again")
+            if now - self._failing_since >= self._retry_secs:
+                raise
+            return False
+        if self._failing_since is not None:
+            warn(f"checkpoints can be written again: that of step {step} is")
+            self._failing_since = None
+        return True
+
+    def _follow(self) -> None:
+        """Goes on in what lies at the folder's path, if it is another folder now."""
+        directory = self._checkpoints.directory
+        try:
+            moved = self._lock is not None and self._lock.renew()
+        except HeldError as error:
+            raise TakenError(_taken(directory, str(error))) from error
+        except OSError as error:
+            raise CheckpointError(
+                f"{directory} is gone and cannot be made again ({error.strerror})"
+            ) from error
+        if not moved:
+            return
+        if not self._checkpoints.begin_anew():
+            raise TakenError(_taken(directory, "it holds checkpoints of another run"))
+        self._log(
+            f"{directory} was moved away or removed; it is made again, and the run "
+            "goes on there."
+        )
+
+
+def _taken(directory: str, why: str) -> str:
+    return (
+        f"{directory} was moved away or removed, and in its place {why}; nothing is "
+        "overwritten, and what was not saved before is lost"
+    )

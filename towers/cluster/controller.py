@@ -1,0 +1,295 @@
+"""A client's side of a cluster: sessions that outlive the tasks they run on.
+
+    with Controller(spec, config, ...) as sessions:
+        status = run.train(parts, console, sessions)
+
+An attempt to train begins when every task answers.  When one is lost, a new session is
+made once it is back, and the attempt begins again: it restores the last checkpoint,
+input position included, so that the result is that of a run that lost nothing.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from towers.cluster import messages, open_ports, ports, server
+from towers.cluster.health_check import ANSWER_SECONDS, HealthCheck, in_parallel
+from towers.cluster.sessions import Stop
+from towers.cluster.watchdog import LEAVE_SECONDS, StallError, WatchedSession
+from towers.errors import explain
+from towers.errors.interrupts import Interrupted
+from towers.layout.cluster_spec import ClusterSpec, Task
+
+v1 = tf.compat.v1
+
+_FAREWELL_SECONDS = 0.5  # to dismiss a task that was given up
+_QUIET_SECONDS = 5.0  # of waiting before it is worth a line
+_LEAVE_LOST_SECONDS = 0.5
+_BEAT_SECONDS = 30.0  # at most between two polls of tasks that no call reaches
+# Failures in a row with every task there; one after `--stall_secs` begins a new row.
+_LIMIT_UNEXPLAINED = 3
+# A host that vanishes leaves operations behind on the ps tasks, which may take what is
+# meant for its replacement.  Each attempt feeds them once, and waits twice as long as
+# the one before: a step may also be that slow.
+_LIMIT_SWALLOWED, _SWALLOWED_STALLS = 3, 2
+_SWALLOWED = (
+    "a message, perhaps to what a vanished task had left waiting: every task answers, "
+    "and no step ended"
+)
+
+_GOES_ON = "Going on from the last checkpoint, or from the start if there is none yet."
+
+
+class Controller:
+    """Makes sessions on the cluster; see `sessions.Sessions`.
+
+    Args:
+      spec: with this task, the controller, as `me`.
+      config: of the server.
+      needs: (kind, number) of devices that every worker must have.
+      stall_secs: how long a call may take until the tasks that do not answer are named.
+      wait_secs: how long to wait for a task that does not answer.
+      console: takes lines for the user.
+
+    Attributes:
+      target: of the server.
+
+    Raises:
+      messages.ClusterError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        config: v1.ConfigProto,
+        *,
+        needs: tuple[str, int],
+        stall_secs: float,
+        wait_secs: float,
+        console: Callable[[str], None],
+    ):
+        self._spec = spec
+        self._stall_secs = stall_secs
+        # How long a call may take before tasks are asked for signs of life, such that
+        # frozen ones, which are waited for, are named within `stall_secs`.
+        self._patience = stall_secs - min(ANSWER_SECONDS, stall_secs / 2)
+        self._wait_secs = wait_secs
+        self._console = console
+        self._roll_call = HealthCheck(spec, needs)
+        self._unexplained = self._losses = self._swallowed = 0
+        self._resumes = self._hinted = False
+        self._given_up: set[Task] = set()
+        # Tasks that take no part in session calls, whose loss no call would notice.
+        self._apart = spec.clients[1:] if spec.me == spec.controller else []
+        self._lost: Callable[[], list[str]] = list
+        self._stopping: Callable[[], bool] = bool
+        self.target = server.start(spec, config).target
+        if line := open_ports.of(spec):
+            console(line)
+
+    def __enter__(self) -> "Controller":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is not None:
+            self.dismiss(error.status if isinstance(error, Interrupted) else 1)
+
+    @contextlib.contextmanager
+    def open(self, graph: tf.Graph, config: v1.ConfigProto) -> Iterator[v1.Session]:
+        """A session on the graph, closed at the end, or left if that takes long."""
+        session = WatchedSession(
+            self.target,
+            graph,
+            config,
+            stall_secs=self._patience,
+            silent=self._silent,
+            lost=self._lost,
+        )
+        seconds = LEAVE_SECONDS
+        try:
+            yield session
+        except tf.errors.OpError:
+            # The call has ended on every task; one that is gone would be waited for.
+            seconds = _LEAVE_LOST_SECONDS
+            raise
+        finally:
+            session.leave(seconds)
+
+    def keep(
+        self, attempt: Callable[[], int], stop: Stop, *, resumes: bool
+    ) -> int | None:
+        """Makes the attempt until it succeeds; None if a signal came first.
+
+        Raises:
+          messages.ClusterError: a task is wrong, or does not come back, or nothing
+            was saved.
+        """
+        self._stopping = lambda: stop.received is not None
+        self._resumes = resumes
+        while True:
+            self._gather(stop)
+            if stop.received is not None:
+                return None
+            begun = time.monotonic()
+            try:
+                with self._listening(stop):
+                    return attempt()
+            except Exception as error:
+                if stop.insisted and isinstance(error, StallError):
+                    return None
+                if time.monotonic() - begun > self._stall_secs:
+                    self._unexplained = 0  # it took steps
+                lost = self._what_was_lost(error)
+                if not lost:
+                    raise
+                if lost != _SWALLOWED:
+                    self._losses, self._swallowed = self._losses + 1, 0
+                if not resumes:
+                    raise messages.ClusterError(
+                        f"lost {lost}; without a --train_dir there is nothing to go on "
+                        "from"
+                    ) from error
+                self._console(f"Lost {lost}. {_GOES_ON}")
+
+    def dismiss(self, status: int) -> None:
+        """Tells all tasks to leave with a status; those given up not for long.
+
+        Those of another controller, who may be training on them, are left alone.
+        """
+
+        def tell(task: Task) -> None:
+            given_up = task in self._given_up
+            seconds = _FAREWELL_SECONDS if given_up else ANSWER_SECONDS
+            if given_up or self._roll_call.is_ours(task):
+                messages.dismiss(self._spec, task, status=status, seconds=seconds)
+
+        in_parallel(tell, self._spec.servers)
+
+    @contextlib.contextmanager
+    def _listening(self, stop: Stop) -> Iterator[None]:
+        """Lets sessions notice the loss of tasks that take no part in their calls.
+
+        After a signal, these may end before the controller has saved: no loss then.
+        """
+        over, anew = threading.Event(), threading.Event()
+        if self._apart:
+            thread = threading.Thread(
+                target=self._look_after, args=(over, anew), daemon=True
+            )
+            thread.start()
+        addresses = [self._spec.address(task) for task in self._apart]
+        with ports.Lifelines(addresses) as lines:
+
+            def lost() -> list[str]:
+                if stop.insisted and self._hinted:
+                    return ["nothing: a second signal ends the call"]
+                if stop.received is not None or not (lines.broken() or anew.is_set()):
+                    return []
+                return list(self._roll_call.absent().values())
+
+            self._lost = lost
+            try:
+                yield
+            finally:
+                over.set()
+
+    def _look_after(self, over: threading.Event, anew: threading.Event) -> None:
+        """Polls for tasks that were restarted, or dropped out of their session.
+
+        A task that does not answer may be busy; it is polled again.
+        """
+        while not over.wait(min(_BEAT_SECONDS, self._stall_secs / 2)):
+            hellos, _ = self._roll_call.ask(self._apart)
+            if self._roll_call.changed(hellos):
+                anew.set()
+                return
+
+    def _gather(self, stop: Stop) -> None:
+        """Waits until every task answers as it should, or a signal comes."""
+        begun = time.monotonic()
+        due = begun + _QUIET_SECONDS
+        # Long enough for a live task to answer, however little time is left.
+        least = min(ANSWER_SECONDS, self._wait_secs) / 2
+        while stop.received is None:
+            left = self._wait_secs - (time.monotonic() - begun)
+            hellos, silent = self._roll_call.ask(seconds=max(least, left))
+            self._roll_call.check(hellos)
+            if not silent:
+                self._roll_call.remember(hellos)
+                return
+            reasons = "; ".join(silent.values())
+            if time.monotonic() - begun >= self._wait_secs:
+                self._given_up = set(silent)
+                raise messages.ClusterError(
+                    f"gave up after {self._wait_secs:.0f} s (--wait_secs): {reasons}"
+                )
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._stall_secs
+                self._console(f"Waiting for {reasons}.")
+            time.sleep(0.2)
+
+    def _silent(self, lasted: float) -> list[str]:
+        """Says that a call has lasted long; returns who is absent or was restarted.
+
+        A follower goes on waiting for a chief: its call ends when the chief begins
+        again.  If the follower dropped out, the chief might already have begun.
+
+        Who is silent is named within `stall_secs`, but not given up before it had
+        `ANSWER_SECONDS`: it may be busy.
+        """
+        begun = time.monotonic() - lasted
+        seconds = self._stall_secs - self._patience
+        reasons = self._roll_call.absent(seconds)
+        silent = "; ".join(reasons.values())
+        details = f": {silent}" if reasons else ", though every task answers"
+        if self._stopping():
+            self._hinted = True
+            details += "; a second signal ends the run without saving"
+        self._console(f"No step for {time.monotonic() - begun:.0f} s{details}.")
+        if reasons and seconds < ANSWER_SECONDS:
+            reasons = self._roll_call.absent()
+        reasons.pop(self._spec.controller, None)
+        if not reasons and self._may_be_swallowed(lasted):
+            self._swallowed += 1
+            return [_SWALLOWED]
+        return list(reasons.values())
+
+    def _may_be_swallowed(self, lasted: float) -> bool:
+        """Whether another attempt is worth while, though it loses what was not saved.
+
+        It is only where a task has vanished: this client lost it, or takes the place of
+        a client that the others lost.
+        """
+        if not (self._spec.between and self._spec.me == self._spec.controller):
+            return False
+        late = lasted >= _SWALLOWED_STALLS * 2**self._swallowed * self._stall_secs
+        few = self._swallowed < _LIMIT_SWALLOWED
+        vanished = self._losses or self._roll_call.were_left
+        going_on = self._resumes and not self._stopping()
+        return bool(late and few and vanished and going_on)
+
+    def _what_was_lost(self, error: Exception) -> str:
+        """Describes the lost tasks behind a failure; empty if it has another cause."""
+        if isinstance(error, StallError):
+            return str(error)
+        cause = _operation_error(error)
+        if cause is None:
+            return ""
+        if reasons := self._roll_call.absent():
+            self._unexplained = 0
+            return "; ".join(reasons.values())
+        self._unexplained += 1
+        broken = isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError)
+        if broken and self._unexplained <= _LIMIT_UNEXPLAINED:
+            return f"a connection ({explain.reason(cause.message or '')})"
+        return ""
+
+
+def _operation_error(error: BaseException | None) -> tf.errors.OpError | None:
+    """The failed session call behind an error."""
+    while error is not None and not isinstance(error, tf.errors.OpError):
+        error = error.__cause__
+    return error

@@ -1,0 +1,222 @@
+"""What a task and the controller say to each other beside the graph.
+
+The controller must know what answers at an address, and each task when training has
+ended.  Both go over TensorFlow's own server, through two resources on the task: a
+string variable that holds its `TaskInfo`, and a queue for the status to leave with.
+"""
+
+import dataclasses
+import json
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.cluster import ports
+from towers.errors import explain
+from towers.layout.cluster_spec import ClusterSpec, Task
+from towers.layout.placement import device
+from towers.layout.placement import task as filter_of
+
+v1 = tf.compat.v1
+
+_HELLO, _DISMISSAL = "towers_hello", "towers_dismissal"
+_NOBODY = filter_of(Task("nobody", 0))  # all but a session's own master
+_CLOSE_SECONDS = 2.0  # to close a session
+
+
+class ClusterError(RuntimeError):
+    """The cluster is not what it should be, or not there; a sentence for the user."""
+
+
+class NoAnswerError(Exception):
+    """A task did not answer; in words that follow "worker 1 at host:port: "."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskInfo:
+    """A task's description of itself.
+
+    Attributes:
+      tensorflow: its version.
+      cluster: job -> addresses, that the task was started with.
+      devices: kind -> number, `{"CPU": 2}`.
+      life: a number of this process, which a restarted task does not share.
+      breaks: how often it dropped out of a session.
+      why: it did the last time.
+      flags: of a client, as `Cluster` has them.
+    """
+
+    tensorflow: str
+    cluster: dict[str, list[str]]
+    devices: dict[str, int]
+    life: str
+    breaks: int = 0
+    why: str = ""
+    flags: Sequence[str] = ()
+
+    def text(self) -> str:
+        """As `ask` reads it."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+class Mailbox(NamedTuple):
+    """The two resources, in a graph of the task that has them."""
+
+    hello: tf.Tensor  # string scalar, to be fed
+    publish: tf.Operation  # of what is fed
+    dismissal: tf.Tensor  # int32 scalar, the status; waits until there is one
+
+
+def create_mailbox(spec: ClusterSpec) -> Mailbox:
+    """Adds the mail of this task to the current graph."""
+    with tf.device(device("CPU", 0, spec.me)):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
+        hello = v1.placeholder(tf.string, [], "hello")
+        publish = tf.raw_ops.AssignVariableOp(resource=handle, value=hello)
+        return Mailbox(hello, publish, _dismissals().dequeue())
+
+
+def fetch_info(spec: ClusterSpec, task: Task, *, seconds: float) -> TaskInfo:
+    """Fetches what a task published of itself.
+
+    Args:
+      spec: the cluster.
+      task: whom to ask.
+      seconds: to wait for the answer.
+
+    Raises:
+      SilentError: it does not answer, or what answers is no task of ours.
+    """
+    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_HELLO)
+        text = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+    try:
+        answer = _call(spec, task, graph=graph, fetch=text, seconds=seconds)
+    except tf.errors.FailedPreconditionError:
+        raise NoAnswerError(
+            "a TensorFlow server is there, but it is not (or not yet) a task of towers"
+        ) from None
+    except tf.errors.InvalidArgumentError:
+        raise NoAnswerError(
+            "what answers there is another task (start all with the same hosts)"
+        ) from None
+    except tf.errors.OpError as error:
+        raise NoAnswerError(explain.reason(error.message or "")) from None
+    try:
+        return TaskInfo(**json.loads(answer))
+    except (ValueError, TypeError):
+        raise NoAnswerError("what answers there is another version of towers") from None
+
+
+def silence(spec: ClusterSpec, task: Task, *, seconds: float) -> str:
+    """Why a task's server does not answer in so many seconds; empty if it does."""
+    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        sign = tf.constant(0)
+    try:
+        _call(spec, task, graph=graph, fetch=sign, seconds=seconds)
+    except NoAnswerError as error:
+        return str(error)
+    except tf.errors.OpError as error:
+        return explain.reason(error.message or "")
+    return ""
+
+
+def dismiss(spec: ClusterSpec, task: Task, *, status: int, seconds: float) -> None:
+    """Tells a task to exit with a status; does nothing if it is gone."""
+    with tf.Graph().as_default() as graph, tf.device(device("CPU", 0, task)):
+        enqueue = _dismissals().enqueue(status)
+    try:
+        _call(spec, task, graph=graph, fetch=enqueue, seconds=seconds)
+    except (tf.errors.OpError, NoAnswerError):
+        pass
+
+
+def differences(spec: ClusterSpec, task: Task, hello: TaskInfo) -> list[str]:
+    """Why a task that answers is not a task of this cluster, in words."""
+    name, reasons = f"{task} at {spec.address(task)}", []
+    if hello.tensorflow != tf.__version__:
+        reasons.append(
+            f"{name} runs TensorFlow {hello.tensorflow} and {spec.me} runs "
+            f"{tf.__version__}; install the same"
+        )
+    if hello.cluster != spec.as_dict():
+        reasons.append(
+            f"{name} was started with the cluster {json.dumps(hello.cluster)}, "
+            f"and {spec.me} with {json.dumps(spec.as_dict())}; start all with the same "
+            "hosts"
+        )
+    if disagreement := spec.disagreement(task, hello.flags):
+        reasons.append(f"{name} {disagreement}")
+    return reasons
+
+
+def leader(hello: TaskInfo) -> str:
+    """The address of the controller that a task was started for."""
+    jobs = hello.cluster
+    return (jobs.get("chief") or jobs["worker"])[0]
+
+
+def lacking(hello: TaskInfo, kind: str, count: int) -> str:
+    """What a worker lacks to run so many towers, or ""."""
+    has = hello.devices.get(kind.upper(), 0)
+    if has >= count:
+        return ""
+    return (
+        f"has {has} {kind.upper()} devices, and needs {count}; give every task the "
+        "same --num_gpus, and --device=gpu or --device=cpu"
+    )
+
+
+def _dismissals() -> tf.queue.FIFOQueue:
+    return tf.queue.FIFOQueue(8, [tf.int32], shapes=[[]], shared_name=_DISMISSAL)
+
+
+def _call(
+    spec: ClusterSpec, task: Task, *, graph: tf.Graph, fetch, seconds: float
+) -> Any:
+    """Runs something on one task, which may be gone, frozen or no task at all.
+
+    The session is that task's own: one of this task's would end those that another
+    process of its name has there, and such a process may be the one that trains.
+
+    TensorFlow's own timeouts do not hold while a session is made, so a thread waits;
+    it is left behind if the answer does not come in time.
+
+    Raises:
+      SilentError: it did not.
+      tf.errors.OpError: the answer.
+    """
+    until = time.monotonic() + seconds
+    if reason := ports.refusal(spec.address(task), seconds / 2):
+        raise NoAnswerError(f"nothing answers there ({reason})")
+    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    config = v1.ConfigProto(
+        device_filters=[_NOBODY], operation_timeout_in_ms=int(1000 * seconds)
+    )
+    target = f"grpc://{spec.address(task)}"
+
+    def run() -> None:
+        session = v1.Session(target, graph=graph, config=config)
+        try:
+            answer.put(session.run(fetch))
+        except Exception as error:
+            answer.put(error)
+        session.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        result = answer.get(timeout=max(0.0, until - time.monotonic()))
+    except queue.Empty:
+        raise NoAnswerError(
+            f"its port is open, but nothing was answered for {seconds:.2g} s: it is "
+            "frozen, or no TensorFlow server"
+        ) from None
+    thread.join(_CLOSE_SECONDS)
+    if isinstance(result, Exception):
+        raise result
+    return result

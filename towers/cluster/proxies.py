@@ -1,0 +1,28 @@
+"""Proxies of the environment, which are not for what tasks say to each other."""
+
+from collections.abc import MutableMapping
+
+from towers.layout.cluster_spec import ClusterSpec
+
+# In the order in which gRPC, which TensorFlow's servers speak, asks for them.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
+
+
+def bypass(spec: ClusterSpec, environment: MutableMapping[str, str]) -> None:
+    """Excepts the hosts of a cluster from the proxies of gRPC, and of gRPC alone.
+
+    gRPC takes the proxies that are set for downloads, for hosts of this network, too,
+    where a proxy may lead nowhere.  It asks when a connection is made.
+
+    Args:
+      spec: the cluster.
+      environment: of this process, which must be a main's.
+    """
+    if not any(environment.get(name) for name in _PROXIES):
+        return
+    exceptions = next((environment[n] for n in _EXCEPTIONS if environment.get(n)), "")
+    addresses = [address for job in spec.jobs.values() for address in job]
+    hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
+    excepted = dict.fromkeys([*filter(None, exceptions.split(",")), *hosts])
+    environment[_EXCEPTIONS[0]] = ",".join(excepted)

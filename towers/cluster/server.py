@@ -1,0 +1,210 @@
+"""A task's server, which lives until the controller says that training has ended."""
+
+import collections
+import itertools
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from towers.cluster import messages, open_ports, ports
+from towers.errors import interrupts
+from towers.layout.cluster_spec import ClusterSpec
+from towers.layout.placement import task as filter_of
+
+v1 = tf.compat.v1
+
+_LOOK_SECONDS = 30.0  # at most between two polls of the controller
+# From the dismissal to the exit: the controller still closes its session to this task.
+_FAREWELL_SECONDS = 0.3
+
+
+def start(spec: ClusterSpec, config: v1.ConfigProto) -> tf.distribute.Server:
+    """This task's server; it lives as long as the process.
+
+    Raises:
+      messages.ClusterError: its port is taken.
+    """
+    job, index = spec.me
+    address = spec.address(spec.me)
+    reason = ports.obstacle(address)  # TensorFlow does not say why
+    try:
+        if not reason:
+            return tf.distribute.Server(
+                spec.as_dict(), job_name=job, task_index=index, config=config
+            )
+    except tf.errors.OpError as error:
+        reason = (error.message or "").strip().split("\n")[0]
+    raise messages.ClusterError(
+        f"{spec.me} cannot listen at {address} ({reason}); end what uses the port, "
+        "or give the task another one"
+    )
+
+
+def serve(
+    spec: ClusterSpec,
+    config: v1.ConfigProto,
+    *,
+    stall_secs: float,
+    wait_secs: float,
+    console: Callable[[str], None],
+) -> int:
+    """Serves until the controller says that training has ended.
+
+    Args:
+      spec: with this task as `me`.
+      config: of the server.
+      stall_secs: how long the controller may give no sign of life until it is named.
+      wait_secs: how long to stay without a controller.
+      console: takes lines for the user.
+
+    Returns:
+      the exit status that the controller gave, or 1 when it is gone.
+
+    Raises:
+      messages.ClusterError: the port is taken.
+    """
+    target = start(spec, config).target
+    statuses, _ = announce(target, spec)
+    console(f"{spec.me} serves at {spec.address(spec.me)}.")
+    if line := open_ports.of(spec):
+        console(line)
+    return await_dismissal(
+        statuses, spec, stall_secs=stall_secs, wait_secs=wait_secs, console=console
+    )
+
+
+def announce(
+    target: str, spec: ClusterSpec
+) -> tuple[queue.SimpleQueue[int], Callable[[str], None]]:
+    """Publishes this task's `TaskInfo`, and listens for its dismissal.
+
+    Args:
+      target: of this task's server.
+      spec: with this task as `me`.
+
+    Returns:
+      (a queue that receives the exit status; a function to call with the reason when
+      this task drops out of a session, so that the controller learns of it).
+    """
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with tf.Graph().as_default() as graph:
+        mail = messages.create_mailbox(spec)
+        nothing = tf.no_op()
+    options = v1.ConfigProto(device_filters=[filter_of(spec.me)])
+    session = v1.Session(target, graph=graph, config=options)
+    session.run(nothing)  # `list_devices` needs a session that exists
+    devices = collections.Counter(d.device_type for d in session.list_devices())
+
+    life, breaks = os.urandom(8).hex(), itertools.count()
+
+    def report_dropout(why: str = "") -> None:
+        facts = tf.__version__, spec.as_dict(), dict(devices), life
+        hello = messages.TaskInfo(*facts, next(breaks), why, spec.flags)
+        session.run(mail.publish, {mail.hello: hello.text()})
+
+    report_dropout()
+    threading.Thread(
+        target=lambda: statuses.put(session.run(mail.dismissal)), daemon=True
+    ).start()
+    return statuses, report_dropout
+
+
+def await_dismissal(
+    statuses: queue.SimpleQueue[int],
+    spec: ClusterSpec,
+    *,
+    stall_secs: float,
+    wait_secs: float,
+    console: Callable[[str], None],
+) -> int:
+    """Stays until a status comes, or the controller is gone; see `serve`.
+
+    Args:
+      statuses: from `announce`.
+      spec: with this task as `me`.
+      stall_secs: as `serve` has it.
+      wait_secs: as `serve` has it.
+      console: takes lines for the user.
+    """
+    # A look takes as long again where the controller is frozen, or just leaves.
+    seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
+    over = threading.Event()
+    absence = Absence(
+        spec,
+        wait_secs=wait_secs,
+        look=lambda: messages.silence(spec, spec.controller, seconds=seconds),
+        console=lambda line: over.is_set() or console(line),
+    )
+
+    def poll() -> None:
+        while not over.wait(seconds):
+            if (reason := absence()) and not over.is_set():
+                console(f"error: {spec.me}: {reason}; giving up")
+                return statuses.put(1)
+
+    # Apart: a status that comes during a look is not to wait for its end.
+    threading.Thread(target=poll, daemon=True).start()
+    try:
+        status = int(statuses.get())
+    except KeyboardInterrupt as error:  # it may have served for long
+        stopped = interrupts.of(error)
+        console(
+            f"{spec.me}: stopped by {stopped.name} before training ended; started "
+            "again, it takes part again"
+        )
+        return stopped.status
+    finally:
+        over.set()
+    time.sleep(_FAREWELL_SECONDS)
+    return status
+
+
+class Absence:
+    """Polls the controller: each call returns why it is gone for good, or "".
+
+    Args:
+      spec: the cluster.
+      wait_secs: how long it may be away.
+      look: why it is not there, empty if it is; None: whether its port is open.
+      console: takes a line when it was there and gives no sign of life any more, and
+        one when it is back.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        *,
+        wait_secs: float,
+        look: Callable[[], str] | None = None,
+        console: Callable[[str], None] = lambda line: None,
+    ):
+        self._spec = spec
+        self._wait_secs = wait_secs
+        self._look = look or (
+            lambda: ports.refusal(spec.address(spec.controller)) or ""
+        )
+        self._console = console
+        self._gone_since: float | None = None  # the first look that failed
+        self._met = self._named = False
+
+    def __call__(self) -> str:
+        """Why the controller is given up; empty while it is not."""
+        reason, now = self._look(), time.monotonic()
+        where = f"controller at {self._spec.address(self._spec.controller)}"
+        if not reason:
+            if self._named:
+                self._console(f"{self._spec.me}: the {where} answers again.")
+            self._gone_since, self._met, self._named = None, True, False
+            return ""
+        if self._gone_since is None:  # nobody may have looked for long
+            self._gone_since = now
+        if now - self._gone_since >= self._wait_secs:
+            return f"no {where} for {self._wait_secs:.0f} s ({reason})"
+        if self._met and not self._named:
+            self._console(f"{self._spec.me}: no answer from the {where}: {reason}.")
+            self._named = True
+        return ""

@@ -1,0 +1,199 @@
+"""Stamping: the template of a tower, copied onto every tower's device.
+
+The copies lie in the train graph under `tower_<i>/`, with the template's placeholders
+replaced by the tower's batch, by the variables as this tower reads them, and by what
+the towers exchange.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from towers.compute import summaries, sync_batch_norm
+from towers.compute.nodes import operation_of
+from towers.compute.tower import Gradient, Site, Template, Tower
+from towers.layout import placeholders
+
+v1 = tf.compat.v1
+
+
+def copy_tower(template: Template, sites: Sequence[Site]) -> list[Tower]:
+    """Copies the template into the current graph, once per site.
+
+    Args:
+      template: from `tower.trace`.
+      sites: of the towers, in order.
+    """
+    if template.compiled:
+        return [_call(template, index, site) for index, site in enumerate(sites)]
+    groups = [sites] if template.exchanges else [[site] for site in sites]
+    values = [tensors for group in groups for tensors in _copy(template, group)]
+    return [
+        tower(template, index, site.device, tensors)
+        for index, (site, tensors) in enumerate(zip(sites, values))
+    ]
+
+
+def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor]]:
+    """Copies the template for towers that exchange something, or for one tower.
+
+    Returns:
+      for each, output of the template, or what a summary shows -> its tensor.
+    """
+    graph_def = v1.GraphDef(
+        versions=template.graph_def.versions, library=template.graph_def.library
+    )
+    fed: dict[str, tf.Tensor] = {}
+    wanted: list[str] = []
+    names = [*template.outputs, *summaries.names(template.summaries)]
+    for site in sites:
+        inputs = _given(template, site)
+        used = _copy_nodes(graph_def, template, site, inputs, first=sites[0])
+        fed |= {f"{site.scope}/{name}:0": inputs[name] for name in used}
+        wanted += [f"{site.scope}/{name}" for name in names]
+    _add_exchanges(graph_def, template, sites)
+    # The scopes are absolute: a caller's name scope or device does not move a tower.
+    with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
+        tensors = iter(
+            tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
+        )
+    return [dict(zip(names, tensors)) for _ in sites]
+
+
+def devices(template: Template, site: Site) -> dict[str, str]:
+    """Output of the template -> the tower's device that computes it."""
+    said = {node.name: node.device for node in template.graph_def.node}
+    owners = _owners(template, site)
+    return {
+        name: placeholders.of_node(said[operation_of(name)], site.devices, owners)
+        for name in template.outputs
+    }
+
+
+def _owners(template: Template, site: Site) -> list[str]:
+    return [site.reads[n].device if n in site.reads else "" for n in template.owners]
+
+
+def _given(template: Template, site: Site) -> dict[str, tf.Tensor]:
+    """Placeholder of the template -> the tensor that replaces it."""
+    return site.inputs | {f"read/{name}": site.reads[name] for name in template.reads}
+
+
+def _call(template: Template, index: int, site: Site) -> Tower:
+    """A tower compiled by XLA: one or a few calls on each of its devices."""
+    values = {f"{name}:0": tensor for name, tensor in _given(template, site).items()}
+    owners = _owners(template, site)
+    for part, call in template.functions:
+        where = placeholders.of_node(part.device, site.devices, owners)
+        with v1.name_scope(None), tf.device(None), tf.device(where):
+            with v1.name_scope(site.scope):
+                values |= zip(part.outputs, call(values))
+    return tower(template, index, site.device, values)
+
+
+def _copy_nodes(
+    graph_def: v1.GraphDef, template: Template, site: Site, inputs: dict, *, first: Site
+) -> set[str]:
+    """Adds a tower's nodes; returns which of the given placeholders they use.
+
+    The joins of what towers exchange are under the first tower's scope.  Nodes on its
+    device have none of their own, but that of the import: so it takes a third less.
+    """
+    used: set[str] = set()
+    owners = _owners(template, site)
+    exchanges = {name for name, _, _ in template.exchanges}
+    elsewhere = exchanges | {
+        f"read/{look_up.variable}" for look_up in template.look_ups
+    }
+
+    def renamed(name: str) -> str:
+        if name in exchanges:
+            return f"{first.scope}/{name}"
+        return f"^{site.scope}/{name[1:]}" if name[0] == "^" else f"{site.scope}/{name}"
+
+    for node in template.graph_def.node:
+        if node.name not in inputs and node.name not in elsewhere:
+            copy = graph_def.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"{site.scope}/{node.name}"
+            device = placeholders.of_node(node.device, site.devices, owners)
+            copy.device = "" if device == first.device else device
+            # Colocation would name nodes of the template; the devices say the same.
+            copy.attr.pop("_class", None)
+            del copy.input[:]
+            copy.input.extend(map(renamed, node.input))
+            used.update(map(operation_of, node.input))
+    return used & inputs.keys()
+
+
+def _add_exchanges(
+    graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
+) -> None:
+    """Adds the joins of what the towers send, on the first tower's device."""
+    if not template.exchanges:
+        return
+    scope = sites[0].scope
+    new_names: dict[str, str] = {}
+    with tf.Graph().as_default() as graph, tf.device(sites[0].device):
+        for index, (name, sent, join) in enumerate(template.exchanges):
+            placeholders = []
+            for site in sites:
+                shape = template.specs[sent].shape
+                placeholder = v1.placeholder(tf.float32, shape, f"{index}/{site.scope}")
+                placeholders.append(placeholder)
+                new_names[placeholder.op.name] = f"{site.scope}/{sent}"
+            with tf.name_scope(f"{scope}/{name}/"):
+                joined = sync_batch_norm.JOINS[join](placeholders)
+            tf.identity(joined, f"{index}/joined")
+            new_names[f"{index}/joined"] = f"{scope}/{name}"
+    for node in graph.as_graph_def().node:
+        if node.op != "Placeholder":
+            names = [new_names.get(name, name) for name in node.input]
+            del node.input[:]
+            node.input.extend(names)
+            node.name = new_names.get(node.name, node.name)
+            graph_def.node.append(node)
+
+
+def tower(
+    template: Template, index: int, device: str, of: Mapping[str, tf.Tensor]
+) -> Tower:
+    """A `Tower` from its tensors: `of` has them by the template's output names."""
+    return Tower(
+        index=index,
+        device=device,
+        loss=of[template.loss],
+        gradients=[_gradient([of[n] for n in names]) for names in template.gradients],
+        statistics=[of[name] for _, name in template.statistics],
+        metrics={name: of[tensor] for name, tensor in template.metrics.items()},
+        summaries=summaries.given(template.summaries, of),
+    )
+
+
+def _gradient(parts: list[tf.Tensor]) -> Gradient:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)
+
+
+def join_shares(
+    towers: Sequence[Tower], *, joined: bool = True
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Loss and metrics of a step, float32 scalars.
+
+    Args:
+      towers: of the step.
+      joined: whether the towers have shares of the mean, which are added; if not, each
+        has the mean over its own batch, and these are averaged.
+    """
+    part = 1.0 if joined else 1.0 / len(towers)
+
+    def join(shares: list[tf.Tensor], name: str) -> tf.Tensor:
+        return tf.multiply(tf.add_n(shares), part, name=name)
+
+    loss = join([tower.loss for tower in towers], "loss")
+    metrics = {
+        name: join([tower.metrics[name] for tower in towers], name)
+        for name in towers[0].metrics
+    }
+    return loss, metrics

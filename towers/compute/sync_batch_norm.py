@@ -1,0 +1,192 @@
+"""Synchronized batch norm: statistics over the batches of towers or micro-batches.
+
+A tower is traced alone.  Where it is to compute something with others, the traced graph
+has a pair: the tensor that it sends, and a placeholder for what it receives, which is
+the same for all.  `stamping`, or `pipeline`, replaces the placeholders by a join of all
+the tensors sent.
+
+Batch norm sends its batch's mean and variance in one tensor, and receives those of all
+batches together (Chan et al. 1979).  Each variance is about its own batch's mean, so
+large means cost no precision.  The gradient of a join is again a join, a mean; so each
+batch norm synchronizes once in the forward and once in the backward pass.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class StatisticsScope(NamedTuple):
+    """Which batches share batch statistics; a row of `BATCH_NORM`.
+
+    Attributes:
+      towers: whether those of all towers do.
+      micro_batches: whether all micro-batches of a tower's batch do.
+    """
+
+    towers: bool
+    micro_batches: bool
+
+
+# --batch_norm -> which batches share statistics.
+BATCH_NORM: dict[str, StatisticsScope] = {
+    "micro_batch": StatisticsScope(towers=False, micro_batches=False),
+    "tower": StatisticsScope(towers=False, micro_batches=True),
+    "sync_micro_batch": StatisticsScope(towers=True, micro_batches=False),
+    "sync": StatisticsScope(towers=True, micro_batches=True),
+}
+
+
+class SharedStatistics(NamedTuple):
+    """How many batches share batch statistics.
+
+    Attributes:
+      towers: that share them; 1: each tower has its own.
+      micro_batches: of a tower that share them; 1: each has its own.
+    """
+
+    towers: int = 1
+    micro_batches: int = 1
+
+    @property
+    def count(self) -> int:
+        """Number of batches that share statistics."""
+        return self.towers * self.micro_batches
+
+
+def shared_statistics(
+    batch_norm: str, *, towers: int, micro_batches: int, rounds: int
+) -> SharedStatistics:
+    """How many batches share batch statistics in a run.
+
+    Args:
+      batch_norm: a row of `BATCH_NORM`.
+      towers: how many can exchange statistics in a step; 0 if they cannot.
+      micro_batches: of each tower.
+      rounds: of gradient accumulation.
+
+    Raises:
+      ValueError: the batches cannot share them; the message says what to write.
+    """
+    reach = BATCH_NORM[batch_norm]
+    if reach.towers and not towers:
+        raise ValueError(
+            f"batch_norm={batch_norm}: the towers must step together on one model, and "
+            "not be compiled; write batch_norm=micro_batch or tower"
+        )
+    if reach.micro_batches and rounds > 1:
+        raise ValueError(
+            f"batch_norm={batch_norm}: of the {rounds} rounds of accumulate_steps one "
+            "ends before the next begins; write micro-batches, which can wait for one "
+            "another, or batch_norm=micro_batch or sync_micro_batch"
+        )
+    return SharedStatistics(
+        towers if reach.towers else 1, micro_batches if reach.micro_batches else 1
+    )
+
+
+def mean(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The mean of float32 tensors of one shape."""
+    return tf.reduce_mean(tf.stack(tensors), 0)
+
+
+def moments(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Mean and variance of batches of one size together, from those of each.
+
+    Args:
+      tensors: float32 [2, channels]: a mean, and a variance about it.
+    """
+    means, variances = tf.unstack(tf.stack(tensors), axis=1)
+    whole = tf.reduce_mean(means, 0)
+    return tf.stack([whole, tf.reduce_mean(variances + (means - whole) ** 2, 0)])
+
+
+# Name -> function from the tensors that all send to the one that each receives.
+JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
+    "mean": mean,
+    "moments": moments,
+}
+
+
+class SyncedBatch(NamedTuple):
+    """The exchange with other batches, for the batch norm of `models.layers`.
+
+    Attributes:
+      count: batches that share statistics.
+      mean: a batch's tensor -> the mean over all batches.
+      moments: a batch's [2, channels] mean and variance -> those of all batches.
+    """
+
+    count: int
+    mean: Callable[[tf.Tensor], tf.Tensor]
+    moments: Callable[[tf.Tensor], tf.Tensor]
+
+
+class SentStatistics(NamedTuple):
+    """What a tower sends.
+
+    Attributes:
+      tensor: float32, of the traced graph.
+      join: a row of `JOINS`.
+    """
+
+    tensor: tf.Tensor
+    join: str
+
+
+class StatisticsExchanges:
+    """The exchanges with other batches in a tower that is being traced.
+
+    Attributes:
+      sent: name of the placeholder of what is received -> what is sent for it.
+    """
+
+    def __init__(self):
+        self.sent: dict[str, SentStatistics] = {}
+
+    def joined(self, joint: SharedStatistics) -> SyncedBatch | None:
+        """The exchange for batch norm; None if each batch has its own statistics."""
+        if joint.count == 1:
+            return None
+        return SyncedBatch(joint.count, self._mean, self._moments)
+
+    def _receive(self, tensor: tf.Tensor, join: str) -> tf.Tensor:
+        sent = tf.identity(tensor)
+        received = v1.placeholder(tensor.dtype, tensor.shape, "exchange")
+        self.sent[received.op.name] = SentStatistics(sent, join)
+        return received
+
+    def _mean(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The mean over all batches.
+
+        Every batch receives the mean, and the loss is the sum of the batches' shares;
+        so the gradient by a batch's tensor is the mean of all upstream gradients.
+        """
+
+        @tf.custom_gradient
+        def exchanged(tensor):
+            return self._receive(tensor, "mean"), self._mean
+
+        return exchanged(tensor)
+
+    def _moments(self, tower_moments: tf.Tensor) -> tf.Tensor:
+        """The joint mean and variance, [2, channels].
+
+        A batch's mean enters the joint variance, too: its gradient has a second term.
+        """
+
+        @tf.custom_gradient
+        def exchanged(tower_moments):
+            received = self._receive(tower_moments, "moments")
+
+            def back(upstream):
+                by_mean, by_variance = tf.unstack(self._mean(upstream))
+                more = 2.0 * (tower_moments[0] - received[0]) * by_variance
+                return tf.stack([by_mean + more, by_variance])
+
+            return received, back
+
+        return exchanged(tower_moments)

@@ -1,0 +1,174 @@
+"""The interface between data sources and towers: `Source`, `Request` and `Feed`."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from towers.data.preprocessing import Shape
+
+# (host, its towers' devices), in tower order.
+Groups = Sequence[tuple[str, Sequence[str]]]
+
+
+class Batch(NamedTuple):
+    """One tower's batch: consecutive examples of the stream."""
+
+    features: tf.Tensor  # float32 [batch, height, width, channels], or int32 of others
+    labels: tf.Tensor  # int32 [batch], or [batch, length]
+    weights: tf.Tensor  # float32 [batch], 1 for examples that count and 0 for others
+    first: tf.Tensor  # int64 scalar, index in the stream of the first example
+
+
+class ClientShare(NamedTuple):
+    """The part of the stream that the towers of one client's graph read.
+
+    Attributes:
+      index: of this client's part among the equal parts of each step.
+      count: of parts, one for each client.
+      apart: whether towers take steps, and so batches, asynchronously.
+      steps: after which the stream begins anew; None: never.
+    """
+
+    index: int = 0
+    count: int = 1
+    apart: bool = False
+    steps: int | None = None
+
+
+class Feed(NamedTuple):
+    """The input of the towers of one graph."""
+
+    batches: list[Batch]  # one per tower
+    initializer: tf.Operation  # seeks to the position; may be run again
+    refills: list[tf.Operation]  # one per tower, to be run in each of its steps
+    # float32 scalar, the weight of the step's examples; None: that of the batches.
+    weight: tf.Tensor | None = None
+    # Whether it begins anew by itself after the steps of its part.
+    begins_anew: bool = False
+
+
+def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:
+    """The same tensors, such that whoever fetches them runs the refills, too.
+
+    Where batches are staged, the next fetch would else wait forever for its batch.
+    The tensors get operations of their own: a sum of one tensor, say, is that tensor,
+    whatever it is said to wait for.
+    """
+    if not any(op.control_inputs for op in refills):
+        return fetched
+    with tf.control_dependencies(refills):
+        return tf.nest.map_structure(tf.identity, fetched)
+
+
+class Source(Protocol):
+    """Where the batches of a graph come from; a class of one's own may be one.
+
+    One that has a `vocabulary`, the word of each token, has it kept in checkpoints.
+
+    Attributes:
+      num_classes: labels are in [0, num_classes); of pairs, (users, items).
+      num_examples: in an epoch.
+    """
+
+    num_classes: int | tuple[int, int]
+    num_examples: int
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+        part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
+    ) -> Feed:
+        """Adds the towers' input to the current graph.
+
+        The batches of a step are the next examples of one stream, which never ends:
+        what they are depends on their position in it, and not on the number of towers.
+
+        Args:
+          groups: the hosts, with the devices of the towers that each feeds.
+          batch_size: of each tower.
+          position: int64 scalar, of the next example when the feed is initialized.
+          limit: examples from here on have the weight 0; None where there are none.
+          part: of the stream, where other clients read the rest.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The examples that a network needs.
+
+    Attributes:
+      shape: (height, width, channels) of the features, (length,) of windows of tokens,
+        or (2,) of pairs; with `preprocessing="scale"` the data set's own size is used
+        instead.
+      num_classes: of synthetic data, and the largest vocabulary of a text; of pairs
+        (users, items).  Other real data has its own number.
+      num_examples: in an epoch of synthetic data.
+      kind: of data, a row of `inputs.KINDS`.
+      preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
+      augment: whether training images are distorted as the preprocessing defines; if
+        not, they are prepared like those of evaluation.
+      seed: of order, distortions and synthetic data.
+      data_dir: where TFDS keeps its data sets; its own default when empty.
+      vocabulary: of the text that is trained on, to encode another one with.
+      prefetch: batches to prefetch for each tower.
+      threads: the input pipeline's own; 0 or None to share the session's.
+    """
+
+    shape: Shape
+    num_classes: int | tuple[int, int] = 1000
+    num_examples: int = 1_281_167
+    kind: str = "images"
+    preprocessing: str = "scale"
+    augment: bool = True
+    seed: int = 1234
+    data_dir: str | None = None
+    vocabulary: tuple[bytes, ...] = ()
+    prefetch: int = 1
+    threads: int | None = None
+
+
+def weighted(
+    features: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, limit: int | None
+) -> Batch:
+    """A batch with weight 1 for examples before `limit`, and 0 from there on.
+
+    Args:
+      features: [batch, ...].
+      labels: int32 [batch, ...].
+      indices: int64 [batch], of the examples in the stream.
+      limit: None where all count.
+    """
+    if limit is None:
+        weights = tf.ones(indices.shape)
+    else:
+        weights = tf.cast(indices < limit, tf.float32)
+    return Batch(features, labels, weights, indices[0])
+
+
+def weight_of_all(
+    first: tf.Tensor, part: ClientShare, rows: int, limit: int | None
+) -> tf.Tensor | None:
+    """The total weight of a step's examples, those of other clients included.
+
+    Args:
+      first: int64 scalar, index in the stream of this client's first example.
+      part: of the step that this client reads.
+      rows: examples in that part.
+      limit: as `weighted` has it.
+
+    Returns:
+      float32 scalar, or None where this client reads all.
+    """
+    if part.count == 1:
+        return None
+    total = rows * part.count
+    if limit is None:
+        return tf.constant(float(total))
+    left = limit - (first - part.index * rows)
+    return tf.cast(tf.clip_by_value(left, 0, total), tf.float32)

@@ -1,0 +1,1 @@
+"""Evaluations: within a training run, or of the checkpoints in a folder."""

@@ -1,0 +1,163 @@
+"""Evaluation: towers without gradients that count every example exactly once."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.assembly import copy_towers
+from towers.compute.tower import TowerSpec
+from towers.data.source import ClientShare, Feed, Source, refilled
+from towers.layout import parts
+from towers.layout.placement import Placement
+
+v1 = tf.compat.v1
+
+
+class EvalGraph(NamedTuple):
+    """Evaluation towers in a graph that holds the variables."""
+
+    feed: Feed
+    sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
+    weight: tf.Tensor  # float32 scalar, how many examples those are
+    num_steps: int
+    examples_per_step: int
+
+
+class EvalResult(NamedTuple):
+    """What one evaluation found."""
+
+    step: int
+    num_examples: int
+    means: dict[str, float]  # `loss`, `top_1_accuracy`, ...
+    examples_per_second: float
+
+
+class AveragedVariables:
+    """A mode as evaluation reads it: moving averages in place of their variables.
+
+    Args:
+      mode: holds the variables.
+      averages: variable -> its moving average.
+    """
+
+    def __init__(self, mode: Any, averages: Mapping[str, Any]):
+        self.placement = mode.placement
+        self._mode = mode
+        self._averages = averages
+
+    def create(self, name: str, *_: Any, **options: Any) -> None:
+        """Creates no variable: evaluation only reads what was trained.
+
+        Raises:
+          ValueError: training has no such variable.
+        """
+        del options
+        if name not in self._mode.variables and name not in self._mode.wholes:
+            raise ValueError(
+                f"variable {name!r} is asked for in evaluation and not in training; "
+                "the model is to ask for the same variables in both"
+            )
+
+    def read(self, name: str, tower: int) -> Any:
+        """The average's value, or the variable's if it has none."""
+        average = self._averages.get(name)
+        if average is None:
+            return self._mode.latest(name, tower)
+        return parts.read(average)
+
+
+def attach(
+    task: TowerSpec,
+    source: Source,
+    *,
+    placement: Placement,
+    mode: Any,
+    batch_size: int,
+    num_examples: int | None = None,
+) -> EvalGraph:
+    """Adds evaluation towers to the current graph.
+
+    Args:
+      task: with `training=False`.
+      source: of the split to evaluate.
+      placement: of the towers.
+      mode: holds the variables, or is an `AveragedVariables` of what does; makes those
+        that are not there yet.
+      batch_size: per tower.
+      num_examples: how many of the split's first examples; None for all.
+    """
+    limit = num_examples or source.num_examples
+    per_step = batch_size * placement.num_towers
+    steps = -(-limit // per_step)
+    feed = source.feed(
+        placement.groups,
+        batch_size=batch_size,
+        position=tf.constant(0, tf.int64),
+        limit=limit,
+        part=ClientShare(steps=steps),
+    )
+    _, towers = copy_towers(
+        task,
+        feed.batches,
+        mode,
+        scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
+        scope="eval_tower",
+    )
+    with tf.name_scope("eval"), tf.device(placement.master):
+        weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
+        names = ["loss", *towers[0].metrics]
+        shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
+        sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
+        sums = refilled(sums, feed.refills)
+    return EvalGraph(feed, sums, weight, steps, per_step)
+
+
+def run(
+    graph: EvalGraph,
+    session: v1.Session,
+    step: int,
+    *,
+    follows: bool = False,
+    progress: Callable[[int, float], None] | None = None,
+    stopped: Callable[[], object] = bool,
+) -> EvalResult | None:
+    """Evaluates once, from the first example on.
+
+    Args:
+      graph: from `attach`.
+      session: with the variables' values.
+      step: the global step they belong to.
+      follows: whether the last call with this session ended with the last batch; then
+        an input that begins anew by itself is not initialized, which would read what
+        is kept in memory again, and lose some memory each time.
+      progress: called with (batches done, examples per second) after each.
+      stopped: asked after each whether to give up; never, by default.
+
+    Returns:
+      what it found; None if it was stopped before the last batch.
+    """
+    if not (follows and graph.feed.begins_anew):
+        session.run(graph.feed.initializer)
+    next_sums = session.make_callable([graph.weight, graph.sums])
+    totals = dict.fromkeys(graph.sums, 0.0)
+    counted = 0.0
+    begun = time.perf_counter()
+    for index in range(graph.num_steps):
+        weight, sums = next_sums()
+        counted += float(weight)
+        for name, value in sums.items():
+            totals[name] += float(value)
+        if progress:
+            rate = counted / (time.perf_counter() - begun)
+            progress(index + 1, rate)
+        if index + 1 < graph.num_steps and stopped():
+            return None
+    seconds = time.perf_counter() - begun
+    return EvalResult(
+        step=step,
+        num_examples=round(counted),
+        means={name: total / max(counted, 1.0) for name, total in totals.items()},
+        examples_per_second=counted / seconds,
+    )

@@ -1,0 +1,170 @@
+"""The evaluations that a run asks for: when, on what, and their reports."""
+
+import math
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from towers import graph
+from towers.compute.tower import TowerSpec
+from towers.errors import crash
+from towers.evaluation import eval_graph
+from towers.planning import Plan
+from towers.session import report, summary
+from towers.session.progress import Console
+
+v1 = tf.compat.v1
+
+
+def attach(plan: Plan, built: graph.TrainGraph) -> eval_graph.EvalGraph | None:
+    """Evaluation towers in the train graph, if the run will evaluate."""
+    if plan.eval_source is None or not (any(steps(plan)) or at_end(plan)):
+        return None
+    return eval_graph.attach(
+        task(plan),
+        plan.eval_source,
+        placement=plan.placement,
+        mode=eval_graph.AveragedVariables(built.mode, built.averages),
+        batch_size=plan.eval_batch_size,
+        num_examples=num_examples(plan),
+    )
+
+
+def task(plan: Plan) -> TowerSpec:
+    """What an evaluation tower computes."""
+    pipeline = plan.options.pipeline
+    return TowerSpec(
+        model=plan.model,
+        num_classes=plan.source.num_classes,
+        training=False,
+        data_format=plan.options.data_format,
+        dtype=plan.options.dtype,
+        seed=plan.options.seed,
+        kind=plan.placement.kind,
+        compiled=plan.options.xla_compile,
+        pipeline=pipeline and pipeline.for_batch(plan.eval_batch_size),
+        shards=plan.options.shards,
+    )
+
+
+def num_examples(plan: Plan) -> int:
+    """How many examples an evaluation counts: the split's, each once, by default."""
+    flags, total = plan.config.evaluation, plan.eval_source.num_examples
+    if flags.num_eval_batches is not None:
+        return (
+            flags.num_eval_batches * plan.eval_batch_size * len(plan.placement.towers)
+        )
+    if flags.num_eval_epochs is not None:
+        return max(1, round(flags.num_eval_epochs * total))
+    return total
+
+
+def at_end(plan: Plan) -> bool:
+    """Whether training ends with one, if there is something to evaluate on."""
+    eval_at_end = plan.config.evaluation.eval_at_end
+    return plan.num_batches is None if eval_at_end is None else eval_at_end
+
+
+def steps(plan: Plan) -> tuple[float, list[int]]:
+    """(every so many steps or 0, single steps) at which training is evaluated.
+
+    Epochs need not be whole numbers of steps, so what lies between two evaluations
+    need not be either.
+    """
+    flags = plan.config.evaluation
+    every = flags.eval_during_training_every_n_steps or 0.0
+    if epochs := flags.eval_during_training_every_n_epochs:
+        every = epochs * plan.source.num_examples / plan.examples_per_step
+    at = list(flags.eval_during_training_at_specified_steps)
+    at += [plan.steps(e) for e in flags.eval_during_training_at_specified_epochs]
+    return every, at
+
+
+class Evaluator:
+    """Evaluates; prints, logs and summarises what it finds.
+
+    Args:
+      plan: of the run.
+      towers: that it evaluates on.
+      console: takes lines for the user.
+      log: takes numbers.
+
+    Attributes:
+      step: the global step that was evaluated last; -1 before.
+      accuracy: top-1, of that step; NaN if unknown.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        towers: eval_graph.EvalGraph,
+        console: Console,
+        log: report.BenchmarkLog,
+    ):
+        self._plan = plan
+        self._towers = towers
+        self._console = console
+        self._log = log
+        self._events = None
+        if directory := _directory(plan):
+            self._events = summary.EventFile(
+                "summaries of evaluations", directory, console.side
+            )
+        self.step, self.accuracy = -1, math.nan
+        self._last: v1.Session | None = None  # in which an evaluation ended
+
+    def __call__(
+        self, session: v1.Session, step: int, stopped: Callable[[], object]
+    ) -> eval_graph.EvalResult | None:
+        """Evaluates once.
+
+        Args:
+          session: with the variables' values.
+          step: the global step they belong to.
+          stopped: asked after each batch whether to give up.
+
+        Returns:
+          what it found; None if it gave up, and said so.
+        """
+        self._console(f"Running evaluation at global_step {step}")
+        follows, self._last = self._last is session, None
+        result = crash.during(
+            "evaluating; if memory ran out, lower --eval_batch_size",
+            lambda: eval_graph.run(
+                self._towers,
+                session,
+                step,
+                follows=follows,
+                progress=self._progress,
+                stopped=stopped,
+            ),
+        )
+        if result is None:
+            self._console(f"The evaluation at global_step {step} was stopped.")
+            return None
+        means = self._plan.model.with_derived(result.means)
+        # Not before: an evaluation that a lost task ended is made again.
+        self.step, self._last = step, session
+        self.accuracy = means.get("top_1_accuracy", math.nan)
+        self._console(report.evaluation_line(means, result.num_examples))
+        for name, value in means.items():
+            self._log.metric(f"eval_{name}", value, step)
+        rate = result.examples_per_second
+        self._log.metric("eval_average_examples_per_sec", rate, step)
+        if self._events is not None:
+            self._events.add_scalars(means, step)
+        return result
+
+    def _progress(self, batches: int, rate: float) -> None:
+        every, last = self._plan.config.output.display_every, self._towers.num_steps
+        if batches % every == 0 or batches == last:
+            self._console(f"{batches}\t{rate:.1f} examples/sec")
+
+
+def _directory(plan: Plan) -> str | None:
+    """Where summaries of evaluations are written, if anywhere."""
+    eval_dir, train_dir = plan.config.evaluation.eval_dir, plan.config.output.train_dir
+    if eval_dir is None and train_dir:
+        return os.path.join(train_dir, "eval")
+    return eval_dir

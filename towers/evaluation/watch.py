@@ -1,0 +1,258 @@
+"""Evaluation alone: the checkpoints of a directory, once or as they appear."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from towers.checkpoints import checkpoint, constants, contents, run_status
+from towers.cluster.sessions import Local, Sessions, session_config
+from towers.errors import lock
+from towers.evaluation import eval_graph, evaluator
+from towers.layout.parts import joined
+from towers.planning import Plan
+from towers.session import hooks, report
+from towers.session.progress import Console
+from towers.session.stop import StopOnSignal
+from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+_AVERAGE = "/ExponentialMovingAverage"  # after the name of a variable
+
+
+def evaluate_checkpoints(
+    plan: Plan,
+    console: Console,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+    *,
+    absent: Callable[[], str] | None = None,
+) -> int:
+    """Evaluates the newest checkpoint of `--train_dir`, and later ones as they come.
+
+    With `--eval_interval_secs` it goes on until the checkpoint of the run's end was
+    evaluated, or a signal comes, or the training fails.
+
+    Args:
+      plan: of the run.
+      console: takes lines for the user.
+      sessions: where sessions come from.
+      absent: why there will be no more checkpoints, empty while there may be; None
+        where only `--train_dir` says so.
+
+    Returns:
+      the exit status: 0, or that of the signal that ended it before its time.
+
+    Raises:
+      ValueError: there is no checkpoint, or it is of another model.
+      hooks.TrainingError: the training failed, or who trains is gone.
+      Interrupted: a signal came before the graph was built.
+    """
+    directory = plan.config.output.train_dir
+    lookout = run_status.Lookout(directory)
+    interval = plan.config.evaluation.eval_interval_secs
+    if checkpoint.latest(directory) is None and not interval:
+        raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
+    if plan.placement.notice:
+        console(plan.placement.notice)
+
+    with StopOnSignal() as stop, console.during(stop.reader_left):
+        with stop.at_once():
+            evaluator = _Evaluator(plan, console)
+
+        def lost() -> str:
+            return lookout() or (absent() if absent else "")
+
+        def attempt() -> int:
+            with sessions.open(evaluator.graph, evaluator.config) as session:
+                while stop.received is None:
+                    # Asked first, so that no checkpoint before the failure is left out.
+                    reason = interval and lost()
+                    if evaluator.look(session, lambda: stop.received):
+                        return 0
+                    if not interval:
+                        break
+                    if reason:
+                        raise hooks.TrainingError(
+                            f"no more checkpoints will come: {reason}"
+                        )
+                    _wait(interval, lambda: stop.received or lost())
+            return 0 if evaluator.step >= 0 and not interval else stop.status
+
+        if sessions.keep(attempt, stop, resumes=True) == 0:
+            return 0
+        done = f"step {evaluator.step}" if evaluator.step >= 0 else "nothing"
+        console(
+            f"Stopped by {signal.Signals(stop.received).name}: {done} was evaluated "
+            "last; the same command begins with the newest checkpoint."
+        )
+        return stop.status
+
+
+class Desertion:
+    """Why nobody will train in a folder again: each call returns that, or "".
+
+    A run that was killed leaves no note, but a lock that is free.  What runs it may
+    start it again, so it is waited for.  Where there is no checkpoint and nobody was
+    seen yet, training may not have begun.
+
+    Args:
+      directory: of the run.
+      seconds: to wait for a run to go on.
+      console: takes a line when half of them are over.
+    """
+
+    def __init__(
+        self, directory: str, *, seconds: float, console: Callable[[str], None]
+    ):
+        self._directory = directory
+        self._seconds = seconds
+        self._console = console
+        self._met = self._named = False
+        self._free_since: float | None = None  # the first look that found it so
+
+    def __call__(self) -> str:
+        """Why it is given up; empty while it is not."""
+        if lock.is_held(self._directory):
+            self._met, self._named, self._free_since = True, False, None
+            return ""
+        if not self._met and checkpoint.latest(self._directory) is None:
+            return ""
+        now = time.monotonic()
+        if self._free_since is None:
+            self._free_since = now
+            return ""
+        left = self._seconds - (now - self._free_since)
+        where = f"nobody trains in {self._directory}, whose lock is free"
+        if left <= 0:
+            return f"{where}; start the training again, and then this"
+        if left <= self._seconds / 2 and not self._named:
+            self._named = True
+            self._console(f"N{where[1:]}: waiting {left:.0f} s for a run to go on.")
+        return ""
+
+
+class _Evaluator:
+    """Evaluates each checkpoint of a directory once.
+
+    Args:
+      plan: of the run.
+      console: takes lines for the user.
+
+    Attributes:
+      graph, config: of the sessions that it is to be given.
+    """
+
+    def __init__(self, plan: Plan, console: Console):
+        self._plan = plan
+        self._directory = plan.config.output.train_dir
+        # The files of checkpoints, of those that could not be read too: they may be
+        # on their way here, or be written again.
+        self._done: set[tuple] = set()
+        self.config = session_config(plan.placement, plan.config.devices)
+        with tf.Graph().as_default() as self.graph:
+            mode = VARIABLE_UPDATES[DEFAULT](plan.placement)
+            towers = eval_graph.attach(
+                evaluator.task(plan),
+                plan.eval_source,
+                placement=plan.placement,
+                mode=mode,
+                batch_size=plan.eval_batch_size,
+                num_examples=evaluator.num_examples(plan),
+            )
+            with tf.device(plan.placement.master):  # whose disk holds the files
+                self._counters = {
+                    name: v1.get_variable(name, [], tf.int64, use_resource=True)
+                    for name in ("global_step", "position")
+                }
+                held = constants.of(plan.source, plan.placement.master)
+                names = _names(mode.variables, plan.update.ema_decay)
+                self._checkpoints = checkpoint.Checkpoints(
+                    self._directory,
+                    joined(names, mode.wholes) | self._counters | held,
+                    partial=True,
+                    log=console,
+                )
+        log = report.BenchmarkLog(plan.config.output.benchmark_log_dir, console.side)
+        self._evaluate = evaluator.Evaluator(plan, towers, console, log)
+
+    @property
+    def step(self) -> int:
+        """The global step that was evaluated last; -1 before."""
+        return self._evaluate.step
+
+    def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
+        """Evaluates the newest if it was not; whether that was of the run's end."""
+        newest = checkpoint.latest(self._directory)
+        files = newest and checkpoint.files(newest)
+        if not newest or files in self._done:
+            return self._ended()  # training notes its end after the last checkpoint
+        try:
+            return self._evaluate_newest(session, files, stopped)
+        except ValueError as error:  # the first one is refused, a later one fails
+            if self.step < 0:
+                raise
+            raise hooks.TrainingError(str(error)) from error
+
+    def _evaluate_newest(
+        self, session: v1.Session, files: tuple, stopped: Callable[[], object]
+    ) -> bool:
+        """As `look`, where the newest one has files that were not evaluated."""
+        # Another one: a later one that has just come, or one before a broken one.
+        loaded = self._checkpoints.restore(session)
+        loaded_files = loaded and checkpoint.files(loaded)
+        if not loaded or loaded_files in self._done:
+            self._done.add(files)
+            return False
+        self._check_averages(loaded)
+        counted = session.run(self._counters)
+        if self._evaluate(session, int(counted["global_step"]), stopped) is None:
+            return False
+        self._done |= {files, loaded_files}
+        return self._ended() or _is_the_end(self._plan, **counted)
+
+    def _check_averages(self, path: str) -> None:
+        """Refuses to leave the moving averages of a checkpoint aside, unless asked to.
+
+        Training evaluated them, so their accuracy is the one that was reported.
+        """
+        ema_decay = self._plan.config.optimizer.ema_decay
+        if ema_decay is not None or self._plan.update.ema_decay:
+            return
+        names = ()
+        with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
+            names = contents.of(path)
+        if any(name.endswith(_AVERAGE) for name in names):
+            raise ValueError(
+                f"{path} holds moving averages; write the --ema_decay of the training "
+                "to evaluate them, or --ema_decay=0 to evaluate what they average"
+            )
+
+    def _ended(self) -> bool:
+        """Whether the run ended before its time, with what was evaluated last."""
+        return self._evaluate.step >= run_status.end(self._directory)
+
+
+def _is_the_end(plan: Plan, *, global_step: int, position: int) -> bool:
+    """Whether the run that `plan` describes, on any number of towers, ends here."""
+    if plan.num_batches is not None:
+        return global_step >= plan.num_steps
+    return position >= plan.options.limit
+
+
+def _wait(seconds: float, over: Callable[[], object]) -> None:
+    until = time.monotonic() + seconds
+    while not over() and time.monotonic() < until:
+        time.sleep(max(0.0, min(0.5, until - time.monotonic())))
+
+
+def _names(variables: dict[str, tf.Variable], ema_decay: float):
+    """Checkpoint name -> variable: moving averages stand in for what they average."""
+    if not ema_decay:
+        return variables
+    return {
+        f"{name}{_AVERAGE}" if variable.trainable else name: variable
+        for name, variable in variables.items()
+    }

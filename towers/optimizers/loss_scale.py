@@ -1,0 +1,174 @@
+"""Loss scaling: float16 gradients that neither vanish nor overflow.
+
+The towers differentiate the loss times a factor, and the mean gradient is divided by
+it, in float32, before anything else is done with it.  The factor is fixed, or follows
+what the gradients allow (Micikevicius et al. 2018, Mixed Precision Training): when one
+is infinite or not a number, the step changes nothing and the factor is halved; after
+so many steps without, it is doubled.  The factor, the number of good steps and that of
+skipped ones are in the checkpoint.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from towers.checkpoints.contents import CARRIED
+from towers.compute.tower import Gradient
+
+v1 = tf.compat.v1
+
+DEFAULT_SCALE = 128.0  # of tf_cnn_benchmarks
+
+# Below this the factor does not help: it is the activations that overflow.
+_SMALLEST = 1.0
+_LARGEST = 2.0**126  # that can be doubled in float32
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScaling:
+    """How the loss is scaled.
+
+    Attributes:
+      initial: the factor at the start.
+      grow_every: 0 for a fixed factor, or the good steps in a row that double it.
+    """
+
+    initial: float = DEFAULT_SCALE
+    grow_every: int = 0
+
+
+class LossScale:
+    """The factor in the current graph.
+
+    Args:
+      settings: initial value and growth.
+      device: where it is kept.
+
+    Attributes:
+      value: float32 scalar, the factor of this step.
+      skipped: int64 variable, steps that changed nothing; None with a fixed factor.
+    """
+
+    def __init__(self, settings: LossScaling, device: str):
+        self._every = settings.grow_every
+        self._device = device
+        self.skipped: tf.Variable | None = None
+        with tf.device(device):
+            if not self._every:
+                self.value = tf.constant(settings.initial)
+                return
+            self._factor = _variable("value", settings.initial)
+            self._good = _variable("good_steps", 0)
+            self.skipped = _variable("skipped", 0)
+            self.value = self._factor.read_value()
+
+    def unscale(self, gradients: Sequence[Sequence[Gradient]]) -> list[list[Gradient]]:
+        """[copies][variables] gradients of the loss itself."""
+
+        def divide(values: tf.Tensor) -> tf.Tensor:
+            with tf.device(values.device):
+                return values / self.value
+
+        return [[_map(gradient, divide) for gradient in copy] for copy in gradients]
+
+    def gate(self, gradients: Sequence[Sequence[Gradient]]) -> "FiniteGate | None":
+        """What lets a step through if these are all finite; None: every step."""
+        if not self._every:
+            return None
+        return FiniteGate(gradients, self._device)
+
+    def follow(self, finite: tf.Tensor) -> list[tf.Operation]:
+        """Moves the factor after a step whose gradients were all finite, or not."""
+        with tf.device(self._device), tf.control_dependencies([self.value]):
+            good = self._good.read_value() + 1
+            twice = tf.minimum(2 * self.value, _LARGEST)
+            grown = tf.where(good >= self._every, twice, self.value)
+            shrunk = tf.maximum(self.value / 2, _SMALLEST)
+            return [
+                self._factor.assign(tf.where(finite, grown, shrunk), read_value=False),
+                self._good.assign(
+                    tf.where(finite, good % self._every, 0), read_value=False
+                ),
+                self.skipped.assign_add(
+                    tf.cast(tf.logical_not(finite), tf.int64), read_value=False
+                ),
+            ]
+
+    def after(self, step: tf.Operation) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """`skipped`, int64, and the factor, float32, as an operation leaves them; None
+        with a fixed factor."""
+        if self.skipped is None:
+            return None
+        with tf.device(self._device), tf.control_dependencies([step]):
+            return self.skipped.read_value(), self._factor.read_value()
+
+
+class FiniteGate:
+    """Lets what a step changes run, or not.
+
+    What does not pass is dead, and so is all that is computed from it or waits for it:
+    TensorFlow's own conditional, without a copy of the operations inside.
+
+    Args:
+      gradients: [copies][variables], which decide.
+      device: where.
+
+    Attributes:
+      open: bool scalar.
+    """
+
+    def __init__(self, gradients: Sequence[Sequence[Gradient]], device: str):
+        fine = []
+        for gradient in (g for copy in gradients for g in copy if g is not None):
+            values = getattr(gradient, "values", gradient)
+            with tf.device(values.device):
+                fine.append(tf.reduce_all(tf.math.is_finite(values)))
+        self._device = device
+        with tf.device(device):
+            self.open = tf.reduce_all(tf.convert_to_tensor(fine, tf.bool))
+
+    def through(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The tensor, if the gate is open."""
+        with tf.device(tensor.device):
+            passed = tf.raw_ops.Switch(data=tensor, pred=self.open).output_true
+            return tf.identity(passed)  # what waits for a switch itself is never dead
+
+    def gradients(
+        self, gradients: Sequence[Sequence[Gradient]]
+    ) -> list[list[Gradient]]:
+        """[copies][variables] gradients, if the gate is open."""
+        return [
+            [_map(gradient, self.through) for gradient in copy] for copy in gradients
+        ]
+
+    def end(self, changes: Sequence[tf.Operation]) -> tf.Operation:
+        """What has run when the changes have, or when they are not to run."""
+        with tf.device(self._device):
+            token = tf.raw_ops.Switch(data=self.open, pred=self.open)
+            with tf.control_dependencies(changes):
+                done = tf.identity(token.output_true)
+            branches = [tf.identity(token.output_false), done]
+            return tf.raw_ops.Merge(inputs=branches).output.op
+
+
+def _map(gradient: Gradient, change) -> Gradient:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            change(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return change(gradient)
+
+
+def _variable(name: str, start: float) -> tf.Variable:
+    dtype = tf.float32 if isinstance(start, float) else tf.int64
+    with v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True):
+        return v1.get_variable(
+            f"{CARRIED}loss_scale/{name}",
+            [],
+            dtype,
+            v1.constant_initializer(start),
+            trainable=False,
+        )

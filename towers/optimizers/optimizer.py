@@ -1,0 +1,330 @@
+"""Optimizers by name, learning rate schedules, weight decay and gradient clipping."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.layout import parts
+from towers.optimizers import adamw_lars_lamb, sparse_updates
+from towers.optimizers.adamw_lars_lamb import DecayPlace, Rate, WeightDecay
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """The optimizers' hyperparameters; each has a flag of the same name.
+
+    Attributes:
+      decay: the weight decay, for the optimizers that apply it themselves; `Update`
+        fills it in.
+    """
+
+    momentum: float = 0.9
+    nesterov: bool = True
+    rmsprop_decay: float = 0.9
+    rmsprop_momentum: float = 0.9
+    rmsprop_epsilon: float = 1.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    lamb_epsilon: float = 1e-6
+    lars_eeta: float = 0.001
+    lars_epsilon: float = 0.0
+    decay: WeightDecay = WeightDecay()  # noqa: RUF009 - frozen
+
+
+def sgd(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """value -= rate x gradient."""
+    del settings
+    return v1.train.GradientDescentOptimizer(rate)
+
+
+def momentum(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """Momentum as TensorFlow has it; Nesterov's unless told otherwise.
+
+    slot = momentum x slot + gradient; value -= rate x slot, or with Nesterov
+    value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013), which is what
+    tf_cnn_benchmarks means by momentum.
+    """
+    return sparse_updates.Momentum(rate, settings.momentum, nesterov=settings.nesterov)
+
+
+def rmsprop(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """RMSProp with momentum (Hinton, lecture 6e)."""
+    return sparse_updates.RmsProp(
+        rate,
+        settings.rmsprop_decay,
+        momentum=settings.rmsprop_momentum,
+        epsilon=settings.rmsprop_epsilon,
+    )
+
+
+def adam(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """Adam (Kingma & Ba 2015)."""
+    return sparse_updates.Adam(
+        rate, settings.adam_beta1, settings.adam_beta2, settings.adam_epsilon
+    )
+
+
+def adamw(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+    return adamw_lars_lamb.AdamW(
+        rate,
+        settings.adam_beta1,
+        settings.adam_beta2,
+        settings.adam_epsilon,
+        decay=settings.decay,
+    )
+
+
+def lars(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """Layer-wise adaptive rate scaling (You et al. 2017), with plain momentum."""
+    return adamw_lars_lamb.Lars(
+        rate,
+        settings.momentum,
+        eeta=settings.lars_eeta,
+        epsilon=settings.lars_epsilon,
+        decay=settings.decay,
+    )
+
+
+def lamb(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
+    """Layer-wise adaptive moments (You et al. 2020)."""
+    return adamw_lars_lamb.Lamb(
+        rate,
+        settings.adam_beta1,
+        settings.adam_beta2,
+        settings.lamb_epsilon,
+        decay=settings.decay,
+    )
+
+
+class OptimizerRow(NamedTuple):
+    """An optimizer.
+
+    Attributes:
+      make: (rate, settings) -> optimizer.  The rate is a float32 scalar, or a callable
+        without arguments that returns one and is called by each `apply_gradients`.
+      reads: the settings that it reads; others have no effect.
+      decay: where weight decay is applied.
+    """
+
+    make: Callable[[Rate, Hyperparameters], v1.train.Optimizer]
+    reads: tuple[str, ...]
+    decay: DecayPlace = adamw_lars_lamb.IN_GRADIENT
+
+
+_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+
+# name -> optimizer.  A new one is one function and one row.
+OPTIMIZERS: dict[str, OptimizerRow] = {
+    "sgd": OptimizerRow(sgd, ()),
+    "momentum": OptimizerRow(momentum, ("momentum", "nesterov")),
+    "rmsprop": OptimizerRow(
+        rmsprop, ("rmsprop_decay", "rmsprop_momentum", "rmsprop_epsilon")
+    ),
+    "adam": OptimizerRow(adam, _ADAM),
+    "adamw": OptimizerRow(adamw, _ADAM, adamw_lars_lamb.DECOUPLED),
+    "lars": OptimizerRow(
+        lars, ("momentum", "lars_eeta", "lars_epsilon"), adamw_lars_lamb.IN_LARS
+    ),
+    "lamb": OptimizerRow(
+        lamb, ("adam_beta1", "adam_beta2", "lamb_epsilon"), adamw_lars_lamb.IN_LAMB
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """How a mean gradient updates a variable: decay, clipping, optimizer, averages.
+
+    Attributes:
+      optimizer: a row of `OPTIMIZERS`.
+      settings: its hyperparameters.
+      learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
+      weight_decay: the factor of weight decay; what it multiplies: see `weight_decay`.
+      decayed: model's name of a variable -> whether it is decayed.
+      ema_decay: decay of the trainable variables' moving averages; 0 keeps none.
+      clip_value: bound on the size of each element of a gradient; None for no bound.
+      clip_norm: bound on the global norm of all gradients; None for no bound.
+    """
+
+    optimizer: str
+    learning_rate: Callable[[tf.Tensor], tf.Tensor]
+    settings: Hyperparameters = Hyperparameters()
+    weight_decay: float = 0.0
+    decayed: Callable[[str], bool] = lambda name: True
+    ema_decay: float = 0.0
+    clip_value: float | None = None
+    clip_norm: float | None = None
+
+    def __post_init__(self):
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"Update.optimizer is {self.optimizer!r}, and must be one of "
+                f"{', '.join(OPTIMIZERS)}"
+            )
+
+    @property
+    def place(self) -> DecayPlace:
+        """Where weight decay is applied."""
+        return OPTIMIZERS[self.optimizer].decay
+
+    def make(self, rate: Rate) -> v1.train.Optimizer:
+        """The optimizer; the rate is as in `Row.make`."""
+        decay = WeightDecay(self.weight_decay, self.decayed)
+        settings = dataclasses.replace(self.settings, decay=decay)
+        return OPTIMIZERS[self.optimizer].make(rate, settings)
+
+    def decay(
+        self, gradients: Sequence, variables: Sequence[tf.Variable]
+    ) -> list[tf.Tensor]:
+        """Adds weight decay to the gradients, on their variables' devices.
+
+        They are returned unchanged if the optimizer applies it itself.
+        """
+        if not self.place.in_gradient:
+            return list(gradients)
+        with tf.name_scope("weight_decay"):
+            return [
+                self._decayed(gradient, variable)
+                for gradient, variable in zip(gradients, variables)
+            ]
+
+    def _decayed(self, gradient, variable):
+        name = parts.whole_name(variable.op.name)
+        if gradient is None or not self.weight_decay or not self.decayed(name):
+            return gradient
+        with tf.device(variable.device):
+            gradient = tf.convert_to_tensor(gradient)
+            # Otherwise the product could be computed early, and be in memory all step.
+            with tf.control_dependencies([gradient]):
+                return gradient + self.weight_decay * variable
+
+    def clip(self, gradients: Sequence) -> list:
+        """Clips the mean gradients, weight decay included: by value, then by norm.
+
+        Args:
+          gradients: one per variable: tensor, `IndexedSlices` or None.
+
+        Returns:
+          the clipped gradients.  By norm, all are scaled by one factor, so that their
+          global norm (Pascanu et al. 2013) is at most `clip_norm`.
+        """
+        if self.clip_value is not None:
+            low, high = -self.clip_value, self.clip_value
+            gradients = [
+                _map_values(g, lambda values: tf.clip_by_value(values, low, high))
+                for g in gradients
+            ]
+        if self.clip_norm is None:
+            return list(gradients)
+        norm = tf.linalg.global_norm([g for g in gradients if g is not None])
+        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        return [_map_values(g, lambda values: values * scale) for g in gradients]
+
+    def penalty(self, values: Mapping[str, Any]) -> tf.Tensor:
+        """Weight decay's term of the loss: factor / 2 x sum of squares, float32 scalar.
+
+        0 if the decay is decoupled: it is then not the gradient of a penalty.
+
+        Args:
+          values: name -> float32 value of each trained variable, or `Parts` of values.
+        """
+        decayed = [
+            piece
+            for name, value in values.items()
+            for piece in parts.each(value)
+            if self.decayed(parts.whole_name(name))
+            and (self.place.vectors or piece.shape.rank > 1)
+        ]
+        if not self.place.in_loss or not self.weight_decay or not decayed:
+            return tf.constant(0.0)
+        losses = []
+        for piece in decayed:
+            with tf.device(piece.device):
+                losses.append(tf.nn.l2_loss(piece))
+        return self.weight_decay * tf.add_n(losses)
+
+
+def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
+    """The gradient with a function applied to its values, on their device."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _map_values(gradient.values, change)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    with tf.device(gradient.device):
+        return change(gradient)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piecewise:
+    """A piecewise constant rate over epochs with a linear warm-up.
+
+    Attributes:
+      rates: one more than `epochs`; `rates[i]` holds before `epochs[i]`.
+      epochs: increasing.
+      warmup_epochs: the rate grows linearly from 0 to `rates[0]` over these.
+    """
+
+    rates: tuple[float, ...]
+    epochs: tuple[float, ...] = ()
+    warmup_epochs: float = 0.0
+
+    def __post_init__(self):
+        lists = np.ndim(self.rates) == np.ndim(self.epochs) == 1
+        if not lists or len(self.rates) != len(self.epochs) + 1:
+            raise ValueError(
+                f"Piecewise has rates {self.rates} and epochs {self.epochs}, and must "
+                "have one rate more than epochs at which they change, as in "
+                "Piecewise((0.1, 0.01), (30,))"
+            )
+        if list(self.epochs) != sorted(self.epochs):
+            raise ValueError(
+                f"Piecewise.epochs is {self.epochs}, and must be ascending"
+            )
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        passed = tf.reduce_sum(
+            tf.cast(
+                epoch >= tf.constant(self.epochs, tf.float32, [len(self.epochs)]),
+                tf.int32,
+            )
+        )
+        rate = tf.gather(tf.constant(self.rates, tf.float32), passed)
+        if self.warmup_epochs:
+            warm = self.rates[0] * epoch / self.warmup_epochs
+            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
+        return rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Staircase:
+    """rate x factor ^ (whole periods passed), with a warm-up and a floor.
+
+    The rule of `--init_learning_rate`, `--num_epochs_per_decay` and
+    `--learning_rate_decay_factor`.
+    """
+
+    rate: float
+    factor: float
+    period: float  # epochs
+    warmup_epochs: float = 0.0
+    minimum: float = 0.0
+
+    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
+        """The rate at an epoch; both float32 scalars."""
+        # A step on the boundary has passed it, though the quotient may be rounded down.
+        periods = tf.floor(epoch / self.period * (1.0 + 2.0**-21))
+        rate = self.rate * self.factor**periods
+        rate = tf.maximum(rate, self.minimum)
+        if self.warmup_epochs:
+            warm = self.rate * epoch / self.warmup_epochs
+            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
+        return rate

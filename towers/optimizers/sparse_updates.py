@@ -1,0 +1,86 @@
+"""TensorFlow's optimizers, with better updates for sparse gradients.
+
+TensorFlow has kernels for Momentum's and RMSProp's sparse updates on CPUs only.  On any
+other device the rows with gradients are gathered, updated as these kernels do, and
+scattered back; other rows, and their slots, stay unchanged.
+
+Adam's moments decay in every row, with a gradient or without, so every row moves in
+every step.  TensorFlow computes that in some twenty passes over the table and copies of
+it; here the gradient is made dense on the table's device, for the one kernel of a dense
+update.
+"""
+
+import tensorflow as tf
+
+from towers.optimizers import adamw_lars_lamb
+from towers.optimizers.adamw_lars_lamb import Rate
+
+v1 = tf.compat.v1
+
+
+class Momentum(v1.train.MomentumOptimizer):
+    """TensorFlow's Momentum, with sparse updates on any device."""
+
+    def __init__(self, rate: Rate, momentum: float, *, nesterov: bool):
+        super().__init__(rate, momentum, use_nesterov=nesterov)
+        self._own = (rate, momentum, nesterov)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        """Updates rows; `indices` are int32 or int64 and unique."""
+        if _has_kernel(handle):
+            return super()._resource_apply_sparse(grad, handle, indices)
+        rate, momentum, nesterov = self._own
+        rate = rate() if callable(rate) else rate
+        slot = self.get_slot(handle, "momentum")
+        moved = slot.sparse_read(indices) * momentum + grad
+        step = grad * rate + moved * momentum * rate if nesterov else moved * rate
+        return tf.group(_put(slot, indices, moved), _take(handle, indices, step))
+
+
+class RmsProp(v1.train.RMSPropOptimizer):
+    """TensorFlow's RMSProp, with sparse updates on any device."""
+
+    def __init__(self, rate: Rate, decay: float, *, momentum: float, epsilon: float):
+        super().__init__(rate, decay, momentum=momentum, epsilon=epsilon)
+        self._own = (rate, decay, momentum, epsilon)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        """Updates rows; `indices` are int32 or int64 and unique."""
+        if _has_kernel(handle):
+            return super()._resource_apply_sparse(grad, handle, indices)
+        rate, decay, momentum, epsilon = self._own
+        rate = rate() if callable(rate) else rate
+        square, slot = self.get_slot(handle, "rms"), self.get_slot(handle, "momentum")
+        mean = square.sparse_read(indices) * decay + tf.square(grad) * (1.0 - decay)
+        step = slot.sparse_read(indices) * momentum
+        step += tf.math.rsqrt(mean + epsilon) * rate * grad
+        return tf.group(
+            _put(square, indices, mean),
+            _put(slot, indices, step),
+            _take(handle, indices, step),
+        )
+
+
+class Adam(v1.train.AdamOptimizer):
+    """TensorFlow's Adam, with sparse gradients made dense where they are applied."""
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        """Updates all rows; `indices` may name a row more than once."""
+        slices = tf.IndexedSlices(grad, indices)
+        return self._resource_apply_dense(adamw_lars_lamb.dense(slices, handle), handle)
+
+
+def _has_kernel(variable: tf.Variable) -> bool:
+    return tf.DeviceSpec.from_string(variable.device).device_type in (None, "CPU")
+
+
+def _put(variable: tf.Variable, indices: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=indices, updates=rows
+    )
+
+
+def _take(variable: tf.Variable, indices: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterSub(
+        resource=variable.handle, indices=indices, updates=rows
+    )

@@ -1,0 +1,109 @@
+"""Which of a stage's blocks to recompute: the choice with the least work that fits."""
+
+import bisect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class BlockCost(NamedTuple):
+    """The cost of a block with and without recomputation; indices are 1 with it.
+
+    Attributes:
+      kept: [this block][the block before it], bytes kept for the backward pass.
+      passing: [this block], bytes that its passes take beside what is kept.
+      gradients: bytes of its gradients, live while earlier blocks run backward.
+      flops: of its recomputation.
+      together: whether all micro-batches pass it forward before one runs backward;
+        what later blocks keep is then freed.
+    """
+
+    kept: tuple[tuple[int, int], tuple[int, int]]
+    passing: tuple[int, int]
+    gradients: int
+    flops: int
+    together: bool = False
+
+
+class RecomputeChoice(NamedTuple):
+    """Which of a stage's first blocks are recomputed; the smaller is the better."""
+
+    flops: int = 0
+    blocks: int = 0  # how many are
+    kept: int = 0  # bytes
+    passing: int = 0  # bytes
+    again: tuple[bool, ...] = ()
+
+    def then(self, block: BlockCost, again: bool) -> "RecomputeChoice":
+        """This choice extended by one block."""
+        before = self.again[-1] if self.again else False
+        kept = block.kept[again][before]
+        passing = self.passing + block.gradients - (kept if block.together else 0)
+        return RecomputeChoice(
+            self.flops + again * block.flops,
+            self.blocks + again,
+            self.kept + kept,
+            max(passing, block.passing[again]),
+            (*self.again, again),
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Peak memory of the choice."""
+        return self.kept + self.passing
+
+
+def cheapest(blocks: Sequence[BlockCost], room: int) -> RecomputeChoice | None:
+    """The cheapest choice that fits in memory, or None if none does.
+
+    Exact: by dynamic programming over the blocks, in which a choice is dropped only for
+    one that is no worse in any respect.
+
+    Args:
+      blocks: of one stage.
+      room: in bytes.
+    """
+    choices = _undominated(blocks, room)
+    return min(choices, default=None)
+
+
+def least(blocks: Sequence[BlockCost]) -> int:
+    """The peak memory of the choice that needs least."""
+    return min(choice.bytes for choice in _undominated(blocks, None))
+
+
+def _undominated(
+    blocks: Sequence[BlockCost], room: int | None
+) -> list[RecomputeChoice]:
+    choices = [RecomputeChoice()]
+    for block in blocks:
+        grown = sorted(c.then(block, again) for c in choices for again in (False, True))
+        fronts = {False: _Front(), True: _Front()}  # by whether the last one is again
+        choices = [
+            pick
+            for pick in grown
+            if (room is None or pick.bytes <= room) and fronts[pick.again[-1]].add(pick)
+        ]
+    return choices
+
+
+class _Front:
+    """The Pareto front of the choices so far: bytes kept against bytes passing."""
+
+    def __init__(self):
+        self._kept: list[int] = []  # bytes, rising
+        self._passing: list[int] = []  # bytes of the same choices, falling
+
+    def add(self, one: RecomputeChoice) -> bool:
+        """Adds a choice unless one on the front dominates it; returns whether it did.
+
+        Choices must be added in order of rising FLOPs.
+        """
+        end = bisect.bisect_right(self._kept, one.kept)
+        if end and self._passing[end - 1] <= one.passing:
+            return False
+        begin = bisect.bisect_left(self._kept, one.kept)
+        while end < len(self._kept) and self._passing[end] >= one.passing:
+            end += 1
+        self._kept[begin:end] = [one.kept]
+        self._passing[begin:end] = [one.passing]
+        return True

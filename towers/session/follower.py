@@ -1,0 +1,132 @@
+"""A follower: a client that runs its towers' part of every step until dismissed.
+
+It has no last step and writes no files.  A token from the chief says which graph to
+run, the run's or the probe's, and at which step; see `clients`.
+"""
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import tensorflow as tf
+
+from towers import graph
+from towers.cluster.sessions import Sessions, session_config
+from towers.data import inputs
+from towers.errors import explain
+from towers.planning import Plan
+from towers.session import loop, mean_check
+from towers.variable_update import between_graph
+from towers.variable_update.step_quota import RestartedError
+
+v1 = tf.compat.v1
+
+
+class CheckTokens(loop.Hook):
+    """Checks that each token follows the one before.
+
+    Args:
+      train: the graph of a follower.
+      stamp: the token that it began with.
+    """
+
+    def __init__(self, train: graph.TrainGraph, stamp: int):
+        self._token = train.clients.token
+        self._watched = train.clients.watched
+        self._stamp = stamp
+
+    def next_due(self, step: int) -> int:
+        """Each step, if it ends with a token."""
+        return step + 1 if self._watched else loop.NEVER
+
+    def before_run(self, run_context):
+        """Asks for the token."""
+        return v1.train.SessionRunArgs(self._token)
+
+    def after_run(self, run_context, run_values):
+        """Raises BegunAnewError."""
+        if run_values.results != self._stamp + 1:
+            raise RestartedError(int(run_values.results))
+        self._stamp += 1
+
+
+def follow(
+    plan: Plan, sessions: Sessions, report_dropout: Callable[[str], None]
+) -> NoReturn:
+    """Trains as the chief says; ends only when a task is lost for good.
+
+    Args:
+      plan: of the run.
+      sessions: where sessions come from.
+      report_dropout: called with the reason when this task drops out of a session,
+        so that the chief, which may be waiting for it, starts over as well.
+
+    Raises:
+      ValueError: model and data do not fit.
+      messages.ClusterError: the chief or a ps task is wrong, or does not come back.
+    """
+    where = plan.placement
+    config = session_config(where, plan.config.devices)
+    graphs = {
+        between_graph.PROBE: mean_check.build(plan.options, where),
+        between_graph.TRAIN: graph.build(
+            plan.model,
+            plan.source,
+            plan.update,
+            placement=where,
+            options=plan.options,
+        ),
+    }
+    with tf.Graph().as_default() as waiting, tf.device(where.counters):
+        token = between_graph.token_queue(where.client).dequeue()
+
+    tokens: list[int] = []  # received and not yet followed: at most one
+
+    @contextlib.contextmanager
+    def reporting() -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            # At once: a chief that hears of it after starting over would do so again.
+            report_dropout(explain.reason(str(getattr(error, "message", error))))
+            raise
+
+    def attempt() -> int:
+        if not tokens:
+            with sessions.open(waiting, config) as session, reporting():
+                tokens.append(int(session.run(token)))
+        stamp = tokens.pop()
+        train = graphs[between_graph.purpose_of(stamp)]
+        with sessions.open(train.graph, config) as session, reporting():
+            try:
+                tokens.extend(_train(train, session, stamp))
+            except tf.errors.FailedPreconditionError as error:
+                if not _may_be_old(error, plan):
+                    raise
+        return 0
+
+    no_signal = types.SimpleNamespace(received=None, insisted=False)
+    while True:
+        sessions.keep(attempt, no_signal, resumes=True)
+
+
+def _may_be_old(error: tf.errors.FailedPreconditionError, plan: Plan) -> bool:
+    """Whether it may come of a token from before a ps task was lost.
+
+    That of a data set of another length is of the same class.
+    """
+    return inputs.explain(error, plan.source) is None
+
+
+def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int]:
+    """Steps from a token on until the chief starts over; its new token, if known."""
+    try:
+        train.clients.begin(session, stamp)
+        session.run(train.sync)
+        session.run(train.feed.initializer)
+        train.clients.ready(session, stamp)
+        loop.run(train, session, [CheckTokens(train, stamp)], last_step=loop.NEVER)
+    except RestartedError as news:
+        return [] if news.stamp is None else [news.stamp]
+    raise AssertionError("there are more steps than a run has")

@@ -1,0 +1,363 @@
+"""A start-up probe that proves, before the first step, that a mode takes the mean.
+
+    probe.check(options, placement, config, Local())
+
+A second graph, built with the run's placement, mode, reduction, stages and compiler,
+has variables whose gradient is 1 in every example, whatever their values.  With the
+mean, an update at rate 1 moves every copy by exactly -1.  A move by -N would reveal a
+sum, any other move a missing tower or micro-batch.  With synchronized batch norm, a
+mean over the towers is a factor of the loss as well.  One variable is a dense layer's,
+whose gradient modes may take as factors.  With a sharded classifier, the loss is its
+cross-entropy: all classes are equally likely before the first step, so its gradients
+are known to the last bit.
+"""
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers import graph
+from towers.cluster.sessions import Sessions
+from towers.data.source import Batch, ClientShare, Feed
+from towers.gradients import reduction
+from towers.gradients.exchange import GradientExchange
+from towers.layout import parts
+from towers.layout.parts import Split
+from towers.layout.placement import Placement
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.optimizers.loss_scale import DEFAULT_SCALE
+from towers.optimizers.optimizer import Piecewise, Update
+from towers.session import loop
+from towers.variable_update import between_graph
+from towers.variable_update.modes import VARIABLE_UPDATES
+
+v1 = tf.compat.v1
+
+_LARGEST = 2**22  # bytes of a variable: larger ones would take their time
+_EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
+_ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
+_WIDTH = 256  # of a dense layer that is large enough for factors
+_ROWS = "probe/rows"  # the variable with sparse gradients
+_KERNEL, _BIAS = "probe/kernel", "probe/bias"  # of the classifier that is spread
+_GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not add up
+
+
+class NotTheMeanError(ValueError):
+    """The mode does not take the mean of gradients."""
+
+
+def check(
+    options: graph.Options,
+    placement: Placement,
+    config: v1.ConfigProto,
+    sessions: Sessions,
+    *,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+) -> None:
+    """Runs the probe.
+
+    Args:
+      options: of the run.
+      placement: of the run.
+      config: of the run's sessions.
+      sessions: where they come from.
+      modes: the table that `options.variable_update` is a row of.
+
+    Raises:
+      NotTheMeanError: a variable did not move by the mean gradient.
+    """
+    built = build(options, placement, modes=modes)
+    with built.graph.as_default(), sessions.open(built.graph, config) as session:
+        loop.start(built, session, lambda session: None)
+        copies = dict(_copies(built))
+        for number in range(1, 2 + built.mode.deferred):
+            for step in built.steps:
+                session.run(step.train_op)
+            due = len(built.steps) * max(0, number - built.mode.deferred)
+            for name, values in session.run(copies).items():
+                _compare(built, name, values, due=due, number=number)
+
+
+def build(
+    options: graph.Options,
+    placement: Placement,
+    *,
+    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+) -> graph.TrainGraph:
+    """The probe's graph; arguments as `check` has them."""
+    scaling, pipeline = options.loss_scaling, _small(options.pipeline)
+    probe_options = graph.Options(
+        batch_size=pipeline.micro_batches if pipeline else 1,
+        dtype=options.dtype,
+        variable_update=options.variable_update,
+        exchange=options.exchange,
+        # What is beyond would take its time, and not be exact.
+        accumulate_steps=min(
+            options.accumulate_steps, max(1, _EXAMPLES // placement.num_towers)
+        ),
+        # Gradients of 1 would overflow at scales that suit a model's.
+        loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
+        pipeline=pipeline,
+        xla_compile=options.xla_compile,
+        batch_norm=options.batch_norm,
+        shards=options.shards,
+        purpose=between_graph.PROBE,
+    )
+    pieces = len(pipeline.cut) if pipeline else 1
+    return graph.build(
+        _ones(
+            _sizes(options.exchange),
+            max(_WIDTH, 2 * placement.num_towers),  # so its factors are the smaller
+            pieces,
+            options.shards or Shards(),
+        ),
+        _Source(joined=modes[options.variable_update].joined),
+        Update("sgd", Piecewise((1.0,))),
+        placement=placement,
+        options=probe_options,
+        modes=modes,
+    )
+
+
+def _compare(
+    built: graph.TrainGraph, name: str, values: np.ndarray, *, due: int, number: int
+) -> None:
+    wanted = _wanted(name, values, due, built.options.shards or Shards())
+    if np.array_equal(values, wanted):
+        return
+    place = np.argmax(values != wanted)
+    start = _wanted(name, values, 0, built.options.shards or Shards())
+    moved, right = ((v - start).flat[place] for v in (values, wanted))
+    towers = built.placement.num_towers
+    verdict = "that is not their mean"
+    if right and moved == towers * right:
+        verdict = "that is their sum, not their mean"
+    spec_of = built.mode.all_reduce_spec
+    reduced = f" with --all_reduce_spec={spec_of}" if spec_of else ""
+    raise NotTheMeanError(
+        f"--variable_update={built.options.variable_update}{reduced}: nothing was "
+        f"trained, since gradients of 1 in all of {towers} towers moved {name} by "
+        f"{moved:g} in step {number}, not by {right:g}: {verdict}"
+    )
+
+
+def _wanted(name: str, values: np.ndarray, due: int, shards: Shards) -> np.ndarray:
+    """The value that a variable must have after so many updates."""
+    start, gradient = np.zeros_like(values), np.ones_like(values)
+    if name.endswith(_ROWS):
+        gradient[1::2] = 0.0  # nothing reads them
+    if name.endswith((_KERNEL, _BIAS)):
+        # Of class 0, which is right, a share of 1 is taken; all have as much of it.
+        gradient[...] = 1.0 / values.shape[-1]
+        gradient[..., 0] -= 1.0
+    if name.endswith(_KERNEL):
+        start[0] = _weights(shards.classifier)
+        gradient[0] = 0.0  # what is read there is 0
+    return start - due * gradient
+
+
+def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
+    """Every copy of the probe's variables."""
+    names = dict.fromkeys(map(parts.whole_name, built.template.trainable))
+    replicas = parts.by_tower(built.mode.replicas(), built.mode.wholes)
+    for name in names:
+        yield name, parts.join(parts.read(built.mode.held(name)))
+        for tower, replica in enumerate(replicas):
+            label = f"replica_{tower}/{name}" if tower else name
+            yield label, parts.join(parts.read(replica[name]))
+
+
+def _sizes(exchange: GradientExchange) -> list[int]:
+    """Elements of the variables: one for each range of the reduction spec, and one that
+    is partitioned if any is."""
+    limits = [r.limit for r in reduction.parse(exchange.all_reduce_spec)]
+    limits.append(exchange.partition_bytes)
+    sizes = [_ELEMENTS, *(n // 4 + 1 for n in limits if n and n <= _LARGEST)]
+    return list(dict.fromkeys(sizes))
+
+
+def _small(pipeline: Pipeline | None) -> Pipeline | None:
+    """The same stages, of one block each, with few micro-batches."""
+    if pipeline is None:
+        return None
+    return dataclasses.replace(
+        pipeline,
+        micro_batches=min(pipeline.micro_batches, max(2, pipeline.stages)),
+        cut=tuple(range(1, pipeline.stages * pipeline.chunks + 1)),
+    )
+
+
+def _first(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
+    """The loss of a model whose outputs are its losses, or sharded logits."""
+    return outputs if tf.is_tensor(outputs) else outputs.cross_entropy(labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ones:
+    """A model for `tower.TowerSpec` whose gradients are 1 everywhere.
+
+    The loss of an example is the sum of the variables; of the embedding table, only the
+    rows that are looked up count.  For the classifier, see `_classifies`.
+
+    Attributes:
+      blocks: named functions (x, nn) -> x: the first looks up, and each adds variables.
+      loss: (outputs, labels) -> float32 [batch].
+    """
+
+    blocks: tuple[tuple[str, Any], ...]
+    loss: Callable[..., tf.Tensor] = _first
+    name = "probe"
+
+    @property
+    def inputs(self) -> "_Ones":
+        """Itself: it has `prepare`."""
+        return self
+
+    def new_layers(self, *, dtype: tf.DType, **others: Any) -> Any:
+        """Layers with no batch statistics."""
+        del others
+        noted = dict(statistics=[], joined=None, products=[], tables=[], lookup=None)
+        return types.SimpleNamespace(dtype=dtype, **noted)
+
+    def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
+        """Returns the row indices unchanged."""
+        del nn
+        return features
+
+    def run(self, x: tf.Tensor, nn: Any) -> tf.Tensor:
+        """Float32 [batch], the loss of each example; or logits, [batch, classes]."""
+        for _, block in self.blocks:
+            x = block(x, nn)
+        return x
+
+    def measure(self, outputs, labels, num_classes) -> dict[str, tf.Tensor]:
+        """The loss, and no metrics."""
+        del num_classes
+        return {"loss": self.loss(outputs, labels)}
+
+
+def _ones(sizes: Sequence[int], width: int, count: int, shards: Shards) -> _Ones:
+    """The model in so many blocks, the first of which has variables of these sizes and
+    a dense layer of this width."""
+    first = _multiplies(_adds("vector", sizes), width)
+    blocks = [_looks_up(first, shards.embeddings)]
+    blocks += [_adds(f"block_{k}", [_ELEMENTS]) for k in range(1, count)]
+    if shards.classifier > 1:
+        blocks[-1] = _classifies(blocks[-1], shards.classifier)
+    return _Ones(tuple((f"block_{k}", block) for k, block in enumerate(blocks)))
+
+
+def _looks_up(adds: Any, count: int) -> Any:
+    """A block: row indices -> the loss of each example."""
+
+    def block(rows, nn):
+        added = adds(tf.zeros([rows.shape[0]]), nn)
+        table = _variable(_ROWS, [2 * count, 3], nn)
+        nn.tables.append(table)
+        ids = rows[:, None] + 2 * tf.range(count)
+        vectors = nn.lookup(ids, table) if nn.lookup else None
+        vectors = tf.gather(table, ids) if vectors is None else vectors
+        loss = tf.reduce_sum(tf.cast(vectors, tf.float32), [1, 2])
+        if nn.joined:
+            loss *= tf.round(_GRID * nn.joined.mean(tf.ones([]))) / _GRID
+        return loss + added
+
+    return block
+
+
+def _adds(name: str, sizes: Sequence[int]) -> Any:
+    """A block that adds a variable of each size to the loss of each example."""
+
+    def block(loss, nn):
+        held = [_variable(f"probe/{name}_{size}", [size], nn) for size in sizes]
+        return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
+
+    return block
+
+
+def _multiplies(adds: Any, width: int) -> Any:
+    """A block that adds a dense layer's outputs, of inputs of 1, to each loss."""
+
+    def block(loss, nn):
+        loss = adds(loss, nn)
+        kernel = _variable("probe/dense", [width, width], nn)
+        y = tf.matmul(tf.ones([loss.shape[0], width], nn.dtype), kernel)
+        return loss + tf.reduce_sum(tf.cast(y, tf.float32), 1)
+
+    return block
+
+
+def _weights(count: int) -> np.ndarray:
+    """The weight of the loss in the logit of each class, float32 [classes].
+
+    Every device has a class with a non-zero weight; that of class 0 is zero.  The
+    weights add up to the number of classes, a power of two: while all classes are
+    equally likely, the cross-entropy has the gradient of the loss.
+    """
+    weights = np.zeros([2 ** (2 * count - 1).bit_length()], np.float32)
+    lasts = [begin + size - 1 for begin, size in Split(count).ranges(len(weights))]
+    weights[lasts] = 1.0
+    weights[-1] = len(weights) - (count - 1)
+    return weights
+
+
+def _classifies(block: Any, count: int) -> Any:
+    """A block and a dense layer that turn the loss of each example into logits."""
+    weights = _weights(count)
+
+    def classified(x, nn):
+        loss = block(x, nn)
+        x = tf.cast(tf.stack([loss, tf.ones_like(loss)], 1), nn.dtype)
+        start = np.stack([weights, 0.0 * weights])
+        kernel = _variable(_KERNEL, start.shape, nn, v1.constant_initializer(start))
+        bias = _variable(_BIAS, weights.shape, nn)
+        y = tf.nn.bias_add(tf.matmul(x, kernel), bias)
+        noted = dict(y=y, x=x, kernel=kernel, bias=bias, transposed=False)
+        nn.products.append(types.SimpleNamespace(**noted))
+        return y
+
+    return classified
+
+
+def _variable(name: str, shape: Sequence[int], nn: Any, start: Any = None):
+    start = start or v1.zeros_initializer()
+    return v1.get_variable(name, shape, nn.dtype, initializer=start)
+
+
+class _Source:
+    """Examples that all look up row 0.
+
+    The weights of the examples of a mean add up to a power of two, so that the towers'
+    shares and all partial sums are exact, in 16 bits too, up to `_EXAMPLES` examples.
+    """
+
+    num_classes = 1
+    num_examples = 1
+    vocabulary = ()
+
+    def __init__(self, *, joined: bool):
+        self._joined = joined
+
+    def feed(
+        self, groups, *, batch_size: int, part: ClientShare, **others: Any
+    ) -> Feed:
+        """Constants on each tower's host."""
+        del others
+        hosts = [host for host, devices in groups for _ in devices]
+        total = batch_size * (len(hosts) * part.count if self._joined else 1)
+        more = 2 ** (total - 1).bit_length() - total
+        batches = []
+        for host in hosts:
+            weights = np.ones([batch_size], np.float32)
+            later = batches or part.index
+            weights[0] += 0 if self._joined and later else more
+            with tf.device(host):
+                rows, first = tf.zeros([batch_size], tf.int32), tf.zeros([], tf.int64)
+                batches.append(Batch(rows, rows, tf.constant(weights), first))
+        weight = tf.constant(float(total + more)) if part.count > 1 else None
+        return Feed(batches, tf.no_op(), [tf.no_op()] * len(batches), weight)

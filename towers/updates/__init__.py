@@ -1,1 +1,0 @@
-"""How gradients meet variables: modes, optimizers, what is saved."""

@@ -1,0 +1,1 @@
+"""How variables and gradients meet: the modes of `--variable_update`."""

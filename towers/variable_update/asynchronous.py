@@ -1,0 +1,230 @@
+"""Asynchronous steps: one client thread per tower, all on one session.
+
+Each thread runs its tower's step over and over; no step waits for another, unless a
+bound on staleness is set.  Other clients may do the same at the same time (see
+`turns`).  The staleness of an update is the number of updates that others applied
+between this tower's read of the variables and its own update.
+"""
+
+import collections
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.variable_update.step_quota import QuotaBoard, SharedStepQuota
+
+v1 = tf.compat.v1
+
+
+class TowerStep(NamedTuple):
+    """One tower's step."""
+
+    done: tf.Operation
+    loss: tf.Tensor  # float32 scalar, mean over the tower's batch
+    staleness: tf.Tensor  # int64 scalar
+
+
+class StalenessGate:
+    """Lets a tower begin a step only if no update can become staler than the bound.
+
+    Each tower in flight can add one to the staleness of every other tower in flight;
+    one that begins later is checked when it does.  So a tower may begin if, for itself
+    and for every tower in flight, the number of updates since that one began plus the
+    number of other towers in flight is within the bound.  Towers in flight never wait,
+    so there is no deadlock.
+
+    Args:
+      bound: the largest staleness; None for no bound.
+    """
+
+    def __init__(self, bound: int | None):
+        self._bound = bound
+        self._closed = False
+        self._passed: dict[int, int] = {}  # tower in flight -> updates since it began
+        self._changed = threading.Condition()
+
+    def begin(self, tower: int) -> bool:
+        """Waits until the tower may read; False when it is to stop instead."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._fits())
+            if not self._closed:
+                self._passed[tower] = 0
+            return not self._closed
+
+    def end(self, tower: int) -> None:
+        """The tower's update has been applied."""
+        with self._changed:
+            del self._passed[tower]
+            for other in self._passed:
+                self._passed[other] += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """No tower begins a step from now on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _fits(self) -> bool:
+        if self._bound is None:
+            return True
+        worst = max(self._passed.values(), default=0)
+        return len(self._passed) + worst <= self._bound
+
+
+class StepQuota:
+    """A number of steps to take, by whichever towers are ready."""
+
+    def __init__(self, count: int):
+        self._left = count
+        self._lock = threading.Lock()
+
+    def take(self, tower: int) -> bool:
+        """Whether the tower may take a step."""
+        del tower
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
+
+    def reported(self, *, wait: bool) -> list[tuple[float, int]]:
+        """No steps: there are no other clients."""
+        del wait
+        return []
+
+    def stop(self) -> None:
+        """Nothing to do: no tower waits for a turn."""
+
+
+class AsynchronousLoop:
+    """Concurrent steps of all towers; `loop.run` calls it between steps with hooks.
+
+    Attributes:
+      free: whether towers go on while a step line is printed.
+      staleness: staleness -> number of updates.
+    """
+
+    free = True
+
+    def __init__(
+        self,
+        steps: Sequence[TowerStep],
+        max_staleness: int | None = None,
+        board: QuotaBoard | None = None,
+    ):
+        self._steps = steps
+        self._bound = max_staleness
+        self._board = board
+        self.staleness: collections.Counter[int] = collections.Counter()
+
+    def runner(
+        self, session: v1.Session
+    ) -> Callable[[int, int], Iterator[tuple[int, np.ndarray, float]]]:
+        """A function that runs steps in a session.
+
+        Returns:
+          (global step, count) -> iterator of (global step, losses float32 [steps],
+          seconds), in the order in which updates end, several of them at a time.
+        """
+        if self._board is not None:
+            return self._shared_runner(session)
+        runs = [session.make_callable(step) for step in self._steps]
+        return lambda step, count: self._run(runs[:count], step, StepQuota(count))
+
+    def _shared_runner(self, session: v1.Session):
+        """A runner whose steps are shared with other clients."""
+        turns = SharedStepQuota(self._board, session)
+        runs = [turns.make_callable(*pair) for pair in enumerate(self._steps)]
+
+        def run(step: int, count: int):
+            turns.begin(count)
+            return self._run(runs, step, turns)
+
+        return run
+
+    def _run(self, runs, step: int, turns: StepQuota | SharedStepQuota):
+        crew = _Crew(runs, turns, StalenessGate(self._bound))
+        before = time.perf_counter()
+        try:
+            for results in crew.results():
+                now = time.perf_counter()
+                losses = np.array([loss for loss, _ in results], np.float32)
+                self.staleness.update(int(stale) for _, stale in results)
+                step += len(results)
+                yield step, losses, now - before
+                before = now
+        finally:
+            crew.stop()
+
+    def report(self) -> list[str]:
+        """The staleness of all updates so far, in words."""
+        total = sum(self.staleness.values())
+        if not total:
+            return []
+        mean = sum(stale * n for stale, n in self.staleness.items()) / total
+        shares = ", ".join(
+            f"{stale}: {100 * n / total:.1f} %"
+            for stale, n in sorted(self.staleness.items())
+        )
+        return [
+            f"Staleness of {total} updates: mean {mean:.2f}, "
+            f"largest {max(self.staleness)} ({shares})"
+        ]
+
+
+class _Crew:
+    """One thread per tower, which take steps as long as there are turns."""
+
+    def __init__(self, runs: Sequence[Callable], turns, gate: StalenessGate):
+        self._turns = turns
+        self._gate = gate
+        self._ended: queue.SimpleQueue = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, args=(k, run), daemon=True)
+            for k, run in enumerate(runs)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def results(self) -> Iterator[list[tuple[float, int]]]:
+        """(loss, staleness) of the steps that ended, as they end."""
+        working = len(self._threads)
+        while working:
+            results, waiting = [], [self._ended.get()]
+            while not self._ended.empty():
+                waiting.append(self._ended.get())
+            for item in waiting:
+                if item is None:
+                    working -= 1
+                elif isinstance(item, Exception):
+                    raise item
+                else:
+                    results.append(item)
+            results += self._turns.reported(wait=False)
+            if results:
+                yield results
+        while results := self._turns.reported(wait=True):
+            yield results
+
+    def stop(self) -> None:
+        """Waits until every thread has finished its step."""
+        self._gate.close()
+        self._turns.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, tower: int, run: Callable) -> None:
+        try:
+            while self._turns.take(tower) and self._gate.begin(tower):
+                try:
+                    _, loss, staleness = run()
+                finally:
+                    self._gate.end(tower)
+                self._ended.put((loss, staleness))
+            self._ended.put(None)
+        except Exception as error:  # it is raised where the results are read
+            self._ended.put(error)

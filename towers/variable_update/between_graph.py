@@ -1,0 +1,381 @@
+"""Clients that train one model together: between-graph replication.
+
+Each worker builds the same graph with its own towers and runs it in its own session;
+what they share lies on the ps tasks.  One of them, the chief, updates:
+
+    follower k                                  chief
+    gradients, statistics, loss of its towers   those of its own towers
+      -> accumulators of follower k  ------->   + one of each follower, in order
+    waits for its token              <-------   update, global step; a token for each
+
+So a step equals that of one graph with the towers of all clients, and the sum does not
+depend on the order of arrival.
+
+A token is a stamp: run and step in one number that only grows.  Follower k's gradients
+carry the stamp of the step they belong to, and TensorFlow's conditional accumulators
+drop those with an older stamp than their own: gradients of an abandoned attempt, or of
+a follower that was frozen meanwhile.  Two of the same stamp, from a follower that was
+killed and came back, are equal, so their mean is either of them.  A follower whose
+token is not the next one starts over from it.
+
+Asynchronous clients get a token only at the start, once the chief has heard from all of
+them, and then take turns (see `turns`).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.compute import deterministic_sum
+from towers.data.stream import unsaved
+from towers.gradients import sparse
+from towers.layout.placement import Placement, task_of
+from towers.variable_update.base import VariableUpdate
+from towers.variable_update.step_quota import STEP_BITS
+
+v1 = tf.compat.v1
+
+# What a graph is for; followers have one for each.
+TRAIN, PROBE = range(2)
+_PURPOSE_BITS = 1
+
+# A stamp: tenths of a second since 2026, 34 bits; purpose; step, `STEP_BITS`.
+_BEGIN = 1767225600
+_WAITING = 1024  # capacity of token queues, which also hold those of old attempts
+
+
+class TowerSums(NamedTuple):
+    """The sums over the towers of a step."""
+
+    gradients: list[list[Any]]  # [copies][variables]
+    statistics: list[tf.Tensor]  # the mean of each batch statistic
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
+class TrainStep(NamedTuple):
+    """Towers that step together, and their update."""
+
+    train_op: tf.Operation
+    step: tf.Tensor  # int64 scalar, the global step after `train_op`
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
+class SingleClient:
+    """One client.
+
+    Attributes:
+      count: of the clients whose towers step together.
+    """
+
+    count = 1
+
+    def step(
+        self,
+        sums: TowerSums,
+        *,
+        finish: Callable[[TowerSums], TrainStep],
+        refills: Sequence[tf.Operation],
+    ) -> TrainStep:
+        """The step of all clients.
+
+        Args:
+          sums: of this client's towers.
+          finish: makes the update from the sums of all, and lets the refills run.
+          refills: of this client's input.
+        """
+        del refills
+        return finish(sums)
+
+    def release(self, session: v1.Session) -> None:
+        """Lets the other clients begin; called once every variable has its value."""
+
+
+class ChiefClient(SingleClient):
+    """The client that updates.
+
+    Args:
+      mode: of the graph, with the placement of this client.
+      purpose: of the graph.
+    """
+
+    def __init__(self, mode: VariableUpdate, purpose: int):
+        self._placement = placement = mode.placement
+        self._board = mode.board
+        self._purpose = purpose
+        self._global_step = v1.train.get_global_step()
+        self._accumulators: list[tuple[str, Any]] = []  # each with its device
+        self._fresh: list[tf.Operation] = []  # for each, what sets its stamp,
+        self._counts: list[tf.Tensor] = []  # how much is in it,
+        self._drains: list[Any] = []  # and what takes that out
+        self.count = placement.clients if mode.together else 1
+        followers = range(1, placement.clients)
+        with v1.name_scope("clients"):
+            with tf.device(placement.master):
+                self._stamp = unsaved(tf.constant(0, tf.int64))
+                self._given = v1.placeholder(tf.int64, [], "stamp")
+                self._set = self._stamp.assign(self._given, read_value=False)
+            with tf.device(placement.counters):
+                self._queues = [token_queue(k) for k in followers]
+                self._send_tokens = [
+                    queue.enqueue(self._given) for queue in self._queues
+                ]
+
+    def step(self, sums, *, finish, refills):
+        """Sums all clients' gradients, updates, and sends each follower a token."""
+        del refills
+        with v1.name_scope("clients"):
+            total = self._add(sums)
+        done = finish(total)
+        with v1.name_scope("clients"), tf.control_dependencies([done.train_op]):
+            with tf.device(self._placement.master):
+                stamp = self._stamp.assign_add(1, read_value=True)
+            train_op = tf.group(*(queue.enqueue(stamp) for queue in self._queues))
+        with tf.device(self._placement.master), tf.control_dependencies([train_op]):
+            return done._replace(train_op=train_op, step=tf.identity(done.step))
+
+    def _add(self, sums: TowerSums) -> TowerSums:
+        """The sums of all clients, once all of them are there."""
+        leaves = tf.nest.flatten(sums)
+        places = [(_place(leaf, self._placement), leaf) for leaf in leaves]
+        taken: list[list[Any]] = [[] for _ in leaves]
+        for index, (device, leaf) in enumerate(places):
+            for k in range(1, self._placement.clients) if leaf is not None else ():
+                with tf.device(device):
+                    held = _accumulator(leaf, f"{self._purpose}/{k}/{index}")
+                    self._accumulators.append((device, held))
+                    taken[index].append(_take(held))
+        self._make_ready()
+        # No variable changes before every follower has read all that it reads.
+        ends = [
+            getattr(tensor, "values", tensor).op
+            for of_leaf in taken
+            for tensor in of_leaf
+        ]
+        with tf.control_dependencies(ends):
+            added = [
+                leaf if leaf is None else _sum([leaf, *received], device)
+                for (device, leaf), received in zip(places, taken)
+            ]
+        return tf.nest.pack_sequence_as(sums, added)
+
+    def _make_ready(self) -> None:
+        """What empties the accumulators and sets their stamps."""
+        for device, held in self._accumulators:
+            with tf.device(device):
+                self._fresh.append(held.set_global_step(self._given))
+                self._counts.append(held.num_accumulated())
+                self._drains.append(_take(held))
+
+    def release(self, session):
+        """Empties the accumulators, and sends the followers their first token."""
+        feed = {self._given: self._new_stamp(session)}
+        # First what is older is kept out, then what is inside is taken out, which
+        # counts as a step.
+        session.run(self._fresh, feed)
+        counts = session.run(self._counts)
+        session.run([drain for n, drain in zip(counts, self._drains) if n])
+        session.run(self._fresh, feed)
+        session.run([self._set, *self._send_tokens], feed)
+
+    def _new_stamp(self, session: v1.Session) -> int:
+        step = int(session.run(self._global_step))
+        moment = _next_moment() << _PURPOSE_BITS | self._purpose
+        return moment << STEP_BITS | step
+
+
+class AsynchronousChief(ChiefClient):
+    """The client that allots the steps to all; its towers wait for nobody."""
+
+    def __init__(self, mode, purpose):
+        super().__init__(mode, purpose)
+        with v1.name_scope("clients"), tf.device(self._placement.counters):
+            self._ready = _ready_queue().dequeue()
+
+    def step(self, sums, *, finish, refills):
+        """The step of one of this client's towers."""
+        del refills
+        return finish(sums)
+
+    def release(self, session):
+        """Sends the followers a token, and lets turns be drawn when all are there."""
+        stamp = self._new_stamp(session)
+        self._board.close(session, stamp)
+        session.run(self._send_tokens, {self._given: stamp})
+        missing = self._placement.clients - 1
+        while missing:
+            missing -= int(session.run(self._ready)) == stamp
+        self._board.open(session)
+
+
+class FollowerClient(SingleClient):
+    """A client that sends the chief what its towers add up to, and waits for it.
+
+    Args:
+      mode, purpose: as `ChiefClient` has them.
+
+    Attributes:
+      watched: whether each step ends with a token.
+      token: int64 scalar, the stamp that a step ends with.
+    """
+
+    watched = True
+
+    def __init__(self, mode: VariableUpdate, purpose: int):
+        self._placement = placement = mode.placement
+        self._board = mode.board
+        self._purpose = purpose
+        self._refresh = mode.refresh
+        self.count = placement.clients if mode.together else 1
+        with v1.name_scope("clients"), tf.device(placement.master):
+            self._stamp = unsaved(tf.constant(0, tf.int64))
+            self._given = v1.placeholder(tf.int64, [], "stamp")
+            self._set = self._stamp.assign(self._given, read_value=False)
+            self.token = self._stamp.read_value()
+
+    def step(self, sums, *, finish, refills):
+        """Sends the sums, waits for the token; the update is the chief's."""
+        where = self._placement
+        with v1.name_scope("clients"):
+            sent = []
+            for index, leaf in enumerate(tf.nest.flatten(sums)):
+                if leaf is not None:
+                    with tf.device(_place(leaf, where)):
+                        name = f"{self._purpose}/{where.client}/{index}"
+                        sent.append(_send(_accumulator(leaf, name), leaf, self.token))
+            with tf.device(where.counters), tf.control_dependencies(sent):
+                token = token_queue(where.client).dequeue()
+            with tf.device(where.master):
+                kept = self._stamp.assign(token, read_value=False)
+                refreshed = self._refresh([token.op])
+                train_op = tf.group(kept, *refreshed, *refills)
+                with tf.control_dependencies([train_op]):
+                    step = tf.bitwise.bitwise_and(token, 2**STEP_BITS - 1)
+        self.token = token
+        return TrainStep(train_op, step, sums.loss, sums.metrics)
+
+    def begin(self, session: v1.Session, stamp: int) -> None:
+        """Takes a token for the start of the first step."""
+        session.run(self._set, {self._given: stamp})
+
+    def ready(self, session: v1.Session, stamp: int) -> None:
+        """Called when the first step can begin."""
+
+
+class AsynchronousFollower(FollowerClient):
+    """A client that updates by itself as often as the chief allows."""
+
+    watched = False
+
+    def __init__(self, mode, purpose):
+        super().__init__(mode, purpose)
+        with v1.name_scope("clients"), tf.device(self._placement.counters):
+            self._report_ready = _ready_queue().enqueue(self._given)
+
+    def step(self, sums, *, finish, refills):
+        """The step of one of this client's towers."""
+        del refills
+        return finish(sums)
+
+    def ready(self, session, stamp):
+        """Reports to the chief, who waits for that, that this client can begin."""
+        self._board.stamp = stamp >> STEP_BITS << STEP_BITS
+        session.run(self._report_ready, {self._given: stamp})
+
+
+def of(mode: VariableUpdate, purpose: int) -> SingleClient:
+    """This client's part, in the current graph; arguments as `ChiefClient` has them."""
+    if mode.placement.clients == 1:
+        return SingleClient()
+    leads = mode.placement.client == 0
+    if mode.together:
+        return ChiefClient(mode, purpose) if leads else FollowerClient(mode, purpose)
+    return (
+        AsynchronousChief(mode, purpose)
+        if leads
+        else AsynchronousFollower(mode, purpose)
+    )
+
+
+def check_steps(where: Placement, last_step: int) -> None:
+    """Refuses a run of clients that has more steps than their stamps count.
+
+    Raises:
+      ValueError: the sentence says how many they are.
+    """
+    most = 2**STEP_BITS - 1
+    if where.clients > 1 and last_step > most:
+        raise ValueError(
+            f"--replication=between_graph: clients count {most} steps and this run "
+            f"has {last_step}; lower --num_batches or --num_epochs, or leave it out"
+        )
+
+
+def token_queue(client: int) -> tf.queue.FIFOQueue:
+    """Where a follower's tokens come from, on the current device."""
+    return tf.queue.FIFOQueue(
+        _WAITING, [tf.int64], shapes=[[]], shared_name=f"towers/tokens/{client}"
+    )
+
+
+def _ready_queue() -> tf.queue.FIFOQueue:
+    """Where the chief hears who is there, on the current device."""
+    return tf.queue.FIFOQueue(
+        _WAITING, [tf.int64], shapes=[[]], shared_name="towers/ready"
+    )
+
+
+def purpose_of(stamp: int) -> int:
+    """Which of its graphs a follower is to run."""
+    return stamp >> STEP_BITS & 2**_PURPOSE_BITS - 1
+
+
+def _next_moment() -> int:
+    """A number that no call before has returned, in tenths of a second."""
+    moment = int(10 * (time.time() - _BEGIN)) + 1
+    time.sleep(max(0.0, _BEGIN + moment / 10 - time.time()))
+    return moment
+
+
+def _accumulator(like: Any, name: str) -> Any:
+    """The accumulator of this name for such tensors, on the current device."""
+    name = f"towers/sums/{name}"
+    if isinstance(like, tf.IndexedSlices):
+        return v1.SparseConditionalAccumulator(like.dtype, shared_name=name)
+    return v1.ConditionalAccumulator(like.dtype, shape=like.shape, shared_name=name)
+
+
+def _send(held: Any, value: Any, stamp: tf.Tensor) -> tf.Operation:
+    if isinstance(value, tf.IndexedSlices):
+        return held.apply_indexed_slices_grad(value, local_step=stamp)
+    return held.apply_grad(value, local_step=stamp)
+
+
+def _take(held: Any) -> Any:
+    """What one step sent; waits for it."""
+    if isinstance(held, v1.SparseConditionalAccumulator):
+        return held.take_indexed_slices_grad(1)
+    return held.take_grad(1)
+
+
+def _place(leaf: Any, placement: Placement) -> str:
+    """The device of a sum that lies on a ps task, or that of the counters."""
+    device = getattr(getattr(leaf, "values", leaf), "device", "")
+    shared = {task_of(parameters) for parameters in placement.parameters}
+    return device if task_of(device) in shared else placement.counters
+
+
+def _sum(parts: Sequence[Any], device: str) -> Any:
+    """Their sum, in order."""
+    first, *others = parts
+    if isinstance(first, tf.IndexedSlices):
+        rows = [first]
+        for other in others:
+            indices = tf.cast(other.indices, first.indices.dtype)
+            rows.append(tf.IndexedSlices(other.values, indices, first.dense_shape))
+        return sparse.mean(rows, device)
+    with tf.device(device):
+        return deterministic_sum.sum_in_order(parts)

@@ -1,0 +1,291 @@
+"""The modes with stale gradients: applied to variables they were not computed from.
+
+They hide the time of the exchange, or of the slowest tower, and in return do not take
+the steps of one tower.  Each class states exactly what it does instead, with w_t the
+variables before step t, g(w) the mean gradient at w on the step's batch, and update(w,
+g) the optimizer's step from w with gradient g.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.checkpoints.contents import CARRIED
+from towers.gradients import wire
+from towers.gradients.exchange import DEFAULT
+from towers.layout import parts
+from towers.layout.parts import Parts, Split
+from towers.layout.placement import host_of
+from towers.variable_update import asynchronous
+from towers.variable_update.step_quota import QuotaBoard
+from towers.variable_update.synchronous import ParameterServer, Replicated
+from towers.variable_update.variable_store import copy_to
+
+v1 = tf.compat.v1
+
+
+class Asynchronous(ParameterServer):
+    """One copy of every variable, and towers that do not wait for one another.
+
+    Each tower reads the variables, computes the mean gradient of its own batch, and
+    applies it at once: w becomes update(w, g_k(v)), where v is what tower k read some
+    updates ago.  The staleness of an update is the number of updates that other towers
+    applied in between.  Reads are not atomic: the variables that one step reads may
+    differ by the updates that are being applied.
+
+    A global step is one tower's update, of any client.  The learning rate is that of
+    one tower's batch; with `staleness_lr` it is divided by the update's staleness where
+    that is above 1 (Zhang et al. 2016, Staleness-aware Async-SGD).
+    """
+
+    description = (
+        "one copy; each tower applies its own gradient when it is ready: it does NOT "
+        "take the steps of one tower"
+    )
+    reads = (*ParameterServer.reads, "max_staleness", "staleness_lr")
+    joined = False
+    together = False
+    exact = False
+    switch = ("cross_replica_sync", False)
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._version: tf.Tensor | None = None
+        self._staleness: list[tf.Tensor] = []
+        if placement.clients > 1:
+            self.board = QuotaBoard(placement)
+
+    def read(self, name, tower):
+        """The value, read after the global step: it has at least that many updates."""
+        del tower
+        if self._version is None:
+            step = v1.train.get_global_step()
+            with tf.device(step.device):
+                self._version = step.read_value()
+        return self._copy.read(name, after=[self._version.op])
+
+    def update(self, gradients, names, update, rate):
+        """One tower's update."""
+        step = v1.train.get_global_step()
+        present = [g for g in gradients[0] if g is not None]
+        ready = [getattr(gradient, "values", gradient).op for gradient in present]
+        with tf.name_scope("staleness"), tf.device(step.device):
+            with tf.control_dependencies(ready):
+                stale = step.read_value() - self._version
+            if self.exchange.staleness_lr:
+                rate = rate / tf.cast(tf.maximum(stale, 1), tf.float32)
+        self._staleness.append(stale)
+        # The global step is incremented after these updates, so after `stale` is read.
+        return [*super().update(gradients, names, update, rate), stale.op]
+
+    def loop(self, ends):
+        """A thread for each tower's step."""
+        steps = []
+        for (done, loss), stale in zip(ends, self._staleness):
+            if self.board is not None:
+                done = self.board.report(done, loss, stale)
+            steps.append(asynchronous.TowerStep(done, loss, stale))
+        return asynchronous.AsynchronousLoop(
+            steps, self.exchange.max_staleness, self.board
+        )
+
+
+class Staged(ParameterServer):
+    """Towers read the variables of the step before: --staged_vars.
+
+    w_{t+1} = update(w_t, g(w_{t-1})), and w_{-1} = w_0.  Each tower's device holds a
+    staged copy of the trainable variables; while a step computes from it, the current
+    values are sent there for the next step, so no step waits for a transfer of
+    variables.  Evaluation reads the variables themselves; a checkpoint holds both.
+    """
+
+    description = "one copy; towers read it one step late: NOT the steps of one tower"
+    exact = False
+    switch = ("staged_vars", True)
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._graph = v1.get_default_graph()
+        self._staged: dict[str, list[tf.Variable]] = {}
+        self._staged_reads: dict[str, list[tf.Tensor]] = {}
+        [self._filled] = _carried("filled", [], [placement.master])
+
+    def create(
+        self, name, shape, initializer, *, trainable, stage=0, split=None, **options
+    ):
+        """Makes the one copy and, if it is trained, a staged one for each tower."""
+        options |= dict(trainable=trainable, stage=stage, split=split)
+        super().create(name, shape, initializer, **options)
+        pieces, numbers, axis = [name], [stage], 0
+        if split is not None:
+            numbers, axis = range(split.count), split.axis
+            pieces = [parts.name_of(name, number) for number in numbers]
+        if not trainable or pieces[0] in self._staged:
+            return
+        with self._graph.as_default(), v1.name_scope(None):
+            for k, stages in enumerate(self.placement.stages):
+                devices = [stages[number] for number in numbers]
+                variables = _carried(f"staged{k or ''}/{name}", shape, devices, axis)
+                for piece, variable in zip(pieces, variables):
+                    self._staged.setdefault(piece, []).append(variable)
+                    with tf.device(variable.device):
+                        read = variable.read_value()
+                    self._staged_reads.setdefault(piece, []).append(read)
+
+    def read(self, name, tower):
+        """The staged value of a trained variable."""
+        if name not in self._staged:
+            return super().read(name, tower)
+        return self._staged_reads[name][tower]
+
+    def latest(self, name, tower):
+        """The variable itself."""
+        return super().read(name, tower)
+
+    def update(self, gradients, names, update, rate):
+        """The update, and the copies that the next step reads."""
+        arrive, refills = wire.Arrivals(), []
+        for number in range(len(self.placement.towers)):
+            for host, copies in self._by_host(number).items():
+                values = {name: self.latest(name, number) for name in copies}
+                for name, value in arrive.all(values, host).items():
+                    copy, read = copies[name], self._staged_reads[name][number]
+                    with tf.device(copy.device), tf.control_dependencies([read]):
+                        refills.append(copy.assign(value, read_value=False))
+        return [*super().update(gradients, names, update, rate), *refills]
+
+    def _by_host(self, tower: int) -> dict[str, dict[str, tf.Variable]]:
+        """Host of each task that a tower is on -> the staged copies there, by name."""
+        by_host: dict[str, dict[str, tf.Variable]] = {}
+        for name, copies in self._staged.items():
+            copy = copies[tower]
+            by_host.setdefault(host_of(copy.device), {})[name] = copy
+        return by_host
+
+    def sync(self):
+        """Fills the staged copies, from the checkpoint's or from the variables."""
+        fills = []
+        for name, (first, *others) in self._staged.items():
+            with tf.device(first.device):
+                was = tf.where(
+                    self._filled.read_value() > 0,
+                    first.read_value(),
+                    parts.join(parts.read(self.held(name))),
+                )
+            for copy in (first, *others):
+                with tf.device(copy.device):
+                    fills.append(copy.assign(was, read_value=False))
+        with tf.control_dependencies(fills):
+            return self._filled.assign(1.0, read_value=False)
+
+    def synced(self):
+        """The staged copies of all towers but the first."""
+        return [v for _, *copies in self._staged.values() for v in copies]
+
+    def saved(self, variables):
+        """The first tower's staged copies beside the variables."""
+        wholes = _carried_wholes("staged", self.wholes)
+        return parts.joined(super().saved(variables), wholes)
+
+
+class Relaxed(Replicated):
+    """Replicas that apply the mean gradient of the step before:
+    --variable_consistency=relaxed.
+
+    w_{t+1} = update(w_t, g_{t-1}), where g_t is the mean gradient of step t, at w_t,
+    and g_{-1} = 0.  So the reduction of a step's gradients overlaps with the whole next
+    step.  The deferred gradient is in the checkpoint; weight decay is taken at w_t.
+
+    A sparse gradient is deferred as a dense one, as large as its table.  So Momentum
+    and RMSProp update the slots of all rows, where other modes leave those of rows
+    without a gradient as they are.
+    """
+
+    description = (
+        "a replica per tower; each applies the mean gradient one step late: NOT the "
+        "steps of one tower"
+    )
+    exact = False
+    deferred = 1
+    switch = ("variable_consistency", "relaxed")
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._deferred: dict[str, list[tf.Variable]] = {}
+
+    def update(self, gradients, names, update, rate):
+        """Applies the deferred gradients, and defers this step's."""
+        late, defers = [], []
+        for k, of_tower in enumerate(gradients):
+            late.append([])
+            for name, gradient in zip(names, of_tower):
+                if gradient is None:
+                    late[k].append(None)
+                    continue
+                kept = self._kept(k, name)
+                with tf.device(kept.device):
+                    before = kept.read_value()
+                    with tf.control_dependencies([before]):
+                        dense = tf.convert_to_tensor(gradient)
+                        defers.append(kept.assign(dense, read_value=False))
+                late[k].append(before)
+        return [*super().update(late, names, update, rate), *defers]
+
+    def _kept(self, tower: int, name: str) -> tf.Variable:
+        """The variable of a deferred gradient, beside the tower's replica or part."""
+        if len(self._deferred.get(name, ())) <= tower:
+            whole = parts.whole_name(name)
+            held = self._copies[tower].held(whole)
+            devices = [piece.device for piece in parts.each(held)]
+            names, axis = [whole], 0
+            if isinstance(held, Parts):
+                axis = held.axis
+                names = [parts.name_of(whole, k) for k in range(len(held))]
+            variables = _carried(
+                f"gradient{tower or ''}/{whole}", held.shape, devices, axis
+            )
+            for piece, variable in zip(names, variables):
+                self._deferred.setdefault(piece, []).append(variable)
+        return self._deferred[name][tower]
+
+    def sync(self):
+        """Copies the first tower's deferred gradients, too."""
+        copies = [copy_to(*kept) for kept in self._deferred.values()]
+        return tf.group(super().sync(), *copies)
+
+    def synced(self):
+        """The deferred gradients of all towers but the first, too."""
+        later = [v for _, *variables in self._deferred.values() for v in variables]
+        return [*super().synced(), *later]
+
+    def saved(self, variables):
+        """The first tower's deferred gradients beside its replicas."""
+        wholes = _carried_wholes("gradient", self.wholes)
+        return parts.joined(super().saved(variables), wholes)
+
+
+def _carried_wholes(kind: str, wholes: Mapping[str, Parts]) -> dict[str, Parts]:
+    """Partitioned variables by the names of what is carried of them."""
+    return {f"{CARRIED}{kind}/{name}": whole for name, whole in wholes.items()}
+
+
+def _carried(
+    name: str, shape: Any, devices: Sequence[str], axis: int = 0
+) -> list[tf.Variable]:
+    """Float32 variables that carry a value from one step to the next; zeros at first.
+
+    Args:
+      name: of the whole.
+      shape: of the whole.
+      devices: of the parts; with one device it is not partitioned.
+      axis: along which it is partitioned.
+    """
+    name, options = CARRIED + name, dict(trainable=False)
+    with v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True):
+        if len(devices) > 1:
+            split = Split(len(devices), axis)
+            return parts.make(name, tf.zeros(shape), split, devices, **options)
+        with tf.device(devices[0]):
+            start = v1.zeros_initializer()
+            return [v1.get_variable(name, shape, tf.float32, start, **options)]

@@ -1,0 +1,285 @@
+"""The synchronous modes: all towers step together, on the variables of this step."""
+
+import tensorflow as tf
+
+from towers.compute import sufficient_factors
+from towers.gradients import mean
+from towers.gradients.exchange import DEFAULT
+from towers.gradients.wire import Arrivals
+from towers.layout import parts
+from towers.variable_update.base import VariableUpdate
+from towers.variable_update.variable_store import VariableStore, copy_to, one_at_a_time
+
+v1 = tf.compat.v1
+
+
+class ParameterServer(VariableUpdate):
+    """One copy of every variable, read by all towers, updated once per step.
+
+    Each variable is on the parameter device that `variable_placement` chooses; with
+    `partition_bytes`, large ones are partitioned over several.  Every tower sends its
+    gradient, partitioned like the variable, to the variable's device, where the mean is
+    computed and applied.  With `sufficient_factors`, one that is a product is sent as
+    its factors where these are smaller.
+    """
+
+    description = "one copy; the mean gradient is formed and applied beside it"
+    reads = (
+        *VariableUpdate.reads,
+        "variable_placement",
+        "partition_bytes",
+        "sufficient_factors",
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._copy = VariableStore(
+            placement.homes,
+            seed,
+            shards=placement.shard_homes,
+            variable_placement=exchange.variable_placement,
+            partition_bytes=exchange.partition_bytes,
+        )
+        self.variables = self._copy.variables
+        self.wholes = self._copy.wholes
+
+    def create(self, name, shape, initializer, **options):
+        """Makes the one copy."""
+        self._copy.create(name, shape, initializer, **options)
+
+    def read(self, name, tower):
+        """The one value: it is read once a step for all towers."""
+        del tower
+        return self._copy.read(name)
+
+    def taken(self, gradients, names):
+        """Gradients that are products as their factors, where these are smaller."""
+        if not self.exchange.sufficient_factors:
+            return gradients
+        towers = self.placement.towers if self.together else ()
+        return [
+            gradient
+            if name in self.wholes
+            else sufficient_factors.of(gradient, self.variables[name].device, towers)
+            for gradient, name in zip(gradients, names, strict=True)
+        ]
+
+    def reduce(self, towers, names):
+        """The mean of each gradient, on its variable's device."""
+        hosts = [self.placement.hosts[tower.index] for tower in towers]
+        pieces = self._copy.pieces(names)
+        with tf.name_scope("reduction"):
+            gradients = self.exchange.gradients(towers)
+            means = mean.of_towers(
+                [
+                    self._copy.divide(of_tower, names, h)
+                    for of_tower, h in zip(gradients, hosts)
+                ],
+                [[piece.device] for piece in pieces],
+                names=[parts.whole_name(piece.op.name) for piece in pieces],
+                hosts=hosts,
+                dtype=self.exchange.transfer,
+            )
+            devices = {d for t in towers for d in self.placement.stages[t.index]}
+            return [self._copy.once_free([c[0] for c in means], names, devices)]
+
+    def update(self, gradients, names, update, rate):
+        """One update of the one copy."""
+        return [self._copy.update(gradients[0], names, update, rate)]
+
+
+class Replicated(VariableUpdate):
+    """A replica of every trainable variable on each tower's device.
+
+    The gradients are all-reduced, and every tower applies the mean to its own replica,
+    so the replicas stay bit-equal.  The first tower's replicas have the plain names and
+    are the ones saved.  Batch norm's moving averages exist once, beside them.
+    """
+
+    description = "a replica per tower; each applies the all-reduced mean gradient"
+    reads = (
+        *VariableUpdate.reads,
+        "all_reduce_spec",
+        "gradient_repacking",
+        "small_bytes",
+        "small_group",
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._copies = [
+            VariableStore(
+                homes, seed, prefix=f"replica_{k}/" if k else "", shards=homes
+            )
+            for k, homes in enumerate(placement.replica_homes)
+        ]
+        self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
+        self.variables = self._copies[0].variables
+        self.wholes = self._copies[0].wholes
+
+    def create(self, name, shape, initializer, *, trainable, **options):
+        """Makes the variable, and its replicas if it is trained."""
+        first, *others = self._copies
+        first.create(name, shape, initializer, trainable=trainable, **options)
+        start = v1.zeros_initializer()  # `sync` copies the first replica's value
+        for copy in others if trainable else ():
+            copy.create(name, shape, start, trainable=True, **options)
+
+    def read(self, name, tower):
+        """The value of the tower's own replica."""
+        has_replica = name in self._copies[tower].variables
+        return self._copies[tower if has_replica else 0].read(name)
+
+    def reduce(self, towers, names):
+        """The mean of each gradient, on every tower's device."""
+        with tf.name_scope("reduction"):
+            means = mean.of_towers(
+                self.exchange.gradients(towers),
+                [[c.variables[name].device for c in self._copies] for name in names],
+                names=names,
+                hosts=[self.placement.hosts[tower.index] for tower in towers],
+                dtype=self.exchange.transfer,
+                reduce_all=self.exchange.reduce_all(self.placement.hosts),
+            )
+            return [
+                self._copies[k].once_free([c[k] for c in means], names, devices)
+                for k, devices in enumerate(self.placement.stages)
+            ]
+
+    def update(self, gradients, names, update, rate):
+        """An update of each replica."""
+        changes = []
+        for k, of_tower in enumerate(gradients):
+            before = {v.ref() for v in v1.global_variables()}
+            with tf.device(self.placement.towers[k]):
+                changes.append(self._copies[k].update(of_tower, names, update, rate))
+            slots = [v for v in v1.global_variables() if v.ref() not in before]
+            self._slots[k] = slots
+        return changes
+
+    def replicas(self):
+        """The replicas of the trained variables and of their slots."""
+        by_name = {}
+        for name, first in self.variables.items():
+            replicas = [copy.variables.get(name) for copy in self._copies]
+            if all(replica is not None for replica in replicas):
+                by_name[first.op.name] = replicas
+        for replicas in zip(*self._slots):
+            by_name[replicas[0].op.name] = list(replicas)
+        return by_name
+
+    def sync(self):
+        """Copies the first tower's replicas, slots too, to all others."""
+        return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
+
+    def synced(self):
+        """The replicas of all towers but the first."""
+        return [v for _, *replicas in self.replicas().values() for v in replicas]
+
+
+class DistributedReplicated(ParameterServer):
+    """A shadow copy, updated with the mean, and a replica of it on each tower's device.
+
+    The mean gradient is computed and applied beside the shadow copy, as in
+    `ParameterServer`; then the new values are copied to every tower's replica, once to
+    each task of a cluster.  So a tower reads variables from its own device.  The shadow
+    copy has the plain names and the slot variables, and is the one saved; batch norm's
+    moving averages exist there only.
+    """
+
+    description = (
+        "a shadow copy, to which the mean gradient is applied, and a replica of it per "
+        "tower"
+    )
+
+    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+        super().__init__(placement, seed=seed, exchange=exchange)
+        self._replicas = [
+            VariableStore(homes, seed, prefix=f"replica_{k}/", shards=homes)
+            for k, homes in enumerate(placement.replica_homes)
+        ]
+
+    def create(self, name, shape, initializer, *, trainable, **options):
+        """Makes the shadow copy and, if it is trained, its replicas."""
+        super().create(name, shape, initializer, trainable=trainable, **options)
+        start = v1.zeros_initializer()  # `sync` copies the shadow copy's value
+        for copy in self._replicas if trainable else ():
+            copy.create(name, shape, start, trainable=False, **options)
+
+    def read(self, name, tower):
+        """The value of the tower's own replica, if it is trained."""
+        copy = self._replicas[tower]
+        return copy.read(name) if name in copy.variables else super().read(name, tower)
+
+    def update(self, gradients, names, update, rate):
+        """Updates the shadow copy, then copies it to the replicas."""
+        changes = super().update(gradients, names, update, rate)
+        return [*changes, *self.refresh(changes)]
+
+    def refresh(self, after):
+        """Copies the shadow copy to the replicas once the step has read them."""
+        return self._copies(after, once_read=True)
+
+    def _copies(self, after=(), *, once_read: bool = False) -> list[tf.Operation]:
+        arrive, copies = Arrivals(), []
+        for name, replicas in self.replicas().items():
+            with tf.control_dependencies(after):
+                value = parts.read(self.held(name))
+            for copy, host, replica in zip(
+                self._replicas, self.placement.hosts, replicas
+            ):
+                value_here = arrive(value, host)
+                read = [copy.read(name)] if once_read else []
+                with tf.device(replica.device), tf.control_dependencies(read):
+                    copies.append(replica.assign(value_here, read_value=False))
+        return copies
+
+    def replicas(self):
+        """The replicas of the trained variables."""
+        return {
+            name: [copy.variables[name] for copy in self._replicas]
+            for name in self._replicas[0].variables
+        }
+
+    def sync(self):
+        """Copies the shadow copy to all replicas, which may hold nothing yet."""
+        return tf.group(*self._copies())
+
+    def synced(self):
+        """The replicas of all towers."""
+        return [v for replicas in self.replicas().values() for v in replicas]
+
+
+class Independent(Replicated):
+    """A replica per tower and no exchange: the upper bound on speed.
+
+    Every tower trains a separate model on its share of the data, with the mean gradient
+    of its own batch.  The first tower's model is the one saved, and the one from which
+    all towers of a resumed run start.
+
+    Where not all towers compute at a time, each large gradient is made after the tower
+    before has applied its own.
+    """
+
+    description = "a replica per tower, no exchange: it does NOT train one model"
+    reads = ("sparse_to_dense",)
+    joined = False
+    exact = False
+
+    def reduce(self, towers, names):
+        """Each tower's own gradients, beside its replicas."""
+        reduced = []
+        with tf.name_scope("reduction"):
+            for tower, gradients in zip(towers, self.exchange.gradients(towers)):
+                copy = self._copies[tower.index]
+                homes = [[copy.variables[name].device] for name in names]
+                means = [c[0] for c in mean.of_towers([gradients], homes, names=names)]
+                devices = self.placement.stages[tower.index]
+                reduced.append(copy.once_free(means, names, devices))
+        return reduced
+
+    def take_turns(self, towers, names):
+        """Has towers that outnumber the cores make large gradients one by one."""
+        if 0 < self.placement.at_a_time < len(towers):
+            copies = [self._copies[tower.index] for tower in towers]
+            one_at_a_time(copies, towers, names)

@@ -1,0 +1,220 @@
+"""A training step: from the towers' gradients to the incremented global step.
+
+Gradients, batch statistics, losses and metrics of the towers that step together are
+reduced; the mode updates the variables, then the moving averages are updated, and last
+the global step is incremented.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from towers.compute.copy_tower import join_shares
+from towers.compute.tower import Template, Tower
+from towers.data.source import Feed, refilled
+from towers.gradients import mean
+from towers.layout import parts
+from towers.optimizers.loss_scale import LossScale
+from towers.optimizers.optimizer import Update
+from towers.variable_update.base import VariableUpdate
+from towers.variable_update.between_graph import SingleClient, TowerSums, TrainStep
+
+v1 = tf.compat.v1
+
+
+class Counters(NamedTuple):
+    """Counters of steps and of examples."""
+
+    global_step: tf.Variable  # int64 scalar
+    position: tf.Variable  # int64 scalar, examples consumed
+    position_before: tf.Tensor  # int64 scalar, its value before the step
+
+
+def create_counters(device: str) -> Counters:
+    """Creates the counters on a device."""
+    with tf.device(device):
+        position = v1.get_variable(
+            "position",
+            [],
+            tf.int64,
+            v1.zeros_initializer(),
+            trainable=False,
+            use_resource=True,
+        )
+        global_step = v1.train.create_global_step()
+        return Counters(global_step, position, position.read_value())
+
+
+@dataclasses.dataclass(kw_only=True)
+class StepBuilder:
+    """Builds the steps of the train graph.
+
+    Attributes:
+      mode: holds the variables; a row of `variable_update.VARIABLE_UPDATES`.
+      template: what the towers are copies of.
+      update: optimizer, weight decay, moving averages.
+      rate: learning rate, float32 scalar.
+      feed: where the towers' batches come from.
+      counters: of steps and examples.
+      tower_batch: examples per tower and step.
+      limit: examples of the stream to train on; None for all.
+      scale: of the loss; None: it is not scaled.
+      peers: this client's part among those that train together, from `clients`.
+
+    Raises:
+      ValueError: dynamic loss scaling skips steps, and the mode defers gradients.
+    """
+
+    mode: VariableUpdate
+    template: Template
+    update: Update
+    rate: tf.Tensor
+    feed: Feed
+    counters: Counters
+    tower_batch: int
+    limit: int | None
+    scale: LossScale | None
+    peers: SingleClient
+
+    def __post_init__(self):
+        names = self.template.trainable
+        self._trained = {name: self.mode.held(name) for name in names}
+        self._variables = [
+            v for held in self._trained.values() for v in parts.each(held)
+        ]
+        if self.scale and self.scale.skipped is not None and self.mode.deferred:
+            raise ValueError(
+                f"loss_scaling: {type(self.mode).__name__} applies a gradient of an "
+                "earlier step, which cannot be left out; write grow_every=0"
+            )
+        self._average = None
+        if self.update.ema_decay:
+            self._average = tf.train.ExponentialMovingAverage(
+                self.update.ema_decay, self.counters.global_step
+            )
+
+    def steps(self, towers: Sequence[Tower]) -> list[TrainStep]:
+        """One step of all towers, or of each if the mode is asynchronous."""
+        groups = [towers] if self.mode.together else [[tower] for tower in towers]
+        return [self.step(group) for group in groups]
+
+    def penalty(self, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """(weight decay's penalty, loss with it), float32 scalars."""
+        # The values that the step reads: the update waits for these reads.
+        values = {name: self.mode.latest(name, 0) for name in self._trained}
+        with tf.device(self.mode.placement.master), tf.name_scope("penalty"):
+            penalty = self.update.penalty(values)
+            return penalty, loss + penalty
+
+    def step(self, group: Sequence[Tower]) -> TrainStep:
+        """The update by a group of towers, and the counters' increments."""
+        gradients = self.mode.reduce(group, self.template.trainable)
+        statistics = self._mean_statistics(group)
+        refills = [self.feed.refills[tower.index] for tower in group]
+        with tf.device(self.mode.placement.master):
+            joint = join_shares(group, joined=self.mode.joined)
+            loss, metrics = refilled(joint, refills)
+        sums = TowerSums(gradients, statistics, loss, metrics)
+
+        def finish(sums: TowerSums) -> TrainStep:
+            changes = self._changes(sums.gradients, sums.statistics)
+            if self.scale is None or self.scale.skipped is None:
+                self.mode.take_turns(group, self.template.trainable)
+            with tf.device(self.mode.placement.counters):
+                # A starting follower may read the position until it has sent its sums.
+                with tf.control_dependencies([sums.loss]):
+                    consumed = self._advance(self.examples(len(group)))
+                # `tf.group` first groups by device, so that each task of a cluster
+                # sends one message, rather than one per variable.
+                with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
+                    train_op = self.counters.global_step.assign_add(1, read_value=False)
+                with tf.control_dependencies([train_op]):
+                    step = self.counters.global_step.read_value()
+            return TrainStep(train_op, step, sums.loss, sums.metrics)
+
+        return self.peers.step(sums, finish=finish, refills=refills)
+
+    def _changes(self, gradients, statistics) -> list[tf.Operation]:
+        if self.scale is None:
+            return self._apply(gradients, statistics)
+        gradients = self.scale.unscale(gradients)
+        gate = self.scale.gate(gradients)
+        if gate is None:
+            return self._apply(gradients, statistics)
+        passed = [gate.through(value) for value in statistics]
+        changes = self._apply(gate.gradients(gradients), passed)
+        return [gate.end(changes), *self.scale.follow(gate.open)]
+
+    def _apply(self, gradients, statistics) -> list[tf.Operation]:
+        """Updates of variables, batch norm's averages and moving averages."""
+        names = self.template.trainable
+        changes = self.mode.update(gradients, names, self.update, self.rate)
+        with tf.name_scope("statistics_update"):
+            for (rule, _), value in zip(self.template.statistics, statistics):
+                variable = self.mode.variables[rule.variable]
+                with tf.device(variable.device):
+                    change = (parts.read(variable) - value) * (1.0 - rule.momentum)
+                    changes.append(variable.assign_sub(change, read_value=False))
+        if self._average is None:
+            return changes
+        with tf.control_dependencies(changes):
+            return [*changes, *self._move_averages()]
+
+    def _move_averages(self) -> list[tf.Operation]:
+        """Updates of the moving averages, each on its variable's device.
+
+        They are created in the order of the variables, and so of a whole's parts.
+        """
+        updates = []
+        neighbours = itertools.groupby(self._variables, lambda v: v.device)
+        for device, variables in neighbours:
+            with tf.device(device):
+                updates.append(self._average.apply(list(variables)))
+        return updates
+
+    def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
+        """The mean of each batch statistic, on its moving average's device."""
+        if not self.mode.joined:  # towers have models of their own: one is saved
+            group = group[:1]
+        hosts = [self.mode.placement.hosts[tower.index] for tower in group]
+        rules = [rule for rule, _ in self.template.statistics]
+        devices = [self.mode.variables[rule.variable].device for rule in rules]
+        values = list(zip(*(tower.statistics for tower in group)))
+        with tf.name_scope("statistics"):
+            reduce = mean.reduce_to_first(hosts)
+            totals = reduce(values, [[device] for device in devices])
+            count, means = len(group) * self.peers.count, []
+            for (total,), device in zip(totals, devices):
+                with tf.device(device):
+                    means.append(total / count if count > 1 else total)
+        return means
+
+    def examples(self, num_towers: int) -> int:
+        """Examples of a step with so many towers of this client."""
+        return self.tower_batch * num_towers * self.peers.count
+
+    def _advance(self, examples: int) -> tf.Operation:
+        """Advances the position, up to the last example to train on.
+
+        Asynchronous towers that reach the limit together may go beyond it.
+        """
+        more = tf.constant(examples, tf.int64)
+        if self.limit is not None:
+            left = self.limit - self.counters.position_before
+            more = tf.minimum(more, tf.maximum(left, 0))
+        # The learning rate is that of the position before the step.
+        with tf.control_dependencies([self.counters.position_before]):
+            return self.counters.position.assign_add(more, read_value=False)
+
+    @property
+    def averages(self) -> dict[str, tf.Variable]:
+        """Variable's name -> its moving average, updated after the variable."""
+        if self._average is None:
+            return {}
+        return {
+            name: parts.apply(self._average.average, trained)
+            for name, trained in self._trained.items()
+        }

@@ -1,0 +1,355 @@
+"""One copy of the model's variables: created by name, read once a step, updated."""
+
+import dataclasses
+import itertools
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from towers.compute.tower import Tower
+from towers.gradients import exchange
+from towers.layout import parts
+from towers.layout.parts import Parts, Split
+from towers.layout.placement import host_of, task_of
+from towers.optimizers.optimizer import Update
+
+v1 = tf.compat.v1
+
+
+# Bytes of a large variable.  Smaller ones may be copied, and their gradients be in
+# memory for longer: to wait takes time for each of them, and they are many.  A copy
+# lies where there is room, and stays: copies of larger ones would cut up the memory
+# that TensorFlow holds, of ResNet-50 on one tower a twentieth more.
+_LARGE = 2**18
+
+# --variable_placement -> what a variable of so many bytes adds to its device's load.
+# A variable is placed on the device with the least load, the first of several.
+VARIABLE_PLACEMENTS: dict[str, Callable[[int], int]] = {
+    "least_loaded": lambda size: size,
+    "round_robin": lambda size: 1,
+    "one": lambda size: 0,
+}
+
+
+class VariableStore:
+    """Float32 variables by name, and the optimizer that updates them.
+
+    Args:
+      devices: [stages], the devices that may hold a stage's variables.
+      seed: of the initial values.
+      prefix: of the variables' names in the graph.
+      shards: [shards], the devices that may hold a part of a sharded variable; empty:
+        parts are placed on the stage's devices in turn.
+      variable_placement: how a device is chosen, a row of `VARIABLE_PLACEMENTS`.
+      partition_bytes: larger trained variables are partitioned, into parts of at most
+        so many bytes or one part per device, whichever is fewer; 0 partitions none.
+
+    Attributes:
+      variables: model's name -> variable, parts by their own names.
+      wholes: model's name -> parts of each partitioned variable.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Sequence[str]],
+        seed: int,
+        prefix: str = "",
+        *,
+        shards: Sequence[Sequence[str]] = (),
+        variable_placement: str = exchange.DEFAULT.variable_placement,
+        partition_bytes: int = 0,
+    ):
+        self._devices = devices
+        self._shards = shards
+        self._weight = VARIABLE_PLACEMENTS[variable_placement]
+        self._partition_bytes = partition_bytes
+        self._load = {place: 0 for places in (*devices, *shards) for place in places}
+        self._seed = seed
+        self._prefix = prefix
+        self._graph = v1.get_default_graph()
+        self._reads: dict[str, Any] = {}
+        self._optimizer: v1.train.Optimizer | None = None
+        self._rate: tf.Tensor | None = None
+        self._updates: set[tf.Operation] = set()
+        self.variables: dict[str, tf.Variable] = {}
+        self.wholes: dict[str, Parts] = {}
+
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        stage: int = 0,
+        split: Split | None = None,
+    ) -> None:
+        """Creates a variable, whole or partitioned, unless one of this name exists."""
+        if name in self.variables or name in self.wholes:
+            return
+        first = seeded(initializer, name, self._seed)
+        places = self._shards
+        if split is None and trainable:
+            places = ()
+            most = len(self._devices[stage])
+            split = Split.over(shape, self._partition_bytes, most)
+        with (
+            self._graph.as_default(),
+            v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
+        ):
+            if split is not None:
+                if not places:  # in turn, beginning with the least loaded
+                    homes = sorted(self._devices[stage], key=self._load.__getitem__)
+                    turns = itertools.islice(itertools.cycle(homes), split.count)
+                    places = [[home] for home in turns]
+                pieces = self._make_parts(
+                    name, shape, first, split, places=places, trainable=trainable
+                )
+                self.variables |= pieces
+                return
+            with tf.device(self._least(self._devices[stage], shape)):
+                self.variables[name] = v1.get_variable(
+                    self._prefix + name, shape, tf.float32, first, trainable=trainable
+                )
+
+    def _make_parts(
+        self, name, shape, initializer, split: Split, *, places, trainable: bool
+    ) -> dict[str, tf.Variable]:
+        """Part's name -> part."""
+        devices = [
+            self._least(homes, part)
+            for homes, part in zip(places, split.shapes(shape), strict=True)
+        ]
+        # The whole initial value exists once, in a host's memory, until it is split.
+        with tf.device(host_of(devices[0])):
+            initial = initializer
+            if callable(initializer):
+                initial = initializer(shape.as_list(), dtype=tf.float32)
+            initial = tf.convert_to_tensor(initial, tf.float32)
+        pieces = parts.make(
+            self._prefix + name, initial, split, devices, trainable=trainable
+        )
+        self.wholes[name] = pieces
+        return {parts.name_of(name, k): part for k, part in enumerate(pieces)}
+
+    def _least(self, places: Sequence[str], shape: tf.TensorShape) -> str:
+        """The device with the least load; adds a variable of this shape to it."""
+        device = min(places, key=self._load.__getitem__)
+        self._load[device] += self._weight(4 * shape.num_elements())
+        return device
+
+    def held(self, name: str) -> tf.Variable | Parts:
+        """The variable of this name, or its parts."""
+        return self.wholes.get(name) or self.variables[name]
+
+    def pieces(self, names: Sequence[str]) -> list[tf.Variable]:
+        """The variables, partitioned ones as their parts, in order."""
+        return [piece for name in names for piece in parts.each(self.held(name))]
+
+    def divide(self, gradients: Sequence, names: Sequence[str], host: str) -> list:
+        """A tower's gradients, split like the variables: one for each of `pieces`.
+
+        Args:
+          gradients: one per name.
+          names: of the variables.
+          host: CPU device beside the tower.
+        """
+        return [
+            piece
+            for gradient, name in zip(gradients, names, strict=True)
+            for piece in parts.divide(gradient, self.held(name), host)
+        ]
+
+    def read(self, name: str, after: Sequence[tf.Operation] = ()) -> Any:
+        """The variable's value before the step's update, read once for all readers.
+
+        Args:
+          name: of the variable.
+          after: operations that the read waits for, if this call creates it.
+
+        Returns:
+          a tensor, or `Parts` of tensors.
+        """
+        if name not in self._reads:
+            with v1.name_scope("read/"), tf.control_dependencies(after):
+                self._reads[name] = parts.read(self.held(name))
+        return self._reads[name]
+
+    def once_free(
+        self, gradients: Sequence, names: Sequence[str], devices: Collection[str]
+    ) -> list:
+        """Gradients, those of large variables each once towers are done with its value.
+
+        TensorFlow copies a variable that is updated while somebody holds its value, and
+        the gradient by a layer's input, which needs the value, is often under way when
+        that by the variable is there.  To wait for all of the towers' gradients instead
+        would keep them all in memory.
+
+        Args:
+          gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
+          names: of the variables.
+          devices: of the towers that take this step; to wait for another would run it.
+        """
+        values = {
+            piece.ref(): value
+            for name, read in self._reads.items()
+            for piece, value in zip(parts.each(self.held(name)), parts.each(read))
+        }
+        freed = []
+        for gradient, piece in zip(gradients, self.pieces(names), strict=True):
+            is_read = piece.ref() in values and isinstance(gradient, tf.Tensor)
+            if is_read and _is_large(piece):
+                holders = [
+                    op
+                    for op in values[piece.ref()].consumers()
+                    if op.device in devices and _same_memory(op.device, piece.device)
+                ]
+                with tf.device(piece.device):
+                    with tf.control_dependencies([tf.group(*holders)]):
+                        gradient = tf.identity(gradient)
+            freed.append(gradient)
+        return freed
+
+    def update(
+        self, gradients: Sequence, names: Sequence[str], update: Update, rate
+    ) -> tf.Operation:
+        """Applies weight decay, clipping and optimizer.
+
+        Args:
+          gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
+          names: of the variables.
+          update: optimizer, weight decay and clipping.
+          rate: float32 scalar, the learning rate.
+
+        Raises:
+          ValueError: all gradients are None.
+        """
+        update = self._by_model_names(update)
+        variables = self.pieces(names)
+        devices = {variable.device for variable in variables}
+        # Scalars for all variables go to their common device, or beside the rate; what
+        # is as large as a variable has its device set where it is made.
+        with tf.device(devices.pop() if len(devices) == 1 else rate.device):
+            return self._apply(gradients, variables, update, rate)
+
+    def _apply(self, gradients, variables, update: Update, rate) -> tf.Operation:
+        gradients = update.clip(update.decay(gradients, variables))
+        self._rate = rate
+        if self._optimizer is None:
+            # One optimizer for all updates of these variables: they share its slots.
+            self._optimizer = update.make(lambda: self._rate)
+        pairs = [
+            (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
+        ]
+        if not pairs:
+            raise ValueError(
+                "no variable gets a gradient from the loss: nothing could be trained"
+            )
+        # A gradient need not depend on its variable's value, yet the variable must
+        # not be updated before every tower has read it.
+        reads = [part for read in self._reads.values() for part in parts.each(read)]
+        with tf.control_dependencies([tf.group(*reads)]):
+            applied = self._optimizer.apply_gradients(pairs)
+        self._updates = set(applied.control_inputs)
+        return applied
+
+    def updates(self, variable: tf.Variable) -> list[tf.Operation]:
+        """The operations that change one of the variables in the last update made.
+
+        None are found where the variables are on several devices.
+        """
+        return [op for op in variable.handle.consumers() if op in self._updates]
+
+    def _by_model_names(self, update: Update) -> Update:
+        """The update, with weight decay chosen by the model's names of variables."""
+
+        def decayed(name: str) -> bool:
+            return update.decayed(name.removeprefix(self._prefix))
+
+        return dataclasses.replace(update, decayed=decayed)
+
+
+def _is_large(variable: tf.Variable) -> bool:
+    return 4 * variable.shape.num_elements() >= _LARGE
+
+
+def one_at_a_time(
+    copies: Sequence[VariableStore], towers: Sequence[Tower], names: Sequence[str]
+) -> None:
+    """Makes a large gradient once the copy before has been updated with its own.
+
+    So the gradients of two towers by one large variable are not in memory together.
+    Fetching those of one tower now updates the copies of the towers before.
+
+    Args:
+      copies: updated, each with the gradients of one tower alone.
+      towers: of the copies, in order.
+      names: of the trainable variables.
+    """
+    for before, copy, tower in zip(copies, copies[1:], towers[1:]):
+        for name, gradient in zip(names, tower.gradients, strict=True):
+            if name in copy.wholes or not isinstance(gradient, tf.Tensor):
+                continue
+            earlier, later = before.variables[name], copy.variables[name]
+            maker = gradient.op
+            while maker.type in ("Identity", "Cast"):
+                maker = maker.inputs[0].op
+            # What makes more than this gradient would wait as a whole.
+            alone = len(maker.outputs) == 1
+            if (
+                alone
+                and _is_large(later)
+                and _same_memory(earlier.device, later.device)
+            ):
+                for update in before.updates(earlier):
+                    # Updates are built from gradients, so all towers exist before the
+                    # first update; no public function adds to what operations wait for.
+                    maker._add_control_input(update)
+
+
+def _same_memory(device: str, other: str) -> bool:
+    """Whether a tensor of one device is read on the other where it lies."""
+    kinds = {tf.DeviceSpec.from_string(name).device_type for name in (device, other)}
+    return device == other or (kinds == {"CPU"} and task_of(device) == task_of(other))
+
+
+def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
+    """The initializer with a seed derived from the run's seed and the variable's name.
+
+    TensorFlow would derive it from the number of operations made before, and so from
+    the number of towers and the mode.
+
+    Args:
+      initializer: of `tf.compat.v1` or Keras, or any callable of (shape, dtype).
+        Glorot uniform when None, as `get_variable` has it.
+      name: of the variable.
+      seed: of the run.
+    """
+    initializer = initializer or v1.glorot_uniform_initializer()
+    if isinstance(initializer, type):
+        initializer = initializer()
+    config = getattr(initializer, "get_config", dict)()
+    if "seed" in config and config["seed"] is None:
+        derived_seed = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
+        # The constructor's dtype is deprecated; get_variable passes it on the call.
+        config = {k: v for k, v in config.items() if k != "dtype"}
+        return type(initializer).from_config({**config, "seed": derived_seed})
+    return initializer
+
+
+def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
+    """Copies a variable's value to others, read once.
+
+    Each gets a buffer of its own: TensorFlow assigns without a copy where it can, and
+    would make one at the variable's next update, beside the gradients of that step.
+    """
+    with tf.device(first.device):
+        value = first.read_value()
+    copies = []
+    for other in others:
+        with tf.device(other.device):
+            buffer = tf.raw_ops.DeepCopy(x=value)
+            copies.append(other.assign(buffer, read_value=False))
+    return tf.group(*copies)

@@ -1,0 +1,274 @@
+"""Enumerates the cases that `agreement` compares.
+
+Every mode is combined with every number of towers, every reduction and every packing.
+Pipelines have too many settings for that: of stages, micro-batches, schedules,
+recomputation, towers and modes, every pair of values occurs in some case (pairwise
+testing).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from towers.gradients.exchange import GradientExchange
+from towers.gradients.reduction import carries, usable
+from towers.layout.schedule import SCHEDULES
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.variable_update.modes import VARIABLE_UPDATES
+from towers.verification.verdict import Case
+
+Modes = Mapping[str, Callable[..., Any]]
+
+# Every algorithm that any device has, one that works in shards, and one that is chosen
+# by size in bytes.
+SPECS = (*usable("cpu"), "xring#2", "pscpu:1k:xring")
+
+# Optimizers whose first step is linear in the gradient: others may turn a rounded
+# gradient into a step as long as any.
+LINEAR = ("sgd", "momentum")
+
+_WHOLE = GradientExchange(sufficient_factors=False)
+_CHUNKS = 2  # of each stage, where the schedule interleaves
+
+
+def exchanges(
+    specs: Sequence[str] = SPECS,
+    packs: Sequence[int] = (0, 2),
+    small_bytes: Sequence[int] = (0, 1024),
+) -> list[GradientExchange]:
+    """Every spec with every packing, but not two packings at once."""
+    packings = [{"gradient_repacking": number} for number in packs]
+    packings += [{"small_bytes": size} for size in small_bytes]
+    choices = [
+        GradientExchange(all_reduce_spec=s, **packing)
+        for s in specs
+        for packing in packings
+    ]
+    return list(dict.fromkeys(choices))
+
+
+def cases(
+    num_towers: Sequence[int],
+    choices: Sequence[GradientExchange],
+    *,
+    rounds: Sequence[int] = (1,),
+    names: Sequence[str] = (),
+) -> list[Case]:
+    """Towers that are whole, in every mode, number and number of rounds.
+
+    Modes whose replicas exchange gradients do so in every way that is given, or, if
+    they do not take the steps of one tower, with every reduction but no packing.  Modes
+    that take gradients as factors also take them whole.  A single tower exchanges
+    nothing, and rounds do not change how the gradients that they end with are reduced:
+    there one way is enough.
+
+    Args:
+      num_towers: numbers of towers.
+      choices: the ways to exchange gradients.
+      rounds: of gradient accumulation.
+      names: of modes; all when empty.
+    """
+    all_cases = []
+    for name, count, number in itertools.product(
+        names or VARIABLE_UPDATES, num_towers, rounds
+    ):
+        allowed: Sequence[GradientExchange | None] = [None]
+        mode = VARIABLE_UPDATES[name]
+        if "all_reduce_spec" in mode.reads:
+            allowed = choices if mode.exact else _plain(choices)
+            allowed = allowed[:1] if count == 1 or number > 1 else allowed
+        elif mode.exact and "sufficient_factors" in mode.reads:
+            allowed = [None] if count == 1 or number > 1 else [None, _WHOLE]
+        all_cases += [Case(name, count, exchange, number) for exchange in allowed]
+    return all_cases
+
+
+def _plain(choices: Sequence[GradientExchange]) -> Sequence[GradientExchange]:
+    """The choices that pack no gradients, or all if every one does."""
+    plain = [e for e in choices if not e.gradient_repacking and not e.small_bytes]
+    return plain or choices
+
+
+class Cuts(NamedTuple):
+    """The settings of pipelines.
+
+    Attributes:
+      num_blocks: of the model.
+      stages: devices of a tower.
+      micro_batches: pieces of a tower's batch.
+      schedules: rows of `SCHEDULES`.
+      recompute: rows of `stages.RECOMPUTE`.
+      num_devices: that all towers' stages share; None for as many as they need.
+      gathered: whether batch norm waits for all micro-batches.
+    """
+
+    num_blocks: int
+    stages: Sequence[int] = (1, 2, 4)
+    micro_batches: Sequence[int] = (1, 4)
+    schedules: Sequence[str] = tuple(SCHEDULES)
+    recompute: Sequence[str] = ("none", "stage", "block")
+    num_devices: int | None = None
+    gathered: bool = False
+
+    def pipelines(self) -> list[Pipeline]:
+        """All that the model can be cut into; the whole tower is none of them."""
+        pipelines = []
+        for k, m, name, recompute in itertools.product(
+            self.stages, self.micro_batches, self.schedules, self.recompute
+        ):
+            interleaves = SCHEDULES[name].interleaves
+            chunks = _CHUNKS if interleaves else 1
+            how = Pipeline(k, m, name, chunks, recompute=recompute, balance="params")
+            cut = k > 1 or (not interleaves and (m > 1 or recompute != "none"))
+            waits = self.gathered and m > 1 and not SCHEDULES[name].gathers
+            if cut and k * chunks <= self.num_blocks and not waits:
+                pipelines.append(how)
+        return pipelines
+
+    def fits(self, case: Case) -> bool:
+        """Whether there is a device for each stage of all towers."""
+        needed = case.num_towers * case.devices
+        return self.num_devices is None or needed <= self.num_devices
+
+
+def pipelined(
+    num_towers: Sequence[int],
+    cuts: Cuts,
+    *,
+    names: Sequence[str] = (),
+    thorough: bool = False,
+) -> list[Case]:
+    """Towers that are cut into stages.
+
+    Args:
+      num_towers: numbers of towers.
+      cuts: settings of the pipelines.
+      names: of modes; all when empty.
+      thorough: every combination; otherwise so few that every two values of different
+        settings meet.
+    """
+    candidates = [
+        Case(name, count, pipeline=how)
+        for name, count, how in itertools.product(
+            names or VARIABLE_UPDATES, num_towers, cuts.pipelines()
+        )
+    ]
+    candidates = [case for case in candidates if cuts.fits(case)]
+    return candidates if thorough else list(pairwise(candidates, _settings))
+
+
+def _settings(case: Case) -> tuple:
+    """What a pipeline's case is made of."""
+    how = case.pipeline
+    settings = how.stages, how.micro_batches, how.schedule, how.recompute
+    return case.variable_update, case.num_towers, *settings
+
+
+def pairwise(
+    choices: Sequence[Any], settings: Callable[[Any], Sequence[Any]]
+) -> Iterator[Any]:
+    """A small selection in which every pair of values is left (pairwise testing).
+
+    Args:
+      choices: to select from: again and again the one with most pairs of values that
+        are not selected yet, the first of several that are as good.
+      settings: of a choice: its values, in one order.
+    """
+    pairs = {
+        index: frozenset(itertools.combinations(enumerate(settings(choice)), 2))
+        for index, choice in enumerate(choices)
+    }
+    left = frozenset().union(*pairs.values())
+    while left:
+        best = max(pairs, key=lambda index: len(pairs[index] & left))
+        left -= pairs[best]
+        yield choices[best]
+
+
+def sharded(
+    num_towers: Sequence[int],
+    shards: Sequence[Shards],
+    cuts: Cuts,
+    *,
+    names: Sequence[str],
+    rounds: Sequence[int] = (1,),
+) -> list[Case]:
+    """Towers of which something is spread over several devices.
+
+    Args:
+      num_towers: numbers of towers.
+      shards: what is spread.
+      cuts: of towers in stages, each with a part, or in micro-batches, the most there
+        are.
+      names: of modes that have variables in parts.
+      rounds: that towers that are whole take their batches in.
+
+    Returns:
+      So few that every two of these meet.
+    """
+    cuts = cuts._replace(micro_batches=sorted(cuts.micro_batches)[-1:])
+    hows: list[tuple[int, Pipeline | None]] = [(number, None) for number in rounds]
+    hows += [(1, how) for how in cuts.pipelines()]
+    candidates = [
+        Case(name, count, rounds=number, pipeline=how, shards=spread)
+        for name, count, (number, how), spread in itertools.product(
+            names, num_towers, hows, shards
+        )
+        if how is None or how.stages in (1, spread.devices)
+    ]
+    return list(pairwise([case for case in candidates if cuts.fits(case)], _spread))
+
+
+def _spread(case: Case) -> tuple:
+    """What a case of `sharded` is made of."""
+    how = case.pipeline
+    cut = how and (how.stages > 1, how.recompute != "none")
+    return case.variable_update, case.num_towers, case.shards, cut or case.rounds
+
+
+def narrow(
+    num_towers: int,
+    choices: Sequence[GradientExchange],
+    dtypes: Sequence[tf.DType],
+    *,
+    names: Sequence[str] = (),
+    kind: str = "cpu",
+) -> list[Case]:
+    """Gradients that travel in 16 bits, in the modes that are exact otherwise: every
+    reduction, by turns in each of the dtypes that it can carry.
+
+    Args:
+      num_towers: more than 1; a lone tower's gradients do not travel.
+      choices: for the modes whose replicas exchange gradients.
+      dtypes: that they travel in.
+      names: of modes; all when empty.
+      kind: of the devices, cpu or gpu.
+    """
+    turns = itertools.count()
+    narrowed = []
+    for name in names or VARIABLE_UPDATES:
+        mode = VARIABLE_UPDATES[name]
+        if mode.exact and "transfer" in mode.reads and dtypes:
+            if "all_reduce_spec" in mode.reads:
+                specs = [choice.all_reduce_spec for choice in _plain(choices)]
+                for spec in dict.fromkeys(specs):
+                    if able := [d for d in dtypes if carries(spec, d, kind)]:
+                        dtype = able[next(turns) % len(able)]
+                        narrowed.append(
+                            Case(
+                                name, num_towers, GradientExchange(spec), transfer=dtype
+                            )
+                        )
+            else:
+                narrowed += [Case(name, num_towers, transfer=dtype) for dtype in dtypes]
+    return narrowed
+
+
+def sorted_once(found: Sequence[Case]) -> list[Case]:
+    """Each case once, by mode, as in the table, and then by number of towers."""
+    places = {name: place for place, name in enumerate(VARIABLE_UPDATES)}
+    once = dict.fromkeys(found)
+    return sorted(once, key=lambda c: (places[c.variable_update], c.num_towers))

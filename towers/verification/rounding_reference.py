@@ -1,0 +1,218 @@
+"""A run that others are held against: its values, and how far rounding takes it."""
+
+import collections
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers import graph
+from towers.layout import parts
+from towers.layout import placement as placement_lib
+from towers.session import loop
+from towers.verification.verdict import distance, same_bits
+
+v1 = tf.compat.v1
+
+# How many roundings a nudged start is off by: a case rounds otherwise in every sum.  As
+# many are not as good as one whose effect is multiplied: they turn as many more units
+# over their kinks, and no further.
+_ROUNDINGS = 16
+
+# Nudged starts, and as many where these differ by more than so many times: then it is
+# units turned over that decide, and each start turns over others.  A case that is off
+# by r roundings goes beyond all of n starts by chance with about r / (16 n + r).
+_STARTS, _MORE_STARTS, _SPREAD = 4, 16, 4.0
+
+# Ulps that two runs may be apart by after an update: each rounds by half of one where
+# it adds the update, and by as much where it subtracts weight decay by itself.
+_ROUNDED = 2
+
+# What every start takes so far, relative to its size or way, has none but by rounding.
+_NOISE = 0.1
+
+
+class RoundingReference:
+    """One tower that is trained.
+
+    Args:
+      train: its train graph.
+      num_steps: after which its values are compared.
+      updates: in each of them.
+
+    Attributes:
+      values: of its saved variables before the first step and after each.
+      narrowest: dtype that it computes in somewhere, asked to or by itself.
+    """
+
+    def __init__(self, train: graph.TrainGraph, num_steps: int, updates: int = 1):
+        self._updates = updates
+        self._ways: dict[tuple[str, int], float] = {}
+        self._train = functools.partial(steps, train, train.saved, num_steps, updates)
+        self.values = list(self._train())
+        self.narrowest = _narrowest(train.template.graph_def)
+
+    @functools.cached_property
+    def repeats(self) -> bool:
+        """Whether it takes the same steps when it is trained once more."""
+        return all(
+            same_bits(wanted[name], values[name])
+            for wanted, values in zip(self.values, self._train())
+            for name in wanted
+        )
+
+    @functools.cached_property
+    def grown(self) -> dict[str, list[float]]:
+        """How far 16 roundings of the start have taken each variable after each step.
+
+        Relative, as `distance` has it.  It is that of the variable which goes farthest,
+        as units that turn over move others each time; but of those that are nothing
+        but rounding, each has its own.  Nowhere if it does not repeat: what moves it
+        then is no rounding.
+        """
+        names = list(self.values[0])
+        if not self.repeats:
+            return {name: [0.0] * len(self.values) for name in names}
+        distances = np.array([self._moved(seed) for seed in range(_STARTS)])
+        farthest = np.where(_is_noise(distances), 0.0, distances).max(1)
+        if (farthest.max(0) > _SPREAD * farthest.min(0)).any():
+            more = [self._moved(seed) for seed in range(_STARTS, _MORE_STARTS)]
+            distances = np.concatenate([distances, more])
+        noise, highest = _is_noise(distances), distances.max(0)
+        common = np.where(noise, 0.0, highest).max(0)
+        grown = np.maximum(np.where(noise, highest, 0.0), common)
+        return dict(zip(names, np.maximum.accumulate(grown, 1).tolist()))
+
+    def distance(
+        self, name: str, step: int, found: np.ndarray | None, nudge: Any = None
+    ) -> tuple[float, float]:
+        """How far a variable's value after a step is from the one here.
+
+        Args:
+          name: that it is saved by.
+          step: how many have been taken.
+          found: the value; None if it is missing.
+          nudge: by how much it began elsewhere; None: it did not.
+
+        Returns:
+          (ulps, relative) as `verdict.distance` has them.  The second is relative to
+          the farthest that an element has moved where that is more: so the mean of
+          gradients that move a variable by little of its size is seen, too.  But each
+          update rounds the value, here and there: as much is admitted.
+        """
+        expected = self.values[step].get(name)
+        ulps, relative = distance(expected, found)
+        if not 0.0 < ulps < np.inf or not (way := self._way(name, step)):
+            return ulps, relative
+        apart = ulps if nudge is None else distance(expected, found - nudge)[0]
+        rounded = _ROUNDED * step * self._updates
+        return ulps, max(relative, (apart - rounded) / way)
+
+    def _way(self, name: str, step: int) -> float:
+        """The farthest that an element of a variable has moved, in ulps of the largest
+        element; 0 for counters."""
+        if (name, step) not in self._ways:
+            start, end = self.values[0][name], self.values[step][name]
+            floats = end.dtype.kind == "f"
+            self._ways[name, step] = distance(end, start)[0] if floats else 0.0
+        return self._ways[name, step]
+
+    def _moved(self, seed: int) -> list[list[float]]:
+        """[variables][steps], how far a nudged start has taken each."""
+        first, *later = self._train(nudge=seed)
+        nudges = {n: first[n].astype("f8") - base for n, base in self.values[0].items()}
+        return [
+            [
+                self.distance(name, step, values[name], nudge)[1]
+                for step, values in enumerate([first, *later])
+            ]
+            for name, nudge in nudges.items()
+        ]
+
+
+def _is_noise(distances: np.ndarray) -> np.ndarray:
+    """Which variables are nothing but rounding, after each step: bool [..., steps].
+
+    The gradient of a bias before batch norm is 0, but for rounding.  It is as good as
+    drawn anew from every start, while units turn over in some of them.
+
+    Args:
+      distances: [starts, variables, steps], how far each start has taken them.
+    """
+    return distances.min(0) > _NOISE
+
+
+def _narrowest(graph_def: v1.GraphDef) -> tf.DType:
+    """The dtype with the fewest bits of precision that operations work in."""
+    functions = (function.node_def for function in graph_def.library.function)
+    used_types = {
+        attr.type
+        for node in itertools.chain(graph_def.node, *functions)
+        for attr in node.attr.values()
+    }
+    narrow = (tf.bfloat16, tf.float16)
+    return next((d for d in narrow if d.as_datatype_enum in used_types), tf.float32)
+
+
+def steps(
+    train: graph.TrainGraph,
+    variables: Mapping[Any, Any],
+    num_steps: int,
+    updates: int = 1,
+    *,
+    nudge: int | None = None,
+) -> Iterator[dict[Any, np.ndarray]]:
+    """Trains; the variables' values before the first step and after each.
+
+    Args:
+      train: the graph.
+      variables: key -> variable, or its parts, whose values are joined.
+      num_steps: how many.
+      updates: in each of them, one after the other.
+      nudge: a seed, for a start that is off by roundings; None for the model's own.
+    """
+    config = placement_lib.session_config(train.placement)
+    # Several of these run in turns, so none may become the default session.
+    session = v1.Session(graph=train.graph, config=config)
+    try:
+        with train.graph.as_default():
+            loop.start(train, session, lambda session: _nudge(train, session, nudge))
+        values_of = session.make_callable(dict(variables))
+
+        def read():
+            return {
+                key: np.concatenate(value, variables[key].axis)
+                if isinstance(variables[key], parts.Parts)
+                else value
+                for key, value in values_of().items()
+            }
+
+        run = train.loop.runner(session) if train.loop else None
+        run_step = session.make_callable(train.step)
+        yield read()
+        for _ in range(num_steps):
+            if run:
+                collections.deque(run(0, updates), maxlen=0)
+            else:
+                for _ in range(updates):
+                    run_step()
+            yield read()
+    finally:
+        session.close()
+
+
+def _nudge(train: graph.TrainGraph, session: v1.Session, seed: int | None) -> None:
+    """Moves each element of the whole trained variables by roundings, up or down."""
+    if seed is None:
+        return
+    draw = np.random.default_rng(seed)
+    for name in train.template.trainable:
+        variable = train.mode.variables[name]
+        value = session.run(variable)
+        epsilon = _ROUNDINGS * np.finfo(value.dtype).eps
+        epsilon *= draw.choice([-1, 1], value.shape)
+        moved = (value * (1 + epsilon)).astype(value.dtype)
+        session.run(variable.initializer, {variable.initializer.inputs[1]: moved})
