@@ -402,10 +402,5 @@ FAULTS = [
             "if stage or (stage is None and on_gpu):",
             "data/inputs_test::test_asynchronous_towers_are_not_staged_for",
         ),
-        (
-            "options.deterministic = True",
-            "options.deterministic = False",
-            "data/inputs_test::test_goes_on_from_any_position",
-        ),
     ),
 ]

@@ -668,12 +668,5 @@ FAULTS = [
             "variable_update/between_graph_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
         ),
     ),
-    *of_file(
-        "towers/variable_update/asynchronous.py",
-        (
-            "self.staleness.update(int(stale) for _, stale in results)",
-            "self.staleness.update(int(stale) for _, stale in results[:1])",
-            "variable_update/asynchronous_test::test_fewer_steps_than_towers",
-        ),
     ),
 ]

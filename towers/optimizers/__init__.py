@@ -1,1 +1,1 @@
-"""From the mean gradient to the change of a variable: optimizers, weight decay, loss scale."""
+"""From the mean gradient to the change of a variable: optimizers and their settings."""
