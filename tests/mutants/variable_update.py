@@ -668,5 +668,4 @@ FAULTS = [
             "variable_update/between_graph_test::test_the_chief_adds_what_the_follower_sends_and_tells_it",
         ),
     ),
-    ),
 ]
