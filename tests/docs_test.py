@@ -1,0 +1,136 @@
+"""README.md and docs/ are true: links lead somewhere, commands and snippets run."""
+
+import contextlib
+import io
+import os
+import pathlib
+import re
+import shlex
+import sys
+from unittest import mock
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from flags import config, parse
+from tests.root import ROOT
+from towers import train
+
+_PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/*.md")]
+)
+
+# Flags of other programs that the pages name.
+_OTHERS = {
+    *("all", "changed", "check", "dist", "help", "helpfull", "logdir", "only"),
+    "seconds",
+    *("cases", "parts", "rounds", "systems", "images", "towers"),  # of benchmarks
+    *("tf_cnn_benchmarks", "settings", "estimates"),
+    *("distortions", "single", "index", "port"),
+}
+
+# Words that stand for what a reader puts in their place.
+_PLACEHOLDERS = ("DIR", "RUN", "PATH", "FOLDER", "...", "path/to")
+_ON_GPUS = "--local_parameter_device=gpu"
+
+
+def _text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def _commands() -> list[tuple[str, str]]:
+    """(page, arguments) of each `python -m towers.train` in an indented block."""
+    commands = []
+    for page in _PAGES:
+        joined = _text(page).replace("\\\n", " ")
+        for line in re.findall(r"^    .*python -m towers\.train(.*)$", joined, re.M):
+            commands.append((page, " ".join(line.partition(" #")[0].split())))
+    return commands
+
+
+def _snippets(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", _text(page), re.DOTALL)
+
+
+class LinksTest(parameterized.TestCase):
+    @parameterized.parameters(*_PAGES)
+    def test_lead_to_a_file(self, page):
+        folder = (ROOT / page).parent
+        for target in re.findall(r"\]\(([^)#]+)", _text(page)):
+            if "://" not in target:
+                self.assertTrue((folder / target).exists(), f"{page}: {target}")
+
+    @parameterized.parameters(*_PAGES)
+    def test_source_files_that_are_named_are_there(self, page):
+        pattern = r"`((?:towers|models|flags|tests|benchmarks|deploy)/[\w/.]+\.\w+)`"
+        for path in re.findall(pattern, _text(page)):
+            self.assertTrue((ROOT / path).exists(), f"{page}: {path}")
+
+    def test_every_page_is_reached_from_the_readme(self):
+        reached, left = {"README.md"}, ["README.md"]
+        while left:
+            page = left.pop()
+            for target in re.findall(r"\]\(([^)#]+\.md)", _text(page)):
+                path = os.path.normpath(os.path.join(os.path.dirname(page), target))
+                if path not in reached:
+                    reached.add(path)
+                    left.append(path)
+        self.assertContainsSubset(_PAGES, reached)
+
+
+class CommandsTest(parameterized.TestCase):
+    @parameterized.parameters(*_commands())
+    def test_is_legal(self, page, arguments):
+        words = shlex.split(arguments)
+        if any(mark in arguments for mark in (*_PLACEHOLDERS, _ON_GPUS)):
+            words = [word for word in words if word != "..."]
+            parse.parse(["train", *words], train.CHOICES)
+            return
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+        ):
+            status = train.main(["train", *words, "--check_flags"])
+        self.assertEqual(status, 0, f"{page}: {arguments}: {errors.getvalue()}")
+        self.assertIn("legal", printed.getvalue())
+
+    @parameterized.parameters(*_PAGES)
+    def test_flags_that_are_named_are_there(self, page):
+        flags = {*config.all_flags(), *config.all_flags(config.VerifyConfig)}
+        for name, rest in re.findall(r"(?<![\w-])--(?:no)?(\w+)(\*?)", _text(page)):
+            if rest:  # --eval_during_training_*
+                continue
+            known = {name, f"no{name}"} & (flags | _OTHERS)
+            self.assertTrue(known, f"{page}: there is no --{name}")
+
+
+class SnippetsTest(tf.test.TestCase):
+    def test_a_model_of_your_own(self):
+        [source] = _snippets("docs/models.md")
+        self.assertLessEqual(len(source.splitlines()), 30)
+        folder = self.create_tempdir().full_path
+        pathlib.Path(folder, "mine.py").write_text(source, encoding="utf-8")
+        flags = "--model=mine:tiny --num_gpus=4 --device=cpu".split()
+        with (
+            mock.patch.object(sys, "path", [folder, *sys.path]),
+            mock.patch.dict(os.environ, {"TFDS_DATA_DIR": folder}),
+            contextlib.redirect_stdout(io.StringIO()) as lines,
+        ):
+            self.assertEqual(train.main(["train", *flags]), 0)
+        accuracy = re.search(r"Accuracy @ 1 = ([\d.]+)", lines.getvalue()).group(1)
+        self.assertGreater(float(accuracy), 0.9)
+
+    def test_from_python(self):
+        [source] = _snippets("docs/python_api.md")
+        source = source.replace("placement.local(4)", "placement.local(4, kind='cpu')")
+        with contextlib.redirect_stdout(io.StringIO()) as lines:
+            exec(source, {})
+        self.assertRegex(lines.getvalue(), r"\[(np\.int64\()?20")
+
+    def test_the_readme_is_short(self):
+        self.assertLessEqual(len(_text("README.md").splitlines()), 200)
+
+
+if __name__ == "__main__":
+    tf.test.main()
