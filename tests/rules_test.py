@@ -340,6 +340,17 @@ def names_say_something(project: Project) -> Iterator[str]:
             yield f"{path}:1: name it after what it does"
 
 
+def class_names_are_unique(project: Project) -> Iterator[str]:
+    """A public class has a name that no other class of the project has."""
+    places = {}
+    for path in project.files(*SOURCE):
+        for node in project.trees[path].body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if places.setdefault(node.name, path) != path:
+                    first = places[node.name]
+                    yield f"{path}:{node.lineno}: {first} has a {node.name}; rename one"
+
+
 def every_file_is_tested(project: Project) -> Iterator[str]:
     """`tests/` has the folders of the source: tests/data/stream_test.py is that of
     towers/data/stream.py, and tests/models/models_test.py of models/__init__.py."""
@@ -638,6 +649,14 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
     names_say_something: (
         {"towers/utils.py": "", "tests/test_util.py": "", "towers/futile.py": ""},
         ["tests/test_util.py:1", "towers/utils.py:1"],
+    ),
+    class_names_are_unique: (
+        {
+            "flags/a.py": "class Part: pass\nclass _Row: pass",
+            "models/a.py": "class _Row: pass\nclass Row: pass",
+            "towers/a.py": "class Piece: pass\nclass Part: pass",
+        },
+        ["towers/a.py:2"],
     ),
     every_file_is_tested: (
         {
