@@ -160,7 +160,7 @@ class ExitStatusesTest(digit_runs.Runs):
         evaluate = ("--eval", "--num_batches=2", "--data_name=digits")
         for module, name, said in (
             (watch, "_Evaluator", "nothing was begun"),
-            (watch.evaluations, "num_examples", "nothing was begun"),
+            (watch.evaluator, "num_examples", "nothing was begun"),
             (watch.checkpoint, "files", "nothing was evaluated last"),
         ):
             sending = _sending(_TERM, getattr(module, name))

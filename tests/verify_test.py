@@ -338,7 +338,7 @@ class VerifyTest(parameterized.TestCase):
             mock.patch.object(sys, "stdout", nobody),
             contextlib.redirect_stderr(io.StringIO()) as errors,
         ):
-            self.assertEqual(verify.main(["verify", "--help"]), 1)
+            self.assertEqual(verify.main(["verify", "--help"]), 141)
         self.assertEqual(errors.getvalue(), "")
 
 

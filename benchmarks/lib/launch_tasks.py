@@ -103,7 +103,7 @@ def parse(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gang that the command line describes; returns its status."""
-    parser = parser_for("gang", __doc__)
+    parser = parser_for("lib.launch_tasks", __doc__)
     parser.add_argument(
         "--leader", default="worker", help="a job (%(default)s), or chief"
     )

@@ -146,7 +146,7 @@ def _config(built: Built, options: argparse.Namespace) -> v1.ConfigProto:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = parser_for("many_towers", __doc__)
+    parser = parser_for("lib.many_towers", __doc__)
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--image_size", type=positive, default=32)
     parser.add_argument("--num_towers", type=positive, default=32)

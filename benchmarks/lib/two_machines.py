@@ -210,7 +210,7 @@ def run(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the command line describes; returns its status."""
-    parser = parser_for("two_machines", __doc__)
+    parser = parser_for("lib.two_machines", __doc__)
     parser.add_argument("--port", type=positive, action="append", default=[])
     options, counts = launch_tasks.parse(parser, argv)
     if missing := lacking():

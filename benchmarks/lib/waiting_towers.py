@@ -130,7 +130,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit status."""
-    parser = parser_for("waiting_towers", __doc__)
+    parser = parser_for("lib.waiting_towers", __doc__)
     parser.add_argument("--mode", default="parameter_server", help="MODE[:SPEC]")
     parser.add_argument("--num_towers", type=positive, default=4)
     parser.add_argument("--wait", type=above_0, default=0.2, help="seconds per step")

@@ -196,7 +196,7 @@ def build(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains as the flags say and prints the total line."""
-    flags = peer.parser("bare_peer", __doc__, MODELS)
+    flags = peer.parser("peers.bare_peer", __doc__, MODELS)
     flags.add_argument(
         "--compute_dtype", choices=("float32", "bfloat16"), default="float32"
     )

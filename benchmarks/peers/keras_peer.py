@@ -242,7 +242,7 @@ STRATEGIES = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains as the flags say and prints the total line."""
-    flags = peer.parser("keras_peer", __doc__, MODELS)
+    flags = peer.parser("peers.keras_peer", __doc__, MODELS)
     flags.add_argument(
         "--xla",
         action=argparse.BooleanOptionalAction,

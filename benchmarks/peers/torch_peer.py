@@ -208,7 +208,7 @@ def train(rank: int, options: argparse.Namespace, meeting: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains as the flags say, in as many processes, and prints the total line."""
-    flags = peer.parser("torch_peer", __doc__, MODELS)
+    flags = peer.parser("peers.torch_peer", __doc__, MODELS)
     flags.add_argument(
         "--nhwc",
         action=argparse.BooleanOptionalAction,

@@ -152,7 +152,7 @@ def serve_grpc() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serves for ever, or measures and prints."""
-    parser = parser_for("transport_peer", __doc__)
+    parser = parser_for("peers.transport_peer", __doc__)
     parser.add_argument("--job", choices=["ps", "worker"], required=True)
     parser.add_argument("--index", type=natural, required=True)
     parser.add_argument("--ps", required=True, help="addresses")

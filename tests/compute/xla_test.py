@@ -172,7 +172,7 @@ class AutoJitTest(tf.test.TestCase):
     def test_compiles_for_every_device_here_and_on_tasks(self):
         """In each a part of a tower and of the update is compiled."""
         found = in_process_cluster.found_inside(
-            "from tests import xla_test; xla_test.compile_everywhere()"
+            "from tests.compute import xla_test; xla_test.compile_everywhere()"
         )
         for name, (difference, devices) in found.items():
             self.assertLess(difference, 1e-5, name)

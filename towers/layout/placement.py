@@ -27,7 +27,7 @@ class Placement:
       parameters: the devices that hold variables and average gradients.
       master: the CPU device of the client's own process: counters and files.
       notice: one line for the user about what was chosen, or "".
-      stages: [towers][stages] devices; by default each tower has one stage.
+      stages: `[towers][stages]` devices; by default each tower has one stage.
       client: index of this client, in between-graph replication.
       clients: number of clients that train together, each with its own graph.
       counters: the device of the counters that clients share; the master's if empty.
@@ -107,7 +107,7 @@ class Placement:
 
     @property
     def replica_homes(self) -> list[list[tuple[str]]]:
-        """[towers][stages or shards], the device of that part of a tower's replica."""
+        """`[towers][stages or shards]`, the device of that part of a tower's replica."""
         return [[(device,) for device in devices] for devices in self.stages]
 
     @property

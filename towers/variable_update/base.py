@@ -142,7 +142,7 @@ class VariableUpdate:
           names: of the trainable variables.
 
         Returns:
-          [copies][variables] gradients, one for each part of a partitioned variable.
+          `[copies][variables]` gradients, one for each part of a partitioned variable.
         """
         raise NotImplementedError
 

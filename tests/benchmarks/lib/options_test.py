@@ -15,13 +15,16 @@ from benchmarks.lib import cases, options
 
 # A benchmark -> flags of which one has a value that makes no sense, and the sentence.
 _WRONG = {
-    "bare_peer": ("--num_devices=0", "0 is not at least 1"),
+    "peers.bare_peer": ("--num_devices=0", "0 is not at least 1"),
     "chaos": ("--model=lenett", "no such model; did you mean lenet"),
     "cluster_speed": ("--case=lenet", "a case is MODEL:TOWERSxBATCH"),
     "compare": ("--max_others=nan", "nan is not above 0"),
     "evaluation_memory": ("--model=mpl", "no such model; did you mean mlp"),
-    "gang": ("--tasks=ps:1,worker:1 --cwd=/no/such -- true", "--cwd=/no/such: No such"),
-    "many_towers": ("--model=gpt2_124m", "reads no images"),
+    "lib.launch_tasks": (
+        "--tasks=ps:1,worker:1 --cwd=/no/such -- true",
+        "--cwd=/no/such: No such",
+    ),
+    "lib.many_towers": ("--model=gpt2_124m", "reads no images"),
     "memory": ("--timeout=-1", "-1 is not above 0"),
     "pipelines": ("build --stages=0", "0 is not at least 1"),
     "reduce": ("--towers=2,0", "0 is not at least 1"),
@@ -31,10 +34,10 @@ _WRONG = {
     "startup": ("--python=/no/such", "'/no/such' is no program"),
     "step_overhead": ("--model=mpl", "no such model; did you mean mlp"),
     "transport": ("--seconds=0", "0 is not above 0"),
-    "transport_peer": ("--index=-1", "-1 is not at least 0"),
-    "two_machines": ("--port=0 --tasks=ps:1 -- true", "0 is not at least 1"),
+    "peers.transport_peer": ("--index=-1", "-1 is not at least 0"),
+    "lib.two_machines": ("--port=0 --tasks=ps:1 -- true", "0 is not at least 1"),
     "waiting_stages": ("--stages 2 3", "invalid choice: 3"),
-    "waiting_towers": ("--mode=replicatd", "no replicatd, only parameter_server"),
+    "lib.waiting_towers": ("--mode=replicatd", "no replicatd, only parameter_server"),
 }
 # A benchmark -> the flag that says where to write its numbers.
 _WRITES = {
@@ -44,7 +47,7 @@ _WRITES = {
     "step_overhead": "json",
 }
 # Their packages may be absent; their flags are those of `peer`, and tested there.
-_WITH_PACKAGES_OF_THEIR_OWN = ("keras_peer", "torch_peer")
+_WITH_PACKAGES_OF_THEIR_OWN = ("peers.keras_peer", "peers.torch_peer")
 
 
 def _parsed(*arguments: str) -> argparse.Namespace:
@@ -129,10 +132,10 @@ class OptionsTest(parameterized.TestCase):
         self.assertIn("nothing can be written in .\n", said.getvalue())
 
     def test_no_benchmark_is_left_out(self):
-        folder = pathlib.Path(options.__file__).parent
+        folder = pathlib.Path(options.__file__).parent.parent
         programs = [
-            path.stem
-            for path in folder.glob("*.py")
+            ".".join(path.relative_to(folder).with_suffix("").parts)
+            for path in folder.rglob("*.py")
             if "\ndef main(" in path.read_text(encoding="utf-8")
         ]
         self.assertCountEqual(programs, [*_WRONG, *_WITH_PACKAGES_OF_THEIR_OWN])
