@@ -146,7 +146,7 @@ class ClusterTest(parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.found = in_process_cluster.found_inside(
-            "from tests.cluster import shards_cluster_test; shards_cluster_test.inside()"
+            "from tests.cluster import shards_cluster_test as this; this.inside()"
         )
 
     def _crossed(self, name: str, one: str, other: str) -> int:

@@ -108,7 +108,7 @@ def inside() -> None:
 class ClusterTest(absltest.TestCase):
     def test_equal_to_one_process(self):
         found = in_process_cluster.found_inside(
-            "from tests.cluster import stages_cluster_test; stages_cluster_test.inside()"
+            "from tests.cluster import stages_cluster_test as this; this.inside()"
         )
         self.assertEqual(set(found), set(CASES))
         for name, (difference, over) in found.items():

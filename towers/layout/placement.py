@@ -107,7 +107,7 @@ class Placement:
 
     @property
     def replica_homes(self) -> list[list[tuple[str]]]:
-        """`[towers][stages or shards]`, the device of that part of a tower's replica."""
+        """`[towers][stages or shards]`: the device of each part of a replica."""
         return [[(device,) for device in devices] for devices in self.stages]
 
     @property

@@ -5,13 +5,13 @@ import contextlib
 import importlib
 import io
 import os
-import pathlib
 import sys
 from unittest import mock
 
 from absl.testing import absltest, parameterized
 
 from benchmarks.lib import cases, options
+from tests.root import ROOT
 
 # A benchmark -> flags of which one has a value that makes no sense, and the sentence.
 _WRONG = {
@@ -132,7 +132,7 @@ class OptionsTest(parameterized.TestCase):
         self.assertIn("nothing can be written in .\n", said.getvalue())
 
     def test_no_benchmark_is_left_out(self):
-        folder = pathlib.Path(options.__file__).parent.parent
+        folder = ROOT / "benchmarks"
         programs = [
             ".".join(path.relative_to(folder).with_suffix("").parts)
             for path in folder.rglob("*.py")
