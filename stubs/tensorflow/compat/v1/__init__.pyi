@@ -1,0 +1,4 @@
+from typing import Any
+from . import data as data, train as train
+
+def __getattr__(name: str) -> Any: ...
