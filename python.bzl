@@ -26,7 +26,7 @@ def python_files(deps, folders = []):
         visibility = _EVERYBODY,
         deps = [":" + name for name in deps] + inner,
     )
-    _source([label + ":source" for label in inner])
+    _source([label + ":source_files" for label in inner])
 
 def python_tests(options, folders = []):
     """A test for each `*_test.py` of this folder, which may import the whole project.
@@ -57,12 +57,12 @@ def python_tests(options, folders = []):
             deps = [":shared", "//tests:shared"] if native.package_name() != "tests" else [":shared"],
             **options.get(name, {})
         )
-    _source([label + ":source" for label in inner])
+    _source([label + ":source_files" for label in inner])
 
 def _source(inner):
     """The folder's files, and those of the folders in it, for a test that reads them."""
     native.filegroup(
-        name = "source",
+        name = "source_files",
         srcs = native.glob(["**/*.py"]) + ["BUILD"] + inner,
         visibility = _EVERYBODY,
     )
