@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).absolute().parent.parent  # what `python -m` has to see
+ROOT = Path(__file__).absolute().parents[2]  # what `python -m` has to see
 
 TOTAL = re.compile(r"total images/sec: (\d+\.?\d*)")
 
