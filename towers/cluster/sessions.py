@@ -84,6 +84,8 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     if devices.deterministic_ops:
         tf.config.experimental.enable_op_determinism()
+        # cuBLAS repeats itself on several streams (logical GPUs) only with this.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if not devices.batchnorm_persistent:
         os.environ[_PERSISTENT] = "0"
     os.environ.setdefault(_PERSISTENT, "1")  # the environment may say otherwise
