@@ -81,6 +81,7 @@ def _of_file(what: str, path: str) -> types.ModuleType:
 
 def _run(name: str, path: str) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # a file's always is there
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses look for their module
     try:

@@ -1,4 +1,5 @@
 from typing import Any
+
 from . import compat as compat
 
 def __getattr__(name: str) -> Any: ...

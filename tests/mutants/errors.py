@@ -6,8 +6,8 @@ FAULTS = [
     *of_file(
         "towers/checkpoints/run_status.py",
         (
-            "for name in (_NAME, _END) if directory else ():",
-            "for name in (_NAME,) if directory else ():",
+            "for name in (_NAME, _END):",
+            "for name in (_NAME,):",
             "checkpoints/run_status_test::test_an_end_before_its_time",
         ),
         (

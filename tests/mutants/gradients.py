@@ -114,8 +114,9 @@ FAULTS = [
     *of_file(
         "towers/gradients/all_reduce.py",
         (
-            "held.append(wire.copy(held[partner], devices[partner], devices[extra]))",
-            "held.append(held[partner])",
+            "held.append(wire.copy(held[index], devices[index], "
+            "devices[core + index]))",
+            "held.append(held[index])",
             "gradients/all_reduce_test",
         ),
         (

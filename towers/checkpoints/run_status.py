@@ -13,7 +13,9 @@ _NAME, _END = "failure", "end"  # of the files
 
 def clear(directory: str | None) -> None:
     """Forgets an earlier failure or end: the run has begun again."""
-    for name in (_NAME, _END) if directory else ():
+    if not directory:
+        return
+    for name in (_NAME, _END):
         try:
             os.remove(os.path.join(directory, name))
         except OSError:

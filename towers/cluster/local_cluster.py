@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
 from towers.cluster import deaths, private_network
 from towers.errors.collected import say
@@ -273,7 +273,7 @@ class _Tasks:
         )
         self._processes[name] = process
         self._printed.pop(name, None)
-        if not shown:
+        if process.stdout is not None:
             self._output.register(process.stdout, selectors.EVENT_READ, name)
 
     def _gpus(self, job: str, index: int) -> dict[str, str]:
@@ -296,7 +296,7 @@ class _Tasks:
             text = os.read(key.fd, 2**16)
             if not text:
                 self._output.unregister(key.fileobj)
-                key.fileobj.close()
+                cast(IO[bytes], key.fileobj).close()
             self._print(key.data, text)
 
     def _print(self, name: tuple[str, int], text: bytes) -> None:

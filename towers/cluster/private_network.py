@@ -15,7 +15,7 @@ import sys
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # of <linux/sched.h>
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40  # of <linux/if.h>

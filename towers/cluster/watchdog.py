@@ -74,6 +74,7 @@ class WatchedSession(v1.Session):
         me = threading.current_thread()
         if isinstance(me, _Caller):  # a callable may call `run`
             return call()
+        assert me.ident is not None  # it runs
         self._look()
         caller = self._callers.get(me.ident)
         if caller is None:

@@ -102,7 +102,8 @@ def _merge_constants(nodes: Iterable[v1.NodeDef], fixed: set[str]):
     Returns:
       the nodes left, and input before -> after.
     """
-    left, merged, first = [], {}, {}
+    left, merged = [], {}
+    first: dict[tuple[bytes, str], str] = {}
     for node in nodes:
         if node.op == "Const" and not node.input and node.name not in fixed:
             value = node.attr["value"].tensor.SerializeToString(deterministic=True)

@@ -108,7 +108,7 @@ def _levels(nodes: Mapping[str, v1.NodeDef]) -> dict[str, int]:
 
 
 def _as_late(
-    nodes: Mapping[str, v1.NodeDef], earliest: Mapping[str, int], wanted: set[str]
+    nodes: Mapping[str, v1.NodeDef], earliest: dict[str, int], wanted: set[str]
 ) -> dict[str, int]:
     """Levels as late as those who read them allow; without what nobody wants."""
     levels = {name: earliest[name] for name in earliest if name in wanted}

@@ -21,7 +21,7 @@ cores).  On a network that is what a step sends.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -61,7 +61,7 @@ class Factors(NamedTuple):
         return 0 if left else 1, 1 if right else 0
 
 
-Gradient = tf.Tensor | tf.IndexedSlices | Factors | None
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | Factors | None
 
 
 def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
@@ -82,7 +82,8 @@ def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
     op = _product(gradient) if isinstance(gradient, tf.Tensor) else None
     if op is None:
         return gradient
-    factors = Factors(*op.inputs, gradient)
+    left, right = op.inputs
+    factors = Factors(left, right, gradient)
     towers = towers or (gradient.device,)
     return factors if _are_less(factors, device, towers) else gradient
 

@@ -120,7 +120,7 @@ class SyncedBatch(NamedTuple):
       moments: a batch's [2, channels] mean and variance -> those of all batches.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]
     mean: Callable[[tf.Tensor], tf.Tensor]
     moments: Callable[[tf.Tensor], tf.Tensor]
 

@@ -52,7 +52,7 @@ v1 = tf.compat.v1
 class Tower(NamedTuple):
     """The results of one tower, pipelined or not, that are to be reduced."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     device: str
     loss: tf.Tensor  # float32 scalar, this tower's share of the mean loss
     gradients: list[Gradient]  # of the share, one per trainable variable
@@ -220,7 +220,7 @@ def trace(
         shares = shares_of(task, outputs, batch)
         loss = shares.pop("loss")
         trainable = variables.trainable
-        gradients = ()
+        gradients: list[Gradient] = []
         model_checks.check_devices(graph)
         if task.training:
             start = scale if task.loss_scaled else None

@@ -90,7 +90,8 @@ def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
     features = tfds.features.FeaturesDict({k: builder.info.features[k] for k in keys})
     (split,) = builder.info.splits.values()
     batches = list(records.read_batches(split.file_instructions, features))
-    return tuple(np.concatenate([batch[key] for batch in batches]) for key in keys)
+    users, items, times = (np.concatenate([b[key] for b in batches]) for key in keys)
+    return users, items, times
 
 
 def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:

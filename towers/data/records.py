@@ -85,9 +85,10 @@ class Records(NamedTuple):
     @property
     def num_bytes(self) -> float:
         """Size of the decoded images; infinite where it is not known beforehand."""
-        if None in self.shape:
+        sizes = [size for size in self.shape if size is not None]
+        if len(sizes) < len(self.shape):
             return math.inf
-        return self.num_examples * math.prod(self.shape) * self.dtype.size
+        return self.num_examples * math.prod(sizes) * self.dtype.size
 
 
 def from_tfds(

@@ -31,8 +31,8 @@ class ClientShare(NamedTuple):
       steps: after which the stream begins anew; None: never.
     """
 
-    index: int = 0
-    count: int = 1
+    index: int = 0  # type: ignore[assignment]
+    count: int = 1  # type: ignore[assignment]
     apart: bool = False
     steps: int | None = None
 

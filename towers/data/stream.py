@@ -35,7 +35,7 @@ class HostShare(NamedTuple):
 
     step: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from towers.data.preprocessing import example_uniform
 from towers.data.source import (
+    Batch,
     ClientShare,
     Feed,
     Groups,
@@ -28,11 +29,12 @@ Rows = tuple[tf.Tensor, tf.Tensor]
 _NORMAL = statistics.NormalDist(mu=127, sigma=60)
 _TAIL = statistics.NormalDist().cdf(-2)
 _LEVELS = 4096
-_PIXELS = np.float32(
+_PIXELS = np.array(
     [
         round(_NORMAL.inv_cdf(_TAIL + (1 - 2 * _TAIL) * (level + 0.5) / _LEVELS))
         for level in range(_LEVELS)
-    ]
+    ],
+    np.float32,
 )
 
 # Towers' rows are drawn together, while they are not many more bytes than this.
@@ -73,7 +75,8 @@ class SyntheticSource:
         part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
     ) -> Feed:
         """As `DatasetSource.feed`; towers that step apart all hold the same rows."""
-        batches, starts = [], []
+        batches: list[Batch] = []
+        starts = []
         num_towers = sum(len(devices) for _, devices in groups)
         share = batch_size * (1 if part.apart else num_towers)
         with tf.name_scope("input"):
@@ -107,7 +110,7 @@ def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
     if len(set(firsts)) == 1:
         return [draw(request, firsts[0], count)] * len(firsts)
     size = max(1, _TOGETHER // (4 * math.prod(request.shape) * count))
-    batches = []
+    batches: list[Rows] = []
     for begin in range(0, len(firsts), size):
         some = firsts[begin : begin + size]
         together = draw(request, some[0], count * len(some))

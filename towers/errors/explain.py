@@ -69,10 +69,12 @@ def operation_error(error: tf.errors.OpError) -> str | None:
         return f"out of memory ({reason(text)}); lower --batch_size"
     if isinstance(error, _OF_OPERATIONS):
         return _model_failed(text)
-    if isinstance(error, tf.errors.CancelledError) and _IN_STAGE.search(text):
+    if isinstance(error, tf.errors.CancelledError) and (
+        in_stage := _IN_STAGE.search(text)
+    ):
         return (
             "an operation of a stage failed, and TensorFlow names only one that waited "
-            f"for it, of {_IN_STAGE.search(text).group(1)}; leave out --num_stages and "
+            f"for it, of {in_stage.group(1)}; leave out --num_stages and "
             "--num_micro_batches to see which"
         )
     return None

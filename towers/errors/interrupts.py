@@ -41,7 +41,8 @@ def raised() -> Iterator[None]:
     What else fails inside after one came is taken for its effect: TensorFlow's scopes,
     for one, do not survive an exception at an arbitrary point.
     """
-    terminal, came = Terminal(), []
+    terminal = Terminal()
+    came: list[tuple[int, float]] = []  # signals, and when
 
     def take(number, frame):
         del frame

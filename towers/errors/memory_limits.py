@@ -12,7 +12,7 @@ from typing import NamedTuple
 try:
     import resource
 except ImportError:  # on Windows
-    resource = None
+    resource = None  # type: ignore[assignment]
 
 _PROC = "/proc"
 _KIB = 1024

@@ -34,7 +34,8 @@ def checks(config: Any) -> list[Callable[[], None]]:
       functions that raise a ValueError where that is not possible.
     """
     output, eval_dir = config.output, config.evaluation.eval_dir
-    all_checks, flag = [], f"--train_dir={output.train_dir}"
+    all_checks: list[Callable[[], None]] = []
+    flag = f"--train_dir={output.train_dir}"
     if output.train_dir:
         all_checks.append(functools.partial(_check_literal, flag, output.train_dir))
     if output.train_dir and not config.evaluation.eval:

@@ -116,9 +116,8 @@ def halving_doubling(
             with tf.device(partner):
                 held[extra - core] = held[extra - core] + arrived
         held = _halve_and_double(held, devices[:core], wire)
-        for extra in range(core, len(devices)):
-            partner = extra - core
-            held.append(wire.copy(held[partner], devices[partner], devices[extra]))
+        for index in range(len(devices) - core):
+            held.append(wire.copy(held[index], devices[index], devices[core + index]))
         return held
 
     return sharded(reduce_shard, shares, devices, num_shards)
@@ -134,7 +133,8 @@ def _halve_and_double(
         return to_one(pieces, devices, 1, wire)
     half = len(devices) // 2
     split = [_split(piece, device, 2) for piece, device in zip(pieces, devices)]
-    lower, upper = [], []
+    lower: list[tf.Tensor] = []
+    upper: list[tf.Tensor] = []
     for low, high in zip(range(half), range(half, 2 * half)):
         for kept, at, there in ((lower, low, high), (upper, high, low)):
             which = 0 if kept is lower else 1

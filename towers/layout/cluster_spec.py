@@ -40,7 +40,7 @@ class Task(NamedTuple):
     """One task."""
 
     job: str
-    index: int
+    index: int  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return f"{self.job} {self.index}"
@@ -351,7 +351,8 @@ def _part(whole: Mapping[str, Any], name: str, kind: type, default: Any = None) 
     """An entry of a JSON object, of the type that it must have."""
     entry = whole.get(name, default)
     if not isinstance(entry, kind):
-        words = {dict: "an object", list: "a list", str: "text"}[kind]
+        words_of: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
+        words = words_of[kind]
         raise ValueError(f"{name!r} must be {words}" if name else f"must be {words}")
     return entry
 

@@ -86,8 +86,8 @@ class Gpus:
         seen = plural(visible, "visible GPU")
         split = f", as {plural(visible * self.split, 'logical GPU')}"
         which = "it" if visible == 1 else "each of them"
-        share = -(-needed // max(visible, 1))
-        share = f", or --logical_gpus={share} to split {which}"
+        count = -(-needed // max(visible, 1))
+        share = f", or --logical_gpus={count} to split {which}"
         return (
             f"this machine has {seen}{split if visible and self.split > 1 else ''}; "
             f"{lower}, or write --device=cpu for logical CPU devices"

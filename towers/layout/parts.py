@@ -34,7 +34,7 @@ class Split(NamedTuple):
         operations on a part run where that part is.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]
     axis: int = 0
     fetched: bool = False
 

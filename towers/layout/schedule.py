@@ -290,7 +290,7 @@ def _stuck(waiting: dict[int, Pass], where, done, needs_of) -> str:
             return f"stage {stage}: {pass_} waits for {need}, which no stage runs"
         links[stage] = need, where[need]
         stage = where[need]
-    begin, parts = stage, []
+    begin, parts = stage, list[str]()
     while not parts or stage != begin:
         need, other = links[stage]
         parts.append(

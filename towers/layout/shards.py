@@ -51,7 +51,7 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
       ValueError: the model has no such layer or table, or fewer classes or rows than
         devices; the message says which.
     """
-    by_name = {}
+    by_name: dict[str, Split] = {}
     if shards.embeddings > 1:
         by_name |= _tables(shards.embeddings, nn.tables, model)
     ends = classifiers(nn.products, outputs)

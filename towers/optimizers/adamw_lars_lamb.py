@@ -18,7 +18,7 @@ device sums its own squares, and only one scalar per part is transferred.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ from towers.layout import parts
 v1 = tf.compat.v1
 
 # The learning rate of a step, or a callable for it: called once in `apply_gradients`.
-Rate = tf.Tensor | float | Callable[[], tf.Tensor]
+Rate: TypeAlias = tf.Tensor | float | Callable[[], tf.Tensor]
 
 
 class DecayPlace(NamedTuple):

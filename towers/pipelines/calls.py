@@ -6,7 +6,7 @@ adding all of them in one `GraphDef` saves most of that.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -86,7 +86,7 @@ class CallOutput(NamedTuple):
     """What a call returns, before the call is in the graph."""
 
     call: str  # name of the operation
-    index: int
+    index: int  # type: ignore[assignment]
     dtype: tf.DType
 
     def tensor(self, shape: Any = None) -> tf.Tensor:
@@ -102,7 +102,7 @@ class CallOutput(NamedTuple):
         return tensor
 
 
-Value = tf.Tensor | CallOutput
+Value: TypeAlias = tf.Tensor | CallOutput
 
 
 class Calls:

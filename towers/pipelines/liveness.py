@@ -73,7 +73,8 @@ def in_legs(
       apart: tensors between legs, or of the last, that are counted elsewhere.
     """
     elsewhere = {tensor.name for tensor in apart}
-    most, before, produced = 0, entered, {}
+    most, before = 0, entered
+    produced: dict[str, tf.Tensor] = {}
     for k, leg in enumerate(legs):
         outputs = {tensor.name: tensor for tensor in leg.outputs.values()}
         produced |= outputs

@@ -144,7 +144,8 @@ class SubgraphCutter:
           given: values; what is received among them was sent before.
           stop: operations that ran before.
         """
-        wanted, met = list(tensors), {}
+        wanted = list(tensors)
+        met: dict[tf.Tensor, tf.Tensor] = {}
         while True:
             ops, cut = _back_to(wanted, stop)
             new = [

@@ -7,7 +7,7 @@ so the same step fails again; a gradient may have failed steps before the loss.
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -149,19 +149,19 @@ def _sentence(
     if gradients.all():
         towers = _towers(np.flatnonzero(~losses), count)
         return f"the loss {towers} is not finite at step {step}, its gradients are"
-    towers = np.flatnonzero(~gradients.all(axis=1))
-    bad = [name for name, fine in zip(names, gradients.all(axis=0)) if not fine]
+    failed = np.flatnonzero(~np.all(gradients, axis=1))
+    bad = [name for name, fine in zip(names, np.all(gradients, axis=0)) if not fine]
     shown = bad[:_NAMES]
     if bad[_NAMES:]:
         shown.append(f"{len(bad) - _NAMES} others")
-    finite = "finite" if losses[towers].all() else "not finite, too"
+    finite = "finite" if losses[failed].all() else "not finite, too"
     return (
-        f"the gradient of {_and(shown)} {_towers(towers, count)} is not finite at step "
+        f"the gradient of {_and(shown)} {_towers(failed, count)} is not finite at step "
         f"{step}, and the loss there is {finite}"
     )
 
 
-def _towers(which: Collection[int], count: int) -> str:
+def _towers(which: np.ndarray, count: int) -> str:
     if len(which) == count > 1:
         return "in every tower"
     return f"in tower{'s' if len(which) > 1 else ''} {_and(list(map(str, which)))}"

@@ -134,8 +134,8 @@ class _Steps:
     def __init__(self, session: v1.Session, train: TrainGraph, steps_per_loop: int):
         self._session = session
         self._train = train
-        self._callables = {}
-        self._inside = None
+        self._callables: dict[tuple, Callable] = {}
+        self._inside: Callable | None = None
         self.free = train.loop is not None and train.loop.free
         self._range = (min(steps_per_loop, 2), steps_per_loop)
         self.most_inside = min(steps_per_loop, _FIRST_STEPS)

@@ -221,7 +221,9 @@ class _Ones:
     def new_layers(self, *, dtype: tf.DType, **others: Any) -> Any:
         """Layers with no batch statistics."""
         del others
-        noted = dict(statistics=[], joined=None, products=[], tables=[], lookup=None)
+        noted: dict[str, Any] = dict(
+            statistics=[], joined=None, products=[], tables=[], lookup=None
+        )
         return types.SimpleNamespace(dtype=dtype, **noted)
 
     def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
@@ -351,7 +353,7 @@ class _Source:
         hosts = [host for host, devices in groups for _ in devices]
         total = batch_size * (len(hosts) * part.count if self._joined else 1)
         more = 2 ** (total - 1).bit_length() - total
-        batches = []
+        batches: list[Batch] = []
         for host in hosts:
             weights = np.ones([batch_size], np.float32)
             later = batches or part.index

@@ -46,7 +46,8 @@ class Traffic(NamedTuple):
 def of(train: TrainGraph) -> Traffic:
     """The traffic of one step; where towers are asynchronous, of one step of each."""
     master = train.placement.master
-    held, sent = defaultdict(dict), {}
+    held: dict[str, dict[str, tf.Operation]] = defaultdict(dict)
+    sent: dict[tuple[str, str], Transfer] = {}
     for step in train.steps:
         for op in reached(step.train_op):
             held[_device(op, master)][op.name] = op
@@ -72,7 +73,7 @@ def crossing(step: tf.Operation, master: str) -> dict[tuple[str, str], list[tf.T
       step: what a session runs.
       master: the device of operations without one.
     """
-    by_pair = defaultdict(dict)
+    by_pair: dict[tuple[str, str], dict[str, tf.Tensor]] = defaultdict(dict)
     for op in reached(step):
         here = _device(op, master)
         for tensor in op.inputs:

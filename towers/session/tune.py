@@ -33,7 +33,7 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 v1 = tf.compat.v1
 

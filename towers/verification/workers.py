@@ -36,7 +36,7 @@ class Workers(NamedTuple):
     """
 
     command: Sequence[str]
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 def compare(
@@ -105,9 +105,11 @@ def _serve(
     outcomes: dict[Case, Outcome],
 ) -> None:
     """Gives a helper cases from the end, and keeps their outcomes, until it ends."""
+    from_helper, to_helper = helper.stdout, helper.stdin
+    assert from_helper is not None and to_helper is not None
     with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
-            outcome = pickle.load(helper.stdout)
+            outcome = pickle.load(from_helper)
             if outcome is not None:
                 outcomes[outcome.case] = outcome
                 continue
@@ -115,7 +117,7 @@ def _serve(
                 case = left.pop()
             except IndexError:
                 case = None
-            _send(case, helper.stdin)
+            _send(case, to_helper)
 
 
 class WorkQueue(NamedTuple):

@@ -1,4 +1,6 @@
 from typing import Any
-from . import data as data, train as train
+
+from . import data as data
+from . import train as train
 
 def __getattr__(name: str) -> Any: ...
