@@ -365,7 +365,7 @@ class Model:
     def _check_logits(
         self, outputs: Any, num_classes: int | tuple[int, int], batch_size: int
     ) -> None:
-        shape = getattr(outputs, "shape", ())
+        shape: Any = getattr(outputs, "shape", ())
         if len(shape) != 2 or not isinstance(num_classes, int):
             raise ValueError(
                 f"model {self.name!r} returns {shape or type(outputs).__name__}, and "

@@ -62,7 +62,7 @@ def defined(function: Any) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
-        function = function.__init__
+        function = function.__init__  # type: ignore[misc]
     function = getattr(function, "__func__", function)
     if not hasattr(function, "__code__"):  # a callable object
         function = vars(type(function)).get("__call__")
@@ -96,7 +96,7 @@ def _of_a_variable(error: BaseException) -> str:
     """What to say if a tensor was used as the variable it was read from, or ""."""
     if not isinstance(error, AttributeError) or not isinstance(error.obj, tf.Tensor):
         return ""
-    if not hasattr(tf.Variable, error.name) and error.name not in _OF_RESOURCES:
+    if not hasattr(tf.Variable, str(error.name)) and error.name not in _OF_RESOURCES:
         return ""
     return (
         "get_variable returns what the tower reads, a tensor without "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from typing import Any
 
 from models import load
 from models.inputs import Images, Pairs, Tokens
@@ -54,12 +55,13 @@ def _check_whole(model: Model) -> None:
       ValueError: a field is absent or wrong, or a method is not the contract's.
     """
     Model.__post_init__(model)  # a subclass may have one that does not look
+    checked: tuple[Any, ...] = (Images, Pairs, Recipe, Schedule, Tokens)
     for part in (model.inputs, model.recipe, model.recipe.schedule):
-        for kind in (Images, Pairs, Recipe, Schedule, Tokens):
+        for kind in checked:
             if isinstance(part, kind):
                 kind.__post_init__(part)
-    for part, base in ((model, Model), (model.recipe, Recipe)):
-        for kind in type(part).__mro__:
+    for whole, base in ((model, Model), (model.recipe, Recipe)):
+        for kind in type(whole).__mro__:
             if issubclass(kind, base) and kind is not base:
                 _check_subclass(kind, base)
 

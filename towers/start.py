@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import towers
 from towers.errors import crash
@@ -97,7 +97,8 @@ def import_tensorflow() -> None:
 def _not_found(*modules: str) -> Iterator[None]:
     """Lets importing these fail, where they are not imported yet."""
     left_out = [name for name in modules if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(left_out))
+    modules_found: dict[str, Any] = sys.modules  # None: there is none
+    modules_found.update(dict.fromkeys(left_out))
     try:
         yield
     finally:
@@ -111,7 +112,7 @@ def _of_callers(library: types.ModuleType) -> Callable[[logging.LogRecord], bool
     Such a line would come in the middle of a run, as when the sixth checkpoint is
     written, and nobody who reads it can do what it says.
     """
-    itself = f"From {os.path.dirname(library.__file__)}{os.sep}"
+    itself = f"From {os.path.dirname(str(library.__file__))}{os.sep}"
     return lambda record: not record.getMessage().startswith(itself)
 
 

@@ -133,11 +133,16 @@ def await_dismissal(
     # A look takes as long again where the controller is frozen, or just leaves.
     seconds = min(_LOOK_SECONDS, stall_secs / 2, wait_secs / 2)
     over = threading.Event()
+
+    def say(line: str) -> None:
+        if not over.is_set():
+            console(line)
+
     absence = Absence(
         spec,
         wait_secs=wait_secs,
         look=lambda: messages.silence(spec, spec.controller, seconds=seconds),
-        console=lambda line: over.is_set() or console(line),
+        console=say,
     )
 
     def poll() -> None:

@@ -51,7 +51,9 @@ class Factors(NamedTuple):
     @property
     def transposed(self) -> tuple[bool, bool]:
         """Which of left and right are transposed in the product."""
-        get = _product(self.whole).get_attr
+        product = _product(self.whole)
+        assert product is not None
+        get = product.get_attr
         return get("transpose_a"), get("transpose_b")
 
     @property
@@ -79,7 +81,9 @@ def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
       must be, since what they would do in parallel is then done on one device; on one
       CPU the same cores do it.
     """
-    op = _product(gradient) if isinstance(gradient, tf.Tensor) else None
+    if not isinstance(gradient, tf.Tensor):
+        return gradient
+    op = _product(gradient)
     if op is None:
         return gradient
     left, right = op.inputs

@@ -52,7 +52,7 @@ class SharedStatistics(NamedTuple):
     micro_batches: int = 1
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """Number of batches that share statistics."""
         return self.towers * self.micro_batches
 

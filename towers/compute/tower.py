@@ -103,7 +103,7 @@ class TowerSpec:
     """
 
     model: Any
-    num_classes: int
+    num_classes: int | tuple[int, int]
     training: bool = True
     data_format: str = "NHWC"
     dtype: tf.DType = tf.float32
@@ -347,6 +347,7 @@ def _template(
         if isinstance(gradient, tf.IndexedSlices):
             parts = (gradient.values, gradient.indices, gradient.dense_shape)
             return tuple(part.name for part in parts)
+        assert isinstance(gradient, tf.Tensor)  # no factors yet
         return (gradient.name,)
 
     gradient_names = tuple(names(gradient) for gradient in ends.gradients)

@@ -50,6 +50,7 @@ def task(plan: Plan) -> TowerSpec:
 
 def num_examples(plan: Plan) -> int:
     """How many examples an evaluation counts: the split's, each once, by default."""
+    assert plan.eval_source is not None
     flags, total = plan.config.evaluation, plan.eval_source.num_examples
     if flags.num_eval_batches is not None:
         return (

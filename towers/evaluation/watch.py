@@ -147,6 +147,7 @@ class _Evaluator:
 
     def __init__(self, plan: Plan, console: Console):
         self._plan = plan
+        assert plan.eval_source is not None  # of the program that evaluates
         self._directory = plan.config.output.train_dir
         # The files of checkpoints, of those that could not be read too: they may be
         # on their way here, or be written again.
@@ -186,8 +187,7 @@ class _Evaluator:
     def look(self, session: v1.Session, stopped: Callable[[], object]) -> bool:
         """Evaluates the newest if it was not; whether that was of the run's end."""
         newest = checkpoint.latest(self._directory)
-        files = newest and checkpoint.files(newest)
-        if not newest or files in self._done:
+        if not newest or (files := checkpoint.files(newest)) in self._done:
             return self._ended()  # training notes its end after the last checkpoint
         try:
             return self._evaluate_newest(session, files, stopped)
@@ -202,8 +202,7 @@ class _Evaluator:
         """As `look`, where the newest one has files that were not evaluated."""
         # Another one: a later one that has just come, or one before a broken one.
         loaded = self._checkpoints.restore(session)
-        loaded_files = loaded and checkpoint.files(loaded)
-        if not loaded or loaded_files in self._done:
+        if not loaded or (loaded_files := checkpoint.files(loaded)) in self._done:
             self._done.add(files)
             return False
         self._check_averages(loaded)
@@ -221,7 +220,7 @@ class _Evaluator:
         ema_decay = self._plan.config.optimizer.ema_decay
         if ema_decay is not None or self._plan.update.ema_decay:
             return
-        names = ()
+        names: dict[str, list[int]] = {}
         with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
             names = contents.of(path)
         if any(name.endswith(_AVERAGE) for name in names):
@@ -238,6 +237,7 @@ class _Evaluator:
 def _is_the_end(plan: Plan, *, global_step: int, position: int) -> bool:
     """Whether the run that `plan` describes, on any number of towers, ends here."""
     if plan.num_batches is not None:
+        assert plan.num_steps is not None  # follows from num_batches
         return global_step >= plan.num_steps
     return position >= plan.options.limit
 

@@ -10,6 +10,7 @@ skipped ones are in the checkpoint.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -80,6 +81,7 @@ class LossScale:
 
     def follow(self, finite: tf.Tensor) -> list[tf.Operation]:
         """Moves the factor after a step whose gradients were all finite, or not."""
+        assert self.skipped is not None
         with tf.device(self._device), tf.control_dependencies([self.value]):
             good = self._good.read_value() + 1
             twice = tf.minimum(2 * self.value, _LARGEST)
@@ -121,7 +123,7 @@ class FiniteGate:
     def __init__(self, gradients: Sequence[Sequence[Gradient]], device: str):
         fine = []
         for gradient in (g for copy in gradients for g in copy if g is not None):
-            values = getattr(gradient, "values", gradient)
+            values: Any = getattr(gradient, "values", gradient)
             with tf.device(values.device):
                 fine.append(tf.reduce_all(tf.math.is_finite(values)))
         self._device = device

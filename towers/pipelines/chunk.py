@@ -70,7 +70,7 @@ class Chunk:
     @functools.cached_property
     def meetings(self) -> dict[str, Barrier]:
         """Value that is joined from several batches -> how it is joined."""
-        meetings = {}
+        meetings: dict[str, Barrier] = {}
         for segment in self.segments:
             for piece in (segment.forward, segment.backward):
                 meetings |= piece.meetings if piece else {}
@@ -206,15 +206,15 @@ class _Backward:
     def __init__(self, number: int, segments: Sequence[Segment], dense, sparse):
         self._number, self._spread = number, _is_spread(segments)
         self._dense, self._sparse = dense, sparse
-        run = [segment for segment in reversed(segments) if segment.backward]
-        self._legs = _legs([(segment, segment.backward) for segment in run])
+        run = [(s, s.backward) for s in reversed(segments) if s.backward]
+        self._legs = _legs(run)
         self._shapes = {k: v for s in segments for k, v in s.shapes.items()}
         # Variable -> the parts of its gradient, use by use.
         self._parts = {
-            variable: list(filter(None, (_parts(s, variable) for s in run)))
+            variable: list(filter(None, (_parts(s, variable) for s, _ in run)))
             for variable in (*dense, *sparse)
         }
-        last = run[-1].backward.outputs
+        last = run[-1][1].outputs
         self._wanted = {value for value in last if value.startswith("dx")}
 
     def functions(self, *, wide: bool, add: bool = False) -> tuple[Pieces, ...]:

@@ -167,9 +167,9 @@ def with_cut(
         return task
     costs = [1.0] * count
     if 1 < pieces < count:
-        micro = [how.micro_batch(spec) for spec in (features, labels)]
+        micro, micro_labels = map(how.micro_batch, (features, labels))
         plain = dataclasses.replace(task, pipeline=None, joined=SharedStatistics())
-        costs = COSTS[how.balance](TowerToCut(plain, *micro, placement))
+        costs = COSTS[how.balance](TowerToCut(plain, micro, micro_labels, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))
 

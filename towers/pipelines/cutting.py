@@ -48,7 +48,7 @@ def plan(
         micro_batches=flags.num_micro_batches,
         schedule=flags.schedule,
         chunks=chunks,
-        cut=cut,
+        cut=cut or (),
         recompute=flags.recompute,
         memory_limit=(flags.memory_limit or 0) * 10**6,
         balance=balance,

@@ -114,6 +114,7 @@ class ReportSkips(Hook):
 
     def __init__(self, train: TrainGraph, log: Callable[[str], None]):
         self._skipped = train.skipped
+        assert train.loss_scale is not None
         self._now = (train.skipped, train.loss_scale.value)
         self._after_step = train.skips
         self._log = log

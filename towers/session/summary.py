@@ -164,6 +164,7 @@ class EventFile:
 
     def _add(self, **event) -> None:
         text = v1.Event(wall_time=time.time(), **event).SerializeToString()
+        assert self._writer is not None  # opened
         try:
             self._writer.write(text)
             self._writer.flush()
@@ -175,6 +176,7 @@ class EventFile:
 
     def _cut(self) -> None:
         """Ends the file where it is whole, as readers stop at half an event."""
+        assert self._writer is not None
         with contextlib.suppress(tf.errors.OpError, IndexError):
             self._writer.close()
         self._writer = None
