@@ -5,6 +5,7 @@
 
 import dataclasses
 import re
+from typing import ClassVar
 
 from flags.field import AT_LEAST_0, AT_LEAST_1, field
 
@@ -14,6 +15,8 @@ JOBS = ("ps", "worker", "controller", "chief", "evaluator")
 @dataclasses.dataclass(frozen=True)
 class ClusterFlags:
     """Which of the tasks that train together this is."""
+
+    common: ClassVar[tuple[str, ...]] = ("local_cluster",)
 
     job_name: str | None = field(
         None,

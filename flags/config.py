@@ -32,6 +32,11 @@ class Config:
     """All settings of a run, by section; `make` fills in the defaults."""
 
     program: ClassVar[str] = "towers.train"
+    commands: ClassVar[tuple[str, ...]] = (
+        "--num_gpus=4",
+        "--model=resnet50 --num_gpus=8 --batch_size=64",
+        "--num_epochs=5 --train_dir=run --save_model_steps=100",
+    )
 
     model: sections.ModelFlags
     data: sections.DataFlags
@@ -50,6 +55,7 @@ class VerifyConfig:
     """All settings of a comparison of ways to train."""
 
     program: ClassVar[str] = "towers.verify"
+    commands: ClassVar[tuple[str, ...]] = ("--model=lenet", "--model=mlp --device=cpu")
 
     model: sections.ModelFlags
     data: sections.DataFlags

@@ -6,7 +6,7 @@ command line with.
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from flags.field import ABOVE_0, AT_LEAST_0, BELOW_1, field
 
@@ -26,6 +26,8 @@ class PiecewiseRates(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class OptimizerFlags:
     """How a gradient becomes an update."""
+
+    common: ClassVar[tuple[str, ...]] = ("optimizer", "init_learning_rate")
 
     optimizer: str | None = field(None, "the optimizer", unset="the recipe's")
     init_learning_rate: float | None = field(

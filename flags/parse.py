@@ -7,17 +7,15 @@ first error, and here a user sees all of them at once.
 """
 
 import collections
-import dataclasses
 import os
 import re
 import shutil
-import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from absl import flags as absl_flags
 
-from flags import config, field, rules, tf_cnn_benchmarks
+from flags import config, field, help_text, tf_cnn_benchmarks
 
 _PARSERS = {
     int: absl_flags.IntegerParser,
@@ -27,7 +25,7 @@ _PARSERS = {
 
 _HELP = ("help", "helpshort", "helpfull", "h", "?")
 
-Choices = Mapping[str, Collection[str]]
+Choices = help_text.Choices
 
 
 class UsageError(ValueError):
@@ -69,9 +67,8 @@ def parse(
     """
     flag_values = define(choices, kind)
     words = list(_split(_with_flagfiles(argv[1:], flag_values), flag_values))
-    help_flags = {word.name for word in words} & set(_HELP)
-    if help_flags:
-        _print_help(choices, kind, full="helpfull" in help_flags)
+    if (group := _help_group(words)) is not None:
+        _print_help(group, choices, kind)
     errors, unread = [], set()
     for before, word in zip([None, *words], words):
         if error := _read(word, before, flag_values, kind):
@@ -96,7 +93,7 @@ def define(
     """All flags as absl flags, in a holder of their own rather than absl's global."""
     flag_values = absl_flags.FlagValues()
     for flag in config.all_flags(kind).values():
-        text = _describe(flag, choices, kind)
+        text = help_text.describe(flag, choices, kind)
         if flag.kind is bool:
             absl_flags.DEFINE_boolean(
                 flag.name, flag.default, text, flag_values=flag_values
@@ -128,37 +125,6 @@ def arguments(config_: config.Settings, *, without: Collection[str] = ()) -> lis
         for name, value in config.flat(config_).items()
         if value != flags[name].default and name not in without
     ]
-
-
-def help_text(
-    choices: Choices,
-    kind: type[config.Settings] = config.Config,
-    *,
-    width: int = 80,
-    full: bool = False,
-) -> str:
-    """The help, one paragraph per section.
-
-    Args:
-      choices: the names in the tables that flags choose from, by flag.
-      kind: of settings, as the program has them.
-      width: of a line, in characters.
-      full: whether to list the flags of tf_cnn_benchmarks that are not taken.
-    """
-    lines = [f"Usage: python -m {kind.program} [--flag=value ...]"]
-    for section in dataclasses.fields(kind):
-        lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
-        for flag in field.flags_of(section.name, section.type):
-            left = f"--[no]{flag.name}" if flag.switch else f"--{flag.name}"
-            lines += _columns(left, _describe(flag, choices, kind), width)
-    if full:
-        lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
-        for name, sentence in sorted(tf_cnn_benchmarks.refused().items()):
-            lines += _columns(f"--{name}", sentence, width)
-    else:
-        lines += ["", "--helpfull adds the flags of tf_cnn_benchmarks not taken."]
-    lines.append("--flagfile=FILE reads flags from a file, one on each line.")
-    return "\n".join(lines)
 
 
 class _TupleParser(absl_flags.ArgumentParser):
@@ -301,49 +267,22 @@ def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
     return f"{field.quote(word.typed)}: no such flag; {hint or '--help lists them'}"
 
 
-def _describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -> str:
-    """A flag's help: what it is, its default, what it admits and what it goes with."""
-    notes = []
-    if flag.default in (None, ()):
-        notes.append(f"default: {flag.unset}")
-    elif flag.kind is bool:
-        notes.append(f"default: {str(flag.default).lower()}")
-    elif flag.many:
-        notes.append(f"default: {','.join(map(str, flag.default))}")
-    elif flag.kind is float:
-        notes.append(f"default: {flag.default:g}")
-    else:
-        notes.append(f"default: {flag.default}")
-    if names := tuple(choices.get(flag.name, flag.choices)):
-        alternative = f", or {field.OWN}" if flag.own else ""
-        notes.append(f"one of: {', '.join(names)}{alternative}")
-    elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
-        notes.append(flag.must.words)
-    notes += rules.notes(flag.name, config.table_flags(kind))
-    return f"{flag.text} ({'; '.join(notes)})"
+def _help_group(words: Sequence[_Word]) -> str | None:
+    """The group that help is asked for: "" for the common flags, None for no help."""
+    for word, after in zip(words, [*words[1:], None]):
+        if word.name == "helpfull":
+            return help_text.FULL
+        if word.name in _HELP:
+            follows = after is not None and after.name is None
+            return word.value or (after.typed if follows else "")
+    return None
 
 
-def _columns(left: str, right: str, width: int) -> list[str]:
-    """Two columns; a left side that is too wide has a line of its own."""
-    indent = 34
-    lines = textwrap.wrap(
-        right,
-        max(width, indent + 20),
-        initial_indent=" " * indent,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    left = f"  {left}"
-    if len(left) + 2 > indent:
-        return [left, *lines]
-    return [left.ljust(indent) + lines[0].lstrip(), *lines[1:]]
-
-
-def _print_help(
-    choices: Choices, kind: type[config.Settings], *, full: bool
-) -> NoReturn:
+def _print_help(group: str, choices: Choices, kind: type[config.Settings]) -> NoReturn:
     # Longer lines than 100 characters are hard to read, whatever the terminal.
     width = min(shutil.get_terminal_size().columns, 100)
-    print(help_text(choices, kind, width=width, full=full))
+    try:
+        print(help_text.text(group, choices, kind, width=width))
+    except ValueError as error:
+        raise UsageError([str(error)]) from None
     raise SystemExit(0)

@@ -9,6 +9,7 @@ flag's `unset` says which.  The docstring of a section is its heading in `--help
 """
 
 import dataclasses
+from typing import ClassVar
 
 from flags.field import (
     ABOVE_0,
@@ -27,6 +28,8 @@ from flags.field import (
 @dataclasses.dataclass(frozen=True)
 class ModelFlags:
     """What is trained."""
+
+    common: ClassVar[tuple[str, ...]] = ("model", "compute_dtype")
 
     model: str = field("lenet", "the model", own=True)
     data_format: str | None = field(
@@ -60,6 +63,8 @@ class ModelFlags:
 @dataclasses.dataclass(frozen=True)
 class DataFlags:
     """What it is trained on."""
+
+    common: ClassVar[tuple[str, ...]] = ("data_name", "data_dir", "batch_size")
 
     data_name: str | None = field(
         None,
@@ -97,6 +102,8 @@ class DataFlags:
 @dataclasses.dataclass(frozen=True)
 class DeviceFlags:
     """Where the towers run."""
+
+    common: ClassVar[tuple[str, ...]] = ("num_gpus", "device")
 
     num_gpus: int = field(
         1,
@@ -168,6 +175,8 @@ class DeviceFlags:
 class TrainingFlags:
     """How long, and from which seed."""
 
+    common: ClassVar[tuple[str, ...]] = ("num_batches", "num_epochs")
+
     num_batches: int | None = field(
         None,
         "steps to train after the warm-up steps",
@@ -202,6 +211,8 @@ class TrainingFlags:
 @dataclasses.dataclass(frozen=True)
 class EvaluationFlags:
     """When and on how much the accuracy is measured."""
+
+    common: ClassVar[tuple[str, ...]] = ("eval", "eval_during_training_every_n_epochs")
 
     eval: bool = field(False, "evaluate the checkpoints of train_dir, train nothing")
     eval_interval_secs: int = field(
@@ -283,6 +294,8 @@ class EvaluationFlags:
 @dataclasses.dataclass(frozen=True)
 class OutputFlags:
     """What is printed, saved and logged."""
+
+    common: ClassVar[tuple[str, ...]] = ("train_dir", "save_model_steps", "check_flags")
 
     check_flags: bool = field(
         False,

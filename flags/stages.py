@@ -1,6 +1,7 @@
 """The flags of towers on several devices (stages, shards): a section of `Config`."""
 
 import dataclasses
+from typing import ClassVar
 
 from flags.field import AT_LEAST_1, FROM_1_TO_1024, FROM_2_TO_1024, field
 
@@ -8,6 +9,8 @@ from flags.field import AT_LEAST_1, FROM_1_TO_1024, FROM_2_TO_1024, field
 @dataclasses.dataclass(frozen=True)
 class StagesFlags:
     """How a tower is cut into stages and its batch into micro-batches."""
+
+    common: ClassVar[tuple[str, ...]] = ("num_stages",)
 
     num_stages: int = field(
         1, "devices of each tower, a piece of the model on each", must=FROM_1_TO_1024

@@ -1,6 +1,7 @@
 """The flags of variable updates and gradient exchange: a section of `Config`."""
 
 import dataclasses
+from typing import ClassVar
 
 from flags.field import AT_LEAST_0, AT_LEAST_1, FROM_0_TO_256, field
 
@@ -8,6 +9,8 @@ from flags.field import AT_LEAST_0, AT_LEAST_1, FROM_0_TO_256, field
 @dataclasses.dataclass(frozen=True)
 class VariablesFlags:
     """How variables and gradients meet."""
+
+    common: ClassVar[tuple[str, ...]] = ("variable_update", "all_reduce_spec")
 
     variable_update: str = field(
         "parameter_server",

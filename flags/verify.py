@@ -5,6 +5,7 @@ several values, which are all compared.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from flags.field import (
     ABOVE_0,
@@ -19,6 +20,8 @@ from flags.field import (
 @dataclasses.dataclass(frozen=True)
 class VerifyFlags:
     """Which ways to train are compared with one tower, and for how long."""
+
+    common: ClassVar[tuple[str, ...]] = ("num_towers", "pipelines", "num_steps")
 
     num_towers: tuple[int, ...] = field(
         (),

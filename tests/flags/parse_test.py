@@ -312,58 +312,30 @@ class FlagfileTest(absltest.TestCase):
 
 
 class HelpTest(parameterized.TestCase):
-    def test_every_flag_is_there_once_in_its_section(self):
-        text = parse.help_text(CHOICES)
-        for flag in config.all_flags().values():
-            name = f"  --[no]{flag.name}" if flag.switch else f"  --{flag.name}"
-            lines = [f"{line} " for line in text.splitlines()]
-            found = [line for line in lines if line.startswith(f"{name} ")]
-            self.assertLen(found, 1, flag.name)
-        paragraphs = text.split("\n\n")
-        self.assertLen(paragraphs, 12)
-        self.assertStartsWith(paragraphs[3], "Devices. Where the towers run.\n")
-        self.assertIn("--num_gpus", paragraphs[3])
-
-    @parameterized.parameters(72, 80, 100)
-    def test_lines_fit(self, width):
-        for line in parse.help_text(CHOICES, width=width).splitlines():
-            self.assertLessEqual(len(line), width)
-
-    def test_a_narrow_terminal_still_shows_all_words(self):
-        narrow = parse.help_text(CHOICES, width=10, full=True)
-        wide = parse.help_text(CHOICES, width=100, full=True)
-        self.assertEqual(narrow.split(), wide.split())
-
-    def test_defaults_and_choices(self):
-        text = " ".join(parse.help_text(CHOICES).split())
-        for piece in (
-            "(default: lenet; one of: lenet, resnet50, or path/to/file.py:function or "
-            "package.module:function)",
-            "(default: the recipe's; one of: sgd, momentum)",
-            "(default: auto; one of: cpu, gpu, auto)",
-            "(default: 1; at least 1)",
-            "(default: 1e-08; above 0)",
-            "(default: false)",
-            "(default: 0,1,2,...; not with --device=cpu or --local_cluster)",
-            "(default: false; needs --train_dir; not with --eval_during_training_*)",
-        ):
-            self.assertIn(piece, text)
-
-    def test_the_full_help_has_the_refused_flags(self):
-        full = parse.help_text(CHOICES, full=True)
-        short = parse.help_text(CHOICES)
-        for name in tf_cnn_benchmarks.refused():
-            self.assertIn(f"\n  --{name}", full)
-            self.assertNotIn(f"\n  --{name} ", short)
-
-    @parameterized.parameters("--help", "-h", "-help", "--helpshort", "--helpfull")
-    def test_asking_prints_it_and_exits_with_status_0(self, word):
+    @parameterized.parameters(
+        ("--help", "Stages. How"),
+        ("-h", "Stages. How"),
+        ("-help", "Stages. How"),
+        ("--helpshort", "Stages. How"),
+        ("--helpfull", "--chunks_per_stage"),
+        ("--help=stages", "--chunks_per_stage"),
+        ("--help stages", "--chunks_per_stage"),
+    )
+    def test_asking_prints_it_and_exits_with_status_0(self, words, shown):
         printed = io.StringIO()
         with self.assertRaises(SystemExit) as caught:
             with contextlib.redirect_stdout(printed):
-                parsed("--num_gpus=x", word)
+                parsed("--num_gpus=x", *words.split())
         self.assertEqual(caught.exception.code, 0)
         self.assertStartsWith(printed.getvalue(), "Usage: python -m towers.train")
+        self.assertIn(shown, printed.getvalue())
+
+    def test_a_group_that_is_none_offers_the_nearest(self):
+        for words in ("--help=stage", "--help stage"):
+            with self.assertRaisesRegex(
+                parse.UsageError, "^--help=stage: no such group.*did you mean stages"
+            ):
+                parsed(*words.split())
 
     def test_a_value_that_reads_help_does_not_ask_for_it(self):
         self.assertEqual(parsed("--train_dir", "help").output.train_dir, "help")

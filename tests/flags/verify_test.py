@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from flags import config, parse
+from flags import config, help_text, parse
 
 # A flag is a promise.  Whoever adds one adds it here too, on purpose.
 FLAGS = """
@@ -58,7 +58,7 @@ class VerifyTest(absltest.TestCase):
         )
 
     def test_the_help_is_its_own(self):
-        text = " ".join(parse.help_text(CHOICES, config.VerifyConfig).split())
+        text = " ".join(help_text.text("verify", CHOICES, config.VerifyConfig).split())
         self.assertStartsWith(text, "Usage: python -m towers.verify [--flag=value ...]")
         self.assertIn("(default: all; one of: replicated, independent)", text)
         self.assertIn("(default: 0,1024)", text)

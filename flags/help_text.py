@@ -1,0 +1,133 @@
+"""What `--help` prints: the common flags, one group of flags whole, or all of them."""
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Collection, Mapping
+
+from flags import config, field, rules, tf_cnn_benchmarks
+
+Choices = Mapping[str, Collection[str]]
+
+FULL = "full"  # the group of all flags
+
+_INDENT = 34  # of the column behind the flags
+
+
+def text(
+    group: str,
+    choices: Choices,
+    kind: type[config.Settings] = config.Config,
+    *,
+    width: int = 80,
+) -> str:
+    """The help of a group of flags.
+
+    Args:
+      group: "" for the flags that most runs need, `FULL` for all flags, those of
+        tf_cnn_benchmarks that are not taken included, or the name of a section.
+      choices: the names in the tables that flags choose from, by flag.
+      kind: of settings, as the program has them.
+      width: of a line, in characters.
+
+    Raises:
+      ValueError: there is no such group.
+    """
+    groups = {section.name: section for section in dataclasses.fields(kind)}
+    if group not in ("", FULL, *groups):
+        hint = field.did_you_mean(group, groups) or "choose one"
+        raise ValueError(
+            f"--help={field.quote(group)}: no such group of flags; {hint} "
+            f"({', '.join(groups)}; --helpfull shows all)"
+        )
+    lines = [f"Usage: python -m {kind.program} [--flag=value ...]"]
+    if not group:
+        return "\n".join([*lines, *_common(kind, groups, width)])
+    for section in groups.values() if group == FULL else [groups[group]]:
+        lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
+        for flag in field.flags_of(section.name, section.type):
+            lines += _columns(_typed(flag), describe(flag, choices, kind), width)
+    if group == FULL:
+        lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
+        for name, sentence in sorted(tf_cnn_benchmarks.refused().items()):
+            lines += _columns(f"--{name}", sentence, width)
+        lines.append("--flagfile=FILE reads flags from a file, one on each line.")
+    return "\n".join(lines)
+
+
+def _common(
+    kind: type[config.Settings], groups: Mapping[str, dataclasses.Field], width: int
+) -> list[str]:
+    """The flags that most runs need, a line each, with commands to copy."""
+    lines = ["", *(f"  python -m {kind.program} {words}" for words in kind.commands)]
+    for section in groups.values():
+        if common := getattr(section.type, "common", ()):
+            flags = {f.name: f for f in field.flags_of(section.name, section.type)}
+            lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
+            lines += [_line(flags[name], width) for name in common]
+    names = textwrap.wrap(
+        ", ".join(groups), max(width, 40), initial_indent="  ", subsequent_indent="  "
+    )
+    return [
+        *lines,
+        "",
+        "--help GROUP shows all flags of a group, --helpfull all there are:",
+        *names,
+    ]
+
+
+def _line(flag: field.Flag, width: int) -> str:
+    """A flag, what it sets in short, and its default where it has one."""
+    short = re.split(r"[,;:(]", flag.text)[0].strip()
+    if flag.default not in (None, (), "", False):
+        short += f" (default: {flag.default})"
+    line = f"  {_typed(flag)}".ljust(_INDENT + 6) + short
+    return line if len(line) <= width else line[: width - 4].rpartition(" ")[0] + " ..."
+
+
+def _typed(flag: field.Flag) -> str:
+    return f"--[no]{flag.name}" if flag.switch else f"--{flag.name}"
+
+
+def describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -> str:
+    """A flag's help: what it is, its default, what it admits and what it goes with.
+
+    Args:
+      flag: to describe.
+      choices: the names in the tables that flags choose from, by flag.
+      kind: of settings, as the program has them.
+    """
+    notes = []
+    if flag.default in (None, ()):
+        notes.append(f"default: {flag.unset}")
+    elif flag.kind is bool:
+        notes.append(f"default: {str(flag.default).lower()}")
+    elif flag.many:
+        notes.append(f"default: {','.join(map(str, flag.default))}")
+    elif flag.kind is float:
+        notes.append(f"default: {flag.default:g}")
+    else:
+        notes.append(f"default: {flag.default}")
+    if names := tuple(choices.get(flag.name, flag.choices)):
+        alternative = f", or {field.OWN}" if flag.own else ""
+        notes.append(f"one of: {', '.join(names)}{alternative}")
+    elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
+        notes.append(flag.must.words)
+    notes += rules.notes(flag.name, config.table_flags(kind))
+    return f"{flag.text} ({'; '.join(notes)})"
+
+
+def _columns(left: str, right: str, width: int) -> list[str]:
+    """Two columns; a left side that is too wide has a line of its own."""
+    lines = textwrap.wrap(
+        right,
+        max(width, _INDENT + 20),
+        initial_indent=" " * _INDENT,
+        subsequent_indent=" " * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    left = f"  {left}"
+    if len(left) + 2 > _INDENT:
+        return [left, *lines]
+    return [left.ljust(_INDENT) + lines[0].lstrip(), *lines[1:]]
