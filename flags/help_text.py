@@ -4,6 +4,7 @@ import dataclasses
 import re
 import textwrap
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from flags import config, field, rules, tf_cnn_benchmarks
 
@@ -33,7 +34,7 @@ def text(
     Raises:
       ValueError: there is no such group.
     """
-    groups = {section.name: section for section in dataclasses.fields(kind)}
+    groups: dict[str, Any] = {s.name: s.type for s in dataclasses.fields(kind)}
     if group not in ("", FULL, *groups):
         hint = field.did_you_mean(group, groups) or "choose one"
         raise ValueError(
@@ -43,9 +44,9 @@ def text(
     lines = [f"Usage: python -m {kind.program} [--flag=value ...]"]
     if not group:
         return "\n".join([*lines, *_common(kind, groups, width)])
-    for section in groups.values() if group == FULL else [groups[group]]:
-        lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
-        for flag in field.flags_of(section.name, section.type):
+    for name in groups if group == FULL else [group]:
+        lines += ["", f"{name.capitalize()}. {groups[name].__doc__}"]
+        for flag in field.flags_of(name, groups[name]):
             lines += _columns(_typed(flag), describe(flag, choices, kind), width)
     if group == FULL:
         lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
@@ -56,14 +57,14 @@ def text(
 
 
 def _common(
-    kind: type[config.Settings], groups: Mapping[str, dataclasses.Field], width: int
+    kind: type[config.Settings], groups: Mapping[str, Any], width: int
 ) -> list[str]:
     """The flags that most runs need, a line each, with commands to copy."""
     lines = ["", *(f"  python -m {kind.program} {words}" for words in kind.commands)]
-    for section in groups.values():
-        if common := getattr(section.type, "common", ()):
-            flags = {f.name: f for f in field.flags_of(section.name, section.type)}
-            lines += ["", f"{section.name.capitalize()}. {section.type.__doc__}"]
+    for group, section in groups.items():
+        if common := getattr(section, "common", ()):
+            flags = {flag.name: flag for flag in field.flags_of(group, section)}
+            lines += ["", f"{group.capitalize()}. {section.__doc__}"]
             lines += [_line(flags[name], width) for name in common]
     names = textwrap.wrap(
         ", ".join(groups), max(width, 40), initial_indent="  ", subsequent_indent="  "
