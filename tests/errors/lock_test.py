@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -123,8 +124,10 @@ class LockTest(parameterized.TestCase):
         with mock.patch.object(lock, "_BEAT_SECONDS", 0.01):
             held = lock.Lock(self.root)
             os.utime(self.note, (1, 1))
-            while os.stat(self.note).st_mtime == 1:
+            tries = itertools.count()
+            while os.stat(self.note).st_mtime == 1 and next(tries) < 6000:
                 time.sleep(0.01)
+            self.assertNotEqual(os.stat(self.note).st_mtime, 1)
             held.release()
 
     def test_nobody_trains_where_there_is_no_folder(self):
