@@ -273,7 +273,8 @@ class _Tasks:
         )
         self._processes[name] = process
         self._printed.pop(name, None)
-        if process.stdout is not None:
+        if not shown:
+            assert process.stdout is not None  # a pipe
             self._output.register(process.stdout, selectors.EVENT_READ, name)
 
     def _gpus(self, job: str, index: int) -> dict[str, str]:
