@@ -93,7 +93,7 @@ def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
     flags = all_flags(kind)
     for name, value in settings.items():
         if name not in flags:
-            everything = f"`python -m {kind.program} --help` lists them"
+            everything = f"`python -m {kind.program} --helpfull` lists them"
             hint = field.did_you_mean(name, flags) or everything
             raise ValueError(f"{name}: no such flag; {hint}")
         by_section[flags[name].section][name] = value

@@ -264,7 +264,7 @@ def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
             if name in config.all_flags(kind) and name not in flag_values:
                 return f"--{name}: is a flag of python -m {kind.program}, not of this"
     hint = field.did_you_mean(word.name, flag_values, prefix="--")
-    return f"{field.quote(word.typed)}: no such flag; {hint or '--help lists them'}"
+    return f"{field.quote(word.typed)}: no such flag; {hint or '--helpfull lists them'}"
 
 
 def _help_group(words: Sequence[_Word]) -> str | None:
@@ -274,7 +274,8 @@ def _help_group(words: Sequence[_Word]) -> str | None:
             return help_text.FULL
         if word.name in _HELP:
             follows = after is not None and after.name is None
-            return word.value or (after.typed if follows else "")
+            group = word.value or (after.typed if follows else "")
+            return "" if group == "true" else group
     return None
 
 

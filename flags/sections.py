@@ -1,7 +1,7 @@
 """The flags of the model, data, devices, training, evaluation and output.
 
-A new flag is one field of a section, here or in `modes` (variables), `staged` (stages),
-`tasks` (cluster) or `update` (optimizer).
+A new flag is one field of a section, here or in `variables`, `stages`, `cluster`,
+`optimizer` or `verify`; `common` names those that `--help` shows.
 Names and meanings are those of tf_cnn_benchmarks wherever it has the flag
 (`flags.tf_cnn_benchmarks` says what became of the others).  A default of None stands
 for a value that the model's recipe, the device or the length of the run decides; the

@@ -76,7 +76,7 @@ def get(name: str) -> Model:
     if ":" in name:
         return user_model.get(name)
     near = difflib.get_close_matches(name, MODELS, n=3)
-    offer = f"did you mean {', '.join(near)}?" if near else "--help lists them"
+    offer = f"did you mean {', '.join(near)}?" if near else "--help=model lists them"
     raise ValueError(
         f"--model={name}: no such model; {offer} (one of your own is {load.FORMS})"
     )

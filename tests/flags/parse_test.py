@@ -178,7 +178,7 @@ class ParseTest(parameterized.TestCase):
         (
             "unknown, with its value apart",
             ["--wholly_new", "1"],
-            "--wholly_new: no such flag; --help lists them",
+            "--wholly_new: no such flag; --helpfull lists them",
         ),
         (
             "no form of a flag with a value",
@@ -317,6 +317,7 @@ class HelpTest(parameterized.TestCase):
         ("-h", "Stages. How"),
         ("-help", "Stages. How"),
         ("--helpshort", "Stages. How"),
+        ("--help=true", "Stages. How"),
         ("--helpfull", "--chunks_per_stage"),
         ("--help=stages", "--chunks_per_stage"),
         ("--help stages", "--chunks_per_stage"),
