@@ -155,7 +155,8 @@ class OutputTest(digit_runs.Runs):
         )
         with open(path, "rb") as file:
             graph = v1.GraphDef.FromString(file.read())
-        self.assertIn("replica_1/logits/dense/kernel", [n.name for n in graph.node])
+        names = [node.name for node in graph.node]
+        self.assertIn("variables/replica_1/logits/dense/kernel", names)
 
     def test_the_graph_as_a_picture(self):
         path = os.path.join(self.create_tempdir(), "new", "graph.svg")

@@ -12,6 +12,7 @@ from towers.checkpoints import checkpoint
 from towers.data import inputs
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
+from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts
 from towers.optimizers.optimizer import Piecewise, Update
 from towers.session import device_loop, loop
@@ -189,7 +190,7 @@ class Trainer:
         """
         with self.train.graph.as_default():
             variables = [*v1.global_variables(), *v1.local_variables()]
-        return self.session.run({v.op.name: v for v in variables})
+        return self.session.run({checkpoint_name(v): v for v in variables})
 
     def save(self, directory: str) -> None:
         """Writes a checkpoint."""

@@ -19,6 +19,7 @@ from towers.compute.sufficient_factors import Factors
 from towers.compute.tower import Site, Template, Tower, TowerSpec
 from towers.data.source import Batch
 from towers.gradients import wire
+from towers.layout import graph_names
 from towers.layout.placement import Placement, task_of
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs, pipeline, recompute
@@ -65,12 +66,13 @@ def copy_towers(
     cast, arrive = precision.Casts(), wire.Arrivals()
 
     def reads(index: int, host: str, devices: Sequence[str]) -> dict[str, tf.Tensor]:
-        values = {
-            name: cast(variables.read(name, index), dtype)
-            for name, dtype in template.reads.items()
-        }
-        fetched = {n: v for n, v in values.items() if n not in template.owners}
-        return values | arrive.beside(arrive.all(fetched, host), devices)
+        with v1.name_scope(graph_names.READ):
+            values = {
+                name: cast(variables.read(name, index), dtype)
+                for name, dtype in template.reads.items()
+            }
+            fetched = {n: v for n, v in values.items() if n not in template.owners}
+            return values | arrive.beside(arrive.all(fetched, host), devices)
 
     sites = [
         Site(

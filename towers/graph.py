@@ -21,7 +21,7 @@ from towers.compute.tower import Template, Tower, TowerSpec
 from towers.data.source import ClientShare, Feed, Source
 from towers.errors import validation
 from towers.gradients.exchange import GradientExchange
-from towers.layout import parts
+from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
@@ -162,7 +162,8 @@ def build(
         the data; the sentence names the block or the variable.
     """
     validation.check_one_of(options, "variable_update", modes)
-    with _nothing_is_garbage(), tf.Graph().as_default():
+    scope = v1.name_scope(graph_names.UPDATE)  # of what has no scope of its own
+    with _nothing_is_garbage(), tf.Graph().as_default(), scope:
         make = modes[options.variable_update]
         mode = make(placement, seed=options.seed, exchange=options.exchange)
         return _build(model, source, update, mode=mode, options=options)
@@ -200,7 +201,7 @@ def _build(
     )
     all_steps = builder.steps(towers)
     penalty, total_loss = builder.penalty(all_steps[0].loss)
-    own, held = mode.own(v1.global_variables()), constants.of(source, placement.master)
+    held = constants.of(source, placement.master)
     return TrainGraph(
         graph=v1.get_default_graph(),
         placement=placement,
@@ -220,14 +221,26 @@ def _build(
         skips=scale and scale.after(all_steps[0].train_op),
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
         constants=held,
-        initializer=v1.variables_initializer([*own, *held.values()]),
+        initializer=_initializer(mode, held),
         feed=feed,
-        sync=mode.sync(),
+        sync=_sync(mode),
         clients=peers,
         options=options,
         num_examples=source.num_examples,
         examples_per_step=builder.examples(len(towers) // len(all_steps)),
     )
+
+
+def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Operation:
+    """What gives the variables and the constants their initial values."""
+    own = mode.own(v1.global_variables())
+    with v1.name_scope(graph_names.VARIABLES):
+        return v1.variables_initializer([*own, *held.values()])
+
+
+def _sync(mode: VariableUpdate) -> tf.Operation:
+    with v1.name_scope(graph_names.SYNC):
+        return mode.sync()
 
 
 @contextlib.contextmanager
@@ -250,13 +263,14 @@ def _feed(
     source: Source, mode: VariableUpdate, options: Options, position: tf.Tensor
 ) -> Feed:
     where = mode.placement
-    return source.feed(
-        where.groups,
-        batch_size=options.tower_batch,
-        position=position,
-        limit=options.limit,
-        part=ClientShare(where.client, where.clients, apart=not mode.together),
-    )
+    with v1.name_scope(None):
+        return source.feed(
+            where.groups,
+            batch_size=options.tower_batch,
+            position=position,
+            limit=options.limit,
+            part=ClientShare(where.client, where.clients, apart=not mode.together),
+        )
 
 
 def _task(
@@ -291,9 +305,9 @@ def _scalars(
     by, of all examples of the step or its own, and the loss scale if there is one."""
     weights = []
     for batch in feed.batches:
-        with tf.device(batch.weights.device):
+        with tf.device(batch.weights.device), v1.name_scope(graph_names.INPUT):
             weights.append(tf.reduce_sum(batch.weights))
-    with tf.device(mode.placement.master):
+    with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
         if mode.joined:
             whole = tf.add_n(weights) if feed.weight is None else feed.weight
             weights = [whole] * len(weights)

@@ -8,6 +8,7 @@ from towers.compute import copy_tower
 from towers.compute.tower import TowerSpec
 from towers.data.source import Batch
 from towers.layout import placeholders, placement
+from towers.layout.graph_names import checkpoint_name
 from towers.variable_update.synchronous import ParameterServer
 
 v1 = tf.compat.v1
@@ -107,7 +108,7 @@ class StampingTest(tf.test.TestCase):
 def _stamp_second_alone(batch: Batch):
     """The second batch in one tower that has the variables of the first two."""
     placed = placement.local(1, kind="cpu")
-    made = {variable.op.name: variable for variable in v1.global_variables()}
+    made = {checkpoint_name(variable): variable for variable in v1.global_variables()}
 
     class Same(ParameterServer):
         def create(self, name, shape, initializer, *, trainable):

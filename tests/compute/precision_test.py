@@ -52,7 +52,7 @@ class PrecisionTest(parameterized.TestCase):
             op
             for op in graph.get_operations()
             if op.type == "Cast"
-            and op.inputs[0].op.name.startswith("read/")
+            and op.inputs[0].op.name.startswith("variables/read/")
             and op.inputs[0].dtype == tf.float32
         ]
         self.assertLen(casts, len(made.train.template.trainable))

@@ -162,7 +162,10 @@ class ExplainTest(tf.test.TestCase):
         for scope, place in (
             ("tower_1/words", r"words/GatherV2 \(tower_1, block words\)"),
             ("tower_1/gradients/words", r"gradients/.* \(tower_1, block words\)"),
-            ("eval_tower_1/words", r"words/GatherV2 \(eval_tower_1, block words\)"),
+            (
+                "evaluation/tower_1/words",
+                r"words/.* \(evaluation/tower_1, block words\)",
+            ),
             ("tower_1/look_up/rows", r"look_up/rows/GatherV2 \(tower_1\)"),
         ):
             self._assert_sentence(

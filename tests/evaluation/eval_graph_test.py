@@ -230,7 +230,7 @@ class EvaluateTest(parameterized.TestCase):
             variables = len(v1.global_variables())
             for op in graph.get_operations():
                 for index in (0, 1):
-                    if op.name.startswith(f"eval_tower_{index}/"):
+                    if op.name.startswith(f"evaluation/tower_{index}/"):
                         self.assertEndsWith(op.device, f"CPU:{index}", op.name)
                         self.assertNotIn("gradients", op.name)
             self.assertEqual(variables, len(made.train.saved))

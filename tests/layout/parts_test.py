@@ -9,6 +9,7 @@ from absl.testing import absltest, parameterized
 from tests import arrays
 from towers.checkpoints.checkpoint import Checkpoints, FiniteCheck
 from towers.layout import parts
+from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts, Split
 from towers.optimizers.optimizer import Piecewise, Update
 from towers.variable_update.variable_store import VariableStore
@@ -75,7 +76,7 @@ class _Trained:
             for name in names:
                 gradients.append(2.0 * copy.read(name))
             self.step = copy.update(gradients, names, update, tf.constant(0.1))
-            plain = {v.op.name: v for v in v1.global_variables()}
+            plain = {checkpoint_name(v): v for v in v1.global_variables()}
             self.saved = parts.joined(plain, copy.wholes)
             self._start = v1.global_variables_initializer()
             self.saver = None

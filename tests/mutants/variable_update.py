@@ -160,8 +160,8 @@ FAULTS = [
             "optimizers/adamw_lars_lamb_test::test_every_step",
         ),
         (
-            "name = parts.whole_name(variable.op.name)\n                wholes",
-            "name = variable.op.name\n                wholes",
+            "parts.whole_name(checkpoint_name(variable))\n                wholes",
+            "checkpoint_name(variable)\n                wholes",
             "pipelines/shards_equivalence_test::test_a_trust_ratio_is_that_of_the_whole",
         ),
         (
@@ -310,8 +310,8 @@ FAULTS = [
             "optimizers/adamw_lars_lamb_test::test_towers_equal_one_tower_and_replicas_are_bit_equal",
         ),
         (
-            'v1.name_scope("read/"), tf.control_dependencies(after):',
-            'v1.name_scope("read/"):',
+            "v1.name_scope(graph_names.READ), tf.control_dependencies(after):",
+            "v1.name_scope(graph_names.READ):",
             "variable_update/variable_store_test::test_a_variable_is_read_once_and_after_what_comes_before",
         ),
     ),
@@ -417,7 +417,7 @@ FAULTS = [
             "variable_update/synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
         ),
         (
-            "by_name[replicas[0].op.name] = list(replicas)",
+            "by_name[checkpoint_name(replicas[0])] = list(replicas)",
             "pass",
             "variable_update/synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
         ),

@@ -11,6 +11,7 @@ from models.model import softmax_cross_entropy, top_k_accuracy
 from tests import arrays, embedding_models, trainer
 from towers.compute.tower import TowerSpec
 from towers.evaluation import eval_graph
+from towers.layout.graph_names import checkpoint_name
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.optimizers.optimizer import Hyperparameters, Piecewise, Update
@@ -179,7 +180,8 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
     def test_each_part_and_its_work_lie_on_its_device(self):
         made = _classifier(1, Shards(2))
         devices = {
-            v.op.name: v.device for v in made.train.graph.get_collection("variables")
+            checkpoint_name(v): v.device
+            for v in made.train.graph.get_collection("variables")
         }
         for k in range(2):
             for name in ("kernel", "bias", "kernel/part_{}/Momentum"):
@@ -320,7 +322,8 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         gathers = [
             op.device
             for op in made.train.graph.get_operations()
-            if op.type == "GatherV2" and op.inputs[0].op.name.startswith("read/")
+            if op.type == "GatherV2"
+            and op.inputs[0].op.name.startswith("variables/read/")
         ]
         variables = made.train.mode.variables
         self.assertCountEqual(

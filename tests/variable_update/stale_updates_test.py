@@ -134,7 +134,7 @@ class StalenessTest(tf.test.TestCase, parameterized.TestCase):
         reads = [
             op
             for op in train.graph.get_operations()
-            if op.name.startswith("read/") and op.type == "ReadVariableOp"
+            if op.name.startswith("variables/read/ReadVariableOp")
         ]
         self.assertNotEmpty(reads)
         for op in reads:

@@ -86,7 +86,7 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
                 for step in steps:
                     session.run(step)
                     found.append(session.run(copy.variables["w"]))
-        self.assertEqual(names, ["w", "w/Momentum"])
+        self.assertEqual(names, ["variables/w", "variables/w/Momentum"])
         # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
         np.testing.assert_allclose(found[0], -1.9 * np.ones(2), rtol=1e-6)
         np.testing.assert_allclose(found[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
@@ -161,7 +161,7 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             read = copy.read("w", after=[before])
             self.assertIs(copy.read("w"), read)
             reads = [o for o in graph.get_operations() if o.type == "ReadVariableOp"]
-            ours = [o for o in reads if o.name.startswith("read/")]
+            ours = [o for o in reads if o.name.startswith("variables/read/")]
         self.assertLen(ours, 1)
         self.assertEqual(list(ours[0].control_inputs), [before])
 

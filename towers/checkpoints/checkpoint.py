@@ -19,7 +19,8 @@ import tensorflow as tf
 from towers.checkpoints import constants, contents
 from towers.errors import explain
 from towers.errors.output_paths import OutputError
-from towers.layout import parts
+from towers.layout import graph_names, parts
+from towers.layout.graph_names import checkpoint_name
 
 v1 = tf.compat.v1
 
@@ -66,13 +67,13 @@ class FiniteCheck:
     """
 
     def __init__(self, variables: Mapping[str, tf.Variable | parts.Parts]):
-        self._fine = {}
+        self._fine, scope = {}, f"{graph_names.CHECKPOINT}finite/"
         for whole in variables.values():
             for variable in parts.each(whole):
                 if variable.dtype.is_floating:
-                    with tf.device(variable.device), tf.name_scope("finite"):
+                    with tf.device(variable.device), v1.name_scope(scope):
                         fine = tf.math.is_finite(variable.read_value())
-                        self._fine[variable.op.name] = tf.reduce_all(fine)
+                        self._fine[checkpoint_name(variable)] = tf.reduce_all(fine)
 
     def broken(self, session: v1.Session) -> str | None:
         """The name of the first that does not, or None."""
@@ -111,12 +112,14 @@ class Checkpoints:
         self._partial = partial
         self._log = log
         self._max_to_keep = max_to_keep
-        self._saver = v1.train.Saver(
-            self._variables, max_to_keep=max_to_keep, save_relative_paths=True
-        )
-        self._loaders = [
-            (set(group), v1.train.Saver(group)) for group in _groups(self._variables)
-        ]
+        with v1.name_scope(graph_names.CHECKPOINT):
+            self._saver = v1.train.Saver(
+                self._variables, max_to_keep=max_to_keep, save_relative_paths=True
+            )
+            self._loaders = [
+                (set(group), v1.train.Saver(group))
+                for group in _groups(self._variables)
+            ]
         self._finite = finite
         self._saved_step = -1
         self._cleared = False

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.data.source import Source
+from towers.layout import graph_names
 
 v1 = tf.compat.v1
 
@@ -34,7 +35,7 @@ def of(source: Source, device: str) -> dict[str, tf.Variable]:
       name in a checkpoint -> string variable.
     """
     values = {"vocabulary": getattr(source, "vocabulary", ())}
-    with tf.device(device):
+    with tf.device(device), v1.name_scope(graph_names.VARIABLES):
         return {
             PREFIX + name: v1.Variable(
                 np.array(value, object),

@@ -28,7 +28,8 @@ def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
       sites: of the towers, whose batches are `rounds` pieces each.
       rounds: how many.
     """
-    with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
+    scope = v1.name_scope(f"{sites[0].scope}/rounds/")  # absolute
+    with scope, tf.device(None), tf.device(sites[0].device):
         cut = [_cut(site, rounds) for site in sites]
         begin = [
             _Sum.zero(template, name, device, rounds)
@@ -50,7 +51,7 @@ def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
             one_round,
             [tf.constant(0), [kind.start for kind in begin]],
             parallel_iterations=1,
-            name=f"{sites[0].scope}/rounds",
+            name="loop",
         )
     ends = [kind.end(total) for kind, total in zip(begin, totals)]
     size = len(template.outputs)

@@ -16,10 +16,12 @@ _FROM_TASK = re.compile(r"\bFrom /job:")
 
 # What an operation finds wrong with its inputs, or with what it needs beside them.
 _OF_OPERATIONS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError)
-_IN_TOWER = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\}\}")
+_IN_TOWER = re.compile(
+    r"\{\{node ((?:evaluation/)?tower_\d+)/(?!read/)([^}/]+/[^}]+)\}\}"
+)
 # The passes of stages are functions, whose operations do not know their tower.
 _IN_PASS = re.compile(r"\{\{node (import(?:_\d+)?)/([^}/]+/[^}]+)\}\}")
-_IN_STAGE = re.compile(r"\{\{node ((?:eval_)?tower_\d+)/stage_\d+/")
+_IN_STAGE = re.compile(r"\{\{node ((?:evaluation/)?tower_\d+)/stage_\d+/")
 
 # A CPU computes channels first by oneDNN only, which lacks some of what other kernels
 # have: float16, on most CPUs.

@@ -10,6 +10,7 @@ from towers.assembly import copy_towers
 from towers.compute.tower import TowerSpec
 from towers.data.source import ClientShare, Feed, Source, refilled
 from towers.layout import parts
+from towers.layout.graph_names import EVALUATION
 from towers.layout.placement import Placement
 
 v1 = tf.compat.v1
@@ -91,26 +92,27 @@ def attach(
     limit = num_examples or source.num_examples
     per_step = batch_size * placement.num_towers
     steps = -(-limit // per_step)
-    feed = source.feed(
-        placement.groups,
-        batch_size=batch_size,
-        position=tf.constant(0, tf.int64),
-        limit=limit,
-        part=ClientShare(steps=steps),
-    )
-    _, towers = copy_towers(
-        task,
-        feed.batches,
-        mode,
-        scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
-        scope="eval_tower",
-    )
-    with tf.name_scope("eval"), tf.device(placement.master):
-        weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
-        names = ["loss", *towers[0].metrics]
-        shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
-        sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
-        sums = refilled(sums, feed.refills)
+    with v1.name_scope(EVALUATION):
+        feed = source.feed(
+            placement.groups,
+            batch_size=batch_size,
+            position=tf.constant(0, tf.int64),
+            limit=limit,
+            part=ClientShare(steps=steps),
+        )
+        _, towers = copy_towers(
+            task,
+            feed.batches,
+            mode,
+            scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
+            scope=f"{EVALUATION}tower",
+        )
+        with tf.device(placement.master):
+            weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
+            names = ["loss", *towers[0].metrics]
+            shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
+            sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
+            sums = refilled(sums, feed.refills)
     return EvalGraph(feed, sums, weight, steps, per_step)
 
 

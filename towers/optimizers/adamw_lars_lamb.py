@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from towers.compute import deterministic_sum
 from towers.layout import parts
+from towers.layout.graph_names import checkpoint_name
 
 v1 = tf.compat.v1
 
@@ -66,7 +67,7 @@ class WeightDecay(NamedTuple):
 
     def of(self, variable: tf.Variable) -> float:
         """The factor for a variable: 0 if it is not decayed."""
-        name = parts.whole_name(variable.op.name)
+        name = parts.whole_name(checkpoint_name(variable))
         return self.factor if self.touches(name) else 0.0
 
 
@@ -100,7 +101,7 @@ class _Optimizer(v1.train.Optimizer):
         wholes: dict[str, list[_Pair]] = {}
         for gradient, variable in self._pairs:
             if _adapts(variable):
-                name = parts.whole_name(variable.op.name)
+                name = parts.whole_name(checkpoint_name(variable))
                 wholes.setdefault(name, []).append((gradient, variable))
         yield from wholes.values()
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from towers.checkpoints.contents import CARRIED
 from towers.compute.tower import Gradient
+from towers.layout import graph_names
 
 v1 = tf.compat.v1
 
@@ -166,7 +167,7 @@ def _map(gradient: Gradient, change) -> Gradient:
 
 def _variable(name: str, start: float) -> tf.Variable:
     dtype = tf.float32 if isinstance(start, float) else tf.int64
-    with v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True):
+    with graph_names.variable_scope():
         return v1.get_variable(
             f"{CARRIED}loss_scale/{name}",
             [],

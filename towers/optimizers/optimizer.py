@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.layout import parts
+from towers.layout.graph_names import checkpoint_name
 from towers.optimizers import adamw_lars_lamb, sparse_updates
 from towers.optimizers.adamw_lars_lamb import DecayPlace, Rate, WeightDecay
 
@@ -196,7 +197,7 @@ class Update:
             ]
 
     def _decayed(self, gradient, variable):
-        name = parts.whole_name(variable.op.name)
+        name = parts.whole_name(checkpoint_name(variable))
         if gradient is None or not self.weight_decay or not self.decayed(name):
             return gradient
         with tf.device(variable.device):

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.layout import graph_names
+
 v1 = tf.compat.v1
 
 
@@ -57,7 +59,8 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> DeviceLoo
       loss: float32 scalar, the loss of the step.
     """
     nodes, handles = _cut_out(v1.get_default_graph(), [train_op, step.op, loss.op])
-    count = v1.placeholder(tf.int32, [], "steps_in_loop")
+    with v1.name_scope(graph_names.LOOP):
+        count = v1.placeholder(tf.int32, [], "steps")
 
     def body(index, _, losses):
         inputs = {}
@@ -75,7 +78,7 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> DeviceLoo
         with tf.control_dependencies([done]):
             return index + 1, tf.identity(step_now), losses.write(index, loss_now)
 
-    with tf.device(step.device), tf.name_scope("loop"):
+    with tf.device(step.device), v1.name_scope(graph_names.LOOP):
         losses = tf.TensorArray(tf.float32, size=count, element_shape=[])
         _, last, losses = tf.while_loop(
             lambda index, *_: index < count,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from towers.graph import TrainGraph
+from towers.layout import graph_names
 from towers.session import hooks
 from towers.variable_update.base import VariableUpdate
 
@@ -29,7 +30,7 @@ def same(mode: VariableUpdate) -> Same:
     Bits are compared, not numbers: a NaN equals itself, and 0.0 is not -0.0.
     """
     comparisons = {}
-    with tf.name_scope("replicas"):
+    with v1.name_scope(f"{graph_names.CHECKPOINT}replicas/"):
         for name, (first, *copies) in mode.replicas().items():
             with tf.device(first.device):
                 wanted = _bytes(first)

@@ -13,6 +13,7 @@ from towers.compute import sufficient_factors, summaries
 from towers.compute.summaries import Made
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
+from towers.layout import graph_names
 from towers.layout.parts import join, read
 
 v1 = tf.compat.v1
@@ -34,7 +35,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
     if not verbosity:
         return None
     tower = train.towers[0]
-    with tf.device(train.placement.master), tf.name_scope("summary"):
+    with tf.device(train.placement.master), v1.name_scope(graph_names.SUMMARIES):
         scalars = {
             "loss": train.loss,
             "total_loss": train.total_loss,

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.compute.tower import Gradient, Tower
 from towers.gradients.exchange import DEFAULT, GradientExchange
+from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
@@ -221,4 +222,4 @@ class VariableUpdate:
 
         Each part of a partitioned variable, or of its slots, has its own name.
         """
-        return {variable.op.name: variable for variable in self.own(variables)}
+        return {checkpoint_name(variable): variable for variable in self.own(variables)}

@@ -14,7 +14,7 @@ import tensorflow as tf
 from towers.checkpoints.contents import CARRIED
 from towers.gradients import wire
 from towers.gradients.exchange import DEFAULT
-from towers.layout import parts
+from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import host_of
 from towers.variable_update import asynchronous
@@ -61,7 +61,7 @@ class Asynchronous(ParameterServer):
         del tower
         if self._version is None:
             step = v1.train.get_global_step()
-            with tf.device(step.device):
+            with tf.device(step.device), v1.name_scope(graph_names.READ):
                 self._version = step.read_value()
         return self._copy.read(name, after=[self._version.op])
 
@@ -123,7 +123,7 @@ class Staged(ParameterServer):
             pieces = [parts.name_of(name, number) for number in numbers]
         if not trainable or pieces[0] in self._staged:
             return
-        with self._graph.as_default(), v1.name_scope(None):
+        with self._graph.as_default(), v1.name_scope(graph_names.READ):
             for k, stages in enumerate(self.placement.stages):
                 devices = [stages[number] for number in numbers]
                 variables = _carried(f"staged{k or ''}/{name}", shape, devices, axis)
@@ -282,7 +282,7 @@ def _carried(
       axis: along which it is partitioned.
     """
     name, options = CARRIED + name, dict(trainable=False)
-    with v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True):
+    with graph_names.variable_scope():
         if len(devices) > 1:
             split = Split(len(devices), axis)
             return parts.make(name, tf.zeros(shape), split, devices, **options)

@@ -6,7 +6,8 @@ from towers.compute import sufficient_factors
 from towers.gradients import mean
 from towers.gradients.exchange import DEFAULT
 from towers.gradients.wire import Arrivals
-from towers.layout import parts
+from towers.layout import graph_names, parts
+from towers.layout.graph_names import checkpoint_name
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.variable_store import VariableStore, copy_to, one_at_a_time
 
@@ -68,7 +69,7 @@ class ParameterServer(VariableUpdate):
         """The mean of each gradient, on its variable's device."""
         hosts = [self.placement.hosts[tower.index] for tower in towers]
         pieces = self._copy.pieces(names)
-        with tf.name_scope("reduction"):
+        with tf.name_scope(graph_names.REDUCTION):
             gradients = self.exchange.gradients(towers)
             means = mean.of_towers(
                 [
@@ -76,7 +77,7 @@ class ParameterServer(VariableUpdate):
                     for of_tower, h in zip(gradients, hosts)
                 ],
                 [[piece.device] for piece in pieces],
-                names=[parts.whole_name(piece.op.name) for piece in pieces],
+                names=[parts.whole_name(checkpoint_name(piece)) for piece in pieces],
                 hosts=hosts,
                 dtype=self.exchange.transfer,
             )
@@ -132,7 +133,7 @@ class Replicated(VariableUpdate):
 
     def reduce(self, towers, names):
         """The mean of each gradient, on every tower's device."""
-        with tf.name_scope("reduction"):
+        with tf.name_scope(graph_names.REDUCTION):
             means = mean.of_towers(
                 self.exchange.gradients(towers),
                 [[c.variables[name].device for c in self._copies] for name in names],
@@ -163,9 +164,9 @@ class Replicated(VariableUpdate):
         for name, first in self.variables.items():
             replicas = [copy.variables.get(name) for copy in self._copies]
             if all(replica is not None for replica in replicas):
-                by_name[first.op.name] = replicas
+                by_name[checkpoint_name(first)] = replicas
         for replicas in zip(*self._slots):
-            by_name[replicas[0].op.name] = list(replicas)
+            by_name[checkpoint_name(replicas[0])] = list(replicas)
         return by_name
 
     def sync(self):
@@ -269,7 +270,7 @@ class Independent(Replicated):
     def reduce(self, towers, names):
         """Each tower's own gradients, beside its replicas."""
         reduced = []
-        with tf.name_scope("reduction"):
+        with tf.name_scope(graph_names.REDUCTION):
             for tower, gradients in zip(towers, self.exchange.gradients(towers)):
                 copy = self._copies[tower.index]
                 homes = [[copy.variables[name].device] for name in names]

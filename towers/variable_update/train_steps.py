@@ -16,7 +16,8 @@ from towers.compute.copy_tower import join_shares
 from towers.compute.tower import Template, Tower
 from towers.data.source import Feed, refilled
 from towers.gradients import mean
-from towers.layout import parts
+from towers.layout import graph_names, parts
+from towers.layout.graph_names import REDUCTION
 from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
@@ -36,16 +37,13 @@ class Counters(NamedTuple):
 def create_counters(device: str) -> Counters:
     """Creates the counters on a device."""
     with tf.device(device):
-        position = v1.get_variable(
-            "position",
-            [],
-            tf.int64,
-            v1.zeros_initializer(),
-            trainable=False,
-            use_resource=True,
-        )
+        with graph_names.variable_scope():
+            position = v1.get_variable(
+                "position", [], tf.int64, v1.zeros_initializer(), trainable=False
+            )
         global_step = v1.train.create_global_step()
-        return Counters(global_step, position, position.read_value())
+        with v1.name_scope(graph_names.READ):
+            return Counters(global_step, position, position.read_value())
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -114,7 +112,7 @@ class StepBuilder:
         gradients = self.mode.reduce(group, self.template.trainable)
         statistics = self._mean_statistics(group)
         refills = [self.feed.refills[tower.index] for tower in group]
-        with tf.device(self.mode.placement.master):
+        with tf.device(self.mode.placement.master), v1.name_scope(REDUCTION):
             joint = join_shares(group, joined=self.mode.joined)
             loss, metrics = refilled(joint, refills)
         sums = TowerSums(gradients, statistics, loss, metrics)
@@ -183,7 +181,7 @@ class StepBuilder:
         rules = [rule for rule, _ in self.template.statistics]
         devices = [self.mode.variables[rule.variable].device for rule in rules]
         values = list(zip(*(tower.statistics for tower in group)))
-        with tf.name_scope("statistics"):
+        with v1.name_scope(f"{REDUCTION}statistics/"):
             reduce = mean.reduce_to_first(hosts)
             totals = reduce(values, [[device] for device in devices])
             count, means = len(group) * self.peers.count, []

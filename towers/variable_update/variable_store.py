@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from towers.compute.tower import Tower
 from towers.gradients import exchange
-from towers.layout import parts
+from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import host_of, task_of
 from towers.optimizers.optimizer import Update
@@ -97,7 +97,7 @@ class VariableStore:
             split = Split.over(shape, self._partition_bytes, most)
         with (
             self._graph.as_default(),
-            v1.variable_scope(v1.VariableScope(reuse=False), use_resource=True),
+            graph_names.variable_scope(),
         ):
             if split is not None:
                 if not places:  # in turn, beginning with the least loaded
@@ -173,7 +173,7 @@ class VariableStore:
           a tensor, or `Parts` of tensors.
         """
         if name not in self._reads:
-            with v1.name_scope("read/"), tf.control_dependencies(after):
+            with v1.name_scope(graph_names.READ), tf.control_dependencies(after):
                 self._reads[name] = parts.read(self.held(name))
         return self._reads[name]
 
@@ -251,7 +251,11 @@ class VariableStore:
         # not be updated before every tower has read it.
         reads = [part for read in self._reads.values() for part in parts.each(read)]
         with tf.control_dependencies([tf.group(*reads)]):
-            applied = self._optimizer.apply_gradients(pairs)
+            with v1.name_scope(self._optimizer.get_name()) as scope:
+                pass
+            # Adam's powers of beta are named by the scope around, slots by variables.
+            with v1.name_scope(graph_names.VARIABLES):
+                applied = self._optimizer.apply_gradients(pairs, name=scope)
         self._updates = set(applied.control_inputs)
         return applied
 
