@@ -393,8 +393,8 @@ FAULTS = [
     *of_file(
         "towers/data/inputs.py",
         (
-            "batches += [weighted(*piece, limit) for piece in pieces]",
-            "batches += [weighted(*piece, None) for piece in pieces]",
+            "weighted(features, labels, indices, limit)",
+            "weighted(features, labels, indices, None)",
             "data/inputs_test::test_evaluation_counts_every_example_once",
         ),
         (

@@ -18,7 +18,7 @@ import socket
 import tempfile
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -70,6 +70,7 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
             f"--data_name={name}: there is no example in split {' or '.join(splits)}"
         )
     # Else what is wrong with the split of evaluation shows when training has ended.
+    assert records.locate  # its records are in files
     if fault := _missing(split.file_instructions) or records.locate(1):
         raise ValueError(f"--data_name={name}: {damaged(fault, [records.path])}")
     return records
@@ -159,8 +160,8 @@ def _not_found(name: str, root: str | None) -> str:
     names += tf.io.gfile.listdir(root) if root else []  # the user's own
     near = difflib.get_close_matches(base, names)
     hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
-    for folder in pathlib.Path(root).parents if root else ():
-        if pathlib.Path(root).relative_to(folder).parts[0] == base:
+    for folder in (path := pathlib.Path(root)).parents if root else ():
+        if path.relative_to(folder).parts[0] == base:
             hint = f"--data_dir is the folder that {base} is in: write {folder}"
     return f"no such data set; {hint}"
 
@@ -340,7 +341,7 @@ def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
     )
 
 
-def _unreachable_host(urls: Sequence[str]) -> str | None:
+def _unreachable_host(urls: Iterable[str]) -> str | None:
     """The first host, of the first few, that does not accept a connection.
 
     Behind a proxy the host is the proxy.
@@ -387,7 +388,7 @@ def temporary_root() -> pathlib.Path:
     return root
 
 
-def _damaged(what: Any, reason: str = "no dataset_info.json") -> str:
+def _damaged(what: object, reason: str = "no dataset_info.json") -> str:
     return f"{what} is damaged ({reason}): remove it and prepare the data set again"
 
 

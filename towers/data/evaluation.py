@@ -1,8 +1,8 @@
 """Whether a run evaluates, and which settings have no effect when it does not."""
 
 from collections.abc import Iterator
-from typing import Any
 
+from flags.sections import EvaluationFlags
 from towers.errors.collected import PlanError
 
 _SETTINGS = (
@@ -14,27 +14,29 @@ _SETTINGS = (
 )
 
 
-def wanted(flags: Any, in_epochs: bool) -> bool:
+def wanted(flags: EvaluationFlags, in_epochs: bool) -> bool:
     """Whether a run on real data evaluates.
 
     Args:
-      flags: a `flags.sections.EvaluationFlags`.
+      flags: of evaluation.
       in_epochs: whether the length of the run is in epochs, or the recipe's.
     """
     at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end
     return bool(at_end or _asked(flags))
 
 
-def _asked(flags: Any) -> list[str]:
+def _asked(flags: EvaluationFlags) -> list[str]:
     """Names of the flags that ask for evaluations and are set."""
     return [name for name in vars(flags) if _asks(name) and getattr(flags, name)]
 
 
-def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> None:
+def check(
+    flags: EvaluationFlags, *, real: bool, in_epochs: bool, shared: bool = False
+) -> None:
     """Refuses settings of evaluations that there will not be.
 
     Args:
-      flags: a `flags.sections.EvaluationFlags`.
+      flags: of evaluation.
       real: whether the data set has a split to evaluate on.
       in_epochs: whether the length of the run is in epochs, or the recipe's.
       shared: whether another task, an evaluator say, reads the same command line.
@@ -46,7 +48,9 @@ def check(flags: Any, *, real: bool, in_epochs: bool, shared: bool = False) -> N
         raise PlanError(errors)
 
 
-def _errors(flags: Any, real: bool, in_epochs: bool, shared: bool) -> Iterator[str]:
+def _errors(
+    flags: EvaluationFlags, real: bool, in_epochs: bool, shared: bool
+) -> Iterator[str]:
     names = _asked(flags)
     if (seconds := flags.eval_interval_secs) and not (flags.eval or shared):
         yield (

@@ -13,11 +13,11 @@ is a batch like any other.
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from flags.sections import DataFlags
 from towers.data import catalog, preprocessing, ratings, records, text
 from towers.data.records import Records
 from towers.data.source import (
@@ -28,7 +28,7 @@ from towers.data.source import (
     weight_of_all,
     weighted,
 )
-from towers.data.staging import staged
+from towers.data.staging import Piece, staged
 from towers.data.stream import HostShare, Stream
 from towers.data.synthetic import SyntheticSource
 
@@ -148,7 +148,10 @@ class DatasetSource:
                         with tf.control_dependencies([start]):
                             primers = _take(iterator, len(devices), part.apart)
                         pieces, start, own_refills = staged(devices, primers, pieces)
-                    batches += [weighted(*piece, limit) for piece in pieces]
+                    batches += [
+                        weighted(features, labels, indices, limit)
+                        for features, labels, indices in pieces
+                    ]
                 starts.append(start)
                 refills += own_refills
             with tf.device(groups[0][0]):
@@ -210,12 +213,12 @@ def get(
     return DATASETS.get(name, _named)(name, request, split, training)
 
 
-def check_default(name: str, flags: Any, model: str) -> None:
+def check_default(name: str, flags: DataFlags, model: str) -> None:
     """Refuses flags of a data set that is not named where the model's default is used.
 
     Args:
       name: of the model's default data set.
-      flags: a `flags.sections.DataFlags` that names no data set.
+      flags: of data, which name no data set.
       model: its name.
 
     Raises:
@@ -255,7 +258,7 @@ def from_arrays(
       ValueError: shapes or labels do not fit.
     """
     examples = records.from_arrays(images, labels, num_classes=num_classes)
-    request = request or Request(shape=examples.shape)
+    request = request or Request(shape=())  # "scale" keeps the size of the images
     return DatasetSource(examples, request, training=training)
 
 
@@ -283,7 +286,7 @@ def from_dataset(
     examples = records.from_dataset(
         make, num_examples=num_examples, num_classes=num_classes
     )
-    request = request or Request(shape=examples.shape)
+    request = request or Request(shape=())  # "scale" keeps the size of the images
     return DatasetSource(examples, request, training=training)
 
 
@@ -338,9 +341,7 @@ DATASETS: dict[str, Callable[[str, Request, str | None, bool], NamedSource]] = {
 }
 
 
-def _take(
-    iterator: v1.data.Iterator, num_towers: int, apart: bool
-) -> list[tuple[tf.Tensor, ...]]:
+def _take(iterator: v1.data.Iterator, num_towers: int, apart: bool) -> list[Piece]:
     """(features, labels, indices) for each tower.
 
     One batch of the iterator is split to the towers; or, if they step `apart`, each

@@ -22,6 +22,7 @@ import tensorflow as tf
 # images differ in size; (length,) of tokens; (..., 3) of pairs as `ratings` reads them,
 # and (..., 2) as networks do.
 Shape = tuple[int | None, ...]
+Size = tuple[int, ...]  # one that is known, as a network reads it
 
 # Uniform numbers per example that a row may use: as many as `imagenet_training` does.
 DRAWS = 11
@@ -55,9 +56,9 @@ class Preprocessing(NamedTuple):
     """
 
     kind: str
-    fit: Callable[[Shape, Shape], Shape]
-    training: Callable[[tf.Tensor, Shape, tf.Tensor], tf.Tensor]
-    evaluation: Callable[[tf.Tensor, Shape], tf.Tensor]
+    fit: Callable[[Shape, Size], Size]
+    training: Callable[[tf.Tensor, Size, tf.Tensor], tf.Tensor]
+    evaluation: Callable[[tf.Tensor, Size], tf.Tensor]
 
     @property
     def distorts(self) -> bool:
@@ -99,21 +100,21 @@ def example_uniform(
     return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :numbers], shape)
 
 
-def scale(images: tf.Tensor, shape: Shape, draws: tf.Tensor | None = None) -> tf.Tensor:
+def scale(images: tf.Tensor, shape: Size, draws: tf.Tensor | None = None) -> tf.Tensor:
     """Integers to [-1, 1]; floating point images are taken as they are."""
     del shape, draws
     return _scaled(images, images.dtype)
 
 
 def as_they_are(
-    tokens: tf.Tensor, shape: Shape, draws: tf.Tensor | None = None
+    tokens: tf.Tensor, shape: Size, draws: tf.Tensor | None = None
 ) -> tf.Tensor:
     """Windows of tokens are ready to be read."""
     del shape, draws
     return tokens
 
 
-def draw_items(pairs: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+def draw_items(pairs: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
     """Puts a random item where one is to be drawn.
 
     Args:
@@ -132,20 +133,20 @@ def draw_items(pairs: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
     return tf.stack([user, tf.where(items > 0, drawn, item)], axis=1)
 
 
-def given_items(pairs: tf.Tensor, shape: Shape) -> tf.Tensor:
+def given_items(pairs: tf.Tensor, shape: Size) -> tf.Tensor:
     """Pairs int32 [..., 3] of which no item is to be drawn, as int32 [..., 2]."""
     del shape
     return pairs[..., :2]
 
 
-def cifar_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+def cifar_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
     """Pads each side with 4 black pixels, then crops and mirrors (He et al. 2016)."""
     margin = [_CIFAR_PADDING, _CIFAR_PADDING]
     padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
     return cifar_evaluation(_crop_and_mirror(padded, shape, draws), shape)
 
 
-def cifar_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
+def cifar_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
     """Each channel to mean 0 and deviation 1 over CIFAR-10's training images."""
     del shape
     # Not a division: whether TensorFlow rewrites one by constants into a product
@@ -154,7 +155,7 @@ def cifar_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
     return (tf.cast(images, tf.float32) - _CIFAR_MEAN) * factors
 
 
-def tutorial_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+def tutorial_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
     """The distortions of TensorFlow's CIFAR-10 tutorial.
 
     A random crop, mirrored with probability 1/2, a random brightness, a random contrast
@@ -170,14 +171,14 @@ def tutorial_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.T
     return tf.image.per_image_standardization((x - mean) * contrast + mean)
 
 
-def tutorial_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
+def tutorial_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
     """The central crop, each image to mean 0 and deviation 1."""
     top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], shape[:2]))
     crop = images[:, top : top + shape[0], left : left + shape[1]]
     return tf.image.per_image_standardization(crop)
 
 
-def imagenet_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+def imagenet_training(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
     """A window of random area, proportions and place, resized and mirrored at random.
 
     The first of four random windows that fits into the image is taken (Szegedy et al.
@@ -202,7 +203,7 @@ def imagenet_training(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.T
     return _resize_windows(images, shape, (top, left, bottom, right))
 
 
-def imagenet_evaluation(images: tf.Tensor, shape: Shape) -> tf.Tensor:
+def imagenet_evaluation(images: tf.Tensor, shape: Size) -> tf.Tensor:
     """The central 87.5% of the shorter side, in the features' proportions, resized."""
     height, width = _size(images)
     pixel = _IMAGENET_CENTRE * tf.minimum(height / shape[0], width / shape[1])
@@ -235,7 +236,7 @@ def _size(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return size[1], size[2]
 
 
-def _crop_and_mirror(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Tensor:
+def _crop_and_mirror(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Tensor:
     """A random window of each image, mirrored with probability 1/2; draws 0, 1 and 2.
 
     Gathers rows and then columns by their indices, for the whole batch; a mirrored
@@ -252,7 +253,7 @@ def _crop_and_mirror(images: tf.Tensor, shape: Shape, draws: tf.Tensor) -> tf.Te
     return tf.gather(crop, columns, axis=2, batch_dims=1)
 
 
-def _resize_windows(images: tf.Tensor, shape: Shape, edges) -> tf.Tensor:
+def _resize_windows(images: tf.Tensor, shape: Size, edges) -> tf.Tensor:
     """Resizes a window of each image, bilinearly, and scales it to [-1, 1].
 
     Args:
@@ -287,32 +288,33 @@ def _resize_windows(images: tf.Tensor, shape: Shape, edges) -> tf.Tensor:
     return _scaled(windows, images.dtype)
 
 
-def _own_size(images: Shape, network: Shape) -> Shape:
+def _own_size(images: Shape, network: Size) -> Size:
     """The data set's own size, whatever the network was written for."""
     del network
-    if None in images:
+    known = tuple(length for length in images if length is not None)
+    if len(known) < len(images):
         raise ValueError(
             "images that differ in size need a model that resizes them "
             '(preprocessing="imagenet")'
         )
-    return images
+    return known
 
 
-def _windows(text: Shape, network: Shape) -> Shape:
+def _windows(text: Shape, network: Size) -> Size:
     """Windows are cut to the network's length."""
     if text != network:
         raise _misfit(text, network)
     return network
 
 
-def _pairs(pairs: Shape, network: Shape) -> Shape:
+def _pairs(pairs: Shape, network: Size) -> Size:
     """The shape of pairs without the column that marks items to be sampled."""
     if pairs[-1] != 3 or network != (2,):
         raise _misfit(pairs, network)
-    return (*pairs[:-1], 2)
+    return _own_size((*pairs[:-1], 2), network)
 
 
-def _same_size(images: Shape, network: Shape) -> Shape:
+def _same_size(images: Shape, network: Size) -> Size:
     """The network's shape; images must have it, and three channels."""
     if images != network:
         raise _misfit(images, network)
@@ -324,22 +326,22 @@ def _same_size(images: Shape, network: Shape) -> Shape:
     return network
 
 
-def _crop(images: Shape, network: Shape) -> Shape:
+def _crop(images: Shape, network: Size) -> Size:
     """The network's shape; images must all have one size, which contains it."""
-    fits = None not in images and images[2] == network[2]
-    if not fits or images[0] < network[0] or images[1] < network[1]:
+    fits = all(have and have >= want for have, want in zip(images, network))
+    if not fits or images[2] != network[2]:
         raise _misfit(images, network)
     return network
 
 
-def _any_size(images: Shape, network: Shape) -> Shape:
+def _any_size(images: Shape, network: Size) -> Size:
     """The network's shape; only the number of channels must be the same."""
     if images[2] != network[2]:
         raise _misfit(images, network)
     return network
 
 
-def _misfit(images: Shape, network: Shape) -> ValueError:
+def _misfit(images: Shape, network: Size) -> ValueError:
     have, want = ("x".join(str(n or "?") for n in size) for size in (images, network))
     return ValueError(f"images of {have} do not fit a model that reads {want}")
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from towers.data.preprocessing import Shape
+from towers.data.preprocessing import Size
 
 # (host, its towers' devices), in tower order.
 Groups = Sequence[tuple[str, Sequence[str]]]
@@ -120,7 +120,7 @@ class Request:
       threads: the input pipeline's own; 0 or None to share the session's.
     """
 
-    shape: Shape
+    shape: Size
     num_classes: int | tuple[int, int] = 1000
     num_examples: int = 1_281_167
     kind: str = "images"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.data.preprocessing import DRAWS, Preprocessing, Shape, example_uniform
+from towers.data.preprocessing import DRAWS, Preprocessing, Size, example_uniform
 from towers.data.records import Records, permutation
 
 v1 = tf.compat.v1
@@ -55,7 +55,7 @@ class Stream:
     """
 
     records: Records
-    shape: Shape
+    shape: Size
     preprocessing: Preprocessing
     seed: int
     shuffle: bool

@@ -1,5 +1,6 @@
 """Synthetic data: random examples that stay in the towers' memory."""
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -120,10 +121,10 @@ def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
 
 def _images(request: Request, first: int, count: int) -> Rows:
     """Float32 [count, height, width, channels] and classes [count]."""
-    options = {"seed": request.seed, "first": first}
-    draw = example_uniform((count, *request.shape), salt=1, **options)
-    pixels = tf.gather(_PIXELS, tf.cast(draw * _LEVELS, tf.int32))
-    label = example_uniform((count,), salt=2, **options) * request.num_classes
+    draw = functools.partial(example_uniform, seed=request.seed, first=first)
+    levels = draw((count, *request.shape), salt=1) * _LEVELS
+    pixels = tf.gather(_PIXELS, tf.cast(levels, tf.int32))
+    label = draw((count,), salt=2) * request.num_classes
     return pixels * (2 / 255) - 1.0, tf.cast(label, tf.int64)
 
 
@@ -137,6 +138,7 @@ def _tokens(request: Request, first: int, count: int) -> Rows:
 
 def _pairs(request: Request, first: int, count: int) -> Rows:
     """Users and items [count, 2], few of them popular; 1 of 5 pairs is a positive."""
+    assert isinstance(request.num_classes, tuple)
     users, items = request.num_classes
     draw = example_uniform((count, 3), salt=1, seed=request.seed, first=first)
     user, item = draw[:, 0] * users, draw[:, 1] * draw[:, 1] * draw[:, 1] * items

@@ -230,6 +230,7 @@ def _words(
         )
     words = request.vocabulary
     if not words:
+        assert isinstance(request.num_classes, int)
         words = vocabulary(_cut(splits("train") or part), request.num_classes)
     ids = {word: number for number, word in enumerate(words)}
     unknown = ids[_UNKNOWN]
