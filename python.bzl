@@ -46,6 +46,7 @@ def python_tests(options, folders = []):
             "//benchmarks",
             "//flags",
             "//models",
+            "//testing",
             "//towers",
         ],
     )

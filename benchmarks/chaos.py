@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import models
-from benchmarks.lib import launched, machine, ratios, table
+from benchmarks.lib import machine, ratios, table
 from benchmarks.lib.options import above_0, parser_for, positive, writable
+from testing import programs
 from towers.checkpoints import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}
@@ -152,7 +153,7 @@ def disturbed(
 
 
 def recovery(
-    cluster: launched.Program, kill: Kill, begun: float, *, leads: bool
+    cluster: programs.Program, kill: Kill, begun: float, *, leads: bool
 ) -> Recovery:
     """How long a recovery took, by the times of the lines printed since the kill.
 
@@ -200,13 +201,13 @@ def lost(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
 
 def _launch(
     directory: str, flags: Sequence[str], max_restarts: int = 0
-) -> launched.Launched:
+) -> programs.LaunchedCluster:
     tasks = ",".join(f"{job}:{count}" for job, count in _TASKS.items())
     run_flags = (f"--train_dir={directory}", f"--max_restarts={max_restarts}")
-    return launched.Launched(*flags, *run_flags, tasks=tasks)
+    return programs.LaunchedCluster(*flags, *run_flags, tasks=tasks)
 
 
-def _end(cluster: launched.Launched) -> None:
+def _end(cluster: programs.LaunchedCluster) -> None:
     if status := cluster.end():
         lines = "\n".join(cluster.lines[-20:])
         raise RuntimeError(f"the run ended with status {status}:\n{lines}")

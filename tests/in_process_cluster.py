@@ -17,7 +17,7 @@ from unittest import SkipTest, mock
 
 import tensorflow as tf
 
-from benchmarks.lib import launched
+from testing import programs
 from tests.root import ROOT
 from towers.cluster import local_cluster
 from towers.gradients import wire
@@ -27,7 +27,7 @@ v1 = tf.compat.v1
 
 
 def found_inside(
-    program: str, *arguments: str, seconds: float = launched.PATIENCE
+    program: str, *arguments: str, seconds: float = programs.PATIENCE
 ) -> Any:
     """Runs a program in a private network of its own.
 
@@ -45,7 +45,7 @@ def found_inside(
       AssertionError: the program fails; the message is its stderr.
       subprocess.TimeoutExpired: it takes longer.
     """
-    if not launched.have_private_networks():
+    if not programs.have_private_networks():
         raise SkipTest("this system has no private networks")
     enter = "from towers.cluster import private_network; private_network.enter()\n"
     with subprocess.Popen(
@@ -95,7 +95,7 @@ def manual_tasks(program: str, *order: Any, data_dir: str) -> Any:
         "CUDA_VISIBLE_DEVICES": "",
     }
     with mock.patch.dict(os.environ, environment):
-        return found_inside(program, json.dumps(order), seconds=2 * launched.PATIENCE)
+        return found_inside(program, json.dumps(order), seconds=2 * programs.PATIENCE)
 
 
 def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:

@@ -13,20 +13,20 @@ import sys
 from collections.abc import Mapping
 from multiprocessing import connection
 
-from benchmarks.lib import launched
+from testing import programs
 from towers.cluster import local_cluster
 
 Name = tuple[str, int]
 Ends = dict[str, tuple[int, list[str]]]  # "job index" -> exit status and lines
 
 _PATIENCE = (
-    launched.PATIENCE / 3
+    programs.PATIENCE / 3
 )  # less than `tasks.manual_tasks` waits for the program
 _PROGRAM = "towers.train"
 _FORKS = multiprocessing.get_context("forkserver")
 
 
-class Task(launched.Lines):
+class Task(programs.OutputLines):
     """`towers.train` with some flags, in a process of its own.
 
     Args:

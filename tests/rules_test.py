@@ -18,13 +18,18 @@ from absl.testing import absltest, parameterized
 from tests import other_systems
 from tests.root import ROOT
 
-SOURCE = ("flags", "models", "towers", "benchmarks")
+SOURCE = ("flags", "models", "towers", "testing", "benchmarks")
 
 # They may import everything, and nothing imports them.
 MAINS = ("towers/train.py", "towers/verify.py")
 
 # What runs on Linux alone, or for the most part.
-OF_LINUX = ("towers/cluster/local_cluster.py", "towers/cluster/private_network.py")
+OF_LINUX = (
+    "testing/machines.py",
+    "testing/programs.py",
+    "towers/cluster/local_cluster.py",
+    "towers/cluster/private_network.py",
+)
 
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
@@ -41,6 +46,7 @@ MAY_IMPORT = {
     "towers": set(
         "flags models numpy tensorflow tensorflow_datasets towers tqdm".split()
     ),
+    "testing": {"testing", "towers"},
 }
 
 # Import name -> the name it is installed by, where they differ.
@@ -139,6 +145,16 @@ def import_direction(project: Project) -> Iterator[str]:
             top = name.split(".")[0]
             if path not in MAINS and top not in may | sys.stdlib_module_names:
                 yield f"{path}:{line}: must not import {name}; hand over what it needs"
+
+
+def benchmarks_are_imported_by_their_tests(project: Project) -> Iterator[str]:
+    """What tests and benchmarks share is in `testing/`."""
+    for path in project.files(*SOURCE, "tests"):
+        if path.startswith(("benchmarks/", "tests/benchmarks/")):
+            continue
+        for line, name in project.imports(path):
+            if name.split(".")[0] == "benchmarks":
+                yield f"{path}:{line}: imports {name}; move what it needs to testing/"
 
 
 def main_is_imported_by_nobody(project: Project) -> Iterator[str]:
@@ -550,6 +566,15 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "benchmarks/a.py": "import flags, models, anything",
         },
         ["flags/a.py:1", "models/a.py:2", "towers/a.py:2", "towers/a.py:3"],
+    ),
+    benchmarks_are_imported_by_their_tests: (
+        {
+            "benchmarks/lib/b.py": "from benchmarks import a",
+            "tests/a_test.py": "from benchmarks.lib import b",
+            "tests/benchmarks/a_test.py": "from benchmarks import a",
+            "towers/a.py": "import benchmarks.a",
+        },
+        ["tests/a_test.py:1", "towers/a.py:1"],
     ),
     main_is_imported_by_nobody: (
         {

@@ -11,163 +11,18 @@ are killed, and its status is that of all.
 """
 
 import os
-import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.lib import launch_tasks
 from benchmarks.lib.options import parser_for, positive
-from benchmarks.lib.process import ROOT
+from testing.machines import FIRST, SECOND, Machines, lacking
 
-SCRIPT = str(ROOT / "deploy" / "tunnel.sh")
-FIRST, SECOND = "10.77.0.1", "10.77.0.2"  # addresses of the machines
 _BEGIN = 2222  # port of the first task
-_LISTENS = "0A"  # the state of such a socket, in the kernel's words
 _PATIENCE = 60.0  # seconds, until all tasks listen
-
-
-class Machines:
-    """Two network namespaces and the wire between them.
-
-    Raises:
-      OSError, subprocess.CalledProcessError: the system does not allow it.
-    """
-
-    def __init__(self):
-        self._started: list[subprocess.Popen] = []
-        self._pids: dict[str, int] = {}
-        namespace = os.readlink("/proc/self/ns/net")
-        first = self._namespace(["unshare", "--map-root-user", "--net"], namespace)
-        self._pids[FIRST] = first
-        inner = os.readlink(f"/proc/{first}/ns/net")
-        second = [*self._enter(FIRST), "unshare", "--net"]
-        self._pids[SECOND] = self._namespace(second, inner)
-        peer = ["peer", "name", "wire", "netns", str(self._pids[SECOND])]
-        self.run(FIRST, "ip", "link", "add", "wire", "type", "veth", *peer)
-        for address in (FIRST, SECOND):
-            self.run(address, "ip", "address", "add", f"{address}/24", "dev", "wire")
-            for interface in ("wire", "lo"):
-                self.run(address, "ip", "link", "set", interface, "up")
-
-    def _namespace(self, command: list[str], before: str) -> int:
-        """Starts a process that stays in a new namespace; returns its id.
-
-        Args:
-          command: makes the namespace, and runs in it the words that follow.
-          before: the namespace that the command itself is started in.
-
-        Raises:
-          OSError: there is none after ten seconds.
-        """
-        process = subprocess.Popen(
-            [*command, "sleep", "infinity"], stderr=subprocess.PIPE, text=True
-        )
-        self._started.append(process)
-        until = time.monotonic() + 10.0
-        while time.monotonic() < until and process.poll() is None:
-            # It has left the old one, and become the program that stays.
-            at = os.readlink(f"/proc/{process.pid}/ns/net")
-            name = pathlib.Path(f"/proc/{process.pid}/comm").read_text().strip()
-            if at not in (before, os.readlink("/proc/self/ns/net")) and name == "sleep":
-                return process.pid
-            time.sleep(0.02)
-        raise OSError(process.stderr.read() if process.poll() else "no namespace")
-
-    def _enter(self, address: str) -> list[str]:
-        """The words before a command that runs on a machine."""
-        pid = str(self._pids[address])
-        return [
-            "nsenter",
-            f"--target={pid}",
-            "--user",
-            "--net",
-            "--preserve-credentials",
-        ]
-
-    def run(self, address: str, *command: str, **options) -> str:
-        """Runs a command on a machine to its end; returns what it printed.
-
-        Raises:
-          subprocess.CalledProcessError: its status is not 0.
-          subprocess.TimeoutExpired: it takes more than a minute.
-        """
-        finished = subprocess.run(
-            [*self._enter(address), *command],
-            check=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            **options,
-        )
-        return finished.stdout
-
-    def start(self, address: str, *command: str, **options) -> subprocess.Popen:
-        """Starts a command on a machine."""
-        usual = dict(
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        command = [*self._enter(address), *command]
-        process = subprocess.Popen(command, **{**usual, **options})
-        self._started.append(process)
-        return process
-
-    def start_tunnel(self, keys: str, tasks: Mapping[int, str]) -> None:
-        """Starts the tunnel on both machines.
-
-        Args:
-          keys: a folder that is not there yet, for the certificates.
-          tasks: port of each -> address of the machine that it runs on.
-        """
-        subprocess.run([SCRIPT, "keys", keys, FIRST, SECOND], check=True)
-        said = [f"{port}={address}" for port, address in tasks.items()]
-        for me in (FIRST, SECOND):
-            self.start(me, SCRIPT, "run", os.path.join(keys, me), me, *said)
-
-    def wait_for(self, address: str, ports: Iterable[int], seconds: float) -> None:
-        """Waits until all these ports listen on a machine.
-
-        Raises:
-          TimeoutError: they do not.
-        """
-        until = time.monotonic() + seconds
-        while left := set(ports) - self._listening(address):
-            if time.monotonic() > until:
-                raise TimeoutError(f"nothing listens at {address}:{min(left)}")
-            time.sleep(0.05)
-
-    def _listening(self, address: str) -> set[int]:
-        """The listening ports, by the kernel; a tunnel answers for absent tasks."""
-        ports = set()
-        for kind in ("tcp", "tcp6"):
-            table = pathlib.Path(f"/proc/{self._pids[address]}/net/{kind}").read_text()
-            for line in table.splitlines()[1:]:
-                _, local, _, state, *_ = line.split()
-                if state == _LISTENS:
-                    ports.add(int(local.rpartition(":")[2], 16))
-        return ports
-
-    def end(self) -> None:
-        """Ends all that was started."""
-        for process in reversed(self._started):
-            process.kill()
-        for process in self._started:
-            process.communicate()
-
-
-def lacking() -> str:
-    """Which of the programs that this needs are missing, in words; "" if none is."""
-    programs = ("unshare", "nsenter", "ip", "nft", "stunnel", "openssl")
-    missing = [name for name in programs if shutil.which(name) is None]
-    return f"no {', '.join(missing)} here" if missing else ""
 
 
 def run(

@@ -9,7 +9,7 @@ import signal
 from absl.testing import absltest
 
 import models
-from benchmarks.lib import launched
+from testing import programs
 from tests import digit_runs, in_process_cluster, trainer
 
 _TRAINING = 1442  # examples of the digits
@@ -50,7 +50,7 @@ class BetweenGraphTest(digit_runs.Runs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
     def _flags(self, *flags: str, **length: float) -> list[str]:
@@ -113,7 +113,7 @@ class BetweenGraphTest(digit_runs.Runs):
 
     def test_a_killed_worker_is_named_at_once_and_loses_nothing(self):
         """Though nobody has a call to it that fails; the chief is killed, too."""
-        cluster = launched.Launched(
+        cluster = programs.LaunchedCluster(
             *self._flags("--stall_secs=600", num_batches=60),
             data_dir=digit_runs.data_dir(),
         )

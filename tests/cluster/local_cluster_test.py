@@ -18,7 +18,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from benchmarks.lib import launched
+from testing import programs
 from tests import digit_runs
 from tests.root import ROOT
 from towers.cluster import local_cluster
@@ -28,11 +28,11 @@ class LocalClusterTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
     def test_nothing_reaches_the_tasks_nor_outlives_the_launcher(self):
-        cluster = launched.Launched(
+        cluster = programs.LaunchedCluster(
             f"--model={digit_runs.__file__}:small_model",  # which each task finds
             "--num_batches=1000000",
             tasks="worker:1",

@@ -15,7 +15,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from benchmarks.lib import launched
+from testing import programs
 from tests.root import ROOT
 from towers.cluster import messages, server
 from towers.layout import cluster_spec
@@ -138,14 +138,14 @@ class AbsenceTest(absltest.TestCase):
 
 class ServerTest(absltest.TestCase):
     def test_two_tasks(self):
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             self.skipTest("this system has no private networks")
         found = subprocess.run(
             [sys.executable, "-c", _INSIDE],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=launched.PATIENCE,
+            timeout=programs.PATIENCE,
         )
         self.assertEqual(found.returncode, 0, found.stderr)
         facts = json.loads(found.stdout.splitlines()[-1])

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from benchmarks.lib import launched
+from testing import programs
 from tests import (
     digit_runs,
     in_process_cluster,
@@ -144,7 +144,7 @@ class Disturbed(digit_runs.Runs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             raise absltest.SkipTest("this system has no private networks")
 
     def _values(self, name: str, step: int) -> dict[str, np.ndarray]:
@@ -186,7 +186,7 @@ class OneGraphTest(Disturbed):
     def _launch_and_disturb(self, *flags: str) -> int:
         """Kills and freezes tasks that a launcher started; returns the last step."""
         directory = os.path.join(self.directory, "launched")
-        cluster = launched.Launched(
+        cluster = programs.LaunchedCluster(
             *(*_SAVING, *flags, "--num_batches=1000000", "--num_gpus=2"),
             f"--train_dir={directory}",
             tasks="ps:1,worker:2",

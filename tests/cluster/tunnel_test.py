@@ -7,8 +7,8 @@ import sys
 
 from absl.testing import absltest
 
-from benchmarks.lib import launched, two_machines
-from benchmarks.lib.two_machines import FIRST, SECOND
+from testing import machines, programs
+from testing.machines import FIRST, SECOND
 from tests import digit_runs, trainer
 from tests.root import ROOT
 
@@ -61,10 +61,10 @@ except OSError as error:
 class TunnelTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
-        if lacking := two_machines.lacking():
+        if lacking := machines.lacking():
             self.skipTest(lacking)
         try:
-            self.machines = two_machines.Machines()
+            self.machines = machines.Machines()
         except (OSError, subprocess.CalledProcessError) as error:
             self.skipTest(f"this system has no network namespaces: {error}")
         self.addCleanup(self.machines.end)
@@ -125,10 +125,10 @@ class TunnelTest(digit_runs.Runs):
             self.assertTrue(any(" serves at " in line for line in said))
         self._check_ports()
         controller = self._task("controller", 0, _CONTROLLER)
-        said, _ = controller.communicate(timeout=launched.PATIENCE)
+        said, _ = controller.communicate(timeout=programs.PATIENCE)
         self.assertEqual(controller.returncode, 0, said)
         for process in serving:
-            self.assertEqual(process.wait(launched.PATIENCE), 0)
+            self.assertEqual(process.wait(programs.PATIENCE), 0)
         self.assertLess(trainer.difference(wanted, self.values()), 1e-5)
         sent = sum(value.nbytes for value in wanted.values() if value.ndim)
         for path, readable in ((inside, True), (between, False)):
@@ -147,7 +147,7 @@ class TunnelTest(digit_runs.Runs):
         self.assertIn("answered", self._python(FIRST, _CALL, SECOND, tls, mine, mine))
         self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine))
         other = os.path.join(self.create_tempdir(), "keys")
-        subprocess.run([two_machines.SCRIPT, "keys", other, FIRST], check=True)
+        subprocess.run([machines.SCRIPT, "keys", other, FIRST], check=True)
         stolen = os.path.join(other, FIRST)  # of another authority
         self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine, stolen))
 

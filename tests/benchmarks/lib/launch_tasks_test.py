@@ -6,7 +6,8 @@ import sys
 
 from absl.testing import absltest
 
-from benchmarks.lib import launch_tasks, launched, process
+from benchmarks.lib import launch_tasks, process
+from testing import programs
 
 # The leader prints what it was told once the others are there, who would stay for ever.
 _TASK = """
@@ -34,7 +35,7 @@ class GangTest(absltest.TestCase):
         )
 
     def _run(self, status: int, leader: str = "worker") -> process.Finished:
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             self.skipTest("this system has no private networks")
         task = [sys.executable, "-c", _TASK, "{job}", "{index}", "{ps}", "{worker}"]
         command = [

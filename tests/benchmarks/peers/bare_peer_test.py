@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from benchmarks.lib.process import TOTAL
 from benchmarks.peers import bare_peer, systems
 from models.layers import Layers
-from tests import peer_models
+from tests.benchmarks.peers import peer_models
 
 v1 = tf.compat.v1
 

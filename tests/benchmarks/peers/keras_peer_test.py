@@ -12,13 +12,15 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from benchmarks import cluster_speed
-from benchmarks.lib import launched, process
+from benchmarks.lib import process
 from benchmarks.lib.cases import BenchmarkCase, Length
 from benchmarks.lib.process import TOTAL
 from benchmarks.peers import keras_peer
 from benchmarks.peers.systems import Places
 from models.layers import Layers
-from tests import arrays, peer_models
+from testing import programs
+from tests import arrays
+from tests.benchmarks.peers import peer_models
 
 v1 = tf.compat.v1
 
@@ -103,13 +105,13 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
         """As `benchmarks.cluster_speed` has it, with Keras 2."""
         if importlib.util.find_spec("tf_keras") is None:
             self.skipTest("no tf-keras here")
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             self.skipTest("this system has no private networks")
         places = Places(*[sys.executable] * 2, "", sys.executable)
         command = cluster_speed.keras_ps(
             BenchmarkCase("mlp", 4, 8), Length(3, 1), places
         )
-        finished = process.run(command, timeout=launched.PATIENCE)
+        finished = process.run(command, timeout=programs.PATIENCE)
         self.assertIsNotNone(finished.images_per_second, finished.lines)
 
     def test_an_epoch_warms_up_and_another_is_timed(self):

@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from benchmarks.lib.process import TOTAL
 from benchmarks.peers import systems
 from models.layers import Layers
-from tests import peer_models
+from tests.benchmarks.peers import peer_models
 
 try:
     from benchmarks.peers import torch_peer

@@ -3,13 +3,14 @@
 from absl.testing import absltest
 
 from benchmarks import transport
-from benchmarks.lib import launched, process
+from benchmarks.lib import process
 from benchmarks.peers import transport_peer
+from testing import programs
 
 
 class TransportPeerTest(absltest.TestCase):
     def test_measures_every_way_and_size(self):
-        if not launched.have_private_networks():
+        if not programs.have_private_networks():
             self.skipTest("this system has no private networks")
         options = transport.parse(
             ["--sizes=4096,262144", "--counts=1", "--seconds=0.02"]

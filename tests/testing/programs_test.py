@@ -2,12 +2,12 @@
 
 from absl.testing import absltest
 
-from benchmarks.lib import launched
+from testing import programs
 
 
-class LaunchedTest(absltest.TestCase):
+class ProgramsTest(absltest.TestCase):
     def test_a_wrong_flag(self):
-        cluster = launched.Launched("--stall_secs=0", tasks="ps:1")
+        cluster = programs.LaunchedCluster("--stall_secs=0", tasks="ps:1")
         self.addCleanup(cluster.kill)
         cluster.line("^error: --local_cluster=ps:1: needs a worker")
         self.assertEqual(cluster.end(), 2)

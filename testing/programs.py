@@ -12,12 +12,11 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from benchmarks.lib.process import ROOT
-
+ROOT = pathlib.Path(__file__).absolute().parents[1]  # what `python -m` has to see
 PATIENCE = 240.0  # seconds to wait for what a busy machine does in a fraction of it
 
 
-class Lines:
+class OutputLines:
     """What a process prints, read in a thread as it comes.
 
     Args:
@@ -72,7 +71,7 @@ class Lines:
             pass
 
 
-class Program(Lines):
+class Program(OutputLines):
     """A process, and the lines of its stdout and stderr.
 
     Args:
@@ -107,7 +106,7 @@ class Program(Lines):
         return status
 
 
-class Launched(Program):
+class LaunchedCluster(Program):
     """`python -m towers.train --local_cluster=...`; its process is the launcher.
 
     Args:

@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: programs and machines that they start and watch."""
