@@ -15,7 +15,7 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
         with tf.Graph().as_default(), self.session():
             features, labels = tf.zeros([3, 5], tf.int32), tf.ones([3, 5], tf.int32)
             indices = tf.constant(np.arange(6, 9))
-            batch = source.weighted(features, labels, indices, limit)
+            batch = source.weighted(features, labels, indices, limit=limit)
             self.assertAllEqual(batch.weights, weights)
             self.assertAllEqual(batch.first, 6)
             self.assertIs(batch.features, features)

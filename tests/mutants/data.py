@@ -49,8 +49,8 @@ FAULTS = [
     *of_file(
         "towers/data/source.py",
         (
-            "tf.cast(indices < limit, tf.float32)",
-            "tf.cast(indices <= limit, tf.float32)",
+            "tf.where(indices < limit, weights,",
+            "tf.where(indices <= limit, weights,",
             "data/source_test::test_examples_from_the_limit_on_weigh_nothing",
         ),
         (
@@ -70,7 +70,7 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/data/inputs.py",
+        "towers/data/stream_source.py",
         (
             "before = part.index * rows + sum(sizes[:index])",
             "before = part.index * rows",
@@ -82,14 +82,17 @@ FAULTS = [
             "data/inputs_test::test_parts_of_a_step_are_the_step",
         ),
         (
-            "augment=training and request.augment,",
-            "augment=training,",
-            "data/inputs_test::test_distortions_can_be_left_out",
-        ),
-        (
             "with tf.control_dependencies([start]):",
             "with tf.control_dependencies([]):",
             "data/inputs_test::test_the_stream_is_that_of_one_tower",
+        ),
+    ),
+    *of_file(
+        "towers/data/inputs.py",
+        (
+            "augment=training and request.augment,",
+            "augment=training,",
+            "data/inputs_test::test_distortions_can_be_left_out",
         ),
         (
             "shuffle=training,",
@@ -391,10 +394,10 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/data/inputs.py",
+        "towers/data/stream_source.py",
         (
-            "weighted(features, labels, indices, limit)",
-            "weighted(features, labels, indices, None)",
+            "batches += [weighted(*piece, limit=limit) for piece in pieces]",
+            "batches += [weighted(*piece, limit=None) for piece in pieces]",
             "data/inputs_test::test_evaluation_counts_every_example_once",
         ),
         (

@@ -20,25 +20,16 @@ import tensorflow as tf
 from flags.sections import DataFlags
 from towers.data import catalog, preprocessing, ratings, records, text
 from towers.data.records import Records
-from towers.data.source import (
-    ClientShare,
-    Feed,
-    Groups,
-    Request,
-    weight_of_all,
-    weighted,
-)
-from towers.data.staging import Piece, staged
+from towers.data.source import Request
 from towers.data.stream import HostShare, Stream
+from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
-
-v1 = tf.compat.v1
 
 # A split whose decoded images fit into this is kept in memory: CIFAR-10's does.
 _MEMORY_BYTES = 2**28
 
 
-class DatasetSource:
+class DatasetSource(StreamSource):
     """A split of a data set: shuffled and distorted for training, else as it is.
 
     Attributes:
@@ -76,6 +67,7 @@ class DatasetSource:
                 f"augment=False: only images are distorted, not {request.kind}; "
                 "leave it out"
             )
+        super().__init__(prefetch=request.prefetch, threads=request.threads)
         row = preprocessing.get(request.preprocessing, kind=request.kind)
         try:
             self.shape = row.fit(examples.shape, request.shape)
@@ -87,7 +79,6 @@ class DatasetSource:
         self.path = examples.path
         self.vocabulary = examples.vocabulary
         self.records = examples
-        self._request = request
         self._stream = Stream(
             records=examples,
             shape=self.shape,
@@ -98,65 +89,9 @@ class DatasetSource:
             in_memory=examples.num_bytes <= memory,
         )
 
-    def feed(
-        self,
-        groups: Groups,
-        *,
-        batch_size: int,
-        position: tf.Tensor,
-        limit: int | None = None,
-        stage: bool | None = None,
-        part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
-    ) -> Feed:
-        """Adds the towers' input pipelines to the current graph.
-
-        Each host has one pipeline, with one batch per step that is split to all of its
-        towers.  The towers' batches together are the next rows of the stream.  Of
-        asynchronous towers, each takes the next batch of its host's pipeline when it
-        steps, so no batch is used twice, and on one host none is left out.  Hosts do
-        not take one another's rows: where one is slower, those of its rows are left out
-        that it has not reached when the run ends.
-
-        Args:
-          groups: the hosts and their towers.
-          batch_size: per tower.
-          position: int64 scalar, index in the stream to which the initializer seeks.
-          limit: examples from this index on have weight 0; None for no end.
-          stage: whether batches are copied to the tower's device one step ahead, and
-            read so much ahead; None to do so on GPUs.  Never for asynchronous towers.
-          part: of the stream that this graph's towers read.
-
-        Returns:
-          The towers' batches, in tower order, and the operations that feed them.
-        """
-        batches, starts, refills = [], [], []
-        takes = [1 if part.apart else len(devices) for _, devices in groups]
-        sizes = [batch_size * count for count in takes]
-        rows = sum(sizes)
-        with tf.name_scope("input"):
-            for index, (host, devices) in enumerate(groups):
-                before = part.index * rows + sum(sizes[:index])
-                share = HostShare(part.count * rows, before, sizes[index])
-                on_gpu = any("GPU" in device for device in devices)
-                with tf.device(host):
-                    iterator = self._iterator(share, position, part.steps)
-                    start = iterator.initializer
-                    pieces = _take(iterator, len(devices), part.apart)
-                    own_refills = [tf.no_op()] * len(devices)
-                    # A tower that is ahead would find the batch of one behind taken.
-                    if not part.apart and (stage or (stage is None and on_gpu)):
-                        with tf.control_dependencies([start]):
-                            primers = _take(iterator, len(devices), part.apart)
-                        pieces, start, own_refills = staged(devices, primers, pieces)
-                    batches += [
-                        weighted(features, labels, indices, limit)
-                        for features, labels, indices in pieces
-                    ]
-                starts.append(start)
-                refills += own_refills
-            with tf.device(groups[0][0]):
-                weight = weight_of_all(batches[0].first, part, rows, limit)
-            return Feed(batches, tf.group(starts), refills, weight, bool(part.steps))
+    def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
+        """As `StreamSource` has it."""
+        return self._stream.batches(share, position)
 
     def decoded(self) -> "DatasetSource":
         """The same source for many graphs of this process, which it decodes for once.
@@ -167,23 +102,6 @@ class DatasetSource:
         source = copy.copy(self)
         source._stream = self._stream.decoded()
         return source
-
-    def _iterator(
-        self, share: HostShare, position: tf.Tensor, steps: int | None
-    ) -> v1.data.Iterator:
-        """An iterator over a host's batches; its initializer seeks to the position.
-
-        After so many steps it begins there anew.
-        """
-        options = tf.data.Options()
-        options.deterministic = True
-        if self._request.threads:
-            options.threading.private_threadpool_size = self._request.threads
-        dataset = self._stream.batches(share, position)
-        if steps:
-            dataset = dataset.take(steps).repeat()
-        dataset = dataset.prefetch(self._request.prefetch).with_options(options)
-        return v1.data.make_initializable_iterator(dataset)
 
 
 NamedSource = SyntheticSource | DatasetSource
@@ -339,14 +257,3 @@ DATASETS: dict[str, Callable[[str, Request, str | None, bool], NamedSource]] = {
     "digits": _named,
     "shakespeare": _named,
 }
-
-
-def _take(iterator: v1.data.Iterator, num_towers: int, apart: bool) -> list[Piece]:
-    """(features, labels, indices) for each tower.
-
-    One batch of the iterator is split to the towers; or, if they step `apart`, each
-    takes one.
-    """
-    if apart:
-        return [iterator.get_next() for _ in range(num_towers)]
-    return list(zip(*(tf.split(part, num_towers) for part in iterator.get_next())))

@@ -134,20 +134,27 @@ class Request:
 
 
 def weighted(
-    features: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, limit: int | None
+    features: Any,
+    labels: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor | None = None,
+    *,
+    limit: int | None,
 ) -> Batch:
-    """A batch with weight 1 for examples before `limit`, and 0 from there on.
+    """A batch whose examples weigh nothing from `limit` on.
 
     Args:
-      features: [batch, ...].
-      labels: int32 [batch, ...].
+      features: nest of [batch, ...].
+      labels: nest of [batch, ...].
       indices: int64 [batch], of the examples in the stream.
+      weights: float32 [batch], of the examples that count; None where each weighs 1.
       limit: None where all count.
     """
-    if limit is None:
+    if weights is None:
         weights = tf.ones(indices.shape)
-    else:
-        weights = tf.cast(indices < limit, tf.float32)
+    if limit is not None:
+        # Not a product: what lies beyond the limit may weigh anything.
+        weights = tf.where(indices < limit, weights, tf.zeros_like(weights))
     return Batch(features, labels, weights, indices[0])
 
 

@@ -6,13 +6,15 @@ there, and puts the next one there as it computes.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
 
-# (features, labels, indices) of one tower.
-Piece = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+# (features, labels, indices) of one tower, and weights where examples have some.
+# Features and labels are nests of tensors.
+Piece = tuple[Any, ...]
 
 
 def staged(
@@ -20,11 +22,11 @@ def staged(
 ) -> tuple[list[Piece], tf.Operation, list[tf.Operation]]:
     """Passes the towers' batches through a staging area on each device.
 
-    Indices stay on the host, where the weights made of them are summed.
+    Indices and weights stay on the host, where weights are summed.
 
     Args:
       devices: of the towers.
-      primers: for each tower the (features, labels, indices) of the first step.
+      primers: for each tower the piece of the first step.
       pieces: those of the step after the one that is run.
 
     Returns:
@@ -34,29 +36,30 @@ def staged(
     handed, primes, refills = [], [], []
     for device, primer, piece in zip(devices, primers, pieces):
         with tf.device(device):
-            *on_device, prime, refill = _staging_area(primer[:2], piece[:2])
+            on_device, prime, refill = _staging_area(primer[:2], piece[:2])
         on_host, host_prime, host_refill = _staging_area(primer[2:], piece[2:])
-        handed.append((*on_device, on_host))
+        handed.append((*on_device, *on_host))
         primes += [prime, host_prime]
         refills.append(tf.group(refill, host_refill))
     return handed, tf.group(primes), refills
 
 
 def _staging_area(
-    primer: Sequence[tf.Tensor], coming: Sequence[tf.Tensor]
-) -> tuple[tf.Tensor | tf.Operation, ...]:
+    primer: tuple[Any, ...], coming: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tf.Operation, tf.Operation]:
     """A queue on the current device that holds the tensors of one step.
 
     Returns:
-      Tensors like `coming`, then the operation that empties the queue and puts the
-      primer into it, then the one that puts `coming` into it.
+      A nest like `coming`; the operation that empties the queue and puts the primer
+      into it; and the one that puts `coming` into it.
     """
     area = {"shared_name": v1.get_default_graph().unique_name("staging_area")}
-    dtypes = [tensor.dtype for tensor in coming]
+    values = tf.nest.flatten(coming)
+    dtypes = [tensor.dtype for tensor in values]
     with tf.control_dependencies([tf.raw_ops.StageClear(dtypes=dtypes, **area)]):
-        prime = tf.raw_ops.Stage(values=list(primer), **area)
-    refill = tf.raw_ops.Stage(values=list(coming), **area)
+        prime = tf.raw_ops.Stage(values=tf.nest.flatten(primer), **area)
+    refill = tf.raw_ops.Stage(values=values, **area)
     handed = tf.raw_ops.Unstage(dtypes=dtypes, **area)
-    for tensor, like in zip(handed, coming):
+    for tensor, like in zip(handed, values):
         tensor.set_shape(like.shape)
-    return *handed, prime, refill
+    return tf.nest.pack_sequence_as(coming, handed), prime, refill

@@ -98,7 +98,7 @@ class SyntheticSource:
                     starts += [variable.initializer for variable in kept]
                     with tf.device(host):
                         indices = now + np.arange(first, first + batch_size)
-                        batches.append(weighted(features, labels, indices, limit))
+                        batches.append(weighted(features, labels, indices, limit=limit))
             with tf.device(groups[0][0]):
                 weight = weight_of_all(batches[0].first, part, share, limit)
             nothing = [tf.no_op()] * len(batches)

@@ -1,0 +1,140 @@
+"""Sources that read one stream: a pipeline for each host, a batch for each tower.
+
+A subclass says how a host's rows are read.  What is the same for all is here: which
+host reads which rows, how a batch is split to towers, and how it gets to the devices.
+"""
+
+import tensorflow as tf
+
+from towers.data.source import (
+    Batch,
+    ClientShare,
+    Feed,
+    Groups,
+    weight_of_all,
+    weighted,
+)
+from towers.data.staging import Piece, staged
+from towers.data.stream import HostShare
+
+v1 = tf.compat.v1
+
+
+class StreamSource:
+    """A source whose examples are those of a stream.
+
+    Args:
+      prefetch: batches to prefetch for each tower.
+      threads: the input pipeline's own; 0 or None to share the session's.
+    """
+
+    def __init__(self, *, prefetch: int, threads: int | None):
+        self._prefetch = prefetch
+        self._threads = threads
+
+    def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
+        """A dataset of one host's batches, step by step, on the current device.
+
+        Args:
+          share: the host's rows.
+          position: int64 scalar, index in the stream of the first step's first row.
+
+        Returns:
+          A dataset of (features, labels, indices in the stream int64 [count]), and
+          weights float32 [count] where examples have weights.  Features and labels
+          are nests of tensors [count, ...].
+        """
+        raise NotImplementedError
+
+    def weight_of_step(
+        self, batch: Batch, part: ClientShare, rows: int, limit: int | None
+    ) -> tf.Tensor | None:
+        """The weight of a step's examples, as `source.weight_of_all` has it."""
+        return weight_of_all(batch.first, part, rows, limit)
+
+    def feed(
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        position: tf.Tensor,
+        limit: int | None = None,
+        stage: bool | None = None,
+        part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
+    ) -> Feed:
+        """Adds the towers' input pipelines to the current graph.
+
+        Each host has one pipeline, with one batch per step that is split to all of its
+        towers.  The towers' batches together are the next rows of the stream.  Of
+        asynchronous towers, each takes the next batch of its host's pipeline when it
+        steps, so no batch is used twice, and on one host none is left out.  Hosts do
+        not take one another's rows: where one is slower, those of its rows are left out
+        that it has not reached when the run ends.
+
+        Args:
+          groups: the hosts and their towers.
+          batch_size: per tower.
+          position: int64 scalar, index in the stream to which the initializer seeks.
+          limit: examples from this index on have weight 0; None for no end.
+          stage: whether batches are copied to the tower's device one step ahead, and
+            read so much ahead; None to do so on GPUs.  Never for asynchronous towers.
+          part: of the stream that this graph's towers read.
+
+        Returns:
+          The towers' batches, in tower order, and the operations that feed them.
+        """
+        batches, starts, refills = [], [], []
+        takes = [1 if part.apart else len(devices) for _, devices in groups]
+        sizes = [batch_size * count for count in takes]
+        rows = sum(sizes)
+        with tf.name_scope("input"):
+            for index, (host, devices) in enumerate(groups):
+                before = part.index * rows + sum(sizes[:index])
+                share = HostShare(part.count * rows, before, sizes[index])
+                on_gpu = any("GPU" in device for device in devices)
+                with tf.device(host):
+                    iterator = self._iterator(share, position, part.steps)
+                    start = iterator.initializer
+                    pieces = _take(iterator, len(devices), part.apart)
+                    own_refills = [tf.no_op()] * len(devices)
+                    # A tower that is ahead would find the batch of one behind taken.
+                    if not part.apart and (stage or (stage is None and on_gpu)):
+                        with tf.control_dependencies([start]):
+                            primers = _take(iterator, len(devices), part.apart)
+                        pieces, start, own_refills = staged(devices, primers, pieces)
+                    batches += [weighted(*piece, limit=limit) for piece in pieces]
+                starts.append(start)
+                refills += own_refills
+            with tf.device(groups[0][0]):
+                weight = self.weight_of_step(batches[0], part, rows, limit)
+            return Feed(batches, tf.group(starts), refills, weight, bool(part.steps))
+
+    def _iterator(
+        self, share: HostShare, position: tf.Tensor, steps: int | None
+    ) -> v1.data.Iterator:
+        """An iterator over a host's batches; its initializer seeks to the position.
+
+        After so many steps it begins there anew.
+        """
+        options = tf.data.Options()
+        options.deterministic = True
+        if self._threads:
+            options.threading.private_threadpool_size = self._threads
+        dataset = self.batches(share, position)
+        if steps:
+            dataset = dataset.take(steps).repeat()
+        dataset = dataset.prefetch(self._prefetch).with_options(options)
+        return v1.data.make_initializable_iterator(dataset)
+
+
+def _take(iterator: v1.data.Iterator, num_towers: int, apart: bool) -> list[Piece]:
+    """A piece for each tower.
+
+    One batch of the iterator is split to the towers; or, if they step `apart`, each
+    takes one.
+    """
+    if apart:
+        return [iterator.get_next() for _ in range(num_towers)]
+    batch = iterator.get_next()
+    parts = [tf.split(tensor, num_towers) for tensor in tf.nest.flatten(batch)]
+    return [tf.nest.pack_sequence_as(batch, tower) for tower in zip(*parts)]
