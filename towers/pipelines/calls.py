@@ -12,6 +12,8 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
+Spec: TypeAlias = tf.Tensor | tf.TensorSpec  # what has a shape and a dtype
+
 
 class Function(NamedTuple):
     """A function of the graph from named values to named values."""
@@ -54,7 +56,7 @@ def function(concrete: Any, inputs: Iterable[str], outputs: Iterable[str]) -> Fu
 def trace(
     name: str,
     body: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
-    specs: Mapping[str, Any],
+    specs: Mapping[str, Spec],
     outputs: Iterable[str],
 ) -> Function:
     """Traces a function that is not inlined in the graph.
@@ -62,12 +64,12 @@ def trace(
     Args:
       name: of it.
       body: inputs by name -> outputs by name, and maybe more.
-      specs: of the inputs, by name: what has a shape and a dtype.
+      specs: of the inputs, by name.
       outputs: names of what it returns.
     """
     inputs, outputs = tuple(specs), tuple(outputs)
 
-    def call(*tensors):
+    def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values = body(dict(zip(inputs, tensors)))
         return [values[value] for value in outputs]
 
@@ -108,7 +110,7 @@ Value: TypeAlias = tf.Tensor | CallOutput
 class Calls:
     """Calls that are not yet in a graph."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._functions: dict[bytes, Function] = {}
         self._graph_def = v1.GraphDef()
         # Name in the GraphDef -> what is in the graph already; and the other way.

@@ -2,10 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from models.layers import Layers
+from models.model import Block
 
 # What `models` puts the block's name before, and `guard` other names.
 _NOT_A_CHAIN = (
@@ -17,10 +20,10 @@ _NOT_A_CHAIN = (
 # TensorFlow's words.
 _OF_ANOTHER_GRAPH = ("same graph", "out of scope", "not an element of this graph")
 
-Blocks = tuple[tuple[str, Callable[..., Any]], ...]
+Blocks = Sequence[tuple[str, Block]]
 
 
-def guarded(blocks: Iterable[tuple[str, Callable[..., Any]]]) -> Blocks:
+def guarded(blocks: Blocks) -> Blocks:
     """Blocks that say so when they read a tensor of a graph that they are cut from.
 
     Args:
@@ -29,7 +32,7 @@ def guarded(blocks: Iterable[tuple[str, Callable[..., Any]]]) -> Blocks:
     return tuple((name, functools.partial(_run, block)) for name, block in blocks)
 
 
-def _run(block: Callable[..., Any], x: Any, nn: Any) -> Any:
+def _run(block: Block, x: Any, nn: Layers) -> Any:
     """The block's outputs.
 
     Raises:

@@ -14,22 +14,23 @@ the value `sum<chunk>/<variable>`; gradients of a gather stay sparse, as the val
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
 
 from towers.compute import deterministic_sum
-from towers.compute.split_by_device import split_by_device
+from towers.compute.split_by_device import DeviceSubgraph, split_by_device
 from towers.layout import parts as parts_lib
 from towers.layout.schedule import Pass
 from towers.pipelines import calls, segment_gradients
-from towers.pipelines.calls import Function, Functions
+from towers.pipelines.calls import Function, Functions, Spec
 from towers.pipelines.piece import Barrier, Leg, Subgraph
 from towers.pipelines.segment import Segment
 
 Values = Mapping[str, tf.Tensor]
 Pieces = Function | Functions
+LegOfSegments = list[tuple[Segment, Leg]]
+Uses = list[list[str]]  # names of the parts of a variable's gradient, use by use
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +103,19 @@ def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:
     first: tuple[Pieces, ...] = ()
     later: tuple[Pieces, ...] = ()
     if any(segment.backward for segment in segments):
-        backward = _Backward(number, segments, dense, sparse)
+        backward = _Backward(number, segments)
         first = backward.functions(wide=micro_batches > 1)
         if micro_batches > 1:
             later = backward.functions(wide=True, add=True)
     return Chunk(number, tuple(segments), forward, first, later, dense, sparse)
 
 
-def _legs(
-    pieces: Sequence[tuple[Segment, Subgraph]],
-) -> list[list[tuple[Segment, Leg]]]:
+def _legs(pieces: Sequence[tuple[Segment, Subgraph]]) -> list[LegOfSegments]:
     """The legs of consecutive pieces.
 
     The last leg of one piece and the first of the next become one leg.
     """
-    legs: list[list[tuple[Segment, Leg]]] = [[]]
+    legs: list[LegOfSegments] = [[]]
     for segment, piece in pieces:
         first, *later_legs = piece.legs
         legs[-1].append((segment, first))
@@ -124,7 +123,7 @@ def _legs(
     return legs
 
 
-def _inputs(leg: Sequence[tuple[Segment, Leg]]) -> dict[str, Any]:
+def _inputs(leg: LegOfSegments) -> dict[str, Spec]:
     """The values that a leg reads from outside."""
     outputs = {value for _, segment_leg in leg for value in segment_leg.outputs}
     return {
@@ -165,21 +164,12 @@ def _forward(number: int, segments: Sequence[Segment]) -> tuple[Pieces, ...]:
     functions = []
     for k in reversed(range(len(legs))):
         inputs = _inputs(legs[k])
-        computed = [
-            value for _, segment_leg in legs[k] for value in segment_leg.outputs
-        ]
+        computed = [value for _, leg in legs[k] for value in leg.outputs]
         outputs = [value for value in computed if _kept(value) or value in wanted]
         wanted |= inputs.keys()
-        body = _runs([segment_leg for _, segment_leg in legs[k]])
-        functions.append(
-            _make(
-                _leg_name(f"forward_{number}", k),
-                body,
-                inputs,
-                outputs,
-                spread=_is_spread(segments),
-            )
-        )
+        body = _runs([leg for _, leg in legs[k]])
+        name, spread = _leg_name(f"forward_{number}", k), _is_spread(segments)
+        functions.append(_make(name, body, inputs, outputs, spread=spread))
     return tuple(functions[::-1])
 
 
@@ -203,16 +193,15 @@ def _kept(value: str) -> bool:
 class _Backward:
     """Makes the backward functions of a chunk."""
 
-    def __init__(self, number: int, segments: Sequence[Segment], dense, sparse):
+    def __init__(self, number: int, segments: Sequence[Segment]):
         self._number, self._spread = number, _is_spread(segments)
-        self._dense, self._sparse = dense, sparse
+        self._dense, self._sparse = _variables(segments)
         run = [(s, s.backward) for s in reversed(segments) if s.backward]
         self._legs = _legs(run)
         self._shapes = {k: v for s in segments for k, v in s.shapes.items()}
-        # Variable -> the parts of its gradient, use by use.
         self._parts = {
             variable: list(filter(None, (_parts(s, variable) for s, _ in run)))
-            for variable in (*dense, *sparse)
+            for variable in (*self._dense, *self._sparse)
         }
         last = run[-1][1].outputs
         self._wanted = {value for value in last if value.startswith("dx")}
@@ -258,7 +247,14 @@ class _Backward:
             return [f"sum{self._number}/{variable}"]
         return [f"sparse{self._number}/{variable}/{i}" for i in (0, 1)]
 
-    def _specs(self, leg, complete, computed, *, add: bool) -> dict[str, Any]:
+    def _specs(
+        self,
+        leg: LegOfSegments,
+        complete: Mapping[str, Uses],
+        computed: Collection[str],
+        *,
+        add: bool,
+    ) -> dict[str, Spec]:
         """Specs of the values that a leg reads."""
         specs = _inputs(leg)
         earlier = {
@@ -275,7 +271,9 @@ class _Backward:
                 specs[total] = tf.TensorSpec(self._shapes[variable])
         return specs
 
-    def _body(self, leg, complete, *, wide: bool, add: bool):
+    def _body(
+        self, leg: LegOfSegments, complete: Mapping[str, Uses], *, wide: bool, add: bool
+    ) -> Callable[[dict[str, tf.Tensor]], Values]:
         def body(values: dict[str, tf.Tensor]) -> Values:
             outputs: dict[str, tf.Tensor] = {}
             for segment, segment_leg in leg:
@@ -350,7 +348,7 @@ def _is_spread(segments: Sequence[Segment]) -> bool:
 def _make(
     name: str,
     body: Callable[[dict[str, tf.Tensor]], Values],
-    specs: Mapping[str, Any],
+    specs: Mapping[str, Spec],
     wanted: Sequence[str],
     *,
     spread: bool,
@@ -384,7 +382,11 @@ def _make(
         outputs = [named.setdefault(t, f"{name}/{t}") for t in part.outputs]
         of = {value: graph.get_tensor_by_name(t) for t, value in value_of.items()}
 
-        def run(values, part=part, value_of=value_of):
+        def run(
+            values: Values,
+            part: DeviceSubgraph = part,
+            value_of: Mapping[str, str] = value_of,
+        ) -> Values:
             tensors = part({t: values[value] for t, value in value_of.items()})
             for t, tensor in tensors.items():
                 tensor.set_shape(graph.get_tensor_by_name(t).shape)

@@ -1,8 +1,9 @@
 """Pipeline configuration from flags; refuses what the model or batch does not allow."""
 
 import math
-from typing import Any
 
+from flags.stages import StagesFlags
+from models.model import Model
 from towers.errors.collected import CollectedErrors, PlanError
 from towers.layout import partition
 from towers.layout.schedule import SCHEDULES
@@ -15,13 +16,13 @@ _OFFERED = 8
 
 
 def plan(
-    flags: Any, model: Any, batch_size: int, *, timed: bool = True
+    flags: StagesFlags, model: Model, batch_size: int, *, timed: bool = True
 ) -> Pipeline | None:
     """The pipeline that settings ask for; None for whole towers.
 
     Args:
-      flags: a `flags.stages.StagesFlags`.
-      model: a `models.Model`.
+      flags: of stages.
+      model: what is cut.
       batch_size: examples per tower.
       timed: whether blocks can be timed on the towers' devices before the run.
 
@@ -92,7 +93,9 @@ def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
     )
 
 
-def _check_blocks(flags, model: str, blocks: list[str], chunks: int) -> None:
+def _check_blocks(
+    flags: StagesFlags, model: str, blocks: list[str], chunks: int
+) -> None:
     pieces = flags.num_stages * chunks
     if pieces <= len(blocks):
         return

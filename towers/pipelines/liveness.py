@@ -91,7 +91,12 @@ def in_legs(
 class _Run:
     """One run of some operations."""
 
-    def __init__(self, operations, outputs, apart):
+    def __init__(
+        self,
+        operations: Iterable[tf.Operation],
+        outputs: Iterable[tf.Tensor],
+        apart: Iterable[tf.Tensor],
+    ):
         self._left = {
             op: sum(1 for t in op.inputs) for op in operations if op.type != "Const"
         }

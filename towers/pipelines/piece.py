@@ -197,7 +197,9 @@ class SubgraphCutter:
             tuple(legs[::-1]), {exchange.value: exchange.meeting for exchange in met}
         )
 
-    def _legs(self, ops: Collection[tf.Operation], met: Iterable[BatchNormExchange]):
+    def _legs(
+        self, ops: Collection[tf.Operation], met: Iterable[BatchNormExchange]
+    ) -> dict[tf.Operation, int]:
         """For each operation how many meetings it comes after."""
         sent = {one.received.op: one.sent.op for one in met}
         leg: dict[tf.Operation, int] = {}
@@ -209,7 +211,12 @@ class SubgraphCutter:
                 leg[op] = max((leg.get(one, 0) for one in before), default=0)
         return leg
 
-    def _leg(self, kept: set[tf.Operation], available, outputs) -> Leg:
+    def _leg(
+        self,
+        kept: set[tf.Operation],
+        available: Mapping[str, tf.Tensor],
+        outputs: Mapping[str, tf.Tensor],
+    ) -> Leg:
         """The kept operations without the placeholders and what is given."""
         placeholders = {t.op for t in available.values() if not _computed(t)}
         names = {op.name for op in kept - placeholders}

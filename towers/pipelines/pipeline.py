@@ -35,6 +35,7 @@ from towers.pipelines import chunk as chunk_lib
 from towers.pipelines import segment as segment_lib
 from towers.pipelines import segment_gradients
 from towers.pipelines.calls import CallOutput, Calls, Function, Value
+from towers.pipelines.chain import Blocks
 from towers.pipelines.chunk import Chunk
 from towers.pipelines.piece import Barrier
 
@@ -104,6 +105,7 @@ def trace(
       ValueError: as `tower.trace` has it; or the order of the passes cannot be kept.
     """
     pipeline = task.pipeline
+    assert pipeline
     groups = _groups(task.model.blocks, pipeline)
     chunk_of = [c for c, blocks in enumerate(groups) for _ in blocks]
     segments = segment_lib.trace(
@@ -114,18 +116,14 @@ def trace(
         recomputed=pipeline.recomputed(len(chunk_of)),
     )
     shapes = {k: v for s in segments for k, v in s.shapes.items()}
-    chunks = [
-        chunk_lib.make(
-            c,
-            [s for s, of in zip(segments, chunk_of) if of == c],
-            pipeline.micro_batches,
-        )
-        for c in range(len(groups))
-    ]
+    chunks = []
+    for c in range(len(groups)):
+        of_chunk = [s for s, of in zip(segments, chunk_of) if of == c]
+        chunks.append(chunk_lib.make(c, of_chunk, pipeline.micro_batches))
     return PipelineTemplate(
         pipeline=pipeline,
         chunks=tuple(chunks),
-        passes=tuple(_sequence(task, chunks)),
+        passes=tuple(_sequence(task, pipeline, chunks)),
         joined=task.joined,
         trainable=tuple(shapes),
         shapes=shapes,
@@ -147,10 +145,11 @@ def trace(
     )
 
 
-def _sequence(task: TowerSpec, chunks: Sequence[Chunk]) -> list[tuple[int, Pass]]:
+def _sequence(
+    task: TowerSpec, pipeline: Pipeline, chunks: Sequence[Chunk]
+) -> list[tuple[int, Pass]]:
     """(stage, pass) in a topological order, passes divided into legs where needed."""
-    pipeline, legs = task.pipeline, _legs(task.joined, chunks)
-    order = pipeline.order(training=task.training)
+    legs, order = _legs(task.joined, chunks), pipeline.order(training=task.training)
     try:
         return schedule_lib.sequence(legs.divide(order), legs)
     except ScheduleError as error:
@@ -168,7 +167,7 @@ def _legs(joined: SharedStatistics, chunks: Sequence[Chunk]) -> Legs:
     return Legs(counts, joined.micro_batches if joined.micro_batches > 1 else 0)
 
 
-def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
+def _groups(blocks: Blocks, pipeline: Pipeline) -> list[list[Blocks]]:
     """For each chunk the blocks of its segments."""
     pieces = pieces_of(pipeline.cut or (len(blocks),), blocks)
     assert len(pieces) == pipeline.stages * pipeline.chunks, (pieces, pipeline)
@@ -178,10 +177,9 @@ def _groups(blocks: Sequence, pipeline: Pipeline) -> list[list[Sequence]]:
 
 
 def _by_stage(create: Callable[..., Any], stages: Sequence[int]) -> Callable[..., Any]:
-    def create_at(name, shape, initializer, *, segment, **options):
-        return create(name, shape, initializer, stage=stages[segment], **options)
-
-    return create_at
+    return lambda *args, segment, **options: create(
+        *args, stage=stages[segment], **options
+    )
 
 
 def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[Tower]:
@@ -208,9 +206,11 @@ def copy_pipelines(template: PipelineTemplate, sites: Sequence[Site]) -> list[To
 class _Meetings:
     """The joins of synchronized batch norm, each added once for all its receivers."""
 
-    def __init__(self, template: PipelineTemplate, stamps, calls: Calls):
+    def __init__(
+        self, template: PipelineTemplate, stamps: "Sequence[_Stamp]", calls: Calls
+    ):
         self._template = template
-        self._stamps: Sequence[_Stamp] = stamps
+        self._stamps = stamps
         self._calls = calls
         self._joined: dict[tuple[str, str, int], CallOutput] = {}
         self._functions: dict[tuple, Function] = {}

@@ -38,6 +38,7 @@ from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, is_called, session_config, task_of
 from towers.layout.stages import Pipeline, RecomputedBlocks
 from towers.pipelines import liveness, segment
+from towers.pipelines.chain import Blocks
 from towers.pipelines.piece import Subgraph
 from towers.pipelines.recompute_choice import (
     BlockCost,
@@ -84,8 +85,9 @@ def with_choice(
         return task
     limit = how.memory_limit or _memory(placement)
     stages = _stages(task, features, labels, grain=max(1, limit // _GRAINS))
-    choices = [cheapest(stage.blocks, limit - stage.fixed) for stage in stages]
-    if None in choices:
+    cheapest_choices = (cheapest(stage.blocks, limit - stage.fixed) for stage in stages)
+    choices = [choice for choice in cheapest_choices if choice is not None]
+    if len(choices) < len(stages):
         most = max(stage.fixed + least(stage.blocks) for stage in stages)
         needed = -(-most // 10**6)
         raise ValueError(
@@ -121,6 +123,7 @@ def estimate(
       labels: shape [batch, ...] and dtype.
       slots: of the optimizer.
     """
+    assert task.pipeline
     way = task.pipeline.recompute
     sizes = []
     for stage in _stages(task, features, labels, grain=1, slots=slots):
@@ -155,7 +158,8 @@ def _stages(
     grain: int,
     slots: int = _SLOTS,
 ) -> list[_Stage]:
-    how, groups = _groups(task)
+    assert task.pipeline
+    how, groups = _groups(task.pipeline, task.model.blocks)
     several = how.micro_batches > 1
     batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
     batch = segment.MicroBatchSpec(how.micro_batch(features), how.micro_batch(labels))
@@ -179,9 +183,8 @@ def _stages(
     return stages
 
 
-def _groups(task: TowerSpec) -> tuple[Pipeline, list[Sequence]]:
+def _groups(how: Pipeline, blocks: Blocks) -> tuple[Pipeline, list[Blocks]]:
     """The blocks that are computed again together, and the pipeline as cut of these."""
-    how, blocks = task.pipeline, task.model.blocks
     if how.recompute != "stage":
         return how, [[block] for block in blocks]
     groups = pieces_of(how.cut, blocks)
@@ -205,7 +208,8 @@ def _parameter_bytes(
       several: whether gradients of several micro-batches are summed.
       slots: of the optimizer.
     """
-    shapes, uses = {}, collections.Counter()
+    shapes: dict[str, tf.TensorShape] = {}
+    uses: collections.Counter[str] = collections.Counter()
     for stage_block in (blocks[n] for n in numbers):
         shapes |= {k: v for k, v in stage_block.shapes.items() if not parts.is_part(k)}
         # What is looked up in one block alone has a sparse gradient.
@@ -232,7 +236,7 @@ def _is_sparse(block: Segment, variable: str) -> bool:
 
 def _segments(
     task: TowerSpec,
-    groups: Sequence[Sequence],
+    groups: Sequence[Blocks],
     batch: segment.MicroBatchSpec,
     *,
     recomputed: bool,
@@ -247,14 +251,19 @@ def _segments(
     )
 
 
-def _of_stage(how: Pipeline, stage: int, blocks: Sequence) -> list[int]:
+def _of_stage(how: Pipeline, stage: int, blocks: Sequence[Segment]) -> list[int]:
     """Numbers of a stage's blocks."""
     chunks = pieces_of(how.cut, range(len(blocks)))[stage :: how.stages]
     return [number for chunk in chunks for number in chunk]
 
 
 def _blocks(
-    how: Pipeline, stage: int, traced, meeting: int, *, grain: int
+    how: Pipeline,
+    stage: int,
+    traced: Sequence[Sequence[Segment]],
+    meeting: int,
+    *,
+    grain: int,
 ) -> list[BlockCost]:
     """What each block of a stage costs.
 
@@ -381,6 +390,7 @@ def words(how: Pipeline, names: Sequence[str]) -> str:
       names: of the model's blocks.
     """
     chosen = how.chosen
+    assert chosen
     blocks = ", ".join(names[n] for n in chosen.blocks) or "nothing"
     return (
         f"auto: {blocks}\n{100 * chosen.flops:.1f} % more FLOPs; at most "

@@ -17,8 +17,8 @@ class BlockCost(NamedTuple):
         what later blocks keep is then freed.
     """
 
-    kept: tuple[tuple[int, int], tuple[int, int]]
-    passing: tuple[int, int]
+    kept: tuple[tuple[int, ...], ...]
+    passing: tuple[int, ...]
     gradients: int
     flops: int
     together: bool = False
@@ -89,7 +89,7 @@ def _undominated(
 class _Front:
     """The Pareto front of the choices so far: bytes kept against bytes passing."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._kept: list[int] = []  # bytes, rising
         self._passing: list[int] = []  # bytes of the same choices, falling
 

@@ -24,6 +24,7 @@ Pieces are connected by the named values of a micro-batch:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ from towers.compute.tower import StatisticRule, TowerSpec, shares_of
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import KnownVariable, VariablePlaceholders
 from towers.pipelines import chain, segment_gradients
+from towers.pipelines.chain import Blocks
 from towers.pipelines.piece import (
     Barrier,
     BatchNormExchange,
@@ -96,7 +98,7 @@ class Segment:
 
 def trace(
     task: TowerSpec,
-    groups: Sequence[Sequence[tuple[str, Any]]],
+    groups: Sequence[Blocks],
     batch: MicroBatchSpec,
     *,
     create: Callable[..., Any],
@@ -150,10 +152,7 @@ def trace(
 
 
 def _for_segment(create: Callable[..., Any], number: int) -> Callable[..., Any]:
-    def create_for(name, shape, initializer, **options):
-        return create(name, shape, initializer, segment=number, **options)
-
-    return create_for
+    return functools.partial(create, segment=number)
 
 
 class _Open:
@@ -163,11 +162,11 @@ class _Open:
         self,
         task: TowerSpec,
         number: int,
-        blocks,
+        blocks: Blocks,
         *,
         batch: MicroBatchSpec,
-        before,
-        variables,
+        before: "_Open | None",
+        variables: VariablePlaceholders,
     ):
         self.number = number
         self.blocks = blocks
