@@ -6,10 +6,9 @@ A row is a line:
     needs("save_model_secs", "train_dir"),
     at_most_one("num_batches", "num_epochs"),
 
-A flag stands for any value but its default, `flag=value` for that value, default or
-not, and `flag~text` for values that have the text in them.  A setting that would have
-no effect is as wrong as one that contradicts another.  What takes more than two flags
-to say, or arithmetic, is a function in `flags.config`.
+A flag stands for any value but its default, and `flag=value` for that value, default or
+not.  A setting that would have no effect is as wrong as one that contradicts another.
+What takes more than two flags to say, or arithmetic, is a function in `flags.config`.
 
     python -m flags.rules > docs/flags.md
 """
@@ -22,23 +21,21 @@ from flags import field
 
 
 class Term(NamedTuple):
-    """A flag, or some of its values.
+    """A flag, or one of its values.
 
     Attributes:
       name: of the flag.
-      relation: "" for any value but the default, "=" for `value`, "~" for every value
-        that contains `value`.
-      value: as on the command line; "" with relation "".
+      value: as on the command line; "" for any value but the default.
     """
 
     name: str
-    relation: str
     value: str
 
     @classmethod
     def parse(cls, text: str) -> "Term":
-        """The term that is written `flag`, `flag=value` or `flag~text`."""
-        return cls(*re.fullmatch(r"(\w+)(?:([=~])(.*))?", text).groups(default=""))
+        """The term that is written `flag` or `flag=value`."""
+        name, _, value = text.partition("=")
+        return cls(name, value)
 
     def holds(self, settings: Mapping[str, Any], given: Collection[str]) -> bool:
         """Whether the flag has such a value.
@@ -47,19 +44,18 @@ class Term(NamedTuple):
           settings: all that can be trusted, by name.
           given: names of those that differ from their default.
         """
-        if not self.relation:
+        if not self.value:
             return self.name in given
         if self.name not in settings:
             return False
         value = settings[self.name]
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        return self.value == text if self.relation == "=" else self.value in text
+        return self.value == text
 
     def __str__(self) -> str:
-        if self.relation == "=" and self.value in ("true", "false"):
+        if self.value in ("true", "false"):
             return field.spell(self.name, self.value == "true")
-        between = self.relation.replace("~", "=...")
-        return f"--{self.name}{between}{self.value}"
+        return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
 
 
 class Rule(NamedTuple):

@@ -44,7 +44,7 @@ def _he_initializer(gain: float = 2.0):
 
 
 def example_uniform(
-    shape: tuple[int, ...], *, seed: int, salt: int, first: tf.Tensor | int
+    shape: tuple[int, ...], *, seed: int, salt: int = 0, first: tf.Tensor | int
 ) -> tf.Tensor:
     """Uniform numbers in [0, 1) that belong to examples, not to batches.
 
@@ -55,7 +55,7 @@ def example_uniform(
     Args:
       shape: [batch, ...], static.
       seed: of the run.
-      salt: differs between uses in the model.
+      salt: differs between uses in the model, or in what reads its data.
       first: int64 scalar, index in the stream of the batch's first example.
 
     Returns:

@@ -15,17 +15,17 @@ import numbers
 import reprlib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from models.user_errors import SignatureError
 
 
 class Bound(NamedTuple):
-    """A condition on a number, with the words that follow "must be"."""
+    """A condition on a value, with the words that follow "must be"."""
 
     words: str
-    holds: Callable[[float], bool]
+    holds: Callable[[Any], bool]
 
 
 AT_LEAST_0 = Bound("at least 0", lambda number: number >= 0)
@@ -34,6 +34,13 @@ COUNT = Bound(f"at least 1 and below {2**31}", lambda number: 1 <= number < 2**3
 # So many epochs of so many examples can be counted in an int64.
 EPOCHS = Bound("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
 BELOW_1 = Bound("at least 0 and below 1", lambda number: 0 <= number < 1)
+
+
+def one_of(names: Iterable[str]) -> Bound:
+    """The condition on a name that is chosen from a table."""
+    choices = tuple(names)
+    return Bound(f"one of {', '.join(choices)}", lambda name: name in choices)
+
 
 _WORDS = {int: "a whole number", float: "a finite float32", str: "a text"}
 _FLOAT_LIMIT = 3e38  # near that of a float32
@@ -46,7 +53,7 @@ def check(instance: Any, **bounds: Bound) -> None:
 
     Args:
       instance: of a dataclass.
-      **bounds: field -> what its number, or each of its numbers, must be.
+      **bounds: field -> what its value, or each of its values, must be.
 
     Raises:
       ValueError: a field holds something else; the sentence names class and field.
@@ -121,7 +128,7 @@ def _words(kind: Any) -> str:
         return f"({', '.join(map(_words, args))})"
     if origin in (tuple, collections.abc.Sequence):
         return f"({_words(args[0])}, ...)"
-    return _WORDS.get(kind) or f"models.{kind.__name__}"
+    return _WORDS.get(kind) or kind.__qualname__
 
 
 def _items(value: Any) -> Any:

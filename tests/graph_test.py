@@ -35,9 +35,9 @@ class GraphTest(parameterized.TestCase):
             self.assertEqual(variable.device, "/device:CPU:0")
 
     @parameterized.parameters(
-        ("batch_size", 0, "a whole number from 1 on"),
-        ("batch_size", 4.5, "a whole number from 1 on"),
-        ("accumulate_steps", 0, "a whole number from 1 on"),
+        ("batch_size", 0, "at least 1 and below"),
+        ("batch_size", 4.5, "a whole number"),
+        ("accumulate_steps", 0, "at least 1 and below"),
         ("data_format", "NWHC", "one of NHWC, NCHW"),
         ("batch_norm", "synch", "one of micro_batch, "),
         ("variable_update", "replicatd", "one of parameter_server, "),

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from models.validation import COUNT, check, one_of
 from towers.assembly import copy_towers
 from towers.checkpoints import constants
 from towers.compute import sync_batch_norm
 from towers.compute.tower import Template, Tower, TowerSpec
 from towers.data.source import ClientShare, Feed, Source
-from towers.errors import validation
 from towers.gradients.exchange import GradientExchange
 from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
@@ -74,9 +74,13 @@ class Options:
     purpose: int = between_graph.TRAIN
 
     def __post_init__(self):
-        validation.check_counts(self, "batch_size", "accumulate_steps")
-        validation.check_one_of(self, "data_format", ("NHWC", "NCHW"))
-        validation.check_one_of(self, "batch_norm", sync_batch_norm.BATCH_NORM)
+        check(
+            self,
+            batch_size=COUNT,
+            accumulate_steps=COUNT,
+            data_format=one_of(("NHWC", "NCHW")),
+            batch_norm=one_of(sync_batch_norm.BATCH_NORM),
+        )
         if self.pipeline and self.accumulate_steps > 1:
             pieces = self.pipeline.micro_batches * self.accumulate_steps
             raise ValueError(
@@ -161,7 +165,7 @@ def build(
         the model does something that towers cannot repeat, or its blocks do not fit
         the data; the sentence names the block or the variable.
     """
-    validation.check_one_of(options, "variable_update", modes)
+    check(options, variable_update=one_of(modes))
     scope = v1.name_scope(graph_names.UPDATE)  # of what has no scope of its own
     with _nothing_is_garbage(), tf.Graph().as_default(), scope:
         make = modes[options.variable_update]

@@ -4,8 +4,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from models.layers import example_uniform
 from towers.data import preprocessing
-from towers.data.preprocessing import DRAWS, PREPROCESSING, example_uniform
+from towers.data.preprocessing import DRAWS, PREPROCESSING
 
 v1 = tf.compat.v1
 

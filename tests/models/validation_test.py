@@ -32,6 +32,7 @@ class _Whole:
             count=validation.COUNT,
             rates=validation.EPOCHS,
             rate=validation.BELOW_1,
+            name=validation.one_of("nm"),
         )
 
 
@@ -60,6 +61,7 @@ class CheckTest(parameterized.TestCase):
         (dict(rate=1e300), "rate is 1e.300, and must be a finite float32"),
         (dict(rate=1), "rate is 1, and must be at least 0 and below 1"),
         (dict(name=b"n"), "name is b'n', and must be a text"),
+        (dict(name="p"), "name is 'p', and must be one of n, m$"),
         (dict(shape=(1,)), r"shape is \(1,\), .* \(a whole number, a whole number\)"),
         (dict(shape="12"), "shape is '12', and must be"),
         (dict(rates=0.1), r"rates is 0.1, and must be \(a finite float32, ...\)"),
@@ -70,7 +72,7 @@ class CheckTest(parameterized.TestCase):
         ),
         (dict(pairs=[("a", 3)]), "pairs is .*, and must be"),
         (dict(act=3), "act is 3, and must be a function"),
-        (dict(part=None), "part is None, and must be models._Part or a whole number"),
+        (dict(part=None), "part is None, and must be _Part or a whole number"),
     )
     def test_refuses(self, fields, sentence):
         with self.assertRaisesRegex(ValueError, f"^_Whole.{sentence}"):

@@ -110,14 +110,6 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/errors/validation.py",
-        (
-            " or count < 1:",
-            " or count < 0:",
-            "errors/validation_test::test_what_is_no_count",
-        ),
-    ),
-    *of_file(
         "towers/errors/lock.py",
         (
             "_age(path) > _STALE_SECONDS",

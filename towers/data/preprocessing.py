@@ -66,40 +66,6 @@ class Preprocessing(NamedTuple):
         return self.training is not self.evaluation
 
 
-def example_uniform(
-    shape: tuple[int, ...], *, seed: int, first: tf.Tensor | int, salt: int = 0
-) -> tf.Tensor:
-    """Uniform numbers in [0, 1) that belong to examples, not to batches.
-
-    Row b is a function of (seed, salt, first + b) alone: Philox is a counter-based
-    generator, so a batch that starts at another example starts at another counter.
-
-    Args:
-      shape: [batch, ...], static.
-      seed: of the run.
-      first: int64 scalar, index in the stream of the batch's first example.
-      salt: differs between uses.
-
-    Returns:
-      float32 of `shape`.
-    """
-    numbers = math.prod(shape[1:])
-    blocks = -(-numbers // 4)  # Philox makes four numbers per counter value
-    counter = tf.stack([tf.cast(first, tf.int64) * blocks, tf.constant(salt, tf.int64)])
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[shape[0] * blocks * 4],
-        key=tf.constant([seed & (2**64 - 1)], tf.uint64),
-        counter=tf.bitcast(counter, tf.uint64),
-        dtype=tf.uint32,
-        alg=1,  # Philox
-    )
-    # As the uniform operation has it; XLA's makes other numbers of the same bits.
-    mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
-    one_to_two = tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32))
-    flat = tf.bitcast(one_to_two, tf.float32) - 1.0
-    return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :numbers], shape)
-
-
 def scale(images: tf.Tensor, shape: Size, draws: tf.Tensor | None = None) -> tf.Tensor:
     """Integers to [-1, 1]; floating point images are taken as they are."""
     del shape, draws

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.data.preprocessing import DRAWS, Preprocessing, Size, example_uniform
+from models.layers import example_uniform
+from towers.data.preprocessing import DRAWS, Preprocessing, Size
 from towers.data.records import Records, permutation
 
 v1 = tf.compat.v1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from towers.data.preprocessing import example_uniform
+from models.layers import example_uniform
 from towers.data.source import (
     Batch,
     ClientShare,

@@ -6,13 +6,12 @@ Plain data; `towers.pipelines` builds the graph.
 import dataclasses
 import itertools
 import math
-import numbers
 from collections.abc import Collection
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.errors import validation
+from models.validation import AT_LEAST_0, COUNT, check, one_of
 from towers.layout.partition import Cut
 from towers.layout.schedule import (
     SCHEDULES,
@@ -74,14 +73,15 @@ class Pipeline:
     chosen: RecomputedBlocks | None = None
 
     def __post_init__(self):
-        validation.check_counts(self, "stages", "micro_batches", "chunks")
-        validation.check_one_of(self, "schedule", SCHEDULES)
-        validation.check_one_of(self, "recompute", RECOMPUTE)
-        if self.memory_limit < 0:
-            raise ValueError(
-                f"Pipeline.memory_limit is {self.memory_limit}, and must be bytes, or "
-                "0 for the device's own memory"
-            )
+        check(
+            self,
+            stages=COUNT,
+            micro_batches=COUNT,
+            chunks=COUNT,
+            schedule=one_of(SCHEDULES),
+            recompute=one_of(RECOMPUTE),
+            memory_limit=AT_LEAST_0,
+        )
         if self.chunks > 1 and not SCHEDULES[self.schedule].interleaves:
             raise ValueError(
                 f"Pipeline.chunks is {self.chunks}, and must be 1 with schedule "
@@ -92,8 +92,7 @@ class Pipeline:
 
     def _check_cut(self) -> None:
         pieces, ends = self.stages * self.chunks, tuple(self.cut)
-        whole = all(isinstance(end, numbers.Integral) for end in ends)
-        rising = whole and all(a < b for a, b in itertools.pairwise((0, *ends)))
+        rising = all(a < b for a, b in itertools.pairwise((0, *ends)))
         if len(ends) != pieces or not rising:
             raise ValueError(
                 f"Pipeline.cut is {self.cut!r}, and must be the ends of {pieces} "

@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from models.validation import check, one_of
 from towers.compute.flops import of_operations
 from towers.compute.sync_batch_norm import SharedStatistics
 from towers.compute.tower import Site, TowerSpec
-from towers.errors import output_paths, validation
+from towers.errors import output_paths
 from towers.layout import partition, schedule
 from towers.layout.parts import is_part
 from towers.layout.placement import Placement, session_config
@@ -176,7 +177,7 @@ def with_cut(
 
 def _check_blocks(how: Pipeline, model: str, count: int) -> None:
     """Checks that a pipeline fits a model of `count` blocks."""
-    validation.check_one_of(how, "balance", COSTS)
+    check(how, balance=one_of(COSTS))
     of = f"{model} is a chain of {count} blocks"
     if (pieces := how.stages * how.chunks) > count:
         raise ValueError(
