@@ -6,20 +6,27 @@ is the Python API: a model, a batch source, an optimizer and a placement in, the
 graph out.  `planning` makes the same arguments from flags.
 """
 
-import contextlib
 import dataclasses
-import gc
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from models.validation import COUNT, check, one_of
-from towers.assembly import copy_towers
 from towers.checkpoints import constants
-from towers.compute import sync_batch_norm
-from towers.compute.tower import Template, Tower, TowerSpec
-from towers.data.source import ClientShare, Feed, Source
+from towers.compute import (
+    accumulation,
+    copy_tower,
+    embedding_lookup,
+    precision,
+    sync_batch_norm,
+    tower,
+)
+from towers.compute.copy_tower import nothing_is_garbage
+from towers.compute.tower import Site, Template, Tower, TowerSpec
+from towers.data.source import Batch, ClientShare, Feed, Source
+from towers.gradients import wire
 from towers.gradients.exchange import GradientExchange
 from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
@@ -27,6 +34,7 @@ from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.optimizers.loss_scale import LossScale, LossScaling
 from towers.optimizers.optimizer import Update
+from towers.pipelines import costs, cutting, pipeline, recompute
 from towers.variable_update import between_graph, train_steps
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.between_graph import TrainStep
@@ -81,19 +89,7 @@ class Options:
             data_format=one_of(("NHWC", "NCHW")),
             batch_norm=one_of(sync_batch_norm.BATCH_NORM),
         )
-        if self.pipeline and self.accumulate_steps > 1:
-            pieces = self.pipeline.micro_batches * self.accumulate_steps
-            raise ValueError(
-                f"Options.accumulate_steps is {self.accumulate_steps}, and does not go "
-                "with a pipeline; micro-batches add up the same way, so write "
-                f"batch_size={self.tower_batch} and "
-                f"Pipeline(micro_batches={pieces})"
-            )
-        if self.pipeline and self.xla_compile:
-            raise ValueError(
-                "Options.xla_compile is True, and does not go with a pipeline, whose "
-                "passes are functions of their own; leave one of them out"
-            )
+        cutting.check_options(self)
 
     @property
     def tower_batch(self) -> int:
@@ -167,7 +163,7 @@ def build(
     """
     check(options, variable_update=one_of(modes))
     scope = v1.name_scope(graph_names.UPDATE)  # of what has no scope of its own
-    with _nothing_is_garbage(), tf.Graph().as_default(), scope:
+    with nothing_is_garbage(), tf.Graph().as_default(), scope:
         make = modes[options.variable_update]
         mode = make(placement, seed=options.seed, exchange=options.exchange)
         return _build(model, source, update, mode=mode, options=options)
@@ -185,7 +181,7 @@ def _build(
     peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, position)
     template, towers = copy_towers(
-        _task(model, source, mode, options),
+        _train_spec(model, source, mode, options),
         feed.batches,
         mode,
         scalars=_scalars(feed, mode, scale),
@@ -247,22 +243,6 @@ def _sync(mode: VariableUpdate) -> tf.Operation:
         return mode.sync()
 
 
-@contextlib.contextmanager
-def _nothing_is_garbage() -> Iterator[None]:
-    """Pauses Python's garbage collector.
-
-    It would look through the growing graph again and again, all of it in use: for 0.5
-    of the 4.2 s in which 32 resnet50 towers are built.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def _feed(
     source: Source, mode: VariableUpdate, options: Options, position: tf.Tensor
 ) -> Feed:
@@ -277,44 +257,141 @@ def _feed(
         )
 
 
-def _task(
-    model: Any, source: Source, mode: VariableUpdate, options: Options
+def _scalars(
+    feed: Feed, mode: VariableUpdate, scale: LossScale | None
+) -> list[dict[str, tf.Tensor]]:
+    """Each tower's inputs beside its batch."""
+    with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
+        weights = feed.total_weights(joined=mode.joined)
+    scaled = {"loss_scale": scale.value} if scale else {}
+    return [{"total_weight": weight, **scaled} for weight in weights]
+
+
+def tower_spec(
+    model: Any, source: Source, options: Options, placement: Placement
 ) -> TowerSpec:
-    towers = mode.placement.towers
+    """What a tower computes, by itself.
+
+    Args:
+      model: a `models.Model`.
+      source: where its batches come from.
+      options: of the train graph.
+      placement: of the towers.
+    """
+    # On a cluster, tables are on ps tasks rather than on the towers' devices.
+    elsewhere, shards = placement.is_cluster, options.shards
     return TowerSpec(
         model=model,
         num_classes=source.num_classes,
         data_format=options.data_format,
         dtype=options.dtype,
         seed=options.seed,
-        kind=mode.placement.kind,
+        kind=placement.kind,
         compiled=options.xla_compile,
         pipeline=options.pipeline,
-        joined=sync_batch_norm.shared_statistics(
-            options.batch_norm,
-            # Those that step together on one model, and can meet while they do.
-            towers=len(towers) if mode.joined and not options.xla_compile else 0,
-            micro_batches=options.pipeline.micro_batches if options.pipeline else 1,
-            rounds=options.accumulate_steps,
-        ),
         loss_scaled=options.loss_scaling is not None,
-        shards=options.shards,
+        shards=shards and shards._replace(elsewhere=elsewhere),
     )
 
 
-def _scalars(
-    feed: Feed, mode: VariableUpdate, scale: LossScale | None
-) -> list[dict[str, tf.Tensor]]:
-    """Each tower's inputs beside its batch: the total weight that its loss is divided
-    by, of all examples of the step or its own, and the loss scale if there is one."""
-    weights = []
-    for batch in feed.batches:
-        with tf.device(batch.weights.device), v1.name_scope(graph_names.INPUT):
-            weights.append(tf.reduce_sum(batch.weights))
-    with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
-        if mode.joined:
-            whole = tf.add_n(weights) if feed.weight is None else feed.weight
-            weights = [whole] * len(weights)
-        # A step may lie beyond the last example as a whole: then nothing is learnt.
-        inputs = [{"total_weight": tf.maximum(weight, 1.0)} for weight in weights]
-    return [{**row, "loss_scale": scale.value} for row in inputs] if scale else inputs
+def _train_spec(
+    model: Any, source: Source, mode: VariableUpdate, options: Options
+) -> TowerSpec:
+    """What a tower computes, and with whom it shares batch norm's statistics."""
+    # Those that step together on one model, and can meet while they do.
+    meet = mode.joined and not options.xla_compile
+    joined = sync_batch_norm.shared_statistics(
+        options.batch_norm,
+        towers=len(mode.placement.towers) if meet else 0,
+        micro_batches=options.pipeline.micro_batches if options.pipeline else 1,
+        rounds=options.accumulate_steps,
+    )
+    spec = tower_spec(model, source, options, mode.placement)
+    return dataclasses.replace(spec, joined=joined)
+
+
+def copy_towers(
+    task: TowerSpec,
+    batches: Sequence[Batch],
+    variables: Any,
+    *,
+    scalars: Sequence[Mapping[str, tf.Tensor]],
+    rounds: int = 1,
+    scope: str = "tower",
+) -> tuple[Template, list[Tower]]:
+    """Traces the task once and stamps it on the device of every tower.
+
+    Args:
+      task: what a tower computes.
+      batches: one per tower.
+      variables: makes them and says how each tower reads them: a row of
+        `VARIABLE_UPDATES`, or one like it.
+      scalars: for each tower, float32 inputs beside its batch: `total_weight`, which
+        its shares are shares of (1 makes them sums); and `loss_scale`, if the task is
+        scaled.
+      rounds: pieces of equal size that each batch is taken in.
+      scope: prefix of the towers' names.
+
+    Raises:
+      ValueError: the towers cannot be made; the sentence says why.
+    """
+    batch = batches[0]
+    cutting.check_fit(task, batch.features.shape[0], variables.placement)
+    specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
+    task = costs.with_cut(task, *specs, variables.placement)
+    task = recompute.with_choice(task, *specs, variables.placement)
+    trace = pipeline.trace if task.pipeline else tower.trace
+    template = trace(task, *specs, create=variables.create)
+    plain = rounds == 1 and task.pipeline is None and not task.compiled
+    if plain:
+        template = embedding_lookup.cut_out(template)
+    cast, arrive = precision.Casts(), wire.Arrivals()
+    hosts = wire.arrival_hosts(variables.placement)
+
+    def reads(index: int, host: str, devices: Sequence[str]) -> dict[str, tf.Tensor]:
+        with v1.name_scope(graph_names.READ):
+            values = {
+                name: cast(variables.read(name, index), dtype)
+                for name, dtype in template.reads.items()
+            }
+            fetched = {n: v for n, v in values.items() if n not in template.owners}
+            return values | arrive.beside(arrive.all(fetched, host), devices)
+
+    sites = [
+        Site(
+            scope=f"{scope}_{index}",
+            devices=devices,
+            inputs={**batch._asdict(), **scalars[index]},
+            reads=reads(index, host, devices),
+        )
+        for index, (devices, host, batch) in enumerate(
+            zip(variables.placement.stages, hosts, batches)
+        )
+    ]
+    if plain:
+        embedding_lookup.look_up(template, sites, variables.placement.hosts, variables)
+    copy = _copier(task, rounds)
+
+    def copies(group: Sequence[Site]) -> list[Tower]:
+        made = copy(template, group)
+        if not task.training:
+            return made
+        taken = [variables.taken(t.gradients, template.trainable) for t in made]
+        return [t._replace(gradients=list(g)) for t, g in zip(made, taken)]
+
+    most = copy_tower.at_a_time(template, variables.placement)
+    return template, copy_tower.in_turn(copies, sites, most)
+
+
+def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
+    """What copies a template for some sites."""
+    if task.pipeline:
+        return pipeline.copy_pipelines
+    if rounds > 1:
+        return functools.partial(accumulation.loops, rounds=rounds)
+    return copy_tower.copy_tower
+
+
+def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:
+    size, *rest = batch.shape
+    return tf.TensorSpec([size // rounds, *rest], batch.dtype)

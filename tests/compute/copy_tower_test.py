@@ -1,14 +1,16 @@
 """Stamping: copies of a template, each with its own device, batch and variables."""
 
 import tensorflow as tf
+from absl.testing import parameterized
 
 from tests import arrays, trainer
-from towers import assembly
+from towers import graph
 from towers.compute import copy_tower
 from towers.compute.tower import TowerSpec
 from towers.data.source import Batch
 from towers.layout import placeholders, placement
 from towers.layout.graph_names import checkpoint_name
+from towers.layout.stages import Pipeline
 from towers.variable_update.synchronous import ParameterServer
 
 v1 = tf.compat.v1
@@ -23,7 +25,7 @@ def _batch(seed: int, first: int) -> Batch:
 def _stamp(model, count: int, batches=None):
     """(template, towers) on so many logical CPU devices."""
     batches = batches or [_batch(0, 0) for _ in range(count)]
-    return assembly.copy_towers(
+    return graph.copy_towers(
         TowerSpec(model=model, num_classes=5),
         batches,
         ParameterServer(placement.local(count, kind="cpu")),
@@ -115,7 +117,7 @@ def _stamp_second_alone(batch: Batch):
             del shape, initializer, trainable
             self.variables[name] = made[name]
 
-    template, [tower] = assembly.copy_towers(
+    template, [tower] = graph.copy_towers(
         TowerSpec(model=trainer.dense_model(), num_classes=5),
         [batch],
         Same(placed),
@@ -123,6 +125,70 @@ def _stamp_second_alone(batch: Batch):
         scope="alone",
     )
     return template, tower
+
+
+def normed(x, nn):
+    return nn.dense(nn.flatten(nn.batch_norm(x)), nn.num_classes)
+
+
+class TurnsTest(tf.test.TestCase, parameterized.TestCase):
+    def _trainer(self, at_a_time, model=None, towers=5, **options):
+        return trainer.Trainer(
+            model or trainer.dense_model(),
+            trainer.random_source(),
+            towers=towers,
+            batch_size=4,
+            at_a_time=at_a_time,
+            **options,
+        )
+
+    def _waits_for(self, made) -> dict[int, set[int]]:
+        """Tower -> the others that are before it, however far."""
+        towers = made.train.towers
+        found = {}
+        for tower in towers:
+            seen, left = set(), [tower.loss.op]
+            while left:
+                op = left.pop()
+                if op not in seen:
+                    seen.add(op)
+                    left += [*(x.op for x in op.inputs), *op.control_inputs]
+            ends = {other.index for other in towers if other.loss.op in seen}
+            found[tower.index] = ends - {tower.index}
+        return found
+
+    @parameterized.parameters(
+        (0, {}),
+        (1, {1: {0}, 2: {0, 1}, 3: {0, 1, 2}, 4: {0, 1, 2, 3}}),
+        (2, {2: {0}, 3: {1}, 4: {0, 2}}),
+        (5, {}),
+    )
+    def test_a_tower_begins_when_one_before_it_has_ended(self, at_a_time, wanted):
+        found = self._waits_for(self._trainer(at_a_time))
+        self.assertEqual(found, {k: wanted.get(k, set()) for k in range(5)})
+
+    @parameterized.parameters(
+        {},
+        {"variable_update": "replicated"},
+        {"variable_update": "staged"},
+        {"accumulate_steps": 2},
+        {"xla_compile": True},
+    )
+    def test_the_steps_are_the_same(self, **options):
+        one, other = (
+            self._trainer(at_a_time, towers=3, **options).start().steps(3)
+            for at_a_time in (0, 2)
+        )
+        self.assertEqual(trainer.difference(one, other), 0.0)
+
+    @parameterized.parameters(
+        {"variable_update": "asynchronous"},
+        {"batch_norm": "sync", "model": trainer.model_of(normed)},
+        {"pipeline": Pipeline(stages=1, micro_batches=2)},
+    )
+    def test_none_waits_where_it_may_not(self, **options):
+        found = self._waits_for(self._trainer(1, **options))
+        self.assertEqual(found, {k: set() for k in range(5)})
 
 
 if __name__ == "__main__":

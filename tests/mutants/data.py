@@ -334,6 +334,16 @@ FAULTS = [
     *of_file(
         "towers/data/source.py",
         (
+            "tf.maximum(weight, 1.0)",
+            "weight",
+            "variable_update/train_steps_test::test_a_step_beyond_the_last_example_changes_nothing",
+        ),
+        (
+            "whole = tf.add_n(weights) if self.weight is None else self.weight",
+            "whole = tf.add_n(weights)",
+            "variable_update/between_graph_cluster_test::test_as_in_one_process",
+        ),
+        (
             "return tf.cast(tf.clip_by_value(left, 0, total), tf.float32)",
             "return tf.cast(tf.minimum(left, total), tf.float32)",
             "data/source_test::test_what_all_parts_of_a_step_weigh",

@@ -73,7 +73,7 @@ FAULTS = [
         (
             "variance * (count / max(count - 1, 1))",
             "variance",
-            "assembly_test::test_towers_are_one_on_the_joined_batch",
+            "compute/sync_batch_norm_test::test_towers_are_one_on_the_joined_batch",
         ),
         (
             "spatial = [((k - 1) // 2, k - 1 - (k - 1) // 2) for k in size]",

@@ -11,19 +11,9 @@ FAULTS = [
             "variable_update/train_steps_test::test_the_learning_rate_goes_by_the_position_in_the_stream",
         ),
         (
-            "tf.maximum(weight, 1.0)",
-            "weight",
-            "variable_update/train_steps_test::test_a_step_beyond_the_last_example_changes_nothing",
-        ),
-        (
             "examples_per_step=builder.examples(len(towers) // len(all_steps)),",
             "examples_per_step=builder.examples(len(towers)),",
             "graph_test::test_examples_of_the_towers_that_step_together",
-        ),
-        (
-            "whole = tf.add_n(weights) if feed.weight is None else feed.weight",
-            "whole = tf.add_n(weights)",
-            "variable_update/between_graph_cluster_test::test_as_in_one_process",
         ),
         (
             "seed=options.seed,\n        kind=",
@@ -34,14 +24,6 @@ FAULTS = [
             "return self.batch_size * self.accumulate_steps",
             "return self.batch_size",
             "compute/accumulation_test::test_rounds_are_one_larger_batch",
-        ),
-    ),
-    *of_file(
-        "towers/assembly.py",
-        (
-            "groups = [sites] if template.exchanges else [[site] for site in sites]",
-            "groups = [[site] for site in sites]",
-            "compute/accumulation_test::test_towers_that_normalise_together_do_so_round_by",
         ),
         (
             "inputs={**batch._asdict(), **scalars[index]},",

@@ -4,7 +4,10 @@ from absl.testing import absltest, parameterized
 
 import models
 from flags import stages
+from tests import trainer
+from towers import graph
 from towers.errors.collected import PlanError
+from towers.layout import placement
 from towers.layout.stages import Pipeline
 from towers.pipelines import cutting
 from towers.pipelines.costs import COSTS
@@ -138,6 +141,24 @@ class CuttingTest(parameterized.TestCase):
     def test_what_cannot_be_cut(self, flags, sentence):
         with self.assertRaisesRegex(ValueError, sentence):
             _plan(**flags)
+
+
+class FitTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (Pipeline(2, 3), 2, "Pipeline.micro_batches is 3, and does not divide .* of 8"),
+        (Pipeline(2, 4), 1, "each tower of the placement has 1 of the .* ask for 2"),
+        (Pipeline(2, 4), 4, "each tower of the placement has 4 of the .* ask for 2"),
+        (None, 2, "each tower of the placement has 2 of the .* ask for 1"),
+    )
+    def test_the_pipeline_and_the_placement(self, how, num_stages, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            graph.build(
+                trainer.dense_model(),
+                trainer.random_source(),
+                trainer.MOMENTUM,
+                placement=placement.local(4, kind="cpu", num_stages=num_stages),
+                options=graph.Options(batch_size=8, pipeline=how),
+            )
 
 
 if __name__ == "__main__":

@@ -20,14 +20,22 @@ v1 = tf.compat.v1
 _BATCH = ("features", "labels", "weights")
 
 
-def loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
-    """Adds towers whose rounds are one `tf.while_loop`, common to all of them.
+def loops(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
+    """Adds towers that take their batches in rounds, each in a `tf.while_loop`.
+
+    Towers that exchange something go through their rounds together, in one loop.
 
     Args:
       template: of one piece.
       sites: of the towers, whose batches are `rounds` pieces each.
       rounds: how many.
     """
+    groups = [sites] if template.exchanges else [[site] for site in sites]
+    return [tower for group in groups for tower in _loop(template, group, rounds)]
+
+
+def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
+    """Towers whose rounds are one loop, on the device of the first."""
     scope = v1.name_scope(f"{sites[0].scope}/rounds/")  # absolute
     with scope, tf.device(None), tf.device(sites[0].device):
         cut = [_cut(site, rounds) for site in sites]

@@ -5,14 +5,19 @@ replaced by the tower's batch, by the variables as this tower reads them, and by
 the towers exchange.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from towers.compute import summaries, sync_batch_norm
 from towers.compute.nodes import operation_of
+from towers.compute.sufficient_factors import Factors
 from towers.compute.tower import Gradient, Site, Template, Tower
 from towers.layout import placeholders
+from towers.layout.placement import Placement
 
 v1 = tf.compat.v1
 
@@ -32,6 +37,61 @@ def copy_tower(template: Template, sites: Sequence[Site]) -> list[Tower]:
         tower(template, index, site.device, tensors)
         for index, (site, tensors) in enumerate(zip(sites, values))
     ]
+
+
+def at_a_time(template: Any, placement: Placement) -> int:
+    """How many towers of a step compute at a time; 0 where none waits for another.
+
+    As the placement says, but 0 for towers that exchange something on the way, are
+    pipelines or have several devices each.
+
+    Args:
+      template: of the towers, a `Template` unless they are pipelines.
+      placement: of the towers.
+    """
+    count, most = len(placement.towers), placement.at_a_time
+    plain = isinstance(template, Template) and not template.exchanges
+    alone = plain and len(placement.devices) == count
+    return most if alone and most < count else 0
+
+
+def in_turn(
+    copies: Callable[[Sequence[Site]], list[Tower]], sites: Sequence[Site], most: int
+) -> list[Tower]:
+    """Towers of which each waits for one before it, so that few compute at a time.
+
+    Args:
+      copies: makes the towers at some sites.
+      sites: of all towers.
+      most: how many compute at a time; 0 for all.
+    """
+    size = most or len(sites)
+    towers: list[Tower] = []
+    for first in range(0, len(sites), size):
+        group = sites[first : first + size]
+        if first:
+            for site, before, tower in zip(
+                group, sites[first - size :], towers[-size:]
+            ):
+                _begin_after(tower, before.scope, site)
+        towers += copies(group)
+    return [tower._replace(index=index) for index, tower in enumerate(towers)]
+
+
+def _begin_after(tower: Tower, scope: str, site: Site) -> None:
+    """Makes the inputs of the tower at a site wait for the end of another tower."""
+    gradients = []
+    for gradient in tower.gradients:
+        if isinstance(gradient, Factors):
+            gradients += [gradient.left, gradient.right]
+        elif gradient is not None:
+            gradients.append(gradient)
+    with v1.name_scope(None), tf.device(tower.device):
+        end = tf.group(tower.loss, *gradients, name=f"{scope}/end")
+    names, inputs = zip(*site.inputs.items())
+    with v1.name_scope(None), tf.device(site.device), tf.control_dependencies([end]):
+        held = tf.raw_ops.IdentityN(input=inputs, name=f"{site.scope}/begin")
+    site.inputs.update(zip(names, held))
 
 
 def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor]]:
@@ -174,6 +234,22 @@ def _gradient(parts: list[tf.Tensor]) -> Gradient:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)
+
+
+@contextlib.contextmanager
+def nothing_is_garbage() -> Iterator[None]:
+    """Pauses Python's garbage collector while towers are added to a graph.
+
+    It would look through the growing graph again and again, all of it in use: for 0.5
+    of the 4.2 s in which 32 resnet50 towers are built.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def join_shares(

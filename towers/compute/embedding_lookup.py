@@ -7,13 +7,14 @@ often it occurs in the batch.  Results do not change.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from towers.compute.nodes import needed_by, operation_of, tensor_of
-from towers.compute.tower import Template
+from towers.compute.tower import Site, Template
 from towers.compute.variable_getter import VariableLookup
 from towers.layout import parts
 from towers.layout.placement import task_of
@@ -61,6 +62,27 @@ def _takes_rows(node: v1.NodeDef, read: str, nodes: Mapping[str, v1.NodeDef]) ->
         and along_first
         and not node.attr["batch_dims"].i
     )
+
+
+def look_up(
+    template: Template, sites: Sequence[Site], hosts: Sequence[str], variables: Any
+) -> None:
+    """Gives towers, as further inputs, the rows that replace their gathers.
+
+    Args:
+      template: from `cut_out`.
+      sites: of the towers.
+      hosts: the CPU device beside each.
+      variables: reads them, as `VariableUpdate.read` does.
+    """
+    for index, (site, host) in enumerate(zip(sites, hosts)):
+        read = functools.partial(variables.read, tower=index)
+        scope = f"{site.scope}/look_up"
+        site.inputs.update(
+            rows(
+                template, site.inputs, read, scope=scope, device=site.device, host=host
+            )
+        )
 
 
 def rows(

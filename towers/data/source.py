@@ -48,6 +48,23 @@ class Feed(NamedTuple):
     # Whether it begins anew by itself after the steps of its part.
     begins_anew: bool = False
 
+    def total_weights(self, *, joined: bool) -> list[tf.Tensor]:
+        """What each tower divides its sum of losses by, float32 scalars of at least 1.
+
+        Args:
+          joined: whether that is the weight of all examples of the step, or of the
+            tower's own.
+        """
+        weights = []
+        for batch in self.batches:
+            with tf.device(batch.weights.device):
+                weights.append(tf.reduce_sum(batch.weights))
+        if joined:
+            whole = tf.add_n(weights) if self.weight is None else self.weight
+            weights = [whole] * len(weights)
+        # A step may lie beyond the last example as a whole: then nothing is learnt.
+        return [tf.maximum(weight, 1.0) for weight in weights]
+
 
 def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:
     """The same tensors, such that whoever fetches them runs the refills, too.

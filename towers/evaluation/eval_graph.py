@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.assembly import copy_towers
 from towers.compute.tower import TowerSpec
 from towers.data.source import ClientShare, Feed, Source, refilled
+from towers.graph import copy_towers
 from towers.layout import parts
 from towers.layout.graph_names import EVALUATION
 from towers.layout.placement import Placement

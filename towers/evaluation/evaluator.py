@@ -1,5 +1,6 @@
 """The evaluations that a run asks for: when, on what, and their reports."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -34,17 +35,11 @@ def attach(plan: Plan, built: graph.TrainGraph) -> eval_graph.EvalGraph | None:
 def task(plan: Plan) -> TowerSpec:
     """What an evaluation tower computes."""
     pipeline = plan.options.pipeline
-    return TowerSpec(
-        model=plan.model,
-        num_classes=plan.source.num_classes,
+    return dataclasses.replace(
+        graph.tower_spec(plan.model, plan.source, plan.options, plan.placement),
         training=False,
-        data_format=plan.options.data_format,
-        dtype=plan.options.dtype,
-        seed=plan.options.seed,
-        kind=plan.placement.kind,
-        compiled=plan.options.xla_compile,
         pipeline=pipeline and pipeline.for_batch(plan.eval_batch_size),
-        shards=plan.options.shards,
+        loss_scaled=False,
     )
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from towers.gradients.packing import cut, join
 from towers.layout import parts
-from towers.layout.placement import task_of
+from towers.layout.placement import Placement, task_of
 
 v1 = tf.compat.v1
 
@@ -29,6 +29,15 @@ v1 = tf.compat.v1
 # a bundle is bounded so that the first can be sent while others are still computed.
 _SMALL, _BUNDLE = 2**18, 2**20
 _SMALL_BESIDE = 2**14  # between devices of one task
+
+
+def arrival_hosts(placement: Placement) -> list[str | None]:
+    """Where each tower's variables arrive; None where its stages are on several tasks,
+    each of which fetches what it reads."""
+    return [
+        host if len(set(map(task_of, devices))) == 1 else None
+        for devices, host in zip(placement.stages, placement.hosts)
+    ]
 
 
 class Arrivals:

@@ -1,11 +1,14 @@
-"""Pipeline configuration from flags; refuses what the model or batch does not allow."""
+"""Pipeline configuration from flags; refuses what model, batch or devices rule out."""
 
 import math
+from typing import Any
 
 from flags.stages import StagesFlags
 from models.model import Model
+from towers.compute.tower import TowerSpec
 from towers.errors.collected import CollectedErrors, PlanError
 from towers.layout import partition
+from towers.layout.placement import Placement
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs
@@ -91,6 +94,56 @@ def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
         + (f" or {above}" if below else "")
         + f", or --num_stages={' or '.join(fits)}"
     )
+
+
+def check_options(options: Any) -> None:
+    """Refuses options that do not go with a pipeline.
+
+    Args:
+      options: a `graph.Options`.
+
+    Raises:
+      ValueError: there are such; the sentence says what to write instead.
+    """
+    if options.pipeline and options.accumulate_steps > 1:
+        pieces = options.pipeline.micro_batches * options.accumulate_steps
+        raise ValueError(
+            f"Options.accumulate_steps is {options.accumulate_steps}, and does not go "
+            "with a pipeline; micro-batches add up the same way, so write "
+            f"batch_size={options.tower_batch} and "
+            f"Pipeline(micro_batches={pieces})"
+        )
+    if options.pipeline and options.xla_compile:
+        raise ValueError(
+            "Options.xla_compile is True, and does not go with a pipeline, whose "
+            "passes are functions of their own; leave one of them out"
+        )
+
+
+def check_fit(task: TowerSpec, batch_size: int, placement: Placement) -> None:
+    """Checks that micro-batches divide the batch, and that towers have the devices.
+
+    Args:
+      task: what a tower computes.
+      batch_size: examples of a tower.
+      placement: of the towers.
+
+    Raises:
+      ValueError: they do not; the sentence names what Python callers set.
+    """
+    how = task.pipeline or Pipeline()
+    if batch_size % how.micro_batches:
+        raise ValueError(
+            f"Pipeline.micro_batches is {how.micro_batches}, and does not divide a "
+            f"tower's batch of {batch_size}"
+        )
+    count = max(how.stages, task.shards.devices if task.shards else 1)
+    if any(len(devices) != count for devices in placement.stages):
+        raise ValueError(
+            f"each tower of the placement has {len(placement.stages[0])} of the "
+            f"devices, and Options.pipeline and Options.shards ask for {count}; give "
+            f"the placement num_stages={count}, and a multiple of {count} devices"
+        )
 
 
 def _check_blocks(

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.assembly import at_a_time
+from towers.compute.copy_tower import at_a_time
 from towers.compute.sufficient_factors import Factors
 from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.graph import TrainGraph

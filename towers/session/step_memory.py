@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.assembly import at_a_time
+from towers.compute.copy_tower import at_a_time
 from towers.compute.tower import Template
 from towers.errors.memory_limits import Limit
 from towers.graph import TrainGraph
