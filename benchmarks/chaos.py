@@ -254,7 +254,7 @@ class Record:
         delays = [Recovery(*each) for seed in self.seeds for each in seed["recoveries"]]
         return [
             f"{kills} kills in {len(self.seeds)} runs, {_told(delays, differ)}",
-            *table.lines(_TITLE, _rows(delays)),
+            *table.table_lines(_TITLE, _rows(delays)),
         ]
 
 

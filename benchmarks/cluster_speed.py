@@ -199,7 +199,7 @@ def report(runs: Sequence[dict[str, Any]]) -> list[str]:
     rows = [
         [name, *map(str, spreads.values())] for name, spreads in summary(runs).items()
     ]
-    return table.lines(["", "images/s", "towers / it", "CPU s"], rows)
+    return table.table_lines(["", "images/s", "towers / it", "CPU s"], rows)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

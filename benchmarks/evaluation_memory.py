@@ -120,7 +120,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
 def report(found: dict[str, list[float]]) -> list[str]:
     """A table of the bytes that an evaluation loses."""
     rows = [[name, str(ratios.spread(lost))] for name, lost in found.items()]
-    return table.lines(["", "bytes per evaluation"], rows)
+    return table.table_lines(["", "bytes per evaluation"], rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

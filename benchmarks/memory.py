@@ -155,7 +155,7 @@ def report(found: Runs) -> list[str]:
             theirs = found.get((case, mode, peer), [])
             cells += [ratios.spread(theirs), ratios.spread(ratios.paired(ours, theirs))]
         rows.append([f"{case} {mode}", *(str(c) if c else "-" for c in cells)])
-    return table.lines(title, rows)
+    return table.table_lines(title, rows)
 
 
 def estimates(options: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -175,7 +175,7 @@ def estimates(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         else:
             rows.append(row)
     title = ["MiB", "estimate", "grew by", "estimate / grew by"]
-    return table.lines(title, rows), failures
+    return table.table_lines(title, rows), failures
 
 
 def estimate_row(case: str, lines: Sequence[str]) -> list[str] | None:

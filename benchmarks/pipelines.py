@@ -210,7 +210,7 @@ def balance(options: argparse.Namespace) -> list[str]:
             )
             before, after = (partition.imbalance(seconds, cut) for cut in cuts)
             rows.append([f"{name} K={stages}", f"{before:.2f}", f"{after:.2f}"])
-    return table.lines(["busiest stage / mean", "equal numbers", "time"], rows)
+    return table.table_lines(["busiest stage / mean", "equal numbers", "time"], rows)
 
 
 class PipelineMeasurement(NamedTuple):
@@ -287,7 +287,7 @@ def memory(options: argparse.Namespace) -> list[str]:
         rows.append([words, *cells, *_run(how, biggest, options.batch_size)])
     heading = [f"{options.megabytes} MB per device", "layers", "ratio", "GPipe's"]
     heading += ["M parameters", "MB by plan", "peak MB of a run", "error"]
-    return table.lines(heading, rows)
+    return table.table_lines(heading, rows)
 
 
 def _run(how: Pipeline, biggest: Largest, batch_size: int) -> list[str]:

@@ -275,7 +275,7 @@ class ReduceResults:
             for spec in self.specs
         ]
         title = ["model x towers", "", "GB/s", "over the copy", "in CPU seconds"]
-        return table.lines(title, rows)
+        return table.table_lines(title, rows)
 
     def summary(self) -> list[dict]:
         """The spreads as they go into the JSON file."""

@@ -136,7 +136,7 @@ def report(found: Found, wait: float) -> list[str]:
             "first, s",
             "operations",
         ]
-        lines += ["", *table.lines(title, rows)]
+        lines += ["", *table.table_lines(title, rows)]
         grown = {name: growth(costs[name]) for name in COSTS}
         told = [f"{name} {p:.2f}" for name, p in grown.items() if p is not None]
         if told:

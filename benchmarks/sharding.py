@@ -208,7 +208,7 @@ def report(found: Sequence[ShardingResult]) -> list[str]:
         for result in found
     ]
     heads = ["K", "MB held", "MB at peak", "peak ratio", "CPU time ratio", "nodes"]
-    return table.lines(heads, rows)
+    return table.table_lines(heads, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -155,7 +155,7 @@ def report(
         used = ratios.spread(graph.flops / s / peaks[graph.dtype] for s in times)
         speed = ratios.spread(ratios.paired(base, times))
         rows.append([graph.dtype, graph.name, str(rates), str(used), str(speed)])
-    return table.lines(["dtype", "", "images/s", "MFU", "speed / bare"], rows)
+    return table.table_lines(["dtype", "", "images/s", "MFU", "speed / bare"], rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

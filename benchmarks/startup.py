@@ -115,7 +115,7 @@ def command_table(rounds: Sequence[dict[str, float]]) -> list[str]:
             ("difference", "the second minus the first"),
         )
     ]
-    return table.lines(["lenet, 4 towers", "s"], rows)
+    return table.table_lines(["lenet, 4 towers", "s"], rows)
 
 
 def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
@@ -140,9 +140,9 @@ def towers_table(rounds: Sequence[dict[str, dict[str, float]]]) -> list[str]:
         titles += [way, f"{OFF} / {way}"]
     more = ["import alone", f"{OFF} / import"]
     return [
-        *table.lines(["towers, s to step 1", *titles, *more], seconds),
+        *table.table_lines(["towers, s to step 1", *titles, *more], seconds),
         "",
-        *table.lines(["towers, images/s", *titles], speeds),
+        *table.table_lines(["towers, images/s", *titles], speeds),
     ]
 
 

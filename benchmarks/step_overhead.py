@@ -107,7 +107,7 @@ def report(found: dict[str, list[float]]) -> list[str]:
         micros = ratios.spread(1e6 * value for value in seconds)
         speed = ratios.spread(ratios.paired(found[base], seconds))
         rows.append([name, str(micros), str(speed)])
-    return table.lines(["", "us per step", f"speed / {base}"], rows)
+    return table.table_lines(["", "us per step", f"speed / {base}"], rows)
 
 
 def _plan(options: argparse.Namespace, train_dir: str | None) -> planning.Plan:

@@ -127,7 +127,7 @@ def report(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
                 row.append("-" if share is None else str(share))
         rows.append(row)
     titles = ["", f"{BASE} GB/s", *(f"{w} / {BASE}" for w in ways if w != BASE)]
-    return table.lines(titles, rows)
+    return table.table_lines(titles, rows)
 
 
 def gains(found: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> list[str]:
@@ -138,7 +138,7 @@ def gains(found: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> list[str]:
         base = rates(found[first], way, size)
         gained = (ratios.paired(rates(found[name], way, size), base) for name in others)
         rows.append([_bytes(size), *(str(ratios.spread(gain)) for gain in gained)])
-    return table.lines([f"{way}, gain", *others], rows)
+    return table.table_lines([f"{way}, gain", *others], rows)
 
 
 def _sizes(rounds: Sequence[Sequence[dict[str, Any]]]) -> list[int]:

@@ -1,6 +1,6 @@
 """Functions of the user's, by `package.module:function` or `path/to/file.py:function`.
 
-    build = load.function("model", "~/work/mine.py:tiny")
+    build = load.load_function("model", "~/work/mine.py:tiny")
 
 A file may import its neighbours, as a program may import those of its folder.
 """
@@ -23,7 +23,7 @@ FORMS = "path/to/file.py:function or package.module:function"
 _OURS = ("flags", "models", "towers")
 
 
-def function(flag: str, name: str) -> Callable[..., Any]:
+def load_function(flag: str, name: str) -> Callable[..., Any]:
     """The function of the user's that a flag names.
 
     Args:

@@ -17,13 +17,13 @@ def get(name: str) -> Model:
     """The model that a function of the user's returns.
 
     Args:
-      name: `package.module:function` or `path/to/file.py:function`, as `load.function`
-        takes it.
+      name: `package.module:function` or `path/to/file.py:function`, as
+        `load.load_function` takes it.
 
     Raises:
       ValueError: there is no such function, it fails, or returns no whole model.
     """
-    builder = load.function("model", name)
+    builder = load.load_function("model", name)
     function_name = name.rpartition(":")[2]
     try:
         # What a decorator wraps may take something else.

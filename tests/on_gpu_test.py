@@ -46,7 +46,7 @@ def reduced():
         with tf.device(device):
             shares.append(tf.identity(value))
     how = {"num_shards": 1, "wire": Wire(), "hint": "nccl"}
-    return collective.reduce(shares, list(where.towers), **how)
+    return collective.collective_reduce(shares, list(where.towers), **how)
 
 
 config = placement.session_config(where)

@@ -52,6 +52,14 @@ MAY_IMPORT = {
 # Import name -> the name it is installed by, where they differ.
 INSTALLED_AS = {"absl": "absl-py", "tensorflow_datasets": "tensorflow-datasets"}
 
+# Files that define one public thing of another name, and why.
+NAMED_OTHERWISE = {
+    "flags/tf_cnn_benchmarks.py": "it is tables of that program's flags",
+    "models/user_model.py": "`models.get` asks it for a model of the user's",
+    "towers/gradients/transfer.py": "how a `Wire` transfers",
+    "towers/run.py": "`run.train` is the Python API",
+}
+
 MAX_FILE = 400  # lines
 MAX_FUNCTION = 60  # lines, signature included, docstring not
 MAX_BRANCHES = 12
@@ -356,6 +364,30 @@ def names_say_something(project: Project) -> Iterator[str]:
     for path in project.files(*SOURCE, "tests"):
         if re.search(r"(?:^|[/_])(utils?|helpers?|misc|common)(_test)?\.py$", path):
             yield f"{path}:1: name it after what it does"
+
+
+def files_are_named_by_what_they_define(project: Project) -> Iterator[str]:
+    """A file that defines one public thing has a word of its name.
+
+    A folder's base class is in its `base.py`, as in sonnet and tensorpack.
+    """
+    for path in project.files(*SOURCE):
+        stem = path.removesuffix(".py").rpartition("/")[2]
+        if path in NAMED_OTHERWISE or stem in ("__init__", "base"):
+            continue
+        names = {
+            node.name
+            for node in project.trees[path].body
+            if isinstance(node, Definition) and not node.name.startswith("_")
+        } - {"main"}
+        if len(names) == 1 and not _words(stem) & _words(name := names.pop()):
+            yield f"{path}:1: defines {name} alone; name one after the other"
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name, the first letters of each: plurals are the same words."""
+    snake = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return {word[:4] for word in snake.split("_")}
 
 
 def class_names_are_unique(project: Project) -> Iterator[str]:
@@ -676,6 +708,15 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
     names_say_something: (
         {"towers/utils.py": "", "tests/test_util.py": "", "towers/futile.py": ""},
         ["tests/test_util.py:1", "towers/utils.py:1"],
+    ),
+    files_are_named_by_what_they_define: (
+        {
+            "towers/a/base.py": "class Gate: pass",
+            "towers/kernels.py": "class KernelTable: pass\ndef main(): pass",
+            "towers/many.py": "class A: pass\nclass B: pass",
+            "towers/wide.py": "def narrow(): pass\ndef _wide(): pass",
+        },
+        ["towers/wide.py:1"],
     ),
     class_names_are_unique: (
         {

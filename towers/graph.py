@@ -388,7 +388,7 @@ def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
     if task.pipeline:
         return pipeline.copy_pipelines
     if rounds > 1:
-        return functools.partial(accumulation.loops, rounds=rounds)
+        return functools.partial(accumulation.accumulation_loops, rounds=rounds)
     return copy_tower.copy_tower
 
 

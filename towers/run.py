@@ -75,7 +75,7 @@ class _Training:
         try:
             return self._train()
         except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
-            diagnosis = diagnose.explain(
+            diagnosis = diagnose.diagnose_failure(
                 self._run.plan,
                 self._sessions,
                 self._run.console,

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if order.config.output.check_flags:
                 return _explained(order, lambda: _check(order))
             if order.spec:
-                proxies.bypass(order.spec, os.environ)
+                proxies.bypass_proxies(order.spec, os.environ)
             role = order.spec.role if order.spec else None
             return _ROLES[role](order, Console(sys.stdout))
     except (parse.UsageError, planning.PlanError) as error:

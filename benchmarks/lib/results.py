@@ -96,7 +96,7 @@ class Results:
             [str(case), *(self._cell(case, system) for system in self.systems)]
             for case in self.cases
         ]
-        return table.lines(["images/s", *self.systems], rows)
+        return table.table_lines(["images/s", *self.systems], rows)
 
     def ratio_table(self) -> list[str]:
         """Ours / peer: a row per case, a column per peer, and their means."""
@@ -107,7 +107,7 @@ class Results:
         means = [self.over_cases(peer) for peer in self.peers]
         cells = ["-" if mean is None else ratios.number(mean) for mean in means]
         rows.append(["geometric mean", *cells])
-        return table.lines([f"{self.systems[0]} / peer", *self.peers], rows)
+        return table.table_lines([f"{self.systems[0]} / peer", *self.peers], rows)
 
     def scaling_table(self) -> list[str]:
         """N towers / one tower: a row per pair, a column per system that has both."""
@@ -119,7 +119,7 @@ class Results:
             + [_text(self.scaling(case, s)) for s in systems]
             for case in self.pairs
         ]
-        return table.lines(["towers / one tower", *systems], rows)
+        return table.table_lines(["towers / one tower", *systems], rows)
 
     def failure_lines(self) -> list[str]:
         """Which runs failed, and how."""

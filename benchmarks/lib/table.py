@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-def lines(title: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(title: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table: the first column to the left, the others to the right, under a rule.
 
     Args:

@@ -25,7 +25,7 @@ _BEGIN = 2222  # port of the first task
 _PATIENCE = 60.0  # seconds, until all tasks listen
 
 
-def run(
+def run_on_two_machines(
     machines: Machines,
     command: Sequence[str],
     counts: Mapping[str, int],
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, subprocess.CalledProcessError) as error:
         parser.error(f"this system has no network namespaces: {error}")
     try:
-        return run(machines, options.command, counts, options.port)
+        return run_on_two_machines(machines, options.command, counts, options.port)
     except TimeoutError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

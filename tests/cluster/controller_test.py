@@ -44,7 +44,7 @@ class ControllerTest(parameterized.TestCase):
         self._patch(server, "start", lambda spec, config: no_server)
         self._patch(messages, "fetch_info", self.tasks.ask)
         self._patch(messages, "dismiss", self.tasks.dismiss)
-        self._patch(open_ports, "of", lambda spec: "open ports")
+        self._patch(open_ports, "open_ports_warning", lambda spec: "open ports")
         self._patch(controller, "_QUIET_SECONDS", 0.0)
         self.sessions = self._controller(_SPEC)
 

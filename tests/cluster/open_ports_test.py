@@ -19,7 +19,7 @@ class ExposureTest(absltest.TestCase):
         with mock.patch.object(
             open_ports.private_network, "interfaces", return_value=interfaces
         ):
-            return open_ports.of(spec)
+            return open_ports.open_ports_warning(spec)
 
     def test_what_is_exposed_and_to_whom(self):
         local = {"lo": ["127.0.0.1", "::1"], "down0": []}

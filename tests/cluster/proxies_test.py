@@ -30,7 +30,7 @@ class ProxiesTest(absltest.TestCase):
             ),
         ):
             environment = dict(given)
-            proxies.bypass(spec, environment)
+            proxies.bypass_proxies(spec, environment)
             found = environment.pop("no_grpc_proxy", None)
             if wanted is None:
                 self.assertIsNone(found)

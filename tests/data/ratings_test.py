@@ -42,7 +42,7 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(0, 2**28)
     def test_training(self, memory):
-        records = ratings.find("films", self.request, splits=("train",))
+        records = ratings.find_ratings("films", self.request, splits=("train",))
         self.assertEqual(records.num_classes, (USERS, self.num_items))
         self.assertEqual(records.num_examples, USERS * (EACH - 1) * 5)
         source = inputs.DatasetSource(records, self.request, memory=memory)
@@ -80,15 +80,15 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_refuses(self):
         with self.assertRaisesRegex(ValueError, "no split test, only train, valid"):
-            ratings.find("films", self.request, splits=("test",))
+            ratings.find_ratings("films", self.request, splits=("test",))
         several = mock.Mock(info=mock.Mock(splits={"train": None, "test": None}))
         several.name = "shows"
         with self.assertRaisesRegex(ValueError, "=shows: .* splits train, test, and"):
             ratings._ratings(several, "movie_id")
         with self.assertRaisesRegex(ValueError, "digits: not a data set of ratings"):
-            ratings.find("digits", self.request, splits=("train",))
+            ratings.find_ratings("digits", self.request, splits=("train",))
         with self.assertRaisesRegex(ValueError, "few_films: too few items"):
-            ratings.find("few_films", self.request, splits=("train",))
+            ratings.find_ratings("few_films", self.request, splits=("train",))
         path = os.path.join(self.request.data_dir, "few_films/1.0.0/train.pairs")
         self.assertFalse(os.path.exists(path))
         for split, training in (("train", False), ("validation", True)):

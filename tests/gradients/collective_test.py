@@ -20,7 +20,7 @@ def _reduced(values, **options):
         with tf.device(device):
             shares.append(tf.identity(value))
     arguments = {"num_shards": 1, "wire": Wire(), **options}
-    return collective.reduce(shares, devices, **arguments, hint="auto")
+    return collective.collective_reduce(shares, devices, **arguments, hint="auto")
 
 
 def _session(num_devices):

@@ -46,33 +46,35 @@ class LoadTest(parameterized.TestCase):
     @parameterized.parameters("{}/mine.py", "mine.py", "./mine.py", "~/mine.py")
     def test_a_file(self, path):
         with mock.patch.dict(os.environ, HOME=self.folder):
-            tiny = load.function("model", f"{path.format(self.folder)}:tiny")
+            tiny = load.load_function("model", f"{path.format(self.folder)}:tiny")
         self.assertEqual(tiny(), 7)
 
     def test_a_module(self):
         sys.path.insert(0, "")
         self._write("inside/theirs.py", _FILE)
-        self.assertEqual(load.function("model", "inside.theirs:tiny")(), 7)
+        self.assertEqual(load.load_function("model", "inside.theirs:tiny")(), 7)
 
     def test_a_file_is_run_once(self):
-        tiny = load.function("model", "mine.py:tiny")
-        self.assertIs(load.function("data_name", f"{self.folder}/mine.py:tiny"), tiny)
-        self.assertIs(load.function("model", "mine:tiny"), tiny)
+        tiny = load.load_function("model", "mine.py:tiny")
+        self.assertIs(
+            load.load_function("data_name", f"{self.folder}/mine.py:tiny"), tiny
+        )
+        self.assertIs(load.load_function("model", "mine:tiny"), tiny)
 
     @parameterized.parameters("tensorflow", "models", "json", "not a name")
     def test_a_file_may_be_called_anything(self, stem):
         self._write(f"{stem}.py", _FILE)
         before = sys.modules.get(stem)
-        tiny = load.function("model", f"{stem}.py:tiny")
+        tiny = load.load_function("model", f"{stem}.py:tiny")
         self.assertEqual(tiny(), 7)
-        self.assertIs(load.function("model", f"./{stem}.py:tiny"), tiny)
+        self.assertIs(load.load_function("model", f"./{stem}.py:tiny"), tiny)
         if before:
             self.assertIs(sys.modules[stem], before)
 
     def test_files_of_one_name(self):
         other = self._write("other/mine.py", "def tiny(): return 8")
-        self.assertEqual(load.function("model", "mine.py:tiny")(), 7)
-        self.assertEqual(load.function("model", f"{other}:tiny")(), 8)
+        self.assertEqual(load.load_function("model", "mine.py:tiny")(), 7)
+        self.assertEqual(load.load_function("model", f"{other}:tiny")(), 8)
 
     @parameterized.parameters(
         ("no_such_module:f", "cannot import 'no_such_module': .*No module named"),
@@ -93,7 +95,7 @@ class LoadTest(parameterized.TestCase):
     )
     def test_refuses(self, name, sentence):
         with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
-            load.function("model", name)
+            load.load_function("model", name)
 
     @parameterized.parameters(
         ("def tiny(:", r"cannot import .*: invalid syntax \(/.*/a_slip.py:1\)$"),
@@ -114,7 +116,7 @@ class LoadTest(parameterized.TestCase):
         sys.path.insert(0, self.folder)
         for name in ("a_slip.py:tiny", "a_slip:tiny", "a_slip.py:tiny"):
             with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
-                load.function("model", name)
+                load.load_function("model", name)
         self.assertNotIn("a_slip", sys.modules)
 
     def test_no_function_is_offered_that_is_hidden_or_none(self):
@@ -122,7 +124,7 @@ class LoadTest(parameterized.TestCase):
         module._tiny, module.tinny = (lambda: 0), type
         sys.modules["theirs"] = module
         with self.assertRaisesRegex(ValueError, "has no function 'tiny'$"):
-            load.function("model", "theirs:tiny")
+            load.load_function("model", "theirs:tiny")
 
 
 if __name__ == "__main__":

@@ -202,9 +202,9 @@ class DiagnoseTest(digit_runs.Runs):
 
     def test_a_sound_run_looks_at_nothing_but_the_loss(self):
         path = os.path.join(self.create_tempdir(), "graph.pb")
-        with mock.patch.object(diagnose, "explain") as explain:
+        with mock.patch.object(diagnose, "diagnose_failure") as diagnose_failure:
             self._train(value=None, graph_file=path)
-        explain.assert_not_called()
+        diagnose_failure.assert_not_called()
         with open(path, "rb") as file:
             nodes = v1.GraphDef.FromString(file.read()).node
         looks = {node.name for node in nodes if node.op == "IsFinite"}

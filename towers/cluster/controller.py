@@ -87,7 +87,7 @@ class Controller:
         self._lost: Callable[[], list[str]] = list
         self._stopping: Callable[[], bool] = bool
         self.target = server.start(spec, config).target
-        if line := open_ports.of(spec):
+        if line := open_ports.open_ports_warning(spec):
             console(line)
 
     def __enter__(self) -> "Controller":

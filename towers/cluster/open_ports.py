@@ -11,7 +11,7 @@ from towers.cluster import private_network
 from towers.layout.cluster_spec import ClusterSpec
 
 
-def of(spec: ClusterSpec) -> str:
+def open_ports_warning(spec: ClusterSpec) -> str:
     """A warning of what the server exposes and to whom; empty if nothing."""
     all_interfaces = private_network.interfaces().items()
     interfaces = {name: addresses for name, addresses in all_interfaces if addresses}

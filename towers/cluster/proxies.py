@@ -9,7 +9,7 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 
 
-def bypass(spec: ClusterSpec, environment: MutableMapping[str, str]) -> None:
+def bypass_proxies(spec: ClusterSpec, environment: MutableMapping[str, str]) -> None:
     """Excepts the hosts of a cluster from the proxies of gRPC, and of gRPC alone.
 
     gRPC takes the proxies that are set for downloads, for hosts of this network, too,

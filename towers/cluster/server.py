@@ -70,7 +70,7 @@ def serve(
     target = start(spec, config).target
     statuses, _ = announce(target, spec)
     console(f"{spec.me} serves at {spec.address(spec.me)}.")
-    if line := open_ports.of(spec):
+    if line := open_ports.open_ports_warning(spec):
         console(line)
     return await_dismissal(
         statuses, spec, stall_secs=stall_secs, wait_secs=wait_secs, console=console

@@ -20,7 +20,9 @@ v1 = tf.compat.v1
 _BATCH = ("features", "labels", "weights")
 
 
-def loops(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
+def accumulation_loops(
+    template: Template, sites: Sequence[Site], rounds: int
+) -> list[Tower]:
     """Adds towers that take their batches in rounds, each in a `tf.while_loop`.
 
     Towers that exchange something go through their rounds together, in one loop.

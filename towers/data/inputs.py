@@ -248,7 +248,7 @@ def _synthetic(
 KINDS: dict[str, Callable[..., Records]] = {
     "images": _images,
     "tokens": text.find,
-    "pairs": ratings.find,
+    "pairs": ratings.find_ratings,
 }
 
 # name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.

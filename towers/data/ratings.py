@@ -1,6 +1,6 @@
 """Implicit feedback from a TFDS data set of ratings: pairs of a user and an item.
 
-    records = find("movielens/1m-ratings", request, splits=("train",))
+    records = find_ratings("movielens/1m-ratings", request, splits=("train",))
 
 As in He et al. (2017), every rated pair is a positive, whatever the rating, and the
 item that each user rated last is held out: `validation` ranks it among 99 negatives,
@@ -31,7 +31,7 @@ _EVAL_NEGATIVES = 99  # negatives that a held-out item is ranked among
 _HEADER = 2  # int32s before the rows of a file: numbers of users and of items
 
 
-def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
+def find_ratings(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     """The pairs of a data set.
 
     An example of `train` is int32 [3]: (user, item, 0) of a positive, with label 1, or

@@ -20,7 +20,7 @@ from towers.gradients import all_reduce
 from towers.gradients.transfer import Wire
 
 
-def reduce(
+def collective_reduce(
     shares: Sequence[tf.Tensor],
     devices: Sequence[str],
     num_shards: int,

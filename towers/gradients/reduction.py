@@ -109,10 +109,10 @@ REDUCTIONS: dict[str, AllReduceRow] = {
     "xring": _dataflow(all_reduce.ring),
     "rechd": _dataflow(all_reduce.halving_doubling),
     "hierarchical": AllReduceRow(_hierarchical),
-    "nccl": _dataflow(collective.reduce, hint="nccl")._replace(
+    "nccl": _dataflow(collective.collective_reduce, hint="nccl")._replace(
         device="gpu", one_host=True, gpu_wires=_ADDED_ON_THE_WAY
     ),
-    "collective": _dataflow(collective.reduce, hint="auto")._replace(
+    "collective": _dataflow(collective.collective_reduce, hint="auto")._replace(
         one_host=True, gpu_wires=_ADDED_ON_THE_WAY
     ),
 }

@@ -29,7 +29,7 @@ _PROGRESS_SECONDS = 5.0
 _NAMES = 3  # at most, of variables in a sentence
 
 
-def explain(
+def diagnose_failure(
     plan: Plan,
     sessions: Sessions,
     console: Console,

@@ -8,7 +8,7 @@ from benchmarks.lib import table
 class TableTest(absltest.TestCase):
     def test_columns_stand_under_their_titles(self):
         self.assertEqual(
-            table.lines(["case", "s"], [["a", "10.5"], ["longer", "2"]]),
+            table.table_lines(["case", "s"], [["a", "10.5"], ["longer", "2"]]),
             [
                 "case       s",
                 "------------",
@@ -18,7 +18,7 @@ class TableTest(absltest.TestCase):
         )
 
     def test_no_rows(self):
-        self.assertEqual(table.lines(["a", "b"], []), ["a  b", "----"])
+        self.assertEqual(table.table_lines(["a", "b"], []), ["a  b", "----"])
 
 
 if __name__ == "__main__":
