@@ -35,7 +35,7 @@ OF_LINUX = (
 FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines graph plan_checks planning
-    session evaluation preparation run_hooks run
+    session evaluation run
     verification start train verify
 """.split()
 

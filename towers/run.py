@@ -1,23 +1,37 @@
-"""A run from its plan: training with all that goes on around it."""
+"""A run from its plan: its graph with all that the flags ask for, then its session."""
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from towers import run_hooks
-from towers.checkpoints import checkpoint, run_status
+from towers.checkpoints import checkpoint, run_status, saving
+from towers.checkpoints.checkpoint import FiniteCheck
 from towers.cluster.sessions import Local, Sessions, session_config
-from towers.compute import flops
-from towers.errors import crash
+from towers.errors import crash, memory_limits
 from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
 from towers.evaluation import evaluator
+from towers.evaluation.evaluator import Evaluator
+from towers.graph import TrainGraph
 from towers.planning import Plan
-from towers.preparation import Prepared, prepare
-from towers.session import diagnose, hooks, loop, mean_check, report
+from towers.session import (
+    describe,
+    device_loop,
+    diagnose,
+    hooks,
+    loop,
+    mean_check,
+    replicas,
+    report,
+    step_memory,
+    summary,
+    traffic,
+)
+from towers.session.make_hooks import Attempt, RunParts, make_hooks
 from towers.session.progress import Console, Display, Progress
 from towers.session.stop import StopOnSignal
 
@@ -59,6 +73,103 @@ def train(
         if status is None:
             raise Interrupted(stop.received)
         return status
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared(RunParts):
+    """A run with everything but a session.
+
+    Attributes:
+      log: takes numbers.
+      evaluator: on towers in the same graph, or None if the run never evaluates.
+    """
+
+    log: report.BenchmarkLog
+    evaluator: Evaluator | None
+
+    @property
+    def unit(self) -> report.Unit:
+        """What its speeds count."""
+        inputs = self.plan.model.inputs
+        return report.Unit(inputs.unit, inputs.units_per_example)
+
+
+def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
+    """Builds the graph of a run and says what it is.
+
+    Args:
+      plan: of the run.
+      console: takes lines for the user.
+      lock: of the folder that it saves in.
+
+    Raises:
+      ValueError: model and data do not fit, the model lacks what a flag needs, or the
+        disk has no room for the checkpoints that will be kept, or memory for a step.
+    """
+    if plan.placement.notice:
+        console(plan.placement.notice)
+    console("Generating training model")
+    built = plan.build()
+    evaluator.check_goal(plan, built)
+    with built.graph.as_default():
+        prepared = _complete(plan, built, console, lock)
+    built.graph.finalize()
+    if plan.placement.kind == "cpu" and not plan.placement.is_cluster:
+        synthetic = plan.source.name == "synthetic"
+        step_memory.check(
+            built,
+            memory_limits.of_process(),
+            console,
+            prefetch=0 if synthetic else plan.config.data.datasets_prefetch_buffer_size,
+        )
+    for line in report.header(describe.header(plan, prepared.built)):
+        console(line)
+    prepared.log.run(describe.facts(plan, prepared.built))
+    return prepared
+
+
+def _complete(
+    plan: Plan, built: TrainGraph, console: Console, lock: Lock | None
+) -> Prepared:
+    """Adds what stands beside the step: evaluation, summaries, saver, loop."""
+    output = plan.config.output
+    towers = evaluator.attach(plan, built)
+    text = summary.build(built, output.summary_verbosity)
+    if text is not None and built.template.summaries and not built.towers[0].summaries:
+        console(
+            "What the model makes by tf.compat.v1.summary is not written with stages, "
+            "micro-batches, --accumulate_steps or --xla_compile"
+        )
+    checked = plan.config.variables.check_replicas_every
+    equal = replicas.same(built.mode) if checked else None
+    if plan.config.training.steps_per_loop > 1:
+        inner = device_loop.build(built.train_op, built.step, built.loss)
+        built = built._replace(loop=inner)
+    finite = FiniteCheck(built.saved)
+    with tf.device(plan.placement.master):  # whose disk holds the files
+        checkpoints = saving.set_up(
+            output,
+            built.saved | built.constants,
+            plan.num_steps,
+            finite=finite,
+            lock=lock,
+            log=console,
+        )
+    if output.graph_file:
+        title = describe.in_short(plan, built)
+        traffic.write_graph(built, output.graph_file, console.side, title=title)
+    log = report.BenchmarkLog(output.benchmark_log_dir, console.side)
+    return Prepared(
+        plan=plan,
+        built=built,
+        console=console,
+        log=log,
+        finite=finite,
+        checkpoints=checkpoints,
+        evaluator=Evaluator(plan, towers, console, log) if towers else None,
+        summary=text,
+        replicas=equal,
+    )
 
 
 class _Training:
@@ -105,9 +216,8 @@ class _Training:
                 with progress.paused():
                     return self._evaluate(session, step)
 
-            around = run_hooks.make_hooks(
-                run_hooks.Attempt(run, begin, last_step, evaluate)
-            )
+            due = evaluator.steps(run.plan)
+            around = make_hooks(Attempt(run, begin, last_step, evaluate, due))
             over = self._was_over(session, begin, evaluate)
             until = begin if over else last_step
             if begin < until:  # what says how an earlier run ended is true no longer
@@ -185,7 +295,7 @@ class _Training:
         if missing and stop.received is None:
             self._evaluate(session, step)
             missing = step != run.evaluator.step
-        _report_speed(run, self._sessions, progress, step)
+        progress.report(self._sessions)
         complete = (step >= last_step or enough) and not missing
         if stop.received is not None and not complete:
             name = signal.Signals(stop.received).name
@@ -232,32 +342,3 @@ def _progress(run: Prepared) -> Progress:
         unit=run.unit,
     )
     return Progress(run.built, run.console, run.log, display)
-
-
-def _report_speed(
-    run: Prepared, sessions: Sessions, progress: Progress, step: int
-) -> None:
-    """Prints the total line, the report of a loop inside the graph, and the MFU."""
-    if not len(progress.speed):
-        run.console("Done with training: no step was timed")
-        return
-    rate, unit, options = progress.examples_per_second, run.unit, run.plan.options
-    for line in report.total_lines(rate * unit.per_example, unit=unit):
-        run.console(line)
-    if run.built.loop is not None:
-        for line in run.built.loop.report():
-            run.console(line)
-    work = run.built.template.flops / options.batch_size
-    done = rate * work
-    run.log.metric("average_examples_per_sec", rate, step)
-    run.log.metric("flops_per_sec", done, step, unit="FLOP/s")
-    try:
-        peak = flops.measure_peak(
-            run.plan.placement, options.dtype, sessions, at_least=done
-        )
-    except tf.errors.ResourceExhaustedError:
-        run.console("MFU: not measured, as no memory is left to do so")
-        return
-    run.console(report.utilization_line(rate, work, peak, unit=unit))
-    if done <= peak:
-        run.log.metric("mfu", done / peak, step, peak_flops_per_sec=peak)

@@ -22,7 +22,7 @@ import tensorflow as tf
 import models
 from flags import parse, roles
 from flags.config import Config
-from towers import planning, preparation, run
+from towers import planning, run
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.cluster import local_cluster, messages, proxies, server
 from towers.cluster.controller import Controller
@@ -32,7 +32,7 @@ from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import explain, interrupts, output_paths
 from towers.errors.collected import flush, not_printed, refuse, say
-from towers.evaluation import watch
+from towers.evaluation import evaluator, watch
 from towers.layout import cluster_spec, placement
 from towers.layout.gpus import Gpus
 from towers.layout.schedule import SCHEDULES
@@ -125,7 +125,7 @@ def _check(order: Order) -> int:
             how = dataclasses.replace(how, balance="params")
         options = dataclasses.replace(plan.options, pipeline=how)
         plan = dataclasses.replace(plan, options=options)
-        preparation.check_metrics(plan, plan.build())
+        evaluator.check_goal(plan, plan.build())
     print("legal", flush=True)
     return 0
 

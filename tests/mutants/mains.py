@@ -128,38 +128,17 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/preparation.py",
+        "towers/run.py",
         (
             "summary.build(built, output.summary_verbosity)",
             "summary.build(built, 1)",
-            "preparation_test::test_nothing_that_was_not_asked_for",
+            "run_test::test_nothing_that_was_not_asked_for",
         ),
         (
             "built.saved | built.constants,",
             "built.saved,",
             "checkpoints/constants_test::test_a_text_with_other_words_is_refused",
         ),
-        (
-            "max_to_keep=output.max_ckpts_to_keep,",
-            "max_to_keep=5,",
-            "run_test::test_lines_and_files_of_a_run",
-        ),
-    ),
-    *of_file(
-        "towers/run_hooks.py",
-        (
-            "return min(max(warm, self.begin + 2), self.last_step)",
-            "return max(warm, self.begin + 2)",
-            "run_hooks_test::test_is_warm_and_within_the_run",
-        ),
-        (
-            "    _save_checkpoints,\n    _evaluate,\n)",
-            "    _evaluate,\n    _save_checkpoints,\n)",
-            "run_hooks_test::test_a_step_is_looked_at_before_it_is_saved_and_saved",
-        ),
-    ),
-    *of_file(
-        "towers/run.py",
         (
             "run_status.clear(run.plan.config.output.train_dir)",
             "pass",

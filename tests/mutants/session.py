@@ -144,6 +144,19 @@ FAULTS = [
         ),
     ),
     *of_file(
+        "towers/session/make_hooks.py",
+        (
+            "return min(max(warm, self.begin + 2), self.last_step)",
+            "return max(warm, self.begin + 2)",
+            "session/make_hooks_test::test_is_warm_and_within_the_run",
+        ),
+        (
+            "    _save_checkpoints,\n    _evaluate,\n)",
+            "    _evaluate,\n    _save_checkpoints,\n)",
+            "session/make_hooks_test::test_a_step_is_looked_at_before_it_is_saved_and_saved",
+        ),
+    ),
+    *of_file(
         "towers/session/report.py",
         (
             "self._speeds += steps * speed",

@@ -379,6 +379,11 @@ FAULTS = [
     *of_file(
         "towers/checkpoints/saving.py",
         (
+            "max_to_keep=output.max_ckpts_to_keep,",
+            "max_to_keep=5,",
+            "run_test::test_lines_and_files_of_a_run",
+        ),
+        (
             "if error.is_full else None",
             "if False else None",
             "checkpoints/saving_test::test_the_oldest",

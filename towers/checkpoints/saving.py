@@ -2,14 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from towers.checkpoints.checkpoint import CheckpointError, Checkpoints
+from flags.sections import OutputFlags
+from towers.checkpoints.checkpoint import CheckpointError, Checkpoints, FiniteCheck
 from towers.errors.collected import warn
 from towers.errors.lock import HeldError, Lock
-from towers.errors.output_paths import OutputError
+from towers.errors.output_paths import OutputError, check_room
 
 v1 = tf.compat.v1
 
@@ -111,6 +113,46 @@ class Saving:
             f"{directory} was moved away or removed; it is made again, and the run "
             "goes on there."
         )
+
+
+def set_up(
+    output: OutputFlags,
+    variables: Mapping[str, Any],
+    num_steps: int,
+    *,
+    finite: FiniteCheck,
+    lock: Lock | None,
+    log: Callable[[str], None],
+) -> Saving | None:
+    """The checkpoints that settings ask for; adds their operations to the graph.
+
+    Args:
+      output: the section of the settings.
+      variables: what is saved, by name in a checkpoint.
+      num_steps: global step at which an uninterrupted run ends.
+      finite: finds variables that are not finite.
+      lock: of the folder.
+      log: takes lines for the user.
+
+    Raises:
+      ValueError: the disk has no room for the checkpoints that will be kept.
+    """
+    if not output.train_dir:
+        return None
+    checkpoints = Checkpoints(
+        output.train_dir,
+        variables,
+        max_to_keep=output.max_ckpts_to_keep,
+        finite=finite,
+        log=log,
+    )
+    # By the clock it is not known how many; but not more than one in each step.
+    every = output.save_model_steps or (1 if output.save_model_secs else 0)
+    if output.save_model_secs and not output.max_ckpts_to_keep:
+        every = num_steps
+    flag = f"--train_dir={output.train_dir}"
+    check_room(flag, output.train_dir, checkpoints.needed(num_steps, every))
+    return Saving(checkpoints, lock, retry_secs=output.save_retry_secs, log=log)
 
 
 def _taken(directory: str, why: str) -> str:

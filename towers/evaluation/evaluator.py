@@ -32,6 +32,20 @@ def attach(plan: Plan, built: graph.TrainGraph) -> eval_graph.EvalGraph | None:
     )
 
 
+def check_goal(plan: Plan, built: graph.TrainGraph) -> None:
+    """Refuses a goal that the model does not measure.
+
+    Raises:
+      ValueError: there is no top-1 accuracy, which `--stop_at_top_1_accuracy` needs.
+    """
+    metrics, goal = built.template.metrics, plan.config.evaluation
+    if goal.stop_at_top_1_accuracy is not None and "top_1_accuracy" not in metrics:
+        raise ValueError(
+            f"--stop_at_top_1_accuracy={goal.stop_at_top_1_accuracy}: "
+            f"{plan.model.name} has no accuracy, only {', '.join(metrics)}"
+        )
+
+
 def task(plan: Plan) -> TowerSpec:
     """What an evaluation tower computes."""
     pipeline = plan.options.pipeline

@@ -10,6 +10,8 @@ from typing import NamedTuple, TextIO
 import tensorflow as tf
 import tqdm
 
+from towers.cluster.sessions import Sessions
+from towers.compute import flops
 from towers.errors.collected import discard
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
@@ -289,6 +291,36 @@ class Progress(Hook):
         """Closes the bar."""
         self._elapsed = time.perf_counter() - self._wall - self._paused
         self._console.close()
+
+    def report(self, sessions: Sessions) -> None:
+        """Prints the total line, the report of a loop inside the graph, and the MFU.
+
+        Args:
+          sessions: where a session comes from in which the peak is measured.
+        """
+        if not len(self.speed):
+            self._console("Done with training: no step was timed")
+            return
+        rate, train, step = self.examples_per_second, self._train, self._step
+        for line in report.total_lines(rate * self._unit.per_example, unit=self._unit):
+            self._console(line)
+        if train.loop is not None:
+            for line in train.loop.report():
+                self._console(line)
+        work = train.template.flops / train.options.batch_size
+        done = rate * work
+        self._log.metric("average_examples_per_sec", rate, step)
+        self._log.metric("flops_per_sec", done, step, unit="FLOP/s")
+        try:
+            peak = flops.measure_peak(
+                train.placement, train.options.dtype, sessions, at_least=done
+            )
+        except tf.errors.ResourceExhaustedError:
+            self._console("MFU: not measured, as no memory is left to do so")
+            return
+        self._console(report.utilization_line(rate, work, peak, unit=self._unit))
+        if done <= peak:
+            self._log.metric("mfu", done / peak, step, peak_flops_per_sec=peak)
 
     @property
     def examples_per_second(self) -> float:

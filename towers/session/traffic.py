@@ -8,12 +8,14 @@ graph; nothing is run.
 
 import html
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 
 _MOST_SCOPES = 4  # that are named, of those on a device
@@ -41,6 +43,23 @@ class Traffic(NamedTuple):
     def bytes(self) -> int:
         """The bytes that cross between devices."""
         return sum(sent.bytes for sent in self.sent.values())
+
+
+def write_graph(train: TrainGraph, path: str, side: SideOutputs, *, title: str) -> None:
+    """Writes the nodes of a graph, or a picture of what its devices exchange.
+
+    Args:
+      train: the graph.
+      path: of the file: `.svg` for the picture, `.txt` or `.pbtxt` for nodes as text.
+      side: writes it.
+      title: of the picture.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    if name.endswith(".svg"):
+        side.write("nodes of the graph", path, picture(of(train), title))
+        return
+    with side.writing("nodes of the graph", path):
+        tf.io.write_graph(train.graph, folder, name, as_text=name.endswith("txt"))
 
 
 def of(train: TrainGraph) -> Traffic:

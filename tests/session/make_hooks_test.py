@@ -1,4 +1,4 @@
-"""Tests of towers.run_hooks: which flags ask for which hooks, and their order."""
+"""Which flags ask for which hooks, and their order."""
 
 import io
 import os
@@ -9,7 +9,9 @@ from absl.testing import absltest, parameterized
 import models
 from flags import config
 from tests import digit_runs
-from towers import planning, preparation, run_hooks
+from towers import planning, run
+from towers.evaluation import evaluator
+from towers.session import make_hooks
 from towers.session.progress import Console
 
 
@@ -18,15 +20,16 @@ def _attempt(begin=0, last_step=100, **flags):
     with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}):
         made = config.make(device="cpu", num_gpus=2, **settings)
         plan = planning.make(made, models.get)
-    run = preparation.prepare(plan, Console(io.StringIO()))
-    return run_hooks.Attempt(run, begin, last_step, lambda session, step: 0.0)
+    prepared = run.prepare(plan, Console(io.StringIO()))
+    due = evaluator.steps(plan)
+    return make_hooks.Attempt(prepared, begin, last_step, lambda *_: 0.0, due)
 
 
 def _names(attempt):
-    return [type(hook).__name__ for hook in run_hooks.make_hooks(attempt)]
+    return [type(hook).__name__ for hook in make_hooks.make_hooks(attempt)]
 
 
-class AroundTest(parameterized.TestCase):
+class MakeHooksTest(parameterized.TestCase):
     def test_a_loss_is_always_looked_at(self):
         self.assertEqual(_names(_attempt()), ["StopOnNan"])
 

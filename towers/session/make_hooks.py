@@ -1,17 +1,44 @@
 """The hooks that the flags of a run ask for: one function and one row each."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.evaluation import evaluator
-from towers.preparation import Prepared
+from towers.checkpoints.checkpoint import FiniteCheck
+from towers.checkpoints.saving import Saving
+from towers.graph import TrainGraph
+from towers.planning import Plan
 from towers.session import hooks, replicas, summary
 from towers.session.loop import Hook
 from towers.session.pipeline_report import ReportPipeline
+from towers.session.progress import Console
 
 v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """What of a run its hooks act on.
+
+    Attributes:
+      plan: of the run.
+      built: the train graph, finalized.
+      console: takes lines for the user.
+      finite: finds variables that are not finite.
+      checkpoints: in `--train_dir`, or None.
+      summary: scalar string, or None.
+      replicas: whether they are equal, or None if that is not asked for.
+    """
+
+    plan: Plan
+    built: TrainGraph
+    console: Console
+    finite: FiniteCheck
+    checkpoints: Saving | None
+    summary: tf.Tensor | None
+    replicas: replicas.Same | None
 
 
 class Attempt(NamedTuple):
@@ -22,12 +49,14 @@ class Attempt(NamedTuple):
       begin: global step that it goes on from.
       last_step: global step at which it ends.
       evaluate: (session, global step) -> top-1 accuracy, which it also reports.
+      due: (every so many steps or 0, single steps) at which it is to be called.
     """
 
-    run: Prepared
+    run: RunParts
     begin: int
     last_step: int
     evaluate: Callable[[v1.Session, int], float]
+    due: tuple[float, list[int]] = (0, [])
 
     @property
     def recorded_step(self) -> int:
@@ -98,7 +127,7 @@ def _write_summaries(attempt: Attempt) -> Hook | None:
 def _save_checkpoints(attempt: Attempt) -> Hook | None:
     run, output = attempt.run, attempt.run.plan.config.output
     steps, seconds = output.save_model_steps or 0, output.save_model_secs
-    if not (steps or seconds):
+    if run.checkpoints is None or not (steps or seconds):
         return None
     return hooks.SaveCheckpoints(
         run.built, run.checkpoints, steps=steps, seconds=seconds
@@ -106,8 +135,7 @@ def _save_checkpoints(attempt: Attempt) -> Hook | None:
 
 
 def _evaluate(attempt: Attempt) -> Hook | None:
-    run = attempt.run
-    every, at = evaluator.steps(run.plan)
+    run, (every, at) = attempt.run, attempt.due
     if not (every or at):
         return None
     goal = run.plan.config.evaluation.stop_at_top_1_accuracy
