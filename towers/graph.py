@@ -9,7 +9,7 @@ graph out.  `planning` makes the same arguments from flags.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -35,12 +35,15 @@ from towers.layout.stages import Pipeline
 from towers.optimizers.loss_scale import LossScale, LossScaling
 from towers.optimizers.optimizer import Update
 from towers.pipelines import costs, cutting, pipeline, recompute
+from towers.pipelines.pipeline import PipelineTemplate
 from towers.variable_update import between_graph, train_steps
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.between_graph import TrainStep
 from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
+
+AnyTemplate: TypeAlias = Template | PipelineTemplate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +107,7 @@ class TrainGraph(NamedTuple):
     placement: Placement
     mode: VariableUpdate  # holds the variables
     towers: list[Tower]
-    template: Template
+    template: AnyTemplate
     steps: list[TrainStep]  # one of all towers, or one for each; below is the first
     train_op: tf.Operation  # one step and its update
     loop: Any  # what runs many steps in one call, as `device_loop.DeviceLoop`, or None
@@ -118,9 +121,7 @@ class TrainGraph(NamedTuple):
     position: tf.Variable  # int64 scalar, examples consumed
     averages: dict[str, Any]  # variable -> its moving average or those of parts, or {}
     saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
-    constants: dict[
-        str, tf.Variable
-    ]  # of `checkpoints.constants`, by name in a checkpoint
+    constants: dict[str, tf.Variable]  # of `checkpoints.constants`, as `saved`
     initializer: tf.Operation  # of every variable that `sync` does not fill
     loss_scale: LossScale | None
     skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
@@ -144,7 +145,7 @@ def build(
     *,
     placement: Placement,
     options: Options,
-    modes: Mapping[str, Callable[..., VariableUpdate]] = VARIABLE_UPDATES,
+    modes: Mapping[str, type[VariableUpdate]] = VARIABLE_UPDATES,
 ) -> TrainGraph:
     """Builds the train graph.
 
@@ -180,16 +181,15 @@ def _build(
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, position)
+    spec = _train_spec(model, source, mode, options)
+    scalars, rounds = _scalars(feed, mode, scale), options.accumulate_steps
     template, towers = copy_towers(
-        _train_spec(model, source, mode, options),
-        feed.batches,
-        mode,
-        scalars=_scalars(feed, mode, scale),
-        rounds=options.accumulate_steps,
+        spec, feed.batches, mode, scalars=scalars, rounds=rounds
     )
     builder = train_steps.StepBuilder(
         mode=mode,
-        template=template,
+        trainable=template.trainable,
+        rules=[rule for rule, _ in template.statistics],
         update=update,
         rate=rate,
         feed=feed,
@@ -218,7 +218,7 @@ def _build(
         position=counters.position,
         averages=builder.averages,
         loss_scale=scale,
-        skips=scale and scale.after(all_steps[0].train_op),
+        skips=scale.after(all_steps[0].train_op) if scale else None,
         saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
         constants=held,
         initializer=_initializer(mode, held),
@@ -318,7 +318,7 @@ def copy_towers(
     scalars: Sequence[Mapping[str, tf.Tensor]],
     rounds: int = 1,
     scope: str = "tower",
-) -> tuple[Template, list[Tower]]:
+) -> tuple[AnyTemplate, list[Tower]]:
     """Traces the task once and stamps it on the device of every tower.
 
     Args:
@@ -337,18 +337,20 @@ def copy_towers(
     """
     batch = batches[0]
     cutting.check_fit(task, batch.features.shape[0], variables.placement)
-    specs = [_piece(tensor, rounds) for tensor in (batch.features, batch.labels)]
-    task = costs.with_cut(task, *specs, variables.placement)
-    task = recompute.with_choice(task, *specs, variables.placement)
+    features, labels = (_piece(part, rounds) for part in batch[:2])
+    task = costs.with_cut(task, features, labels, variables.placement)
+    task = recompute.with_choice(task, features, labels, variables.placement)
     trace = pipeline.trace if task.pipeline else tower.trace
-    template = trace(task, *specs, create=variables.create)
-    plain = rounds == 1 and task.pipeline is None and not task.compiled
-    if plain:
+    template = trace(task, features, labels, create=variables.create)
+    looks_up = rounds == 1 and not task.compiled
+    if isinstance(template, Template) and looks_up:
         template = embedding_lookup.cut_out(template)
     cast, arrive = precision.Casts(), wire.Arrivals()
     hosts = wire.arrival_hosts(variables.placement)
 
-    def reads(index: int, host: str, devices: Sequence[str]) -> dict[str, tf.Tensor]:
+    def reads(
+        index: int, host: str | None, devices: Sequence[str]
+    ) -> dict[str, tf.Tensor]:
         with v1.name_scope(graph_names.READ):
             values = {
                 name: cast(variables.read(name, index), dtype)
@@ -368,16 +370,16 @@ def copy_towers(
             zip(variables.placement.stages, hosts, batches)
         )
     ]
-    if plain:
+    if isinstance(template, Template) and looks_up:
         embedding_lookup.look_up(template, sites, variables.placement.hosts, variables)
     copy = _copier(task, rounds)
 
     def copies(group: Sequence[Site]) -> list[Tower]:
-        made = copy(template, group)
+        towers = copy(template, group)
         if not task.training:
-            return made
-        taken = [variables.taken(t.gradients, template.trainable) for t in made]
-        return [t._replace(gradients=list(g)) for t, g in zip(made, taken)]
+            return towers
+        taken = [variables.taken(t.gradients, template.trainable) for t in towers]
+        return [t._replace(gradients=list(g)) for t, g in zip(towers, taken)]
 
     most = copy_tower.at_a_time(template, variables.placement)
     return template, copy_tower.in_turn(copies, sites, most)

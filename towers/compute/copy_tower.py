@@ -8,7 +8,6 @@ the towers exchange.
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -39,7 +38,7 @@ def copy_tower(template: Template, sites: Sequence[Site]) -> list[Tower]:
     ]
 
 
-def at_a_time(template: Any, placement: Placement) -> int:
+def at_a_time(template: object, placement: Placement) -> int:
     """How many towers of a step compute at a time; 0 where none waits for another.
 
     As the placement says, but 0 for towers that exchange something on the way, are

@@ -1,5 +1,6 @@
 """A run in words, before its first step: the header, and the facts for the log."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -7,11 +8,14 @@ import tensorflow as tf
 from towers.compute.copy_tower import at_a_time
 from towers.compute.sufficient_factors import Factors
 from towers.compute.sync_batch_norm import BATCH_NORM
-from towers.graph import TrainGraph
+from towers.graph import AnyTemplate, Options, TrainGraph
 from towers.layout import processor
+from towers.layout.parts import Parts
+from towers.layout.placement import Placement
 from towers.layout.schedule import SCHEDULES
-from towers.layout.stages import RECOMPUTE
+from towers.layout.stages import RECOMPUTE, Pipeline
 from towers.pipelines import recompute
+from towers.pipelines.pipeline import PipelineTemplate
 from towers.planning import Plan
 
 v1 = tf.compat.v1
@@ -98,7 +102,7 @@ def _asynchronous(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _clients(placement) -> list[tuple[str, str]]:
+def _clients(placement: Placement) -> list[tuple[str, str]]:
     """The number of clients, if there are several."""
     if placement.clients == 1:
         return []
@@ -134,23 +138,24 @@ def _factors(built: TrainGraph) -> list[tuple[str, str]]:
     return [("Factors", f"{of} as {small:.3g} instead of {large:.3g} MB per tower")]
 
 
-def _at_a_time(built) -> list[tuple[str, str]]:
+def _at_a_time(built: TrainGraph) -> list[tuple[str, str]]:
     """How many towers compute at the same time, if not all do."""
     most = at_a_time(built.template, built.placement)
     return [("At a time", f"{_plural(most, 'tower')}, one per core")] if most else []
 
 
-def _devices(placement) -> str:
+def _devices(placement: Placement) -> str:
     """One device per tower, or a list of them for its stages."""
     if len(placement.devices) == len(placement.towers):
         return str(list(placement.towers))
     return str([list(stages) for stages in placement.stages])
 
 
-def _pipeline(how, template) -> list[tuple[str, str]]:
+def _pipeline(how: Pipeline | None, template: AnyTemplate) -> list[tuple[str, str]]:
     """How towers are cut, if they are."""
     if how is None:
         return []
+    assert isinstance(template, PipelineTemplate)
     stages = [
         f"{k}: {', '.join(_range(c.blocks) for c in template.chunks[k :: how.stages])}"
         for k in range(how.stages)
@@ -166,7 +171,7 @@ def _pipeline(how, template) -> list[tuple[str, str]]:
     ]
 
 
-def _shards(wholes) -> list[tuple[str, str]]:
+def _shards(wholes: Mapping[str, Parts]) -> list[tuple[str, str]]:
     """Which variables are sharded, and over which devices."""
     lines = []
     for name, whole in wholes.items():
@@ -177,11 +182,11 @@ def _shards(wholes) -> list[tuple[str, str]]:
     return [("Shards", "\n".join(lines))] if lines else []
 
 
-def _range(names) -> str:
+def _range(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def _batch_norm(options, *, joined: bool = True) -> str:
+def _batch_norm(options: Options, *, joined: bool = True) -> str:
     """Which statistics it normalises by, and which are saved."""
     reach, piece = BATCH_NORM[options.batch_norm], ""
     towers = " and towers" if joined else " of the first tower"
@@ -203,7 +208,7 @@ def _batch_norm(options, *, joined: bool = True) -> str:
     return f"statistics per tower{of}; saved: {whose}"
 
 
-def _per_device(options) -> str:
+def _per_device(options: Options) -> str:
     if options.accumulate_steps == 1:
         return f"{options.batch_size} per device"
     return (

@@ -37,7 +37,7 @@ class DeviceLoop(NamedTuple):
         """
         inside = session.make_callable([self.step, self.losses], [self.count])
 
-        def run(step: int, count: int):
+        def run(step: int, count: int) -> Iterator[tuple[int, np.ndarray, float]]:
             del step
             begun = time.perf_counter()
             reached, losses = inside(count)
@@ -62,7 +62,9 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> DeviceLoo
     with v1.name_scope(graph_names.LOOP):
         count = v1.placeholder(tf.int32, [], "steps")
 
-    def body(index, _, losses):
+    def body(
+        index: tf.Tensor, _: tf.Tensor, losses: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         inputs = {}
         for handle in handles:
             # Inside the body, an outer tensor becomes usable by being read.
@@ -89,7 +91,9 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> DeviceLoo
         return DeviceLoop(count, last, losses.stack())
 
 
-def _cut_out(graph: tf.Graph, ends: list[tf.Operation]):
+def _cut_out(
+    graph: tf.Graph, ends: list[tf.Operation]
+) -> tuple[v1.GraphDef, list[tf.Tensor]]:
     """The nodes that `ends` need, up to the handles of variables and iterators."""
     names: set[str] = set()
     handles: dict[str, tf.Tensor] = {}

@@ -7,7 +7,7 @@ so the same step fails again; a gradient may have failed steps before the loss.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -90,7 +90,9 @@ def _finite(tower: Tower) -> tf.Tensor:
         return tf.stack(finite)
 
 
-def _restorer(plan: Plan, train: graph.TrainGraph, console: Console):
+def _restorer(
+    plan: Plan, train: graph.TrainGraph, console: Console
+) -> Callable[[v1.Session], object]:
     """A function that restores the last checkpoint, if there is one."""
     directory = plan.config.output.train_dir
     if not directory:
@@ -103,7 +105,13 @@ def _restorer(plan: Plan, train: graph.TrainGraph, console: Console):
 class _Search:
     """Takes steps until one is not finite."""
 
-    def __init__(self, train, session, fine: Sequence[tf.Tensor], console: Console):
+    def __init__(
+        self,
+        train: graph.TrainGraph,
+        session: v1.Session,
+        fine: Sequence[tf.Tensor],
+        console: Console,
+    ):
         self._names = train.template.trainable
         # A loss scale that moves skips steps whose gradients are not finite.
         self._skips = train.skipped is not None

@@ -17,6 +17,7 @@ from towers.data import inputs
 from towers.errors import explain
 from towers.planning import Plan
 from towers.session import loop, mean_check
+from towers.session.loop import RunArgs, RunContext, RunValues
 from towers.variable_update import between_graph
 from towers.variable_update.step_quota import RestartedError
 
@@ -40,11 +41,11 @@ class CheckTokens(loop.Hook):
         """Each step, if it ends with a token."""
         return step + 1 if self._watched else loop.NEVER
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the token."""
         return v1.train.SessionRunArgs(self._token)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Raises BegunAnewError."""
         if run_values.results != self._stamp + 1:
             raise RestartedError(int(run_values.results))

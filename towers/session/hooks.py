@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from towers.checkpoints.checkpoint import FiniteCheck
@@ -11,7 +12,7 @@ from towers.checkpoints.saving import Saving
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import summary, trace
-from towers.session.loop import NEVER, Hook
+from towers.session.loop import NEVER, Hook, RunArgs, RunContext, RunValues
 
 v1 = tf.compat.v1
 
@@ -58,7 +59,7 @@ class StopOnNan(Hook):
         )
         self._first = 1
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
         """Notes the first step."""
         self._first = int(session.run(self._global_step)) + 1
 
@@ -66,21 +67,21 @@ class StopOnNan(Hook):
         """Losses of steps inside the graph arrive by `after_steps`."""
         return NEVER
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the loss."""
         return v1.train.SessionRunArgs(self._fetches)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Raises NanLossError."""
         loss, step = run_values.results
         self._check(loss, step)
 
-    def after_steps(self, step, losses, seconds):
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Raises NanLossError for the first step inside that failed."""
         for index, loss in enumerate(losses):
             self._check(loss, step - len(losses) + 1 + index)
 
-    def end(self, session):
+    def end(self, session: v1.Session) -> None:
         """Raises NanLossError, with the variable."""
         if broken := self._finite.broken(session):
             step = int(session.run(self._global_step))
@@ -118,10 +119,10 @@ class ReportSkips(Hook):
         self._now = (train.skipped, train.loss_scale.value)
         self._after_step = train.skips
         self._log = log
-        self._session: v1.Session | None = None
+        self._session: v1.Session
         self._known = 0
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
         """Notes how many there were before."""
         self._session = session
         self._known = int(session.run(self._skipped))
@@ -130,15 +131,15 @@ class ReportSkips(Hook):
         """Steps inside the graph are looked at together."""
         return NEVER
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the count."""
         return v1.train.SessionRunArgs(self._after_step)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Looks at the step."""
         self._look(*run_values.results)
 
-    def after_steps(self, step, losses, seconds):
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Looks at them together."""
         self._look(*self._session.run(self._now))
 
@@ -197,18 +198,18 @@ class Every(Hook):
             return step + 1
         return next_time(step, steps=self._steps, at=self._at)
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the global step."""
         return v1.train.SessionRunArgs(self._fetches)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Acts if this step is due."""
         step = int(run_values.results)
         if self.next_due(step - 1) == step:
             self._last_time = time.monotonic()
             self.act(run_context, step)
 
-    def act(self, run_context, step: int) -> None:
+    def act(self, run_context: RunContext, step: int) -> None:
         """Called after each due step."""
         raise NotImplementedError
 
@@ -216,7 +217,14 @@ class Every(Hook):
 class SaveCheckpoints(Every):
     """Writes a checkpoint every so many steps or seconds."""
 
-    def __init__(self, train, saving: Saving, *, steps=0, seconds=0.0):
+    def __init__(
+        self,
+        train: TrainGraph,
+        saving: Saving,
+        *,
+        steps: float = 0,
+        seconds: float = 0.0,
+    ):
         super().__init__(train, steps=steps, seconds=seconds)
         self._saving = saving
         self._failed = False
@@ -228,7 +236,7 @@ class SaveCheckpoints(Every):
         waited = time.monotonic() - self._last_time
         return step + 1 if waited >= _RETRY_SECONDS else NEVER
 
-    def act(self, run_context, step):
+    def act(self, run_context: RunContext, step: int) -> None:
         """Saves, or notes that it failed."""
         self._failed = not self._saving.attempt(run_context.session, step)
 
@@ -256,7 +264,7 @@ class Evaluate(Every):
         self._evaluate = evaluate
         self._stop_at = stop_at
 
-    def act(self, run_context, step):
+    def act(self, run_context: RunContext, step: int) -> None:
         """Evaluates; asks to stop when the accuracy is reached."""
         accuracy = self._evaluate(run_context.session, step)
         if self._stop_at is not None and accuracy >= self._stop_at:
@@ -266,35 +274,42 @@ class Evaluate(Every):
 class WriteSummaries(Every):
     """Writes TensorBoard summaries."""
 
-    def __init__(self, train, text: tf.Tensor, file: summary.EventFile, *, steps: int):
+    def __init__(
+        self,
+        train: TrainGraph,
+        text: tf.Tensor,
+        file: summary.EventFile,
+        *,
+        steps: int,
+    ):
         super().__init__(train, steps=steps)
         self._file = file
         self._fetch = (train.step, text)
         self._global_step = train.global_step
         self._step = 0
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
         """Opens the file, notes where the loop starts."""
         self._step = int(session.run(self._global_step))
         self._file.open(self._step)
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the summary when this step is due."""
         due = self.next_due(self._step) == self._step + 1
         return v1.train.SessionRunArgs(self._fetch) if due else None
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Writes it."""
         self._step += 1
         if run_values.results is not None:
             step, text = run_values.results
             self._file.add(v1.Summary.FromString(text), step)
 
-    def after_steps(self, step, losses, seconds):
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Notes where the loop is."""
         self._step = step
 
-    def end(self, session):
+    def end(self, session: v1.Session) -> None:
         """Closes the file."""
         self._file.close()
 
@@ -326,7 +341,7 @@ class TraceStep(Hook):
         self._step = 0
         self._written = False
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
         """Notes where the loop starts."""
         self._step = int(session.run(self._global_step))
 
@@ -334,21 +349,21 @@ class TraceStep(Hook):
         """The wanted step; none once it is past."""
         return self._wanted if step < self._wanted else NEVER
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks TensorFlow to record the step."""
         if self._step + 1 != self._wanted:
             return None
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         return v1.train.SessionRunArgs((), options=options)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Writes what was recorded."""
         self._step += 1
         if self._step == self._wanted:
             self.write(run_values.run_metadata, self._step)
             self._written = True
 
-    def end(self, session):
+    def end(self, session: v1.Session) -> None:
         """Reports that no file was written, if none was."""
         if not self._written:
             self._console(
@@ -361,6 +376,6 @@ class TraceStep(Hook):
         del step
         self._side.write("events of the trace", self._path, trace.text(metadata))
 
-    def after_steps(self, step, losses, seconds):
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Notes where the loop is."""
         self._step = step

@@ -6,7 +6,8 @@ order, and `run` makes one callable per distinct set of fetches.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +15,13 @@ import tensorflow as tf
 from towers.graph import TrainGraph
 
 v1 = tf.compat.v1
+
+RunContext: TypeAlias = v1.train.SessionRunContext
+RunArgs: TypeAlias = v1.train.SessionRunArgs
+RunValues: TypeAlias = v1.train.SessionRunValues
+
+# (global step, count) -> (global step, losses float32 [steps], seconds) of these steps.
+Runner = Callable[[int, int], Iterator[tuple[int, np.ndarray, float]]]
 
 NEVER = 2**62  # a step that no run reaches
 
@@ -102,7 +110,9 @@ def run(
     return step
 
 
-def _run(steps: "_Steps", hooks, last_step: int) -> int:
+def _run(
+    steps: "_Steps", hooks: Sequence[v1.train.SessionRunHook], last_step: int
+) -> int:
     step, stopped = steps.begin(), False
     while step < last_step and not stopped:
         seen = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
@@ -134,8 +144,10 @@ class _Steps:
     def __init__(self, session: v1.Session, train: TrainGraph, steps_per_loop: int):
         self._session = session
         self._train = train
-        self._callables: dict[tuple, Callable] = {}
-        self._inside: Callable | None = None
+        # Key of the fetches -> what runs them, and the fetches: no other object gets
+        # the identity of one that is kept.
+        self._callables: dict[object, tuple[Callable, object]] = {}
+        self._inside: Runner | None = None
         self.free = train.loop is not None and train.loop.free
         self._range = (min(steps_per_loop, 2), steps_per_loop)
         self.most_inside = min(steps_per_loop, _FIRST_STEPS)
@@ -147,7 +159,7 @@ class _Steps:
         """The global step before the first step."""
         return int(self._session.run(self._train.global_step))
 
-    def __call__(self, hooks) -> tuple[int, bool]:
+    def __call__(self, hooks: Sequence[v1.train.SessionRunHook]) -> tuple[int, bool]:
         """One step.
 
         Returns:
@@ -180,17 +192,16 @@ class _Steps:
         least, most = self._range
         self.most_inside = min(most, max(least, int(_SECONDS * pace)))
 
-    def _run(self, fetches, hook_args):
-        feeds = {}
+    def _run(self, fetches: object, hook_args: Collection[RunArgs]) -> tuple[Any, Any]:
+        """What was fetched, and the options and metadata of the run."""
+        feeds: dict[tf.Tensor, object] = {}
         for args in hook_args:
             feeds |= args.feed_dict or {}
         options = [args.options for args in hook_args if args.options is not None]
         if not options and not feeds:
             key = _key(fetches)
             if key not in self._callables:
-                # The fetches are kept so that no other object gets their identity.
-                run = self._session.make_callable(fetches)
-                self._callables[key] = (run, fetches)
+                self._callables[key] = (self._session.make_callable(fetches), fetches)
             return self._callables[key][0](), (None, None)
         merged, metadata = v1.RunOptions(), v1.RunMetadata()
         for option in options:
@@ -199,7 +210,7 @@ class _Steps:
         return results, (merged, metadata)
 
 
-def _key(fetches):
+def _key(fetches: object) -> object:
     """Equal for equal fetches, whose tensors are told apart by identity."""
     if isinstance(fetches, dict):
         return tuple([(name, _key(part)) for name, part in fetches.items()])

@@ -22,6 +22,7 @@ from towers.layout.placement import is_called
 from towers.layout.schedule import Pass
 from towers.layout.stages import Pipeline
 from towers.pipelines import spans
+from towers.pipelines.pipeline import PipelineTemplate
 from towers.pipelines.spans import TowerSpan
 from towers.session.hooks import TraceStep
 
@@ -110,7 +111,9 @@ def analyse(
       metadata: of a step with the options of `spans.traced`.
     """
     passes = spans.of_step(metadata)
-    how, chunks = train.options.pipeline, train.template.chunks
+    template = train.template
+    assert isinstance(template, PipelineTemplate)
+    how, chunks = template.pipeline, template.chunks
     peaks = peak_bytes(metadata)
     uses = []
     scopes = {span.scope for span in passes}
@@ -138,7 +141,7 @@ def analyse(
         how.stages,
         how.micro_batches,
         how.chunks,
-        _meeting(how, train.template.legs),
+        _meeting(how, template.legs),
         [use for use in uses if use.stage >= how.stages],
     ), passes
 

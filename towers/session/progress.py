@@ -4,9 +4,10 @@ import contextlib
 import errno
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TextIO
 
+import numpy as np
 import tensorflow as tf
 import tqdm
 
@@ -16,7 +17,7 @@ from towers.errors.collected import discard
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import report
-from towers.session.loop import NEVER, Hook
+from towers.session.loop import NEVER, Hook, RunArgs, RunContext, RunValues
 
 v1 = tf.compat.v1
 
@@ -160,7 +161,7 @@ class Progress(Hook):
         self._beside = {"rate": train.learning_rate}
         if display.total_loss:
             self._beside["penalty"] = train.penalty
-        self._session: v1.Session | None = None
+        self._session: v1.Session
         self._step = self._first_timed = 0
         self._titled = False
         self._latest = math.nan  # seconds of the latest step
@@ -186,13 +187,13 @@ class Progress(Hook):
             self._console("Running warm up")
 
     @contextlib.contextmanager
-    def paused(self):
+    def paused(self) -> Iterator[None]:
         """Time inside does not count as training time."""
         begun = time.perf_counter()
         yield
         self._paused += time.perf_counter() - begun
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
         """Keeps the session, to look at what does not belong to a step."""
         self._session = session
 
@@ -207,7 +208,7 @@ class Progress(Hook):
             return step + 1
         return self._warmup + (shown // self._every + 1) * self._every
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the loss and the rest when this step gets a line.
 
         So does the last step that is not timed: TensorFlow prepares each new set of
@@ -218,13 +219,13 @@ class Progress(Hook):
         self._begun = time.perf_counter()
         return v1.train.SessionRunArgs(self._shown) if due else None
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Times the step, prints its line."""
         self._after(time.perf_counter() - self._begun, 1)
         if self._line_due(self._step):
             self._print_line(run_values.results)
 
-    def after_steps(self, step, losses, seconds):
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
         """Times steps that nobody watched; prints a line if one of them is due."""
         before = self._step
         self._after(seconds, len(losses))
@@ -250,7 +251,7 @@ class Progress(Hook):
             self._console("Done warm up")
         self._console.advance(steps)
 
-    def _print_line(self, values) -> None:
+    def _print_line(self, values: Mapping[str, Any]) -> None:
         step, self.last_loss = self._step, float(values["loss"])
         # Before any step was timed there is only the speed of this one.
         speed = (self._units_per_step / self._latest, 0.0, 0.0)
@@ -287,7 +288,7 @@ class Progress(Hook):
         for name, value in zip(self._metrics, values["metrics"]):
             self._log.metric(name, value, step)
 
-    def end(self, session):
+    def end(self, session: v1.Session) -> None:
         """Closes the bar."""
         self._elapsed = time.perf_counter() - self._wall - self._paused
         self._console.close()

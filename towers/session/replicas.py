@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.graph import TrainGraph
 from towers.layout import graph_names
 from towers.session import hooks
+from towers.session.loop import RunContext
 from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
@@ -60,7 +61,7 @@ class CheckReplicas(hooks.Every):
         self._compared = dict(compared)
         self._mode = train.options.variable_update
 
-    def act(self, run_context, step):
+    def act(self, run_context: RunContext, step: int) -> None:
         """Raises ReplicaError."""
         results = run_context.session.run(self._compared)
         differ = [where for where, equal in results.items() if not equal]

@@ -232,7 +232,13 @@ class BenchmarkLog:
         self._side.write("facts of the run", path, text)
 
     def metric(
-        self, name: str, value: float, step: int, *, unit: str | None = None, **extras
+        self,
+        name: str,
+        value: float,
+        step: int,
+        *,
+        unit: str | None = None,
+        **extras: object,
     ) -> None:
         """Appends one line to `metric.log`, whole or not at all."""
         if not self._directory:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from towers.compute.copy_tower import at_a_time
 from towers.compute.tower import Template
 from towers.errors.memory_limits import Limit
-from towers.graph import TrainGraph
+from towers.graph import AnyTemplate, TrainGraph
 from towers.pipelines import liveness
 
 v1 = tf.compat.v1
@@ -80,7 +80,7 @@ def estimate(train: TrainGraph, *, prefetch: int = 0) -> int:
     return _variables(train) + towers + (1 + prefetch) * _batches(train)
 
 
-def _of_tower(template) -> tuple[int, int]:
+def _of_tower(template: AnyTemplate) -> tuple[int, int]:
     """Bytes of a tower at its peak, and of its gradients."""
     if not isinstance(template, Template) or template.compiled:
         gradients = template.parameters * tf.float32.size

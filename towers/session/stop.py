@@ -6,10 +6,11 @@ import sys
 import time
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import ECHO_SECONDS, Terminal, heeded, is_hangup
-from towers.session.loop import NEVER, Hook
+from towers.session.loop import NEVER, Hook, RunContext, RunValues
 
 
 class StopOnSignal(Hook):
@@ -22,11 +23,12 @@ class StopOnSignal(Hook):
       insisted: whether another came later: the step is not to be waited for.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.received: int | None = None
         self.insisted = False
         self._first = 0.0  # when it came
-        self._previous = {}
+        # Signal -> what Python's `signal.signal` returned.
+        self._previous: dict[int, Any] = {}
         self._at_once = False
         self._terminal = Terminal()
 
@@ -35,12 +37,12 @@ class StopOnSignal(Hook):
         """The exit status of a run that the signal ended, or 0 without one."""
         return Interrupted(self.received).status if self.received else 0
 
-    def __enter__(self):
+    def __enter__(self) -> "StopOnSignal":
         for number in heeded():
             self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -53,7 +55,7 @@ class StopOnSignal(Hook):
         if self.received is None and hasattr(signal, "SIGPIPE"):
             self._note(signal.SIGPIPE, None)
 
-    def _note(self, number, frame):
+    def _note(self, number: int, frame: types.FrameType | None) -> None:
         del frame
         now = time.monotonic()
         if self.received is None:
@@ -93,7 +95,7 @@ class StopOnSignal(Hook):
         """The next step if there was a signal."""
         return step + 1 if self.received else NEVER
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Asks the loop to stop."""
         if self.received:
             run_context.request_stop()

@@ -163,7 +163,7 @@ class EventFile:
             self._add(graph_def=nodes.SerializeToString())
         self._whole = os.path.getsize(self._path)
 
-    def _add(self, **event) -> None:
+    def _add(self, **event: object) -> None:
         text = v1.Event(wall_time=time.time(), **event).SerializeToString()
         assert self._writer is not None  # opened
         try:

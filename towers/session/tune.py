@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from flags.config import Config
 from towers.cluster.sessions import session_config
 from towers.errors import explain, output_paths
 from towers.gradients import reduction
@@ -86,7 +87,7 @@ def candidates(
     return choices
 
 
-def settled(config: Any, choice: TrainingChoice = DEFAULT) -> Any:
+def settled(config: Config, choice: TrainingChoice = DEFAULT) -> Config:
     """The settings of a run with a choice in place of `auto`."""
     if config.variables.variable_update != AUTO:
         return config
@@ -264,9 +265,9 @@ def choose(
     Raises:
       ValueError: none of them works here.
     """
-    where, name = plan.placement, key(plan)
+    name, placement = key(plan), plan.placement
     wire = plan.options.exchange.wire.dtype
-    ways = candidates(len(where.towers), kind=where.device_kind, wire=wire)
+    ways = candidates(len(placement.towers), kind=placement.device_kind, wire=wire)
     entry = None if again else memory.recall(name)
     if entry:
         choice = (

@@ -4,8 +4,6 @@
 `base.VariableUpdate`, and one row.
 """
 
-from collections.abc import Callable
-
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.stale_updates import Asynchronous, Relaxed, Staged
 from towers.variable_update.synchronous import (
@@ -15,7 +13,7 @@ from towers.variable_update.synchronous import (
     Replicated,
 )
 
-VARIABLE_UPDATES: dict[str, Callable[..., VariableUpdate]] = {
+VARIABLE_UPDATES: dict[str, type[VariableUpdate]] = {
     "parameter_server": ParameterServer,
     "replicated": Replicated,
     "distributed_replicated": DistributedReplicated,

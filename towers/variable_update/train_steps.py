@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers.compute.copy_tower import join_shares
-from towers.compute.tower import Template, Tower
+from towers.compute.tower import Gradient, StatisticRule, Tower
 from towers.data.source import Feed, refilled
 from towers.gradients import mean
 from towers.layout import graph_names, parts
@@ -52,7 +52,8 @@ class StepBuilder:
 
     Attributes:
       mode: holds the variables; a row of `variable_update.VARIABLE_UPDATES`.
-      template: what the towers are copies of.
+      trainable: names of the trainable variables, in the order of the gradients.
+      rules: of the batch statistics, in the order of the towers'.
       update: optimizer, weight decay, moving averages.
       rate: learning rate, float32 scalar.
       feed: where the towers' batches come from.
@@ -67,7 +68,8 @@ class StepBuilder:
     """
 
     mode: VariableUpdate
-    template: Template
+    trainable: Sequence[str]
+    rules: Sequence[StatisticRule]
     update: Update
     rate: tf.Tensor
     feed: Feed
@@ -77,9 +79,8 @@ class StepBuilder:
     scale: LossScale | None
     peers: SingleClient
 
-    def __post_init__(self):
-        names = self.template.trainable
-        self._trained = {name: self.mode.held(name) for name in names}
+    def __post_init__(self) -> None:
+        self._trained = {name: self.mode.held(name) for name in self.trainable}
         self._variables = [
             v for held in self._trained.values() for v in parts.each(held)
         ]
@@ -109,7 +110,7 @@ class StepBuilder:
 
     def step(self, group: Sequence[Tower]) -> TrainStep:
         """The update by a group of towers, and the counters' increments."""
-        gradients = self.mode.reduce(group, self.template.trainable)
+        gradients = self.mode.reduce(group, self.trainable)
         statistics = self._mean_statistics(group)
         refills = [self.feed.refills[tower.index] for tower in group]
         with tf.device(self.mode.placement.master), v1.name_scope(REDUCTION):
@@ -120,7 +121,7 @@ class StepBuilder:
         def finish(sums: TowerSums) -> TrainStep:
             changes = self._changes(sums.gradients, sums.statistics)
             if self.scale is None or self.scale.skipped is None:
-                self.mode.take_turns(group, self.template.trainable)
+                self.mode.take_turns(group, self.trainable)
             with tf.device(self.mode.placement.counters):
                 # A starting follower may read the position until it has sent its sums.
                 with tf.control_dependencies([sums.loss]):
@@ -135,7 +136,9 @@ class StepBuilder:
 
         return self.peers.step(sums, finish=finish, refills=refills)
 
-    def _changes(self, gradients, statistics) -> list[tf.Operation]:
+    def _changes(
+        self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]
+    ) -> list[tf.Operation]:
         if self.scale is None:
             return self._apply(gradients, statistics)
         gradients = self.scale.unscale(gradients)
@@ -146,12 +149,13 @@ class StepBuilder:
         changes = self._apply(gate.gradients(gradients), passed)
         return [gate.end(changes), *self.scale.follow(gate.open)]
 
-    def _apply(self, gradients, statistics) -> list[tf.Operation]:
+    def _apply(
+        self, gradients: Sequence[list[Gradient]], statistics: Sequence[tf.Tensor]
+    ) -> list[tf.Operation]:
         """Updates of variables, batch norm's averages and moving averages."""
-        names = self.template.trainable
-        changes = self.mode.update(gradients, names, self.update, self.rate)
+        changes = self.mode.update(gradients, self.trainable, self.update, self.rate)
         with tf.name_scope("statistics_update"):
-            for (rule, _), value in zip(self.template.statistics, statistics):
+            for rule, value in zip(self.rules, statistics):
                 variable = self.mode.variables[rule.variable]
                 with tf.device(variable.device):
                     change = (parts.read(variable) - value) * (1.0 - rule.momentum)
@@ -166,6 +170,7 @@ class StepBuilder:
 
         They are created in the order of the variables, and so of a whole's parts.
         """
+        assert self._average is not None
         updates = []
         neighbours = itertools.groupby(self._variables, lambda v: v.device)
         for device, variables in neighbours:
@@ -178,8 +183,7 @@ class StepBuilder:
         if not self.mode.joined:  # towers have models of their own: one is saved
             group = group[:1]
         hosts = [self.mode.placement.hosts[tower.index] for tower in group]
-        rules = [rule for rule, _ in self.template.statistics]
-        devices = [self.mode.variables[rule.variable].device for rule in rules]
+        devices = [self.mode.variables[rule.variable].device for rule in self.rules]
         values = list(zip(*(tower.statistics for tower in group)))
         with v1.name_scope(f"{REDUCTION}statistics/"):
             reduce = mean.reduce_to_first(hosts)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers import graph
+from towers.compute.tower import Template
 from towers.layout import parts
 from towers.layout import placement as placement_lib
 from towers.session import loop
@@ -53,6 +54,7 @@ class RoundingReference:
         self._ways: dict[tuple[str, int], float] = {}
         self._train = functools.partial(steps, train, train.saved, num_steps, updates)
         self.values = list(self._train())
+        assert isinstance(train.template, Template)  # one tower, in one piece
         self.narrowest = _narrowest(train.template.graph_def)
 
     @functools.cached_property
