@@ -23,6 +23,11 @@ class VariablesFlags:
         "checks none",
         must=AT_LEAST_0,
     )
+    check_mean: bool = field(
+        False,
+        "prove before the first step, with a small model whose gradients are 1, that "
+        "the mode takes the mean over all towers",
+    )
     tune_again: bool = field(False, "time all modes though the fastest is remembered")
     cross_replica_sync: bool = field(
         True,

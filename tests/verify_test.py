@@ -107,7 +107,7 @@ class _Sums(synchronous.Replicated):
     def reduce(self, towers, names):
         """As if no tower had divided."""
         means = super().reduce(towers, names)
-        return [[2.0 * gradient for gradient in copy] for copy in means]
+        return [[2.0 * tf.convert_to_tensor(mean) for mean in copy] for copy in means]
 
 
 def _run(*arguments: str) -> tuple[int, list[str], list[str]]:
@@ -189,7 +189,10 @@ class VerifyTest(parameterized.TestCase):
             lines[-1],
             f"{twice - 1} of {twice} agree with one tower to 1e-05; "
             "replicated (tree) with 2 towers differs from step 1 on, first in "
-            "hidden/dense/kernel",
+            "hidden/dense/kernel; --variable_update=replicated with "
+            "--all_reduce_spec=tree: gradients of 1 in all of 2 towers moved "
+            "probe/vector_29 by -2 in step 1, not by -1: that is their sum, not their "
+            "mean",
         )
 
     def test_shards(self):

@@ -201,7 +201,10 @@ class _Training:
         run, stop = self._run, self._stop
         run.console("Initializing graph")
         config = session_config(run.plan.placement, run.plan.config.devices)
-        mean_check.check(run.plan.options, run.plan.placement, config, self._sessions)
+        if run.plan.config.variables.check_mean:
+            mean_check.check(
+                run.plan.options, run.plan.placement, config, self._sessions
+            )
         with self._sessions.open(run.built.graph, config) as session:
             crash.during(
                 "initializing variables and data",

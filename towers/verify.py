@@ -1,4 +1,4 @@
-"""The main that proves the mean: every way to train against one tower.
+"""The main that compares every way to train with one tower.
 
 python -m towers.verify --model=lenet
 

@@ -75,7 +75,8 @@ class BetweenGraphTest(digit_runs.Runs):
         self.assertLess(trainer.difference(self.values(), found), 1e-5)
 
     def test_replicas_of_parts_take_the_steps_of_one_tower(self):
-        self._train("--variable_update=distributed_replicated", num_batches=20)
+        mode = "--variable_update=distributed_replicated"
+        self._train(mode, "--check_mean", num_batches=20)
         self._assert_equals_one_tower(num_batches=20)
 
     def test_a_short_last_batch_is_that_of_one_tower(self):

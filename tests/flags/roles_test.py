@@ -54,6 +54,7 @@ class FollowerTest(absltest.TestCase):
 class AgreedTest(absltest.TestCase):
     def test_what_shapes_the_graph_and_nothing_else(self):
         shared = ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--recompute=block"]
+        shared.append("--check_mean=True")
         own = ["--train_dir=x", "--data_dir=y", "--num_intra_threads=1"]
         own += ["--stall_secs=9", "--pipeline_report=z", "--device=cpu"]
         self.assertEqual(sorted(roles.agreed(_read(*shared, *own))), sorted(shared))

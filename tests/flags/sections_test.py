@@ -30,7 +30,7 @@ FLAGS = {
         memory_limit shard_classifier shard_embeddings pipeline_report
         """,
     "variables": """
-        variable_update check_replicas_every tune_again cross_replica_sync
+        variable_update check_replicas_every check_mean tune_again cross_replica_sync
         max_staleness staleness_lr staged_vars variable_consistency
         local_parameter_device variable_placement all_reduce_spec gradient_repacking
         agg_small_grads_max_bytes agg_small_grads_max_group compact_gradient_transfer

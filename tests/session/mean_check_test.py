@@ -1,6 +1,7 @@
-"""The probe lets every mode pass that takes the mean, and none that does not."""
+"""Every mode that takes the mean passes the check, and none that does not."""
 
 import dataclasses
+import functools
 from unittest import mock
 
 import tensorflow as tf
@@ -95,7 +96,7 @@ _FIELDS = {field.name for field in dataclasses.fields(graph.Options)}
 
 
 def _check(name="planted", planted=None, *, towers=3, **settings):
-    """Probes a mode with settings of `Options` and `Exchange`."""
+    """Checks a mode with settings of `Options` and `Exchange`."""
     stages = settings["pipeline"].stages if "pipeline" in settings else 1
     stages = max(stages, settings.get("shards", Shards()).devices)
     where = placement.local(towers * stages, kind="cpu", num_stages=stages)
@@ -111,7 +112,7 @@ def _check(name="planted", planted=None, *, towers=3, **settings):
     mean_check.check(options, where, config, sessions.Local(), modes=modes)
 
 
-class ProbeTest(parameterized.TestCase):
+class CheckTest(parameterized.TestCase):
     @parameterized.product(
         name=list(VARIABLE_UPDATES), how=((tf.bfloat16, 3), (tf.float32, 1))
     )
@@ -273,7 +274,7 @@ class ProbeTest(parameterized.TestCase):
             _check("parameter_server")
 
     @parameterized.parameters(("pscpu:1k:xring", 257), ("xring:1k:pscpu", 29))
-    def test_every_range_of_a_spec_is_probed(self, spec, size):
+    def test_every_range_of_a_spec_is_checked(self, spec, size):
         """An algorithm that sums is found wherever it is used."""
 
         def sums(shares, destinations, **options):
@@ -311,17 +312,29 @@ class RunTest(digit_runs.Runs):
     )
     def test_a_sound_run_passes(self, **settings):
         lines = self.run_flags(
-            num_batches=3, num_warmup_batches=0, **{"num_gpus": 2, **settings}
+            num_batches=3,
+            num_warmup_batches=0,
+            check_mean=True,
+            **{"num_gpus": 2, **settings},
         )
         self.assertTrue(any("total images/sec" in line for line in lines))
 
-    def test_a_run_stops_before_its_first_step(self):
-        with (
-            mock.patch.dict(VARIABLE_UPDATES, {"parameter_server": _Drops}),
-            self.assertRaisesRegex(ValueError, "^--variable_update=parameter_server: "),
-        ):
-            self.run_flags(num_gpus=2, num_batches=1, train_dir=self.directory)
-        self.assertEqual(self.steps(), [])
+    def test_a_run_that_asks_for_it_stops_before_its_first_step(self):
+        run = functools.partial(
+            self.run_flags,
+            num_gpus=2,
+            num_batches=1,
+            num_warmup_batches=0,
+            train_dir=self.directory,
+        )
+        with mock.patch.dict(VARIABLE_UPDATES, {"parameter_server": _Drops}):
+            with self.assertRaisesRegex(
+                ValueError, "^--variable_update=parameter_server: "
+            ):
+                run(check_mean=True)
+            self.assertEqual(self.steps(), [])
+            run()
+            self.assertEqual(self.steps(), [1])
 
 
 if __name__ == "__main__":

@@ -19,12 +19,11 @@ _KERNEL = "hidden/dense/kernel"
 
 
 class _Stale(synchronous.Replicated):
-    """Leaves the last tower's replica as it is, once the probe is over."""
+    """Leaves the last tower's replica as it is."""
 
     def update(self, gradients, names, update, rate):
         """All but the last."""
-        changes = super().update(gradients, names, update, rate)
-        return changes if names[0].startswith("probe/") else changes[:-1]
+        return super().update(gradients, names, update, rate)[:-1]
 
 
 def _trainer(mode="replicated", **options):

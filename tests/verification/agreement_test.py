@@ -30,7 +30,7 @@ class _Sums(synchronous.ParameterServer):
     def reduce(self, towers, names):
         """As if no tower had divided."""
         [means] = super().reduce(towers, names)
-        return [[float(len(towers)) * gradient for gradient in means]]
+        return [[float(len(towers)) * tf.convert_to_tensor(mean) for mean in means]]
 
 
 class _Stale(synchronous.Replicated):
@@ -47,7 +47,8 @@ class _Drifts(synchronous.Replicated):
     def reduce(self, towers, names):
         """By two ulps in all but the first."""
         first, *others = super().reduce(towers, names)
-        return [first, *([gradient * (1 + 2.4e-7) for gradient in o] for o in others)]
+        factor = 1 + 2.4e-7
+        return [first, *([factor * tf.convert_to_tensor(g) for g in o] for o in others)]
 
 
 class _OtherShadow(synchronous.DistributedReplicated):
@@ -312,7 +313,12 @@ class CompareTest(parameterized.TestCase):
         self.assertFalse(_compare(_Sums, get_model=get_model).agrees)
 
     def test_a_looser_bound_admits_more(self):
-        self.assertTrue(_compare(_Sums, bound=1e9).agrees)
+        outcome = _compare(_Sums, bound=1e9)
+        self.assertIsNone(outcome.first)
+        # Whatever the bound, a sum is not the mean.
+        verdict = "DIFFERS (not the mean)"
+        self.assertEqual((outcome.agrees, outcome.verdict), (False, verdict))
+        self.assertEndsWith(outcome.mean_error, "that is their sum, not their mean")
 
     def test_independent_towers_keep_to_the_schedule_of_all(self):
         schedule = trainer.Piecewise((0.05, 0.5), (16 / 70,))  # from the third step on

@@ -79,6 +79,19 @@ class WordsTest(absltest.TestCase):
             "differs from step 2 on, first in replica_1/logits/kernel",
         )
 
+    def test_what_is_not_the_mean_says_so(self):
+        none = verdict.Difference(0, "", 0.0, 0.0)
+        case = Case("replicated", 4, GradientExchange("xring#2"))
+        wrong = verdict.Outcome(case, none, None, mean_error="it is a sum")
+        self.assertEqual(
+            (wrong.verdict, wrong.agrees), ("DIFFERS (not the mean)", False)
+        )
+        self.assertEqual(
+            verdict.summary([wrong, wrong], 1e-5),
+            "0 of 2 agree with one tower to 1e-05; replicated (xring#2) with 4 towers "
+            "differs; it is a sum",
+        )
+
     def test_what_is_held_to_a_bound_of_its_own_says_so(self):
         none = verdict.Difference(0, "", 0.0, 0.0)
         case = Case("parameter_server", 2, transfer=tf.bfloat16)

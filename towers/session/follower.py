@@ -1,7 +1,7 @@
 """A follower: a client that runs its towers' part of every step until dismissed.
 
 It has no last step and writes no files.  A token from the chief says which graph to
-run, the run's or the probe's, and at which step; see `clients`.
+run, the run's or that of `mean_check`, and at which step; see `between_graph`.
 """
 
 import contextlib
@@ -70,7 +70,6 @@ def follow(
     where = plan.placement
     config = session_config(where, plan.config.devices)
     graphs = {
-        between_graph.PROBE: mean_check.build(plan.options, where),
         between_graph.TRAIN: graph.build(
             plan.model,
             plan.source,
@@ -79,6 +78,8 @@ def follow(
             options=plan.options,
         ),
     }
+    if plan.config.variables.check_mean:
+        graphs[between_graph.PROBE] = mean_check.build(plan.options, where)
     with tf.Graph().as_default() as waiting, tf.device(where.counters):
         token = between_graph.token_queue(where.client).dequeue()
 

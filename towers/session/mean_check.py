@@ -1,8 +1,8 @@
-"""A start-up probe that proves, before the first step, that a mode takes the mean.
+"""Proves that a mode takes the mean: `--check_mean`, and every case of `verify`.
 
-    probe.check(options, placement, config, Local())
+    mean_check.check(options, placement, config, Local())
 
-A second graph, built with the run's placement, mode, reduction, stages and compiler,
+A small graph, built with the run's placement, mode, reduction, stages and compiler,
 has variables whose gradient is 1 in every example, whatever their values.  With the
 mean, an update at rate 1 moves every copy by exactly -1.  A move by -N would reveal a
 sum, any other move a missing tower or micro-batch.  With synchronized batch norm, a
@@ -59,7 +59,7 @@ def check(
     *,
     modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
 ) -> None:
-    """Runs the probe.
+    """Trains a step or two of the graph of `build`, and looks at the variables.
 
     Args:
       options: of the run.
@@ -89,7 +89,7 @@ def build(
     *,
     modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
 ) -> graph.TrainGraph:
-    """The probe's graph; arguments as `check` has them."""
+    """The graph of the check; arguments as `check` has them."""
     scaling, pipeline = options.loss_scaling, _small(options.pipeline)
     probe_options = graph.Options(
         batch_size=pipeline.micro_batches if pipeline else 1,
@@ -140,9 +140,9 @@ def _compare(
     spec_of = built.mode.all_reduce_spec
     reduced = f" with --all_reduce_spec={spec_of}" if spec_of else ""
     raise NotTheMeanError(
-        f"--variable_update={built.options.variable_update}{reduced}: nothing was "
-        f"trained, since gradients of 1 in all of {towers} towers moved {name} by "
-        f"{moved:g} in step {number}, not by {right:g}: {verdict}"
+        f"--variable_update={built.options.variable_update}{reduced}: gradients of 1 "
+        f"in all of {towers} towers moved {name} by {moved:g} in step {number}, not by "
+        f"{right:g}: {verdict}"
     )
 
 
@@ -162,7 +162,7 @@ def _wanted(name: str, values: np.ndarray, due: int, shards: Shards) -> np.ndarr
 
 
 def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
-    """Every copy of the probe's variables."""
+    """Every copy of the variables."""
     names = dict.fromkeys(map(parts.whole_name, built.template.trainable))
     replicas = parts.by_tower(built.mode.replicas(), built.mode.wholes)
     for name in names:

@@ -14,6 +14,9 @@ of one tower are held to the property that they state:
   * asynchronous towers, let in one at a time: N updates are N steps of one tower on
     batches of their size.
 
+Beside the user's model, each case trains one whose gradients are 1, which tells a sum
+from a mean without any rounding (`session.mean_check`).
+
 Batch norm that normalises each tower's batch, round or micro-batch by itself makes a
 step depend on these pieces, and on nothing else: the reference then takes its batch in
 the same pieces, as rounds or, where rounds are what is compared, as towers.  Where it
@@ -37,9 +40,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers import graph
-from towers.layout import parts
+from towers.cluster.sessions import Local
+from towers.layout import parts, placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
+from towers.session import mean_check
 from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 from towers.verification import reference, rounding_reference
 from towers.verification.cases import Modes
@@ -79,7 +84,8 @@ def compare(
         compute = expected[0].narrowest
         narrow = case.transfer or compute != tf.float32
         compared = dataclasses.replace(subject, num_steps=1) if narrow else subject
-        yield _outcome(compared, train, case, expected)
+        outcome = _outcome(compared, train, case, expected)
+        yield dataclasses.replace(outcome, mean_error=_mean_error(train, modes))
 
 
 def _built(
@@ -98,6 +104,16 @@ def _built(
             ahead = following
         if ahead:
             yield ahead[0], ahead[1].result()
+
+
+def _mean_error(train: graph.TrainGraph, modes: Modes) -> str:
+    """Why what a case applies is not the mean of gradients; "" if it is."""
+    config = placement.session_config(train.placement)
+    try:
+        mean_check.check(train.options, train.placement, config, Local(), modes=modes)
+    except mean_check.NotTheMeanError as error:
+        return str(error)
+    return ""
 
 
 def check(

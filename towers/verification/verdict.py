@@ -127,6 +127,7 @@ class Outcome:
       repeats: whether one tower takes the same steps again, where a case differs.
       apart: whether `first` is of a replica that is not bit-equal to the others, be it
         by ever so little.
+      mean_error: why the update is not the mean of gradients; "" if it is.
     """
 
     case: Case
@@ -136,6 +137,7 @@ class Outcome:
     grown: float = 0.0
     repeats: bool = True
     apart: bool = False
+    mean_error: str = ""
 
     @property
     def verdict(self) -> str:
@@ -143,14 +145,16 @@ class Outcome:
         verdict = "agrees" if self.agrees else "DIFFERS"
         if self.apart:
             return f"{verdict} (replicas that are not bit-equal)"
+        if self.mean_error and self.first is None:
+            return f"{verdict} (not the mean)"
         if self.agrees and self.grown:
             return f"{verdict} (rounding grows to {self.grown:.0e})"
         return f"{verdict} (bound {self.bound:.0e})" if self.bound else verdict
 
     @property
     def agrees(self) -> bool:
-        """Whether all differences are within the bound."""
-        return self.first is None
+        """Whether all differences are within the bound, and the update is the mean."""
+        return self.first is None and not self.mean_error
 
 
 def distance(
@@ -240,10 +244,14 @@ def summary(outcomes: Sequence[Outcome], bound: float) -> str:
         words[0] += f", {grown} as far as the model lets rounding grow"
     if failed := [outcome for outcome in outcomes if not outcome.agrees]:
         case, first = failed[0].case, failed[0].first
+        differs = "differs"
+        if first is not None:
+            differs += f" from step {first.step} on, first in {first.variable}"
         words.append(
             f"{case.variable_update} ({case.reduction}) with {case.num_towers} towers "
-            f"differs from step {first.step} on, first in {first.variable}"
+            f"{differs}"
         )
+        words += [outcome.mean_error for outcome in failed if outcome.mean_error][:1]
     if not all(outcome.repeats for outcome in outcomes):
         words.append(
             "one tower does not even take its own steps again: the model reads more "
