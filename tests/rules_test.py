@@ -34,7 +34,7 @@ OF_LINUX = (
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
-    variable_update pipelines graph plan_checks planning
+    variable_update pipelines graph evaluation/eval_settings plan_checks planning
     session evaluation run
     verification start train verify
 """.split()
@@ -200,8 +200,9 @@ def floors(project: Project) -> Iterator[str]:
 
 
 def _floor(path: str) -> str:
-    """The room of a file of `towers/`, or the file itself if it is in none."""
-    return path.removesuffix(".py").split("/")[1]
+    """The room of a file of `towers/`, or the file itself if it stands by itself."""
+    file = path.removeprefix("towers/").removesuffix(".py")
+    return file if file in FLOORS else file.split("/")[0]
 
 
 def runs_on_other_systems(project: Project) -> Iterator[str]:

@@ -26,7 +26,7 @@ from towers.compute import (
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Site, Template, Tower, TowerSpec
 from towers.data.source import Batch, ClientShare, Feed, Source
-from towers.gradients import wire
+from towers.gradients import transfer
 from towers.gradients.exchange import GradientExchange
 from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
@@ -345,8 +345,8 @@ def copy_towers(
     looks_up = rounds == 1 and not task.compiled
     if isinstance(template, Template) and looks_up:
         template = embedding_lookup.cut_out(template)
-    cast, arrive = precision.Casts(), wire.Arrivals()
-    hosts = wire.arrival_hosts(variables.placement)
+    cast, arrive = precision.Casts(), transfer.Arrivals()
+    hosts = transfer.arrival_hosts(variables.placement)
 
     def reads(
         index: int, host: str | None, devices: Sequence[str]

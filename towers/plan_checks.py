@@ -4,11 +4,12 @@ import functools
 from typing import Any
 
 from towers.compute.tower import check_batch_norm
-from towers.data import evaluation, memory_check
+from towers.data import memory_check
 from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
 from towers.errors import memory_limits
 from towers.errors.collected import CollectedErrors, PlanError
+from towers.evaluation import eval_settings
 from towers.layout.cluster_spec import LAUNCHER, ClusterSpec
 from towers.layout.placement import Placement
 from towers.variable_update.modes import DEFAULT
@@ -76,7 +77,7 @@ def check_data(
             "in_epochs": config.training.num_batches is None,
             "shared": tasks is not None and tasks.role != LAUNCHER,
         }
-        findings.get(lambda: evaluation.check(config.evaluation, **settings))
+        findings.get(lambda: eval_settings.check(config.evaluation, **settings))
         if where and tasks is None:
             findings.get(lambda: _room(config, model, where.num_towers, source))
     if findings.errors:

@@ -11,9 +11,10 @@ import tensorflow as tf
 from towers import graph, plan_checks
 from towers.cluster import sessions
 from towers.compute.precision import COMPUTE_DTYPES
-from towers.data import evaluation, inputs
+from towers.data import inputs
 from towers.errors import output_paths
 from towers.errors.collected import CollectedErrors, PlanError
+from towers.evaluation import eval_settings
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
 from towers.layout.cluster_spec import ClusterSpec
@@ -311,7 +312,7 @@ def sources_of(
     )
     source = inputs.get(name, request, split=data.train_split, training=True)
     in_epochs = config.training.num_batches is None
-    if name == "synthetic" or not evaluation.wanted(config.evaluation, in_epochs):
+    if name == "synthetic" or not eval_settings.wanted(config.evaluation, in_epochs):
         return source, None
     split = config.evaluation.eval_split
     request = dataclasses.replace(request, vocabulary=source.vocabulary)

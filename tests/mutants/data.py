@@ -266,16 +266,16 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/data/evaluation.py",
+        "towers/evaluation/eval_settings.py",
         (
             "at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end",
             "at_end = in_epochs or flags.eval_at_end",
-            "data/evaluation_test::test_wanted",
+            "evaluation/eval_settings_test::test_wanted",
         ),
         (
             "if names and not real:",
             "if names and real:",
-            "data/evaluation_test::test_goes",
+            "evaluation/eval_settings_test::test_goes",
         ),
     ),
     *of_file(

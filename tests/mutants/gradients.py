@@ -33,26 +33,26 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/gradients/packing.py",
+        "towers/gradients/transfer.py",
         (
             "dtype.size > max_bytes",
             "dtype.size >= max_bytes",
-            "gradients/packing_test::test_few_reductions",
+            "gradients/transfer_test::test_few_reductions",
         ),
         (
             "if len(current) == max_group:",
             "if len(current) == max_group + 1:",
-            "gradients/packing_test::test_few_reductions",
+            "gradients/transfer_test::test_few_reductions",
         ),
         (
             "return groups + ([current] if current else [])",
             "return groups",
-            "gradients/packing_test::test_values",
+            "gradients/transfer_test::test_values",
         ),
         (
             "return [x if s.rank == 1 else tf.reshape(x, s) for",
             "return [x if s.rank == 1 else tf.reshape(x, s[::-1]) for",
-            "gradients/packing_test::test_values",
+            "gradients/transfer_test::test_values",
         ),
     ),
     *of_file(
@@ -186,8 +186,8 @@ FAULTS = [
             "planning_test::test_variables_are_spread_over_two_tasks_or_more",
         ),
         (
-            "packing.small(self.small_bytes, self.small_group, reduce)",
-            "packing.small(self.small_group, self.small_bytes, reduce)",
+            "self.small_bytes, self.small_group, reduce",
+            "self.small_group, self.small_bytes, reduce",
             "gradients/exchange_test::test_small_gradients_go_together",
         ),
         (
@@ -197,26 +197,26 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/gradients/wire.py",
+        "towers/gradients/transfer.py",
         (
             "0 < size <= (",
             "0 < size < (",
-            "gradients/wire_test::test_small_ones_go_together_and_large_ones_alone",
+            "gradients/transfer_test::test_small_ones_go_together_and_large_ones_alone",
         ),
         (
             "filled[route] + size > _BUNDLE",
             "size > _BUNDLE",
-            "gradients/wire_test::test_a_bundle_is_no_larger_than_so_much",
+            "gradients/transfer_test::test_a_bundle_is_no_larger_than_so_much",
         ),
         (
             "key = (tensor.name, host)",
             "key = (tensor.name, '')",
-            "gradients/wire_test::test_each_way_the_parameters_once_per_worker",
+            "gradients/transfer_test::test_each_way_the_parameters_once_per_worker",
         ),
         (
             "return [bundle for bundle in [*done, *open_.values()]",
             "return [bundle for bundle in [*open_.values()]",
-            "gradients/wire_test::test_a_bundle_is_no_larger_than_so_much",
+            "gradients/transfer_test::test_a_bundle_is_no_larger_than_so_much",
         ),
     ),
     *of_file(
@@ -273,24 +273,24 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "towers/gradients/packing.py",
+        "towers/gradients/transfer.py",
         (
             "(i < size % num_packs)",
             "(i <= size % num_packs)",
-            "gradients/packing_test::test_few_reductions",
+            "gradients/transfer_test::test_few_reductions",
         ),
     ),
     *of_file(
-        "towers/gradients/wire.py",
+        "towers/gradients/transfer.py",
         (
             "            filled[route] = 0",
             "",
-            "gradients/wire_test::test_a_bundle_is_no_larger_than_so_much",
+            "gradients/transfer_test::test_a_bundle_is_no_larger_than_so_much",
         ),
         (
             "routes[device, way, None if small else index]",
             "routes[device, way, None]",
-            "gradients/wire_test::test_small_ones_as_one_vector",
+            "gradients/transfer_test::test_small_ones_as_one_vector",
         ),
     ),
     *of_file(

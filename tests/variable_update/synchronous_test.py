@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 from tests import arrays, trainer
 from towers.compute import nodes
-from towers.gradients import wire
+from towers.gradients import transfer
 from towers.layout import placement
 from towers.optimizers.loss_scale import LossScaling
 from towers.variable_update import variable_store
@@ -106,7 +106,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         """Nor does its gradient wait for those of all layers, or for other towers."""
         with (
             mock.patch.object(variable_store, "_LARGE", 0),
-            mock.patch.object(wire, "_SMALL_BESIDE", 0),  # none is read with others
+            mock.patch.object(transfer, "_SMALL_BESIDE", 0),  # none is read with others
         ):
             made = trainer.trained(mode, steps=0, towers=2)
         graph = made.train.graph

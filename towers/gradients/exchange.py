@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from towers.compute.tower import Gradient, Tower
-from towers.gradients import mean, packing, reduction, sparse
+from towers.gradients import mean, reduction, sparse, transfer
 from towers.gradients.transfer import Wire
 from towers.layout.placement import Placement
 
@@ -107,9 +107,11 @@ class GradientExchange:
         """The reduction of all gradients that these settings describe."""
         reduce = reduction.from_spec(self.all_reduce_spec, hosts, self.wire)
         if self.gradient_repacking:
-            reduce_all = packing.equal(self.gradient_repacking, reduce)
+            reduce_all = transfer.equal_packs(self.gradient_repacking, reduce)
         elif self.small_bytes:
-            reduce_all = packing.small(self.small_bytes, self.small_group, reduce)
+            reduce_all = transfer.small_packs(
+                self.small_bytes, self.small_group, reduce
+            )
         else:
             reduce_all = mean.each(reduce)
         return mean.in_float32(reduce_all)

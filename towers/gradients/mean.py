@@ -7,7 +7,8 @@ of the joined batch is the plain sum of the towers' gradients.
 
 handles `None`, `IndexedSlices` and `Factors` once, for all ways to reduce the dense
 gradients: `reduce_to_first` to a single copy of the variables, `each` to one on every
-device, by a `reduction` of one tensor at a time; `packing` wraps any of those.
+device, by a `reduction` of one tensor at a time; packs of
+`transfer` wrap any of those.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from towers.compute.sufficient_factors import Factors
 from towers.compute.tower import Gradient
 from towers.gradients import sparse
 from towers.gradients.reduction import Devices, Reduce, Shares, towers_by_host
-from towers.gradients.wire import bring, summed
+from towers.gradients.transfer import bring, summed
 from towers.layout.placement import task_of
 
 # All gradients at once: [variables][towers] -> [variables][copies].

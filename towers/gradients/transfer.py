@@ -1,4 +1,6 @@
-"""Transfers of gradients between devices: in float32, or in 16 bits on request.
+"""What crosses devices: in which dtype, in how few transfers, once for each task.
+
+**Dtype.**  Gradients travel in float32, or in 16 bits on request (`Wire`):
 
 | where                     | dtype                                                   |
 |---------------------------|---------------------------------------------------------|
@@ -11,12 +13,44 @@ So a share is rounded once per hop of the reduction, and the sum once; the broad
 does not round again, and all copies are bit-equal.  What stays on its device is not
 rounded.  bfloat16 has float32's range and 8 bits of precision; float16 has 11, but
 numbers beyond 65504 become infinite, and those below 6e-8 zero.
+
+**Bundles.**  The network is the slowest link, so a value is sent to a task once and all
+its towers read it there (`Arrivals`); the other way, `mean.reduce_to_first` adds the
+gradients of a task's towers before they leave it.  A step thus moves the parameters
+once to each worker and once back, however many towers there are.
+
+Each transfer costs both ends some 0.1 ms, whatever its size, and a model has hundreds
+of small variables.  So small tensors from one device to another are concatenated before
+they are sent, and split where they arrive (`bring`, `summed`).  Between the devices of
+one task a transfer costs some microseconds, of TensorFlow's executors or of a GPU's
+bus; there only very small tensors go together, but with many towers these transfers
+are most of a graph.
+
+**Packs.**  On request, gradients are concatenated, reduced together and split again,
+which wraps any reduction.  With four gradients a b c d of which a and c are small,
+
+    small_packs(...)   reduces  [a c]  b  d
+    equal_packs(2)     reduces  [a b | b c d]: one vector, split into two halves
+
+and returns the means of a, b, c, d.
 """
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
+
+from towers.layout import parts
+from towers.layout.placement import Placement, task_of
+
+Reduce = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
+
+# Bytes.  Larger tensors than the first are sent alone, since concatenation copies them;
+# a bundle is bounded so that the first can be sent while others are still computed.
+_SMALL, _BUNDLE = 2**18, 2**20
+_SMALL_BESIDE = 2**14  # between devices of one task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,3 +107,282 @@ WIDE = Wire()
 def _widen(tensor: tf.Tensor, device: str) -> tf.Tensor:
     with tf.device(device):
         return tf.cast(tensor, tf.float32)
+
+
+def join(tensors: Sequence[tf.Tensor], device: str) -> tf.Tensor:
+    """The elements of tensors of one dtype as one vector, on a device."""
+    with tf.device(device):
+        flat = [x if x.shape.rank == 1 else tf.reshape(x, [-1]) for x in tensors]
+        return tf.concat(flat, 0)
+
+
+def cut(vector: tf.Tensor, like: Sequence[tf.Tensor], device: str) -> list[tf.Tensor]:
+    """Splits what `join` makes, or a sum of such vectors, on a device.
+
+    Args:
+      vector: to split.
+      like: tensors of static shape, those that were joined.
+      device: where the parts, shaped as these, are wanted.
+    """
+    shapes = [x.shape for x in like]
+    with tf.device(device):
+        parts = tf.split(vector, [shape.num_elements() for shape in shapes])
+        return [x if s.rank == 1 else tf.reshape(x, s) for x, s in zip(parts, shapes)]
+
+
+def arrival_hosts(placement: Placement) -> list[str | None]:
+    """Where each tower's variables arrive; None where its stages are on several tasks,
+    each of which fetches what it reads."""
+    return [
+        host if len(set(map(task_of, devices))) == 1 else None
+        for devices, host in zip(placement.stages, placement.hosts)
+    ]
+
+
+class Arrivals:
+    """Values that towers read: once per task, and few transfers to each device."""
+
+    def __init__(self):
+        self._made: dict[tuple[str, str], tf.Tensor] = {}
+        self._joined: dict[tuple[str, ...], tf.Tensor] = {}
+
+    def __call__(self, value: Any, host: str | None) -> tf.Tensor:
+        """The value on a task.
+
+        Args:
+          value: a tensor, somewhere, or `parts.Parts` of tensors, which are joined on
+            the task.
+          host: CPU device of the task; a tensor itself is enough if it is on this
+            task already, on whatever device.  None for the tensor as it is.
+        """
+        if not isinstance(value, parts.Parts):
+            return self._fetch(value, host)
+        host = host or value[0].device
+        key = (f"{value[0].name} and the other parts", host)
+        if key not in self._made:
+            pieces = parts.apply(lambda tensor: self._fetch(tensor, host), value)
+            with tf.device(host):
+                self._made[key] = parts.join(pieces)
+        return self._made[key]
+
+    def _fetch(self, tensor: tf.Tensor, host: str | None) -> tf.Tensor:
+        if host is None or task_of(tensor.device) == task_of(host):
+            return tensor
+        key = (tensor.name, host)
+        if key not in self._made:
+            with tf.device(host):
+                self._made[key] = tf.identity(tensor)
+        return self._made[key]
+
+    def all(self, values: Mapping[str, Any], host: str | None) -> dict[str, tf.Tensor]:
+        """The values on a task, small ones in few transfers.
+
+        Args:
+          values: by any name.
+          host: as above.
+        """
+        if host is None:
+            return {name: self(value, None) for name, value in values.items()}
+        tensors = [x for value in values.values() for x in parts.each(value)]
+        new = [
+            x
+            for x in tensors
+            if (x.name, host) not in self._made and task_of(x.device) != task_of(host)
+        ]
+        for tensor, here in zip(new, bring(new, [host] * len(new))):
+            if here is not tensor:
+                self._made[tensor.name, host] = here
+        return {name: self(value, host) for name, value in values.items()}
+
+    def beside(
+        self, values: Mapping[str, tf.Tensor], devices: Sequence[str]
+    ) -> dict[str, tf.Tensor]:
+        """Values for a tower, small ones of its task in few transfers to its device.
+
+        Args:
+          values: by any name.
+          devices: the tower's; with several, each fetches what it reads.
+        """
+        if len(devices) > 1:
+            return dict(values)
+        there = bring(list(values.values()), [*devices] * len(values), self._joined)
+        return dict(zip(values, there))
+
+
+def bring(
+    tensors: Sequence[tf.Tensor],
+    devices: Sequence[str],
+    joined: dict[tuple[str, ...], tf.Tensor] | None = None,
+) -> list[tf.Tensor]:
+    """Sends tensors to other devices, small ones in bundles.
+
+    Args:
+      tensors: on any devices.
+      devices: where each is wanted.
+      joined: names of tensors -> a bundle of them on their device, to be used again;
+        added to.
+
+    Returns:
+      the tensors to read there: what arrived in a bundle, else the tensor itself.
+    """
+    arrived, joined = list(tensors), {} if joined is None else joined
+    for bundle in _bundles(tensors, devices):
+        members = [tensors[index] for index in bundle]
+        key = tuple(member.name for member in members)
+        if key not in joined:
+            joined[key] = join(members, members[0].device)
+        for index, piece in zip(bundle, cut(joined[key], members, devices[bundle[0]])):
+            arrived[index] = piece
+    return arrived
+
+
+def summed(
+    shares: Sequence[Sequence[tf.Tensor]],
+    devices: Sequence[str],
+    add: Callable[[Sequence[tf.Tensor], str], tf.Tensor],
+) -> list[tf.Tensor]:
+    """A sum of each on its device; small ones travel and are added as one vector.
+
+    Args:
+      shares: [tensors][towers], of static shape where they are small.
+      devices: [tensors], where the sums are wanted.
+      add: (shares, device) -> their sum, element by element, there.
+    """
+    sums: list[tf.Tensor | None] = [None] * len(shares)
+    routes: dict[Any, list[int]] = collections.defaultdict(list)
+    for index, (members, device) in enumerate(zip(shares, devices)):
+        small = len(members) > 1 and any(_is_small(share, device) for share in members)
+        way = tuple((share.device, share.dtype) for share in members)
+        routes[device, way, None if small else index].append(index)
+    for (device, way, _), indices in routes.items():
+        if len(indices) == 1:
+            sums[indices[0]] = add(shares[indices[0]], device)
+            continue
+        towers = list(zip(*(shares[index] for index in indices)))
+        vectors = [join(members, source) for members, (source, _) in zip(towers, way)]
+        pieces = cut(add(vectors, device), towers[0], device)
+        for index, piece in zip(indices, pieces):
+            sums[index] = piece
+    return sums
+
+
+def _is_small(tensor: tf.Tensor, device: str) -> bool:
+    """Whether a tensor of another device is better sent with others."""
+    beside = task_of(tensor.device) == task_of(device)
+    size = (tensor.shape.num_elements() or 0) * tensor.dtype.size
+    return tensor.device != device and 0 < size <= (_SMALL_BESIDE if beside else _SMALL)
+
+
+def _bundles(tensors, devices) -> list[list[int]]:
+    """Indices of the small tensors that share source, destination and dtype."""
+    open_: dict[tuple[str, str, tf.DType], list[int]] = {}
+    filled: dict[tuple[str, str, tf.DType], int] = collections.Counter()
+    done: list[list[int]] = []
+    for index, (tensor, device) in enumerate(zip(tensors, devices)):
+        if not _is_small(tensor, device):
+            continue
+        size = tensor.shape.num_elements() * tensor.dtype.size
+        route = (tensor.device, device, tensor.dtype)
+        if filled[route] + size > _BUNDLE:
+            done.append(open_.pop(route))
+            filled[route] = 0
+        open_.setdefault(route, []).append(index)
+        filled[route] += size
+    return [bundle for bundle in [*done, *open_.values()] if len(bundle) > 1]
+
+
+def equal_packs(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Tensor]]]:
+    """`--gradient_repacking=N`: all gradients as one vector, cut into N equal packs.
+
+    Args:
+      num_packs: how many packs.
+      reduce: of `reduction`, for each pack.
+
+    Returns:
+      a reduction of all gradients, as `mean.of_towers` takes it: (shares
+      [variables][towers], destinations [variables][towers]) -> means
+      [variables][towers].
+    """
+
+    def reduce_all(shares, destinations):
+        if not shares:  # all gradients are sparse
+            return []
+        devices = destinations[0]
+        vectors = _join(shares, devices)
+        size = vectors[0].shape.num_elements()
+        sizes = [size // num_packs + (i < size % num_packs) for i in range(num_packs)]
+        packs = []
+        for vector, device in zip(vectors, devices):
+            with tf.device(device):
+                packs.append(tf.split(vector, sizes))
+        totals = [reduce(pack, devices) for pack in zip(*packs)]
+        return _cut(_join_pieces(totals, devices), shares, devices)
+
+    return reduce_all
+
+
+def small_packs(
+    max_bytes: int, max_group: int, reduce: Reduce
+) -> Callable[..., list[list[tf.Tensor]]]:
+    """`--agg_small_grads_max_bytes`: small gradients are reduced in groups.
+
+    Args:
+      max_bytes: a gradient up to this size is small.
+      max_group: most gradients in one group.
+      reduce: of `reduction`, for each group and each large gradient.
+
+    Returns:
+      a reduction of all gradients, as `equal_packs` returns it.
+    """
+
+    def reduce_all(shares, destinations):
+        means = [None] * len(shares)
+        for group in _groups(shares, max_bytes, max_group):
+            devices = destinations[group[0]]
+            members = [shares[index] for index in group]
+            if len(group) == 1:
+                group_means = [reduce(members[0], devices)]
+            else:
+                group_means = _cut(
+                    reduce(_join(members, devices), devices), members, devices
+                )
+            for index, copies in zip(group, group_means):
+                means[index] = copies
+        return means
+
+    return reduce_all
+
+
+def _groups(shares, max_bytes: int, max_group: int) -> list[list[int]]:
+    """Indices of the gradients of each group, in order of the variables."""
+    groups: list[list[int]] = []
+    current: list[int] = []
+    for index, gradient in enumerate(shares):
+        if gradient[0].shape.num_elements() * gradient[0].dtype.size > max_bytes:
+            groups.append([index])
+            continue
+        current.append(index)
+        if len(current) == max_group:
+            groups.append(current)
+            current = []
+    return groups + ([current] if current else [])
+
+
+def _join(shares, devices) -> list[tf.Tensor]:
+    """Concatenates [variables][towers] gradients to one vector per tower."""
+    return [
+        join([gradient[tower] for gradient in shares], device)
+        for tower, device in enumerate(devices)
+    ]
+
+
+def _join_pieces(totals, devices) -> list[tf.Tensor]:
+    """Concatenates [packs][towers] to one vector per tower."""
+    return [join(pieces, device) for pieces, device in zip(zip(*totals), devices)]
+
+
+def _cut(vectors, shares, devices) -> list[list[tf.Tensor]]:
+    """Splits one vector per tower to [variables][towers], shaped as `shares`."""
+    like = [gradient[0] for gradient in shares]
+    by_tower = [cut(vector, like, device) for vector, device in zip(vectors, devices)]
+    return [list(copies) for copies in zip(*by_tower)]

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.checkpoints.contents import CARRIED
-from towers.gradients import wire
+from towers.gradients import transfer
 from towers.gradients.exchange import DEFAULT
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
@@ -145,7 +145,7 @@ class Staged(ParameterServer):
 
     def update(self, gradients, names, update, rate):
         """The update, and the copies that the next step reads."""
-        arrive, refills = wire.Arrivals(), []
+        arrive, refills = transfer.Arrivals(), []
         for number in range(len(self.placement.towers)):
             for host, copies in self._by_host(number).items():
                 values = {name: self.latest(name, number) for name in copies}

@@ -5,7 +5,7 @@ import tensorflow as tf
 from towers.compute import sufficient_factors
 from towers.gradients import mean
 from towers.gradients.exchange import DEFAULT
-from towers.gradients.wire import Arrivals
+from towers.gradients.transfer import Arrivals
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import checkpoint_name
 from towers.variable_update.base import VariableUpdate

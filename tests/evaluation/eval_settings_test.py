@@ -3,15 +3,15 @@
 from absl.testing import absltest, parameterized
 
 from flags import sections
-from towers.data import evaluation
 from towers.errors.collected import PlanError
+from towers.evaluation import eval_settings
 
 
 class EvaluationTest(parameterized.TestCase):
     def _errors(self, *, real=True, in_epochs=False, shared=False, **flags):
         settings = sections.EvaluationFlags(**flags)
         try:
-            evaluation.check(settings, real=real, in_epochs=in_epochs, shared=shared)
+            eval_settings.check(settings, real=real, in_epochs=in_epochs, shared=shared)
         except PlanError as error:
             return error.errors
         return []
@@ -43,7 +43,7 @@ class EvaluationTest(parameterized.TestCase):
         (False, False, dict(eval_split="train")),
     )
     def test_wanted(self, wanted, in_epochs, flags):
-        found = evaluation.wanted(sections.EvaluationFlags(**flags), in_epochs)
+        found = eval_settings.wanted(sections.EvaluationFlags(**flags), in_epochs)
         self.assertEqual(found, wanted)
 
     @parameterized.parameters(
