@@ -193,10 +193,10 @@ def saved(directory: str) -> dict[str, str]:
     }
 
 
-def lost(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
+def lost(wanted: dict[str, str], values: dict[str, str]) -> list[str]:
     """Names of the variables in which two runs differ, as `saved` has them."""
-    names = wanted.keys() | found.keys()
-    return sorted(name for name in names if wanted.get(name) != found.get(name))
+    names = wanted.keys() | values.keys()
+    return sorted(name for name in names if wanted.get(name) != values.get(name))
 
 
 def _launch(

@@ -117,9 +117,9 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     return growth
 
 
-def report(found: dict[str, list[float]]) -> list[str]:
+def report(measured: dict[str, list[float]]) -> list[str]:
     """A table of the bytes that an evaluation loses."""
-    rows = [[name, str(ratios.spread(lost))] for name, lost in found.items()]
+    rows = [[name, str(ratios.spread(lost))] for name, lost in measured.items()]
     return table.table_lines(["", "bytes per evaluation"], rows)
 
 

@@ -140,19 +140,19 @@ def measure(options: argparse.Namespace) -> tuple[Runs, list[str]]:
     return peaks, failures
 
 
-def report(found: Runs) -> list[str]:
+def report(runs: Runs) -> list[str]:
     """A table: MiB of each, and ours over each peer's."""
-    peers = [peer for peer in PEERS if any(peer in key for key in found)]
+    peers = [peer for peer in PEERS if any(peer in key for key in runs)]
     title, rows = ["peak MiB", OURS], []
     for peer in peers:
         title += [peer, "ours / theirs"]
-    for case, mode, system in found:
+    for case, mode, system in runs:
         if system != OURS:
             continue
-        ours = found[case, mode, OURS]
+        ours = runs[case, mode, OURS]
         cells = [ratios.spread(ours)]
         for peer in peers:
-            theirs = found.get((case, mode, peer), [])
+            theirs = runs.get((case, mode, peer), [])
             cells += [ratios.spread(theirs), ratios.spread(ratios.paired(ours, theirs))]
         rows.append([f"{case} {mode}", *(str(c) if c else "-" for c in cells)])
     return table.table_lines(title, rows)

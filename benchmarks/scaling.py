@@ -106,10 +106,10 @@ def growth(costs: Mapping[int, float]) -> float | None:
     return statistics.linear_regression(*zip(*points)).slope
 
 
-def report(found: Found, wait: float) -> list[str]:
+def report(rates: Found, wait: float) -> list[str]:
     """A table per mode, with the growth of the client's costs under it."""
     lines = []
-    for mode, by_towers in found.items():
+    for mode, by_towers in rates.items():
         rows, costs = [], {name: {} for name in COSTS}
         for towers, rounds in by_towers.items():
             if not rounds:
@@ -144,7 +144,7 @@ def report(found: Found, wait: float) -> list[str]:
     return lines
 
 
-def summary(found: Found, wait: float) -> dict[str, dict]:
+def summary(rates: Found, wait: float) -> dict[str, dict]:
     """The medians and the growth, for the JSON file."""
     return {
         mode: {
@@ -158,7 +158,7 @@ def summary(found: Found, wait: float) -> dict[str, dict]:
                 for name in COSTS
             },
         }
-        for mode, by_towers in found.items()
+        for mode, by_towers in rates.items()
     }
 
 

@@ -194,18 +194,18 @@ def measure(
     return [subject.found() for subject in subjects]
 
 
-def report(found: Sequence[ShardingResult]) -> list[str]:
+def report(results: Sequence[ShardingResult]) -> list[str]:
     """A table; ratios to the first."""
     rows = [
         [
             str(result.shards),
             f"{result.held / 1e6:.1f}",
             f"{result.peak / 1e6:.1f}",
-            f"{result.peak / found[0].peak:.3f}",
-            f"{result.seconds / found[0].seconds:.2f}",
+            f"{result.peak / results[0].peak:.3f}",
+            f"{result.seconds / results[0].seconds:.2f}",
             str(result.nodes),
         ]
-        for result in found
+        for result in results
     ]
     heads = ["K", "MB held", "MB at peak", "peak ratio", "CPU time ratio", "nodes"]
     return table.table_lines(heads, rows)

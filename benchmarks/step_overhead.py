@@ -99,13 +99,13 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     return times
 
 
-def report(found: dict[str, list[float]]) -> list[str]:
+def report(measured: dict[str, list[float]]) -> list[str]:
     """A table: time per step, and speed over that of the bare loop."""
-    base = next(iter(found))
+    base = next(iter(measured))
     rows = []
-    for name, seconds in found.items():
+    for name, seconds in measured.items():
         micros = ratios.spread(1e6 * value for value in seconds)
-        speed = ratios.spread(ratios.paired(found[base], seconds))
+        speed = ratios.spread(ratios.paired(measured[base], seconds))
         rows.append([name, str(micros), str(speed)])
     return table.table_lines(["", "us per step", f"speed / {base}"], rows)
 

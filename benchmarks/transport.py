@@ -98,7 +98,7 @@ def measured(finished: process.Finished) -> list[dict[str, Any]]:
 
 
 def rates(
-    found: Sequence[Sequence[dict[str, Any]]], way: str, size: int
+    rounds: Sequence[Sequence[dict[str, Any]]], way: str, size: int
 ) -> list[float | None]:
     """GB/s of each round, None where there is none."""
     return [
@@ -110,33 +110,35 @@ def rates(
             ),
             None,
         )
-        for round_ in found
+        for round_ in rounds
     ]
 
 
-def report(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+def report(rounds: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     """A table of one setting: GB/s of the socket, and the shares of the others."""
-    ways = list(dict.fromkeys(entry["way"] for round_ in found for entry in round_))
+    ways = list(dict.fromkeys(entry["way"] for round_ in rounds for entry in round_))
     rows = []
-    for size in _sizes(found):
-        base = rates(found, BASE, size)
+    for size in _sizes(rounds):
+        base = rates(rounds, BASE, size)
         row = [_bytes(size), str(ratios.spread(r for r in base if r is not None))]
         for way in ways:
             if way != BASE:
-                share = ratios.spread(ratios.paired(rates(found, way, size), base))
+                share = ratios.spread(ratios.paired(rates(rounds, way, size), base))
                 row.append("-" if share is None else str(share))
         rows.append(row)
     titles = ["", f"{BASE} GB/s", *(f"{w} / {BASE}" for w in ways if w != BASE)]
     return table.table_lines(titles, rows)
 
 
-def gains(found: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> list[str]:
+def gains(rounds_of: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> list[str]:
     """A table of the settings: the speed of 1 ps over that of the first setting."""
-    first, *others = found
+    first, *others = rounds_of
     way, rows = "1 ps", []
-    for size in _sizes(found[first]):
-        base = rates(found[first], way, size)
-        gained = (ratios.paired(rates(found[name], way, size), base) for name in others)
+    for size in _sizes(rounds_of[first]):
+        base = rates(rounds_of[first], way, size)
+        gained = (
+            ratios.paired(rates(rounds_of[name], way, size), base) for name in others
+        )
         rows.append([_bytes(size), *(str(ratios.spread(gain)) for gain in gained)])
     return table.table_lines([f"{way}, gain", *others], rows)
 

@@ -129,18 +129,18 @@ def pipelines(stages: Sequence[int], micro_batches: Sequence[int]) -> list[Pipel
     return variants
 
 
-def row(how: Pipeline, found: float) -> str:
+def row(how: Pipeline, speed_up: float) -> str:
     """A line of the table.
 
     Args:
       how: the pipeline.
-      found: its speed-up.
+      speed_up: its speed-up.
     """
     share = schedule.busy_share(how.stages, how.micro_batches, how.chunks)
     ideal = how.stages * share
     return (
         f"{how.schedule:<12} {how.stages:>2} {how.micro_batches:>3} {ideal:7.2f} "
-        f"{found:9.2f} {found / ideal:7.3f}"
+        f"{speed_up:9.2f} {speed_up / ideal:7.3f}"
     )
 
 

@@ -64,7 +64,7 @@ def field(
     unset: str = "",
     must: ValueRange | None = None,
     choices: tuple[str, ...] = (),
-    own: bool = False,
+    user_defined: bool = False,
 ) -> Any:
     """Declares a flag as a dataclass field.
 
@@ -75,7 +75,7 @@ def field(
       must: the condition on the number, or on each of the numbers.
       choices: the names to choose from.  Names that come from a table outside `flags`
         are not listed here but handed to `check` and `parse`.
-      own: besides a table's names, `path/to/file.py:function` and
+      user_defined: besides a table's names, `path/to/file.py:function` and
         `package.module:function` name the user's own.
     """
     metadata = {
@@ -83,7 +83,7 @@ def field(
         "unset": unset,
         "must": must,
         "choices": choices,
-        "own": own,
+        "user_defined": user_defined,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -108,7 +108,7 @@ class Flag:
     unset: str
     must: ValueRange | None
     choices: tuple[str, ...]
-    own: bool
+    user_defined: bool
 
     @property
     def switch(self) -> bool:
@@ -171,9 +171,9 @@ class Flag:
             return "must not be empty; leave the flag out instead"
         if "\0" in name or name != name.encode(errors="ignore").decode():
             return "must be text, in UTF-8"
-        if not names or name in names or (self.own and ":" in name):
+        if not names or name in names or (self.user_defined and ":" in name):
             return ""
-        alternative = f", or {OWN}" if self.own else ""
+        alternative = f", or {OWN}" if self.user_defined else ""
         every = f"choose from {', '.join(names)}{alternative}"
         return f"no such {self.name}; {did_you_mean(name, names) or every}"
 

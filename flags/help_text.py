@@ -110,7 +110,7 @@ def describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) ->
     else:
         notes.append(f"default: {flag.default}")
     if names := tuple(choices.get(flag.name, flag.choices)):
-        alternative = f", or {field.OWN}" if flag.own else ""
+        alternative = f", or {field.OWN}" if flag.user_defined else ""
         notes.append(f"one of: {', '.join(names)}{alternative}")
     elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
         notes.append(flag.must.words)

@@ -31,7 +31,7 @@ class ModelFlags:
 
     common: ClassVar[tuple[str, ...]] = ("model", "compute_dtype")
 
-    model: str = field("lenet", "the model", own=True)
+    model: str = field("lenet", "the model", user_defined=True)
     data_format: str | None = field(
         None,
         "layout of image tensors: channels last or channels first",

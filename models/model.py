@@ -388,11 +388,11 @@ class Model:
         what = f"{name} of model {self.name!r}"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{what}: no such name; write letters, digits and _")
-        got, wanted = type(value).__name__, f"float32 {shape}"
+        actual, wanted = type(value).__name__, f"float32 {shape}"
         if isinstance(value, tf.Tensor):
-            got = f"{value.dtype.name} {value.shape}"
-        if got != wanted:
+            actual = f"{value.dtype.name} {value.shape}"
+        if actual != wanted:
             raise ValueError(
-                f"{what} is {got}, and must be {wanted}, one number for each example "
-                "of a batch"
+                f"{what} is {actual}, and must be {wanted}, one number for each "
+                "example of a batch"
             )

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def assert_alike(one, other, name: str = "") -> None:
+def assert_alike(first, second, name: str = "") -> None:
     """Both finite, and of one shape and dtype.
 
     Args:
-      one, other: arrays or scalars.
+      first, second: arrays or scalars.
       name: for the message.
     """
-    arrays = np.asarray(one), np.asarray(other)
+    arrays = np.asarray(first), np.asarray(second)
     kinds = [(array.shape, array.dtype) for array in arrays]
     assert kinds[0] == kinds[1], f"{name}: {kinds[0]} and {kinds[1]}"
     for array in arrays:
@@ -24,29 +24,31 @@ def assert_alike(one, other, name: str = "") -> None:
             assert np.isfinite(array).all(), f"{name}: not finite"
 
 
-def assert_same_bits(one, other, name: str = "") -> None:
+def assert_same_bits(first, second, name: str = "") -> None:
     """Equal in shape, dtype and every bit: -0 is not 0."""
-    assert_alike(one, other, name)
+    assert_alike(first, second, name)
     # First by value, as the message then says which elements differ.
-    np.testing.assert_array_equal(one, other, err_msg=name)
-    same = np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    np.testing.assert_array_equal(first, second, err_msg=name)
+    same = np.asarray(first).tobytes() == np.asarray(second).tobytes()
     assert same, f"{name}: zeros differ in sign"
 
 
 def assert_all_same_bits(ones: Sequence, others: Sequence) -> None:
     """As many arrays on both sides, at least one, and equal in pairs."""
     assert len(ones), "nothing to compare"
-    for one, other in zip(ones, others, strict=True):
-        assert_same_bits(one, other)
+    for first, second in zip(ones, others, strict=True):
+        assert_same_bits(first, second)
 
 
-def assert_close(one, other, *, rtol: float, atol: float = 0.0, name: str = "") -> None:
-    """Close as NumPy has it, relative to `other`."""
-    assert_alike(one, other, name)
-    np.testing.assert_allclose(one, other, rtol, atol, err_msg=name)
+def assert_close(
+    first, second, *, rtol: float, atol: float = 0.0, name: str = ""
+) -> None:
+    """Close as NumPy has it, relative to `second`."""
+    assert_alike(first, second, name)
+    np.testing.assert_allclose(first, second, rtol, atol, err_msg=name)
 
 
-def assert_apart(one, other, *, rtol: float, name: str = "") -> None:
+def assert_apart(first, second, *, rtol: float, name: str = "") -> None:
     """Not close, somewhere."""
-    assert_alike(one, other, name)
-    assert not np.allclose(one, other, rtol, 0.0), f"{name}: equal to {rtol}"
+    assert_alike(first, second, name)
+    assert not np.allclose(first, second, rtol, 0.0), f"{name}: equal to {rtol}"

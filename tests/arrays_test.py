@@ -14,24 +14,24 @@ _ODD = {
 }
 
 
-def _near(one, other):
-    return arrays.assert_close(one, other, rtol=1e-5)
+def _near(first, second):
+    return arrays.assert_close(first, second, rtol=1e-5)
 
 
-def _far(one, other):
-    return arrays.assert_apart(one, other, rtol=1e-5)
+def _far(first, second):
+    return arrays.assert_apart(first, second, rtol=1e-5)
 
 
-def _values_near(one, other):
-    assert trainer.difference({"a": one}, {"a": other}) < 1e-5
+def _values_near(first, second):
+    assert trainer.difference({"a": first}, {"a": second}) < 1e-5
 
 
-def _values_far(one, other):
-    assert trainer.difference({"a": one}, {"a": other}) > 1e-5
+def _values_far(first, second):
+    assert trainer.difference({"a": first}, {"a": second}) > 1e-5
 
 
-def _values_same(one, other):
-    trainer.assert_same_bits({"a": one}, {"a": other})
+def _values_same(first, second):
+    trainer.assert_same_bits({"a": first}, {"a": second})
 
 
 _SAME = (arrays.assert_same_bits, _near, _values_near, _values_same)

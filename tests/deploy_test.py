@@ -19,8 +19,8 @@ _DEPLOY = ROOT / "deploy"
 def _replicas() -> dict[str, int]:
     """Replica type -> number, of the TFJob."""
     text = (_DEPLOY / "tfjob.yaml").read_text()
-    found = re.findall(r"^    (\w+):\n      replicas: (\d+)$", text, re.MULTILINE)
-    return {kind: int(count) for kind, count in found}
+    replicas = re.findall(r"^    (\w+):\n      replicas: (\d+)$", text, re.MULTILINE)
+    return {kind: int(count) for kind, count in replicas}
 
 
 def _tf_config(replicas: dict[str, int], kind: str, index: int) -> str:
@@ -42,9 +42,9 @@ class KubernetesTest(absltest.TestCase):
         for kind, count in replicas.items():
             for index in range(count):
                 given = {"TF_CONFIG": _tf_config(replicas, kind, index)}
-                found = cluster_spec.find(nothing, given)
-                roles.append((str(found.me), found.role))
-                self.assertEqual(str(found.controller), "chief 0")
+                spec = cluster_spec.find(nothing, given)
+                roles.append((str(spec.me), spec.role))
+                self.assertEqual(str(spec.controller), "chief 0")
         self.assertEqual(
             roles,
             [
@@ -101,15 +101,15 @@ class ScriptsTest(absltest.TestCase):
         return [line.split() for line in (folder / "log").read_text().splitlines()]
 
     def _roles(self, lines: list[list[str]]) -> list[tuple[str, str]]:
-        found = []
+        roles = []
         for words in lines:
             flags = words[words.index("towers.train") + 1 :]
             flags = [flag.replace("\\", "") for flag in flags]  # quoted for ssh
-            made = parse.parse(["train", *flags], {"optimizer": OPTIMIZERS})
-            self.assertEqual(made.training.num_batches, 7)
-            spec = cluster_spec.find(made.cluster, {})
-            found.append((str(spec.me), spec.role))
-        return sorted(found)
+            settings = parse.parse(["train", *flags], {"optimizer": OPTIMIZERS})
+            self.assertEqual(settings.training.num_batches, 7)
+            spec = cluster_spec.find(settings.cluster, {})
+            roles.append((str(spec.me), spec.role))
+        return sorted(roles)
 
     WANTED = (
         ("chief 0", cluster_spec.CONTROLLER),

@@ -88,8 +88,8 @@ class Runs(parameterized.TestCase):
             act = (
                 watch.evaluate_checkpoints if plan.config.evaluation.eval else run.train
             )
-            found = act(plan, progress.Console(stream))
-        self.assertEqual(found, status)
+            result = act(plan, progress.Console(stream))
+        self.assertEqual(result, status)
         return stream.getvalue().splitlines()
 
     def steps(self) -> list[int]:
@@ -109,8 +109,8 @@ class Runs(parameterized.TestCase):
 def accuracies(lines: list[str]) -> list[tuple[float, int]]:
     """(top-1 accuracy, number of examples) of each evaluation, as the lines say."""
     pattern = r"Accuracy @ 1 = (.*) Accuracy @ 5 = .* \[(\d+) examples\]"
-    found = [re.fullmatch(pattern, line) for line in lines]
-    return [(float(m.group(1)), int(m.group(2))) for m in found if m]
+    matches = [re.fullmatch(pattern, line) for line in lines]
+    return [(float(m.group(1)), int(m.group(2))) for m in matches if m]
 
 
 def events(directory: str) -> list[tuple[int, str, float]]:

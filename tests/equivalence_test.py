@@ -35,7 +35,7 @@ _CASES = {
 def _start(case: str, towers: int, directory: str | None = None, **options):
     make, data, rate = _CASES[case]
     update = dataclasses.replace(trainer.MOMENTUM, learning_rate=Piecewise((rate,)))
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         make(),
         trainer.random_source(**data),
         towers=towers,
@@ -43,12 +43,12 @@ def _start(case: str, towers: int, directory: str | None = None, **options):
         update=update,
         **options,
     )
-    return made.start(directory)
+    return training.start(directory)
 
 
 def _train(case: str, towers: int, *, last_step: int | None = STEPS, **options):
-    made = _start(case, towers, **options)
-    return made.to_the_end() if last_step is None else made.steps(last_step)
+    training = _start(case, towers, **options)
+    return training.to_the_end() if last_step is None else training.steps(last_step)
 
 
 # What several tests compare with is trained once.
@@ -57,20 +57,20 @@ _reference = functools.cache(_train)
 
 def _differences(case: str, counts: tuple[int, ...]) -> dict[int, list[float]]:
     """Number of towers -> its difference from one tower, after each step."""
-    one, *others = (_start(case, towers) for towers in (1, *counts))
-    found = {towers: [] for towers in counts}
+    one_tower, *others = (_start(case, towers) for towers in (1, *counts))
+    differences = {towers: [] for towers in counts}
     for step in range(1, STEPS + 1):
-        values = one.steps(step)
+        values = one_tower.steps(step)
         for towers, other in zip(counts, others):
-            found[towers].append(trainer.difference(values, other.steps(step)))
-    return found
+            differences[towers].append(trainer.difference(values, other.steps(step)))
+    return differences
 
 
 class TowersEqualOneTowerTest(parameterized.TestCase):
     @parameterized.parameters(*_CASES)
     def test_any_number_of_towers(self, case):
-        one = _reference(case, 1)
-        self.assertTrue(any(name.endswith("/Momentum") for name in one))
+        one_tower = _reference(case, 1)
+        self.assertTrue(any(name.endswith("/Momentum") for name in one_tower))
         for towers, differences in _differences(case, (2, 3, 4, 8)).items():
             with self.subTest(towers=towers):
                 if max(differences) >= BOUND:
@@ -90,8 +90,10 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
         many = _start(case, towers)
         many.steps(apart)
         many.save(folder)
-        one = _start(case, 1, folder)
-        self.assertLess(trainer.difference(one.steps(STEPS), many.steps(STEPS)), BOUND)
+        one_tower = _start(case, 1, folder)
+        self.assertLess(
+            trainer.difference(one_tower.steps(STEPS), many.steps(STEPS)), BOUND
+        )
 
     def test_only_a_jump_is_a_kink(self):
         case = "dense_with_dropout"
@@ -107,10 +109,10 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
     )
     def test_short_last_batches_and_towers_without_examples(self, limit, towers):
         case = "dense_with_dropout"
-        one = _reference(case, 1, last_step=None, limit=limit)
-        self.assertEqual(one["position"], limit)
+        one_tower = _reference(case, 1, last_step=None, limit=limit)
+        self.assertEqual(one_tower["position"], limit)
         many = _train(case, towers, last_step=None, limit=limit)
-        self.assertLess(trainer.difference(one, many), BOUND)
+        self.assertLess(trainer.difference(one_tower, many), BOUND)
 
     @parameterized.parameters(
         dict(variable_update="replicated"),
@@ -130,9 +132,9 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
     )
     def test_every_mode_with_a_short_last_batch(self, **options):
         case = "dense_with_dropout"
-        one = _reference(case, 1, last_step=None, limit=121)
+        one_tower = _reference(case, 1, last_step=None, limit=121)
         many = _train(case, 4, last_step=None, limit=121, **options)
-        self.assertLess(trainer.difference(one, many), BOUND)
+        self.assertLess(trainer.difference(one_tower, many), BOUND)
 
 
 class ClipTest(parameterized.TestCase):
@@ -141,13 +143,13 @@ class ClipTest(parameterized.TestCase):
     )
     def test_clipping_comes_after_the_mean(self, **limits):
         update = dataclasses.replace(trainer.MOMENTUM, **limits)
-        found = []
+        values = []
         for towers, mode in (
             (1, "parameter_server"),
             (4, "parameter_server"),
             (4, "replicated"),
         ):
-            made = trainer.Trainer(
+            training = trainer.Trainer(
                 trainer.dense_model(),
                 trainer.random_source(),
                 towers=towers,
@@ -155,11 +157,11 @@ class ClipTest(parameterized.TestCase):
                 update=update,
                 variable_update=mode,
             ).start()
-            found.append(made.steps(STEPS))
-        self.assertLess(trainer.difference(found[0], found[1]), BOUND)
-        self.assertLess(trainer.difference(found[0], found[2]), BOUND)
+            values.append(training.steps(STEPS))
+        self.assertLess(trainer.difference(values[0], values[1]), BOUND)
+        self.assertLess(trainer.difference(values[0], values[2]), BOUND)
         unclipped = _reference("dense_with_dropout", 1)
-        self.assertGreater(trainer.difference(found[0], unclipped), 0.01)
+        self.assertGreater(trainer.difference(values[0], unclipped), 0.01)
 
 
 class NumpyTest(parameterized.TestCase):
@@ -209,7 +211,7 @@ class NumpyTest(parameterized.TestCase):
         source = trainer.inputs.from_arrays(
             images, labels, num_classes=3, training=False
         )
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             self._model(),
             source,
             towers=towers,
@@ -222,12 +224,14 @@ class NumpyTest(parameterized.TestCase):
             ),
             variable_update=variable_update,
         ).start()
-        found = made.steps(3)
+        values = training.steps(3)
         flat = images.reshape(8, 4).astype("f8")
         batches = [(flat[:4], labels[:4]), (flat[4:], labels[4:])]
         weights, slot = self._by_numpy([*batches, batches[0]], nesterov)
-        np.testing.assert_array_equal(found["linear/dense/kernel"][:, 0], weights)
-        np.testing.assert_array_equal(found["linear/dense/kernel/Momentum"][:, 0], slot)
+        np.testing.assert_array_equal(values["linear/dense/kernel"][:, 0], weights)
+        np.testing.assert_array_equal(
+            values["linear/dense/kernel/Momentum"][:, 0], slot
+        )
 
 
 class RepeatTest(parameterized.TestCase):
@@ -279,8 +283,8 @@ class ResumeTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_checkpoint_of_four_towers_goes_on_with_any_number(self, towers, mode):
         other = self._made(towers, variable_update=mode).start(self.saved[7])
         trainer.assert_same_bits(self.values[7], other.values())
-        found = other.steps(self.last)
-        self.assertLess(trainer.difference(self.straight, found), BOUND)
+        values = other.steps(self.last)
+        self.assertLess(trainer.difference(self.straight, values), BOUND)
 
 
 if __name__ == "__main__":

@@ -23,15 +23,15 @@ v1 = tf.compat.v1
 
 class GraphTest(parameterized.TestCase):
     def test_every_operation_of_a_tower_is_on_its_device(self):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(), trainer.random_source(), towers=3, batch_size=4
         )
-        for op in made.train.graph.get_operations():
+        for op in training.train.graph.get_operations():
             scope, _, inner = op.name.partition("/")
             if inner and scope in ("tower_0", "tower_1", "tower_2"):
-                wanted = made.placement.towers[int(scope[-1])]
+                wanted = training.placement.towers[int(scope[-1])]
                 self.assertEqual(op.device, wanted, op.name)
-        for variable in made.train.saved.values():
+        for variable in training.train.saved.values():
             self.assertEqual(variable.device, "/device:CPU:0")
 
     @parameterized.parameters(
@@ -114,14 +114,14 @@ class GraphTest(parameterized.TestCase):
 
     @parameterized.parameters(("parameter_server", 12), ("asynchronous", 4))
     def test_examples_of_the_towers_that_step_together(self, mode, count):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             towers=3,
             batch_size=4,
             variable_update=mode,
         )
-        self.assertEqual(made.train.examples_per_step, count)
+        self.assertEqual(training.train.examples_per_step, count)
 
     def test_towers_draw_by_the_seed_of_the_run(self):
         with mock.patch.object(graph, "copy_towers", side_effect=KeyError) as stamp:
@@ -138,30 +138,30 @@ class GraphTest(parameterized.TestCase):
     def test_names_in_the_checkpoint_are_those_of_the_model(self):
         names = set()
         for towers, mode in ((1, "parameter_server"), (4, "replicated")):
-            made = trainer.Trainer(
+            training = trainer.Trainer(
                 trainer.dense_model(),
                 trainer.random_source(),
                 towers=towers,
                 variable_update=mode,
             )
-            names.add(tuple(sorted(made.train.saved)))
-        [found] = names
+            names.add(tuple(sorted(training.train.saved)))
+        [names_found] = names
         variables = ["hidden/dense/bias", "hidden/dense/kernel"]
         variables += ["logits/dense/bias", "logits/dense/kernel"]
         slots = [f"{name}/Momentum" for name in variables]
         self.assertEqual(
-            list(found), sorted(["global_step", "position", *variables, *slots])
+            list(names_found), sorted(["global_step", "position", *variables, *slots])
         )
 
     @parameterized.parameters(*VARIABLE_UPDATES)
     def test_what_sync_fills_has_no_initial_value(self, mode):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.normed_model(),
             trainer.random_source(),
             towers=3,
             variable_update=mode,
         )
-        train, session = made.train, made.session
+        train, session = training.train, training.session
         with train.graph.as_default():
             empty = v1.report_uninitialized_variables(v1.global_variables())
             synced = {variable.op.name for variable in train.mode.synced()}
@@ -178,11 +178,11 @@ class GraphTest(parameterized.TestCase):
         self.assertEqual(tf.constant(2).numpy(), 2)
 
     def test_two_graphs_in_one_process_do_not_meet(self):
-        one = trainer.Trainer(trainer.dense_model(), trainer.random_source()).start()
-        other = trainer.Trainer(trainer.dense_model(), trainer.random_source()).start()
-        trainer.assert_same_bits(one.steps(3), other.steps(3))
-        loop.run(one.train, one.session, [], last_step=4)
-        self.assertEqual(other.values()["global_step"], 3)
+        first = trainer.Trainer(trainer.dense_model(), trainer.random_source()).start()
+        second = trainer.Trainer(trainer.dense_model(), trainer.random_source()).start()
+        trainer.assert_same_bits(first.steps(3), second.steps(3))
+        loop.run(first.train, first.session, [], last_step=4)
+        self.assertEqual(second.values()["global_step"], 3)
 
 
 if __name__ == "__main__":

@@ -110,15 +110,15 @@ def ended(*flags: str, data_dir: str, **how: Any) -> dict[str, list[str]]:
     Returns:
       "job index" -> the lines that the task printed.
     """
-    found = manual_tasks(_ALONE, flags, how, data_dir=data_dir)
-    for name, (status, lines) in found.items():
+    ends = manual_tasks(_ALONE, flags, how, data_dir=data_dir)
+    for name, (status, lines) in ends.items():
         assert status == 0, (name, status, lines)
-    return {name: lines for name, (_, lines) in found.items()}
+    return {name: lines for name, (_, lines) in ends.items()}
 
 
-def tell(found: Any) -> NoReturn:
+def tell(value: Any) -> NoReturn:
     """Prints a value as JSON and ends the process, which servers keep from ending."""
-    print(json.dumps(found), flush=True)
+    print(json.dumps(value), flush=True)
     os._exit(0)
 
 
@@ -183,13 +183,13 @@ def _start(
 def crossed(session: v1.Session, step: tf.Operation) -> list[tuple[str, str, int]]:
     """(from, to, bytes) of a step, for each pair of tasks that exchange some."""
     full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-    found: dict[tuple[str, str], int] = {}
+    most: dict[tuple[str, str], int] = {}
     for _ in range(6):  # transfers that end with the step may miss its record
         metadata = v1.RunMetadata()
         session.run(step, options=full, run_metadata=metadata)
         for ends, count in _transfers(metadata).items():
-            found[ends] = max(count, found.get(ends, 0))
-    return [(*ends, count) for ends, count in found.items()]
+            most[ends] = max(count, most.get(ends, 0))
+    return [(*ends, count) for ends, count in most.items()]
 
 
 def _transfers(metadata: v1.RunMetadata) -> dict[tuple[str, str], int]:
@@ -221,11 +221,11 @@ def _transfers(metadata: v1.RunMetadata) -> dict[tuple[str, str], int]:
     return dict(sent_bytes)
 
 
-def between(crossed: Sequence[tuple[str, str, int]], one: str, other: str) -> int:
-    """Bytes from tasks whose name contains `one` to tasks whose name contains `other`.
+def between(crossed: Sequence[tuple[str, str, int]], source: str, other: str) -> int:
+    """Bytes from tasks whose name contains `source` to those with `other`.
 
     Args:
       crossed: as the function `crossed` returns it.
-      one, other: parts of the names.
+      source, other: parts of the names.
     """
-    return sum(n for begin, end, n in crossed if one in begin and other in end)
+    return sum(n for begin, end, n in crossed if source in begin and other in end)

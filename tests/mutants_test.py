@@ -76,7 +76,7 @@ class RunnerTest(absltest.TestCase):
         return {outcome.fault.old: outcome.kind for outcome in outcomes}
 
     def test_a_fault_is_caught_or_survives_and_the_tree_stays(self):
-        found = self.run_faults(
+        outcome = self.run_faults(
             ("(a + b) / 2", "(a + b)", "sums_test"),
             ("UNUSED = 1", "UNUSED = 2", "sums_test"),
             ("a + b", "a * b", "sums_test::test_other"),
@@ -88,7 +88,7 @@ class RunnerTest(absltest.TestCase):
             "a + b": runner.SURVIVED,
             "def mean": runner.BROKEN,
         }
-        self.assertEqual(found, wanted)
+        self.assertEqual(outcome, wanted)
         for path, text in _TOY.items():
             self.assertEqual((self.root / path).read_text(), text)
 

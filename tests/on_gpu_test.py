@@ -73,7 +73,7 @@ def _environment() -> dict[str, str]:
 
 def _run(*arguments: str, status: int = 0) -> str:
     """What Python prints, in a process of its own."""
-    found = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, *arguments],
         env=_environment(),
         stdout=subprocess.PIPE,
@@ -82,8 +82,10 @@ def _run(*arguments: str, status: int = 0) -> str:
         timeout=560,
         check=False,
     )
-    assert found.returncode == status, f"status {found.returncode}:\n{found.stdout}"
-    return found.stdout
+    assert finished.returncode == status, (
+        f"status {finished.returncode}:\n{finished.stdout}"
+    )
+    return finished.stdout
 
 
 @functools.cache

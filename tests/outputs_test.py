@@ -110,8 +110,8 @@ class OutputsTest(digit_runs.Runs):
             "nodes of the graph",
             "summaries of evaluations",
         }
-        self.assertCountEqual([found[1] for found in said if found], kinds)
-        self.assertCountEqual([found[1] for found in left_out if found], kinds)
+        self.assertCountEqual([match[1] for match in said if match], kinds)
+        self.assertCountEqual([match[1] for match in left_out if match], kinds)
         self.assertLen(warnings, 2 * len(kinds))
         self.assertTrue(os.path.islink(path))
 

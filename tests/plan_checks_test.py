@@ -38,8 +38,8 @@ class PlanChecksTest(parameterized.TestCase):
     )
     def test_rows_on_a_cluster_need_ps_tasks(self, tasks, settings, error):
         spec = cluster_spec.local({**tasks, "worker": 1})
-        found = self._errors(spec=spec, **{"shard_embeddings": 2, **settings})
-        self.assertRegex(found[0], error)
+        problems = self._errors(spec=spec, **{"shard_embeddings": 2, **settings})
+        self.assertRegex(problems[0], error)
 
     def test_variables_of_a_cluster_are_not_on_gpus(self):
         spec = cluster_spec.local({"worker": 1})

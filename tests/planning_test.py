@@ -54,8 +54,8 @@ class PlanTest(parameterized.TestCase):
         else:
             patch = {}
         with mock.patch.dict(os.environ, patch):
-            made = config.make(**settings)
-            return planning.make(made, lambda name: model, watched=watched)
+            config_made = config.make(**settings)
+            return planning.make(config_made, lambda name: model, watched=watched)
 
     def _errors(self, model=None, **settings):
         with self.assertRaises(planning.PlanError) as caught:
@@ -74,11 +74,11 @@ class PlanTest(parameterized.TestCase):
         ({"num_epochs": 0.0001}, 10, None, 1, 1),
     )
     def test_length_on_synthetic_data(self, flags, warmup, timed, limit, last):
-        found = self._make(num_gpus=3, **flags)
-        self.assertEqual(found.examples_per_step, 24)
-        self.assertEqual((found.num_warmup, found.num_batches), (warmup, timed))
-        self.assertEqual((found.options.limit, found.num_steps), (limit, last))
-        self.assertIsNone(found.eval_source)
+        plan = self._make(num_gpus=3, **flags)
+        self.assertEqual(plan.examples_per_step, 24)
+        self.assertEqual((plan.num_warmup, plan.num_batches), (warmup, timed))
+        self.assertEqual((plan.options.limit, plan.num_steps), (limit, last))
+        self.assertIsNone(plan.eval_source)
 
     @parameterized.parameters(
         ({}, None, 40 * DIGITS_TRAIN, 1803),  # the recipe's 40 epochs in steps of 32
@@ -86,14 +86,14 @@ class PlanTest(parameterized.TestCase):
         ({"num_epochs": 0.5}, None, 721, 23),
     )
     def test_length_on_real_data(self, flags, timed, limit, last):
-        found = self._make(_model("digits"), num_gpus=4, **flags)
-        self.assertEqual(found.source.num_examples, DIGITS_TRAIN)
+        plan = self._make(_model("digits"), num_gpus=4, **flags)
+        self.assertEqual(plan.source.num_examples, DIGITS_TRAIN)
         if timed:  # then nothing is evaluated, and no split for it is needed
-            self.assertIsNone(found.eval_source)
+            self.assertIsNone(plan.eval_source)
         else:
-            self.assertEqual(found.eval_source.num_examples, DIGITS_TEST)
-        self.assertEqual(found.num_batches, timed)
-        self.assertEqual((found.options.limit, found.num_steps), (limit, last))
+            self.assertEqual(plan.eval_source.num_examples, DIGITS_TEST)
+        self.assertEqual(plan.num_batches, timed)
+        self.assertEqual((plan.options.limit, plan.num_steps), (limit, last))
 
     @parameterized.parameters(
         ({}, 17),
@@ -107,14 +107,14 @@ class PlanTest(parameterized.TestCase):
         length = {} if "num_epochs" in flags else {"num_batches": 7}
         # Between graphs a chief trains, too.
         watched = cluster_spec.ClusterSpec(jobs, me, between="replication" in flags)
-        found = self._make(num_gpus=2, watched=watched, **length, **flags)
-        self.assertEqual(found.num_steps, last)
-        self.assertEqual(found.placement.num_towers, 2)
+        plan = self._make(num_gpus=2, watched=watched, **length, **flags)
+        self.assertEqual(plan.num_steps, last)
+        self.assertEqual(plan.placement.num_towers, 2)
 
     def test_epochs_in_steps(self):
-        found = self._make(num_gpus=3)
+        plan = self._make(num_gpus=3)
         self.assertEqual(
-            [found.steps(epochs) for epochs in (0.001, 0.024, 0.0241, 1, 3)],
+            [plan.steps(epochs) for epochs in (0.001, 0.024, 0.0241, 1, 3)],
             [1, 1, 2, 42, 125],
         )
         self.assertEqual(self._make(num_gpus=1, batch_size=5).steps(2.015), 403)
@@ -169,8 +169,8 @@ class PlanTest(parameterized.TestCase):
         model = _model(schedule=schedule) if schedule else _model()
         rate = self._make(model, num_gpus=4, **flags).update.learning_rate
         with tf.Graph().as_default(), v1.Session() as session:
-            found = session.run([rate(tf.constant(float(epoch))) for epoch in wanted])
-        for epoch, value in zip(wanted, found):
+            rates = session.run([rate(tf.constant(float(epoch))) for epoch in wanted])
+        for epoch, value in zip(wanted, rates):
             self.assertAlmostEqual(value, wanted[epoch], places=6, msg=str(epoch))
 
     def test_a_base_rate_for_a_rate_that_does_not_grow(self):
@@ -185,29 +185,29 @@ class PlanTest(parameterized.TestCase):
     @parameterized.parameters((0.0, None, None), (2.0, None, 2.0), (2.0, 0.5, 0.5))
     def test_the_norm_that_gradients_are_clipped_to(self, recipe, flag, wanted):
         flags = {} if flag is None else {"gradient_clip_norm": flag}
-        found = self._make(_model(clip_norm=recipe), **flags).update
-        self.assertEqual(found.clip_norm, wanted)
+        update = self._make(_model(clip_norm=recipe), **flags).update
+        self.assertEqual(update.clip_norm, wanted)
         off = self._make(_model(clip_norm=recipe), gradient_clip_norm=0.0).update
         self.assertIsNone(off.clip_norm)
 
     def test_the_recipe_decides_what_no_flag_does(self):
         recipe = dict(optimizer="rmsprop", weight_decay=0.5, ema_decay=0.25)
         decayed = "kernel".__contains__
-        found = self._make(_model(decayed=decayed, **recipe), rmsprop_decay=0.5).update
+        update = self._make(_model(decayed=decayed, **recipe), rmsprop_decay=0.5).update
         self.assertEqual(
-            (found.optimizer, found.weight_decay, found.ema_decay),
+            (update.optimizer, update.weight_decay, update.ema_decay),
             ("rmsprop", 0.5, 0.25),
         )
         self.assertEqual(
-            [found.decayed(name) for name in ("kernel", "bias")],
+            [update.decayed(name) for name in ("kernel", "bias")],
             [True, False],
         )
-        self.assertEqual(found.settings.rmsprop_decay, 0.5)
-        found = self._make(
+        self.assertEqual(update.settings.rmsprop_decay, 0.5)
+        update = self._make(
             _model(**recipe), optimizer="sgd", weight_decay=0.0, ema_decay=0.0
         ).update
         self.assertEqual(
-            (found.optimizer, found.weight_decay, found.ema_decay), ("sgd", 0.0, 0.0)
+            (update.optimizer, update.weight_decay, update.ema_decay), ("sgd", 0.0, 0.0)
         )
 
     def test_settings_that_the_optimizer_does_not_read(self):
@@ -229,15 +229,15 @@ class PlanTest(parameterized.TestCase):
 
     def test_data_format(self):
         self.assertEqual(self._make().options.data_format, "NHWC")
-        found = self._make(data_format="NCHW")
-        self.assertEqual(found.options.data_format, "NCHW")
+        plan = self._make(data_format="NCHW")
+        self.assertEqual(plan.options.data_format, "NCHW")
         gpu = dataclasses.replace(placement.local(2, kind="cpu"), kind="gpu")
         with mock.patch.object(placement, "local", return_value=gpu):
             self.assertEqual(self._make().options.data_format, "NCHW")
             for narrow in ({"use_fp16": True}, {"compute_dtype": "bfloat16"}):
                 self.assertEqual(self._make(**narrow).options.data_format, "NHWC")
-            found = self._make(data_format="NHWC")
-            self.assertEqual(found.options.data_format, "NHWC")
+            plan = self._make(data_format="NHWC")
+            self.assertEqual(plan.options.data_format, "NHWC")
 
     def test_images_are_distorted_unless_told_otherwise(self):
         for asked, wanted in ((None, True), (False, False)):
@@ -254,28 +254,28 @@ class PlanTest(parameterized.TestCase):
                 LossScaling(128.0, 7),
             ),
         ):
-            found = self._make(use_fp16=True, **flags)
-            self.assertEqual(found.options.loss_scaling, wanted)
+            plan = self._make(use_fp16=True, **flags)
+            self.assertEqual(plan.options.loss_scaling, wanted)
         self.assertIsNone(self._make().options.loss_scaling)
 
     def test_batch_sizes_and_seed(self):
-        found = self._make(num_gpus=2)
-        self.assertEqual((found.options.batch_size, found.eval_batch_size), (8, 8))
+        plan = self._make(num_gpus=2)
+        self.assertEqual((plan.options.batch_size, plan.eval_batch_size), (8, 8))
         flags = {"batch_size": 5, "eval_batch_size": 9, "tf_random_seed": 3}
-        found = self._make(_model("digits"), **flags)
-        self.assertEqual((found.options.batch_size, found.eval_batch_size), (5, 9))
-        self.assertEqual(found.options.seed, 3)
+        plan = self._make(_model("digits"), **flags)
+        self.assertEqual((plan.options.batch_size, plan.eval_batch_size), (5, 9))
+        self.assertEqual(plan.options.seed, 3)
 
     def test_reduction(self):
         self.assertEqual(self._make().options.exchange, GradientExchange())
-        found = self._make(
+        plan = self._make(
             variable_update="replicated",
             all_reduce_spec="pscpu:2k:xring",
             agg_small_grads_max_bytes=64,
             agg_small_grads_max_group=3,
         )
         self.assertEqual(
-            found.options.exchange, GradientExchange("pscpu:2k:xring", 0, 64, 3)
+            plan.options.exchange, GradientExchange("pscpu:2k:xring", 0, 64, 3)
         )
         [error] = self._errors(variable_update="replicated", all_reduce_spec="pscpux")
         self.assertStartsWith(error, "--all_reduce_spec=pscpux: ")
@@ -290,10 +290,10 @@ class PlanTest(parameterized.TestCase):
             ("float16", "float32", tf.float16),
             ("bfloat16", "float32", tf.bfloat16),
         ):
-            found = self._make(compact_gradient_transfer=asked, compute_dtype=computed)
-            self.assertEqual(found.options.exchange.transfer, wanted)
-        found = self._make(compact_gradient_transfer="true", use_fp16=True)
-        self.assertEqual(found.options.exchange.transfer, tf.float16)
+            plan = self._make(compact_gradient_transfer=asked, compute_dtype=computed)
+            self.assertEqual(plan.options.exchange.transfer, wanted)
+        plan = self._make(compact_gradient_transfer="true", use_fp16=True)
+        self.assertEqual(plan.options.exchange.transfer, tf.float16)
 
     # What cannot be had.
 
@@ -322,9 +322,9 @@ class PlanTest(parameterized.TestCase):
     def test_a_cluster_has_a_tower_on_every_device(self):
         spec = cluster_spec.local({"ps": 1, "worker": 3})
         settings = config.make(device="cpu", num_gpus=2, num_batches=5)
-        found = planning.make(settings, lambda name: _model(), spec)
-        self.assertLen(found.placement.towers, 6)
-        self.assertEqual(found.examples_per_step, 48)
+        plan = planning.make(settings, lambda name: _model(), spec)
+        self.assertLen(plan.placement.towers, 6)
+        self.assertEqual(plan.examples_per_step, 48)
 
     @parameterized.parameters(None, cluster_spec.local({"ps": 1, "worker": 1}))
     def test_data_are_prepared_with_the_threads_of_the_run(self, spec):
@@ -341,9 +341,9 @@ class PlanTest(parameterized.TestCase):
     def test_classes_are_on_the_devices_of_one_worker(self):
         spec = cluster_spec.local({"ps": 1, "worker": 2})
         settings = config.make(device="cpu", num_gpus=4, shard_classifier=2)
-        found = planning.make(settings, lambda name: _model(), spec)
-        self.assertLen(found.placement.towers, 4)
-        for devices in found.placement.stages:
+        plan = planning.make(settings, lambda name: _model(), spec)
+        self.assertLen(plan.placement.towers, 4)
+        for devices in plan.placement.stages:
             self.assertLen(set(map(placement.task_of, devices)), 1)
         # Of workers with 3 each, one tower would be on two.
         error = "--num_gpus=3: is not a multiple of --shard_classifier=2; write"
@@ -358,8 +358,8 @@ class PlanTest(parameterized.TestCase):
 
         def make(ps):
             spec = cluster_spec.local({"ps": ps, "worker": 1})
-            made = config.make(device="cpu", **asked)
-            return planning.make(made, lambda name: _model(), spec)
+            settings = config.make(device="cpu", **asked)
+            return planning.make(settings, lambda name: _model(), spec)
 
         self.assertEqual(getattr(make(2).options.exchange, name), value)
         with self.assertRaises(planning.PlanError) as caught:
@@ -377,10 +377,10 @@ class PlanTest(parameterized.TestCase):
     def test_clients_have_no_more_steps_than_their_stamps_count(self):
         spec = cluster_spec.local({"ps": 1, "worker": 2}, controller=False)
         between = dataclasses.replace(spec, between=True)
-        made = config.make(device="cpu", num_warmup_batches=0, num_batches=2**28)
-        planning.make(made, lambda name: _model(), spec)
+        settings = config.make(device="cpu", num_warmup_batches=0, num_batches=2**28)
+        planning.make(settings, lambda name: _model(), spec)
         with self.assertRaises(planning.PlanError) as caught:
-            planning.make(made, lambda name: _model(), between)
+            planning.make(settings, lambda name: _model(), between)
         [error] = caught.exception.errors
         self.assertRegex(error, "has 268435456; lower --num_batches")
 
@@ -391,8 +391,8 @@ class PlanTest(parameterized.TestCase):
         with mock.patch.object(tf.config, "list_physical_devices", return_value=gpus):
             with self.assertRaises(planning.PlanError) as caught:
                 planning.make(config.make(**asked), lambda name: _model(), spec)
-            made = config.make(**asked, logical_gpus=2)
-            plan = planning.make(made, lambda name: _model(), spec)
+            settings = config.make(**asked, logical_gpus=2)
+            plan = planning.make(settings, lambda name: _model(), spec)
         self.assertEqual(plan.placement.gpu_split, 2)
         [error] = caught.exception.errors
         self.assertRegex(error, "^--local_cluster: 2 workers .*=2 to split")

@@ -287,11 +287,11 @@ class RefusedTest(parameterized.TestCase):
         for row in rules.ROWS:
             names = [term.name for term in (row.flag, *row.others)]
             lines = [
-                one for one in _LINES if any(n in one[0].split()[0] for n in names)
+                line for line in _LINES if any(n in line[0].split()[0] for n in names)
             ]
             rest = tuple(other for other in rules.ROWS if other is not row)
             with mock.patch.object(rules, "ROWS", rest):
-                seen = not all(_is_refused(*one) for one in lines)
+                seen = not all(_is_refused(*line) for line in lines)
             self.assertTrue(seen, f"no line above breaks {row}")
 
 

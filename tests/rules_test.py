@@ -60,6 +60,8 @@ NAMED_OTHERWISE = {
     "towers/run.py": "`run.train` is the Python API",
 }
 
+SAY_NOTHING = set("found got it made one own these".split())
+
 MAX_FILE = 400  # lines
 MAX_FUNCTION = 60  # lines, signature included, docstring not
 MAX_BRANCHES = 12
@@ -131,8 +133,8 @@ class Project:
 
     def imported_files(self, path: str) -> set[str]:
         """The project's files that a file imports."""
-        found = {self.file_of(name) for _, name in self.imports(path)} - {path}
-        return {file for file in found if file in self.trees}
+        files = {self.file_of(name) for _, name in self.imports(path)} - {path}
+        return {file for file in files if file in self.trees}
 
     def file_of(self, name: str) -> str:
         """Where an imported name is, or would be were it the project's."""
@@ -260,9 +262,9 @@ def no_global_switches(project: Project) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: runs at import; move it to a function"
     exempt = {
         node
-        for path, made in project.nodes("towers")
-        if isinstance(made, Function) and made.name == "settle_process"
-        for node in ast.walk(made)
+        for path, function in project.nodes("towers")
+        if isinstance(function, Function) and function.name == "settle_process"
+        for node in ast.walk(function)
     }
     for path, node in project.nodes("flags", "models", "towers"):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -389,6 +391,17 @@ def _words(name: str) -> set[str]:
     """The words of a name, the first letters of each: plurals are the same words."""
     snake = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return {word[:4] for word in snake.split("_")}
+
+
+def variables_say_what_they_hold(project: Project) -> Iterator[str]:
+    """No variable is called by a word that fits whatever it holds."""
+    for path, node in project.nodes(*SOURCE, "tests"):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        else:
+            name = node.arg if isinstance(node, ast.arg) else ""
+        if name in SAY_NOTHING:
+            yield f"{path}:{node.lineno}: {name}: name it by what it holds"
 
 
 def class_names_are_unique(project: Project) -> Iterator[str]:
@@ -719,6 +732,13 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         },
         ["towers/wide.py:1"],
     ),
+    variables_say_what_they_hold: (
+        {
+            "tests/a_test.py": "def f(made, rows):\n    got = [one for one in rows]",
+            "towers/a.py": "def g(self):\n    return [self.own for row in found]",
+        },
+        ["tests/a_test.py:1", "tests/a_test.py:2", "tests/a_test.py:2"],
+    ),
     class_names_are_unique: (
         {
             "flags/a.py": "class Part: pass\nclass _Row: pass",
@@ -828,8 +848,8 @@ class RulesTest(parameterized.TestCase):
     @parameterized.named_parameters(*_ROWS)
     def test_finds_fault_with_its_example(self, rule: Rule):
         texts, places = RULES[rule]
-        found = list(rule(Project(texts)))
-        self.assertCountEqual([line.split(": ")[0] for line in found], places, found)
+        faults = list(rule(Project(texts)))
+        self.assertCountEqual([line.split(": ")[0] for line in faults], places, faults)
 
     def test_every_rule_has_a_row(self):
         rules = {

@@ -79,12 +79,12 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
         has = mock.patch.object(processor, "has", instructions.split().__contains__)
         dtype = COMPUTE_DTYPES[dtype]
         with has:
-            found = self._second(layer, dtype, kind="cpu")
+            derivatives = self._second(layer, dtype, kind="cpu")
         wanted = self._second(layer, tf.float32, kind="gpu")
-        self.assertEqual(len(found), len(wanted))
-        self.assertNotEmpty(found)
+        self.assertEqual(len(derivatives), len(wanted))
+        self.assertNotEmpty(derivatives)
         bound = 1e-5 if dtype == tf.float32 else 0.04
-        for value, right in zip(found, wanted, strict=True):
+        for value, right in zip(derivatives, wanted, strict=True):
             size = np.max(np.abs(right))
             self.assertGreater(size, 0)
             self.assertAllLess(np.abs(value - right) / size, bound)
@@ -123,7 +123,7 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
     def test_of_a_local_response_norm_is_that_of_its_formula(self):
         """TensorFlow has none to compare with."""
         draw = np.random.default_rng(9).normal(size=(2, 3, 3, 4))
-        found = []
+        derivatives = []
         for by_kernel in (True, False):
             with tf.Graph().as_default(), v1.Session() as session:
                 x = tf.constant(draw, tf.float32)
@@ -134,8 +134,8 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
                     sums = tf.tensordot(x * x, tf.constant(band, tf.float32), 1)
                     y = x / (2.0 + 0.5 * sums) ** 0.75
                 [dx] = tf.gradients(y**3, [x])
-                found.append(session.run([y, dx, *tf.gradients(dx**2, [x])]))
-        for value, wanted in zip(*found):
+                derivatives.append(session.run([y, dx, *tf.gradients(dx**2, [x])]))
+        for value, wanted in zip(*derivatives):
             self.assertAllClose(value, wanted, rtol=1e-4, atol=1e-5)
 
     @parameterized.product(dtype=tuple(COMPUTE_DTYPES), as_factors=(False, True))
@@ -143,12 +143,12 @@ class SecondDerivativesTest(parameterized.TestCase, tf.test.TestCase):
         """Four towers take the steps of one, and the penalty counts in each dtype."""
         how = mock.patch.object(sufficient_factors, "_are_less", lambda *_: as_factors)
         plain = _trained(1, 0.0, tf.float32)
-        one = _trained(1, 0.1, tf.float32)
+        one_tower = _trained(1, 0.1, tf.float32)
         with how:
             four = _trained(4, 0.1, COMPUTE_DTYPES[dtype])
         bound = {"float32": 1e-5, "float16": 0.1, "bfloat16": 0.2}[dtype]
-        self.assertGreater(trainer.difference(plain, one), 1)
-        self.assertLess(trainer.difference(one, four), bound)
+        self.assertGreater(trainer.difference(plain, one_tower), 1)
+        self.assertLess(trainer.difference(one_tower, four), bound)
 
 
 def _trained(towers: int, factor: float, dtype: tf.DType) -> dict[str, np.ndarray]:
@@ -173,14 +173,14 @@ def _trained(towers: int, factor: float, dtype: tf.DType) -> dict[str, np.ndarra
     model = trainer.model_of(
         critic, loss=loss, metrics=lambda outputs, labels: {"norm": outputs[1]}
     )
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         model,
         trainer.random_source(),
         towers=towers,
         batch_size=8 // towers,
         dtype=dtype,
     )
-    return made.start().steps(5)
+    return training.start().steps(5)
 
 
 if __name__ == "__main__":

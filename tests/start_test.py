@@ -128,17 +128,17 @@ with open(sys.argv[1], "w") as file:
 
 class StartTest(parameterized.TestCase, tf.test.TestCase):
     def test_keras_comes_when_it_is_used(self):
-        found = self._run({})
-        self.assertEqual(found[:3], ["set()", "keras", "True"])
+        state = self._run({})
+        self.assertEqual(state[:3], ["set()", "keras", "True"])
 
     def test_what_is_set_stays(self):
-        found = self._run(dict(zip(_NAMES, ("3", "0"))))
-        self.assertEqual(found[3], "3 0")
+        state = self._run(dict(zip(_NAMES, ("3", "0"))))
+        self.assertEqual(state[3], "3 0")
 
     @unittest.skipUnless(importlib.util.find_spec("tf_keras"), "no tf-keras here")
     def test_legacy_keras_comes_when_it_is_asked_for(self):
-        found = self._run({"TF_USE_LEGACY_KERAS": "1"})
-        self.assertEqual(found[:3], ["set()", "tf_keras", "True"])
+        state = self._run({"TF_USE_LEGACY_KERAS": "1"})
+        self.assertEqual(state[:3], ["set()", "tf_keras", "True"])
 
     @parameterized.parameters(("x86_64", "1"), ("AMD64", "1"), ("aarch64", None))
     def test_onednn_is_on_where_it_was_measured(self, machine, wanted):
@@ -287,8 +287,8 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(written.read(), "True")
 
     def _run(self, settings: dict[str, str]) -> list[str]:
-        own = (*_NAMES, "TF_USE_LEGACY_KERAS")
-        left = {k: v for k, v in os.environ.items() if k not in own}
+        names = (*_NAMES, "TF_USE_LEGACY_KERAS")
+        left = {k: v for k, v in os.environ.items() if k not in names}
         path = os.pathsep.join(filter(None, sys.path))
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM],

@@ -197,16 +197,16 @@ class TrainTest(absltest.TestCase):
         return f"--train_dir={name}"
 
     def _assert_same_end(self, directory):
-        one, other = (
+        first, second = (
             tf.train.load_checkpoint(checkpoint.latest(path))
             for path in (self.straight, directory)
         )
-        names = one.get_variable_to_shape_map()
-        self.assertEqual(names, other.get_variable_to_shape_map())
-        self.assertEqual(one.get_tensor("global_step"), _LAST_STEP)
+        names = first.get_variable_to_shape_map()
+        self.assertEqual(names, second.get_variable_to_shape_map())
+        self.assertEqual(first.get_tensor("global_step"), _LAST_STEP)
         trainer.assert_same_bits(
-            {name: one.get_tensor(name) for name in names},
-            {name: other.get_tensor(name) for name in names},
+            {name: first.get_tensor(name) for name in names},
+            {name: second.get_tensor(name) for name in names},
         )
 
     def test_the_main_job(self):
@@ -233,8 +233,8 @@ class TrainTest(absltest.TestCase):
             if stopped:
                 process.line(f"^Resuming from signals/model.ckpt-{stopped}$")
             process.kill_after(number, directory, stopped + 60)
-            found, lines, errors = process.ended()
-            self.assertEqual((found, errors), (status, []))
+            exit_status, lines, errors = process.ended()
+            self.assertEqual((exit_status, errors), (status, []))
             words = f"Stopped by {number.name} after step (\\d+), saved to (.*); the .*"
             last = re.fullmatch(words, lines[-1])
             self.assertIsNotNone(last, lines[-1])
@@ -253,8 +253,8 @@ class TrainTest(absltest.TestCase):
         newest = _step(checkpoint.latest(directory))
         self.assertBetween(newest, stopped + 1, _LAST_STEP - 1)
         stopped = newest
-        found, lines, errors = self._fork(*flags).ended()
-        self.assertEqual((found, errors), (0, []))
+        exit_status, lines, errors = self._fork(*flags).ended()
+        self.assertEqual((exit_status, errors), (0, []))
         self.assertIn(f"Resuming from signals/model.ckpt-{stopped}", lines)
         self.assertEqual(lines[-1], "Checkpoints are in signals.")
         straight = self._straight()
@@ -267,8 +267,8 @@ class TrainTest(absltest.TestCase):
             process = self._fork(*flags)
             process.line("^Generating training model")
             process.send(number)
-            found, lines, errors = process.ended()
-            self.assertEqual((found, errors), (status, []))
+            exit_status, lines, errors = process.ended()
+            self.assertEqual((exit_status, errors), (status, []))
             self.assertRegex(
                 lines[-1], f"^Stopped by {number.name}: nothing was saved; the same"
             )
@@ -319,17 +319,21 @@ class TrainTest(absltest.TestCase):
             ["--variable_update=replicated", "--all_reduce_spec=nccl/xring"],
             ["--eval_interval_secs=60", "--eval_during_training_every_n_epochs=1"],
         ):
-            found = self._main("--check_flags", "--train_dir=none", *hosts, *flags)
-            self.assertEqual(found, (0, ["legal"], []))
+            status = self._main("--check_flags", "--train_dir=none", *hosts, *flags)
+            self.assertEqual(status, (0, ["legal"], []))
 
     def test_clients_need_not_agree_in_what_is_their_own(self):
         flags = ["--ps_hosts=a:1", "--worker_hosts=c:1,d:1", "--job_name=worker"]
         flags += ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--device=cpu"]
         flags += ["--recompute=block"]
-        own = ["--display_every=3", "--num_intra_threads=1", "--stall_secs=9"]
-        own += ["--pipeline_report=there"]
+        flags_of_client = [
+            "--display_every=3",
+            "--num_intra_threads=1",
+            "--stall_secs=9",
+        ]
+        flags_of_client += ["--pipeline_report=there"]
         between = "--replication=between_graph"
-        for index, more in ((0, []), (1, own)):
+        for index, more in ((0, []), (1, flags_of_client)):
             flags_of_task = [*flags, f"--task_index={index}", *more]
             spec = train._read(["train", between, *flags_of_task]).spec
             agreed = ["--batch_size=8", "--model=mlp", "--num_gpus=2"]
@@ -516,8 +520,8 @@ class TrainTest(absltest.TestCase):
             "--model=lenett: no such model; did you mean lenet",
             "--train_dir=/proc/nope: cannot be written to",
         ):
-            found = [error for error in errors if error.startswith(f"error: {flag}")]
-            self.assertLen(found, 1, f"{flag}\n{errors}")
+            of_flag = [error for error in errors if error.startswith(f"error: {flag}")]
+            self.assertLen(of_flag, 1, f"{flag}\n{errors}")
         self.assertEqual(sorted(os.listdir(self.folder)), before)
 
 

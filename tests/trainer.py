@@ -228,15 +228,15 @@ class Do(loop.Hook):
 def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer:
     """A `Trainer` of the dense model, after some steps in a mode."""
     options = {"batch_size": 3, **options}
-    made = Trainer(
+    training = Trainer(
         dense_model(),
         random_source(),
         towers=towers,
         variable_update=mode,
         **options,
     ).start()
-    made.steps(steps)
-    return made
+    training.steps(steps)
+    return training
 
 
 def whole(variables: dict, values: dict) -> dict[str, np.ndarray]:
@@ -249,30 +249,32 @@ def whole(variables: dict, values: dict) -> dict[str, np.ndarray]:
     }
 
 
-def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+def difference(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> float:
     """Largest difference over all float variables, relative to each's largest value.
 
     Others must be equal.  All must be finite, and alike in shape and dtype.
     """
-    _assert_same_names(one, other)
+    _assert_same_names(first, second)
     worst = 0.0
-    for name, value in one.items():
-        arrays.assert_alike(value, other[name], name)
+    for name, value in first.items():
+        arrays.assert_alike(value, second[name], name)
         if value.dtype.kind == "f":
             scale = np.max(np.abs(value)) or 1.0
-            worst = max(worst, float(np.max(np.abs(value - other[name])) / scale))
+            worst = max(worst, float(np.max(np.abs(value - second[name])) / scale))
         else:
-            np.testing.assert_array_equal(value, other[name], err_msg=name)
+            np.testing.assert_array_equal(value, second[name], err_msg=name)
     return worst
 
 
-def assert_same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+def assert_same_bits(
+    first: dict[str, np.ndarray], second: dict[str, np.ndarray]
+) -> None:
     """Every variable finite, and equal in shape, dtype and every bit."""
-    _assert_same_names(one, other)
-    for name, value in one.items():
-        arrays.assert_same_bits(value, other[name], name)
+    _assert_same_names(first, second)
+    for name, value in first.items():
+        arrays.assert_same_bits(value, second[name], name)
 
 
-def _assert_same_names(one: dict, other: dict) -> None:
-    assert set(one) == set(other), set(one) ^ set(other)
-    assert one, "nothing to compare"
+def _assert_same_names(first: dict, second: dict) -> None:
+    assert set(first) == set(second), set(first) ^ set(second)
+    assert first, "nothing to compare"

@@ -329,8 +329,10 @@ class VerifyTest(parameterized.TestCase):
         self.assertStartsWith(errors[0], "error: --processes=2: GPUs' memory is one")
 
     def test_products_are_float32_on_gpus(self):
-        made = config.make(config.VerifyConfig, model=_OWN.split("=")[1], device="cpu")
-        self.assertFalse(verify._plan(made).config.devices.tensor_float_32)
+        settings = config.make(
+            config.VerifyConfig, model=_OWN.split("=")[1], device="cpu"
+        )
+        self.assertFalse(verify._plan(settings).config.devices.tensor_float_32)
 
     def test_nobody_reads_the_help(self):
         """As in `python -m towers.verify --help | head -1`."""

@@ -233,9 +233,9 @@ def _build(
 
 def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Operation:
     """What gives the variables and the constants their initial values."""
-    own = mode.own(v1.global_variables())
+    own_variables = mode.own(v1.global_variables())
     with v1.name_scope(graph_names.VARIABLES):
-        return v1.variables_initializer([*own, *held.values()])
+        return v1.variables_initializer([*own_variables, *held.values()])
 
 
 def _sync(mode: VariableUpdate) -> tf.Operation:

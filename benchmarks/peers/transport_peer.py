@@ -101,8 +101,8 @@ def from_grpc(sizes: Sequence[int]) -> Iterator[Way]:
     stream = channel.unary_stream(_METHOD)
 
     def fetch(size: int) -> None:
-        got = sum(len(message) for message in stream(struct.pack("!Q", size)))
-        assert got == size, (got, size)
+        received = sum(len(message) for message in stream(struct.pack("!Q", size)))
+        assert received == size, (received, size)
 
     for size in sizes:
         yield "grpc", size, lambda size=size: fetch(size)

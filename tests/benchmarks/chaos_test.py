@@ -49,14 +49,14 @@ class ChaosTest(absltest.TestCase):
         program = types.SimpleNamespace(times=times, lines=lines)
         kill = chaos.Kill(("worker", 1), 1.0)
         for leads, what, noticed in ((False, "worker", 0.2), (True, "who leads", 0.3)):
-            found = chaos.recovery(program, kill, 10.0, leads=leads)
-            self.assertEqual((found.what, found.whole), (what, 4.5))
-            for got, part in zip(found.parts, (noticed, 3.0 - noticed, 1.5)):
-                self.assertAlmostEqual(got, part)
+            recovery = chaos.recovery(program, kill, 10.0, leads=leads)
+            self.assertEqual((recovery.what, recovery.whole), (what, 4.5))
+            for seconds, part in zip(recovery.parts, (noticed, 3.0 - noticed, 1.5)):
+                self.assertAlmostEqual(seconds, part)
         hasty = chaos.Kill(("worker", 1), 1.0, hasty=True)
-        for one, begun in ((hasty, 10.0), (kill, 12.5)):  # then they meet already
-            found = chaos.recovery(program, one, begun, leads=False)
-            self.assertEqual(found, ("while it recovers", 14.5 - begun, None))
+        for kill_seen, begun in ((hasty, 10.0), (kill, 12.5)):  # then they meet already
+            recovery = chaos.recovery(program, kill_seen, begun, leads=False)
+            self.assertEqual(recovery, ("while it recovers", 14.5 - begun, None))
 
     def _saved(self, **values: float) -> str:
         folder = self.create_tempdir().full_path
@@ -70,10 +70,10 @@ class ChaosTest(absltest.TestCase):
         return chaos.saved(folder)
 
     def test_finds_what_was_lost(self):
-        one = self._saved(a=1.0, b=2.0)
-        self.assertEmpty(chaos.lost(one, self._saved(a=1.0, b=2.0)))
-        self.assertEqual(chaos.lost(one, self._saved(a=1.0, b=2.0 + 1e-6)), ["b"])
-        self.assertEqual(chaos.lost(one, self._saved(a=1.0)), ["b"])
+        first = self._saved(a=1.0, b=2.0)
+        self.assertEmpty(chaos.lost(first, self._saved(a=1.0, b=2.0)))
+        self.assertEqual(chaos.lost(first, self._saved(a=1.0, b=2.0 + 1e-6)), ["b"])
+        self.assertEqual(chaos.lost(first, self._saved(a=1.0)), ["b"])
 
     def test_a_record_is_gone_on_with(self):
         path = os.path.join(self.create_tempdir(), "chaos.json")

@@ -62,11 +62,11 @@ class ClusterSpeedTest(absltest.TestCase):
         with unittest.mock.patch.object(
             cluster_speed.machine, "versions", return_value={"tensorflow": "2"}
         ):
-            found = cluster_speed.usable(_PLACES)
-        self.assertEqual(found["towers"], "")
+            usable = cluster_speed.usable(_PLACES)
+        self.assertEqual(usable["towers"], "")
         for name in ("keras", "keras_ps"):
-            self.assertEqual(found[name], "old_py has no tf-keras")
-        self.assertEqual(found["tf_cnn_benchmarks"], "old_py has no tf-keras")
+            self.assertEqual(usable[name], "old_py has no tf-keras")
+        self.assertEqual(usable["tf_cnn_benchmarks"], "old_py has no tf-keras")
 
     def test_nothing_that_can_run_is_an_error(self):
         lacking = unittest.mock.patch.object(
@@ -82,10 +82,10 @@ class ClusterSpeedTest(absltest.TestCase):
         runs = [_run(1, "towers", 100.0), _run(1, "one_process", 200.0)]
         runs += [_run(2, "towers", 300.0), _run(2, "one_process", 200.0)]
         runs += [_run(1, "keras", None), _run(2, "keras", 100.0)]
-        found = cluster_speed.summary(runs)
-        self.assertEqual(found["one_process"]["ratio"], (1.0, 0.5, 1.5))
-        self.assertEqual(found["keras"]["ratio"], (3.0, 3.0, 3.0))
-        self.assertNotIn("tf_cnn_benchmarks", found)
+        ratios = cluster_speed.summary(runs)
+        self.assertEqual(ratios["one_process"]["ratio"], (1.0, 0.5, 1.5))
+        self.assertEqual(ratios["keras"]["ratio"], (3.0, 3.0, 3.0))
+        self.assertNotIn("tf_cnn_benchmarks", ratios)
         lines = cluster_speed.report(runs)
         self.assertEqual(lines[2].split()[:3], ["towers", "200", "[100,"], lines)
 

@@ -60,9 +60,9 @@ class CompareTest(parameterized.TestCase):
         )
         self.assertEqual(status, 0)
         with open(out + ".json", encoding="utf-8") as file:
-            found = json.load(file)
+            report = json.load(file)
         self.assertEqual(
-            [(r["round"], r["case"], r["system"]) for r in found["runs"]],
+            [(r["round"], r["case"], r["system"]) for r in report["runs"]],
             [
                 (number, *run)
                 for number in (1, 2)
@@ -75,11 +75,11 @@ class CompareTest(parameterized.TestCase):
                 )
             ],
         )
-        self.assertEqual(found["runs"][0]["images_per_second"], 20.0)
-        self.assertEqual(found["runs"][1]["failure"], "ValueError: sorry")
-        self.assertEqual(found["summary"]["against"]["single"]["n:1x4"]["median"], 1)
-        self.assertEqual(found["summary"]["scaling"]["fast"]["n:2x2"]["most"], 1)
-        self.assertEqual(set(found["systems"]), {"fast", "broken", "single"})
+        self.assertEqual(report["runs"][0]["images_per_second"], 20.0)
+        self.assertEqual(report["runs"][1]["failure"], "ValueError: sorry")
+        self.assertEqual(report["summary"]["against"]["single"]["n:1x4"]["median"], 1)
+        self.assertEqual(report["summary"]["scaling"]["fast"]["n:2x2"]["most"], 1)
+        self.assertEqual(set(report["systems"]), {"fast", "broken", "single"})
         self.assertIn("absent is left out", said)
         self.assertIn("[10/10] round 2 n:2x2 broken: failed", said)
         self.assertIn("broken failed on n:1x4 in round 1: ValueError: sorry", said)

@@ -13,10 +13,10 @@ class EvaluationMemoryTest(absltest.TestCase):
         if not os.path.exists("/proc/self/statm"):
             self.skipTest("this system does not say what a process takes")
         options = argparse.Namespace(model="mlp", evaluations=3, warmup=1, rounds=2)
-        found = evaluation_memory.measure(options)
+        measured = evaluation_memory.measure(options)
         ways = [evaluation_memory.RUN, evaluation_memory.INITIALIZED]
-        self.assertEqual(list(found), ways)
-        for lost in found.values():
+        self.assertEqual(list(measured), ways)
+        for lost in measured.values():
             self.assertLen(lost, 2)
 
     def test_the_memory_of_this_process(self):

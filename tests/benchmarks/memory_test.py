@@ -81,8 +81,8 @@ class MemoryTest(absltest.TestCase):
         self.assertRegex(text, r"lenet:4x8 independent +100 \[100, 100\]( +-){4}\n")
         self.assertIn("[2] lenet:4x8 independent tf_cnn_benchmarks failed: no", text)
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)["peak_mebibytes"]
-        self.assertEqual(found["lenet:4x8 replicated towers"], [100.0, 100.0])
+            report = json.load(file)["peak_mebibytes"]
+        self.assertEqual(report["lenet:4x8 replicated towers"], [100.0, 100.0])
 
 
 class EstimatesTest(absltest.TestCase):

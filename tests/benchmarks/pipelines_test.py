@@ -47,11 +47,11 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters((_WHOLE, 5, 2), (_CUT, 5, 4), (_RECOMPUTED, 3, 6))
     def test_the_largest_fits_and_the_next_does_not(self, how, megabytes, layers):
         limit = megabytes * 10**6
-        found = pipelines.largest(how, limit, _BATCH)
-        self.assertEqual(found.layers, layers)
-        self.assertLessEqual(found.estimate, limit)
-        smaller = pipelines.largest(how, found.estimate - 1, _BATCH)
-        self.assertEqual(smaller.layers, found.layers - how.stages)
+        actual = pipelines.largest(how, limit, _BATCH)
+        self.assertEqual(actual.layers, layers)
+        self.assertLessEqual(actual.estimate, limit)
+        smaller = pipelines.largest(how, actual.estimate - 1, _BATCH)
+        self.assertEqual(smaller.layers, actual.layers - how.stages)
 
     def test_where_not_one_layer_fits_nothing_is_run(self):
         ways = {
@@ -62,8 +62,10 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.dict(pipelines.WAYS, ways, clear=True),
             mock.patch.object(pipelines, "build"),
         ):
-            *_, one, two = _printed("memory", "--megabytes=1", f"--batch_size={_BATCH}")
-        self.assertRegex(one, r"^nothing +0 +- +- +- +[1-9]\.\d for 1 +- +-$")
+            *_, first_line, two = _printed(
+                "memory", "--megabytes=1", f"--batch_size={_BATCH}"
+            )
+        self.assertRegex(first_line, r"^nothing +0 +- +- +- +[1-9]\.\d for 1 +- +-$")
         self.assertRegex(two, r"^K=2 +0 +- +- +- +[1-9]\.\d for 2 +- +-$")
 
     @parameterized.parameters(

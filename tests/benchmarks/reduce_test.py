@@ -21,16 +21,16 @@ def _run(number, spec, seconds, cpu_seconds=1.0):
 class ReduceTest(tf.test.TestCase, parameterized.TestCase):
     def test_shapes_are_those_of_the_model(self):
         for name in ("lenet", "mlp"):
-            found = sum(shape.num_elements() for shape in reduce.shapes_of(name))
-            self.assertEqual(found, models.get(name).num_parameters)
+            elements = sum(shape.num_elements() for shape in reduce.shapes_of(name))
+            self.assertEqual(elements, models.get(name).num_parameters)
 
     def test_every_algorithm_is_checked_before_it_is_timed(self):
         specs = reduction.usable("cpu")
         shapes = [tf.TensorShape([3, 5]), tf.TensorShape([2])]
-        made = reduce.Reductions(shapes, 3, specs)
-        with made.start() as session:
+        reductions = reduce.Reductions(shapes, 3, specs)
+        with reductions.start() as session:
             for spec in specs:
-                made.step(session, spec)()
+                reductions.step(session, spec)()
         wrong = reduce.Reductions(shapes, 3, specs[:1])
         copies = wrong._sums[specs[0]][0]
         with wrong._graph.as_default():

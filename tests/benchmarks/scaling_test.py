@@ -49,10 +49,10 @@ class ScalingTest(parameterized.TestCase):
         self.assertIn("[2/2] parameter_server, 8 towers: step / wait 1.40", text)
         self.assertIn("grows as towers ^ client 1.00, build 1.00, first 0.00", text)
         with open(prefix + ".json", encoding="utf-8") as file:
-            found = json.load(file)
-        summary = found["summary"]["parameter_server"]
+            report = json.load(file)
+        summary = report["summary"]["parameter_server"]
         self.assertAlmostEqual(summary["step_over_wait"]["4"], 1.2)
-        self.assertLen(found["runs"]["parameter_server"]["2"], 2)
+        self.assertLen(report["runs"]["parameter_server"]["2"], 2)
 
     def test_a_failure_is_named_and_stops_nothing(self):
         modes = "--modes replicated:tree replicated:xring --towers 2 --rounds 1"

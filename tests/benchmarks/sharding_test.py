@@ -7,20 +7,22 @@ from benchmarks import sharding
 
 class ShardingTest(absltest.TestCase):
     def test_two_devices_have_half_each(self):
-        one, two = sharding.measure(
+        first, second = sharding.measure(
             [1, 2], "classifier", classes=4000, batch_size=8, steps=1
         )
         # Weights, biases and their slots; the counters are on the first device.
-        self.assertEqual(one.held, 2 * 4 * 257 * 4000 + 16)
-        self.assertEqual(two.held, 2 * 4 * 257 * 2000 + 16)
-        self.assertBetween(two.peak / one.peak, 0.45, 0.6)
-        self.assertGreater(two.nodes, one.nodes)
+        self.assertEqual(first.held, 2 * 4 * 257 * 4000 + 16)
+        self.assertEqual(second.held, 2 * 4 * 257 * 2000 + 16)
+        self.assertBetween(second.peak / first.peak, 0.45, 0.6)
+        self.assertGreater(second.nodes, first.nodes)
 
     def test_a_table_that_is_the_classifier_is_spread_for_both_uses(self):
-        one, two = sharding.measure([1, 2], "tied", classes=4000, batch_size=8, steps=1)
-        self.assertEqual(one.held, 2 * 4 * 256 * 4000 + 16)
-        self.assertEqual(two.held, 2 * 4 * 256 * 2000 + 16)
-        self.assertBetween(two.peak / one.peak, 0.45, 0.6)
+        first, second = sharding.measure(
+            [1, 2], "tied", classes=4000, batch_size=8, steps=1
+        )
+        self.assertEqual(first.held, 2 * 4 * 256 * 4000 + 16)
+        self.assertEqual(second.held, 2 * 4 * 256 * 2000 + 16)
+        self.assertBetween(second.peak / first.peak, 0.45, 0.6)
 
     def test_ratios_are_to_the_first(self):
         rows = [

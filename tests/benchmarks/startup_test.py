@@ -64,10 +64,10 @@ class StartupTest(absltest.TestCase):
         self.assertRegex(said, r"\n32 .* 0\.200 \[.* 3\.00 \[.* 1\.00 \[")
         self.assertRegex(said, r"\n32 +20\.0 .* 10\.0 .* 2\.00 .* 16\.0 .* 1\.25 \[")
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        self.assertLen(found["command"], 2)
+            report = json.load(file)
+        self.assertLen(report["command"], 2)
         ways = [f"{count} {way}" for count in (1, 32) for way in ("off", "on", "plain")]
-        self.assertCountEqual(found["towers"][0], ways)
+        self.assertCountEqual(report["towers"][0], ways)
 
     def test_fails_in_one_sentence(self):
         failed = process.Finished(1, [(0.0, "ValueError: sorry")], 1.0)

@@ -12,9 +12,9 @@ class StepOverheadTest(tf.test.TestCase):
         options = argparse.Namespace(
             model="mlp", num_towers=2, batch_size=2, num_batches=20, rounds=1
         )
-        found = step_overhead.measure(options)
-        self.assertEqual(list(found), list(step_overhead.VARIANTS))
-        for seconds in found.values():
+        measured = step_overhead.measure(options)
+        self.assertEqual(list(measured), list(step_overhead.VARIANTS))
+        for seconds in measured.values():
             self.assertLen(seconds, 1)
             self.assertBetween(seconds[0], 1e-6, 10.0)
 

@@ -13,18 +13,18 @@ from towers.layout.stages import Pipeline
 class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):
     def test_stages_wait_side_by_side(self):
         cut = (2, 4, 6, 8)
-        one = Pipeline(1, 4, "1f1b", 1, (8,))
+        one_stage = Pipeline(1, 4, "1f1b", 1, (8,))
         four = Pipeline(4, 4, "1f1b", 1, cut)
-        alone = waiting_stages.speed_up(one, seconds=0.01, steps=2)
-        found = waiting_stages.speed_up(four, seconds=0.01, steps=2)
+        alone = waiting_stages.speed_up(one_stage, seconds=0.01, steps=2)
+        speed_up = waiting_stages.speed_up(four, seconds=0.01, steps=2)
         # 4 x 4 / 7 = 2.29 at best; this machine may be busy with other things.
         self.assertBetween(alone, 0.2, 1.0)
-        self.assertBetween(found, 1.05, 2.29)
+        self.assertBetween(speed_up, 1.05, 2.29)
 
     def test_every_pipeline_that_the_blocks_can_make(self):
-        found = waiting_stages.pipelines([2, 8], [1, 4])
-        self.assertLen(found, 2 * 2 * 3)
-        for how in found:
+        pipelines = waiting_stages.pipelines([2, 8], [1, 4])
+        self.assertLen(pipelines, 2 * 2 * 3)
+        for how in pipelines:
             pieces = how.stages * how.chunks
             self.assertLen(how.cut, pieces)
             self.assertEqual(how.cut[-1], max(waiting_stages.BLOCKS, pieces))

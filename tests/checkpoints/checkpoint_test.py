@@ -25,27 +25,27 @@ class CheckpointTest(tf.test.TestCase):
                 name: v1.get_variable(name, shape, use_resource=True)
                 for name, shape in (shapes or {"a": [3], "b": [2, 2]}).items()
             }
-            made = checkpoint.Checkpoints(
+            checkpoints = checkpoint.Checkpoints(
                 self.directory,
                 variables,
                 max_to_keep=self.max_to_keep,
                 finite=checkpoint.FiniteCheck(variables),
                 log=self.lines.append,
             )
-        return graph, variables, made
+        return graph, variables, checkpoints
 
     def _save(self, steps):
-        graph, variables, made = self._graph()
+        graph, variables, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
             for step in steps:
                 variables["a"].load(np.full([3], step, "f4"), session)
                 variables["b"].load(np.full([2, 2], -step, "f4"), session)
-                made.save(session, step)
+                checkpoints.save(session, step)
 
     def _restore(self):
-        graph, variables, made = self._graph()
+        graph, variables, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            path = made.restore(session)
+            path = checkpoints.restore(session)
             return path, session.run(variables["a"])[0]
 
     def test_the_newest_comes_back(self):
@@ -57,36 +57,36 @@ class CheckpointTest(tf.test.TestCase):
     def test_room_for_what_is_kept(self):
         size = 4 * (3 + 4)
         self.max_to_keep = 3
-        _, _, made = self._graph()
+        _, _, checkpoints = self._graph()
         # At the end only; at steps 4, 8 and 10; more than are kept, and the next.
         for every, wanted in ((0, 1), (4, 3), (1, 4)):
-            self.assertEqual(made.needed(10, every), wanted * size)
+            self.assertEqual(checkpoints.needed(10, every), wanted * size)
         self._save([1, 2])
         for every, wanted in ((0, 1), (4, 2), (1, 2)):
-            self.assertEqual(made.needed(10, every), wanted * size)
+            self.assertEqual(checkpoints.needed(10, every), wanted * size)
         self._save([3, 4, 5])
         for last_step in (5, 10):
-            self.assertEqual(made.needed(last_step, 1), size)
+            self.assertEqual(checkpoints.needed(last_step, 1), size)
         self.max_to_keep = 0
-        _, _, made = self._graph()
-        self.assertEqual(made.needed(11, 2), 4 * size)
+        _, _, checkpoints = self._graph()
+        self.assertEqual(checkpoints.needed(11, 2), 4 * size)
 
     def test_an_empty_directory_restores_nothing(self):
-        graph, _, made = self._graph()
+        graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            self.assertIsNone(made.restore(session))
+            self.assertIsNone(checkpoints.restore(session))
 
     def test_only_the_newest_are_kept_also_after_a_restart(self):
         self._save([1, 2])
-        graph, _, made = self._graph()
+        graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
             # Saver's own way to recover them prints that it is deprecated.
             with mock.patch.object(
                 v1.train.Saver, "recover_last_checkpoints", side_effect=AssertionError
             ):
-                made.restore(session)
+                checkpoints.restore(session)
             for step in (3, 4):
-                made.save(session, step)
+                checkpoints.save(session, step)
         names = [os.path.basename(p) for p in checkpoint.all_paths(self.directory)]
         self.assertEqual(names, ["model.ckpt-2", "model.ckpt-3", "model.ckpt-4"])
 
@@ -136,13 +136,13 @@ class CheckpointTest(tf.test.TestCase):
         self._save([1])
         load = checkpoint.Checkpoints._load
 
-        def replaced(made, session, path):
+        def replaced(checkpoints, session, path):
             if path.endswith("-1"):
                 old = os.path.join(self.directory, "model.ckpt-1")
                 for suffix in (".data-00000-of-00001", ".index"):
                     os.rename(old + suffix, f"{old[:-1]}2{suffix}")
                 v1.train.update_checkpoint_state(self.directory, f"{old[:-1]}2")
-            load(made, session, path)
+            load(checkpoints, session, path)
 
         with mock.patch.object(checkpoint.Checkpoints, "_load", replaced):
             self.assertEqual(self._restore()[1], 1)  # the value that was saved
@@ -151,7 +151,7 @@ class CheckpointTest(tf.test.TestCase):
     def test_counts_that_no_run_comes_to_are_not_gone_on_from(self):
         with tf.Graph().as_default() as graph:
             steps = v1.get_variable("s", [], tf.int64, use_resource=True)
-            made = checkpoint.Checkpoints(
+            checkpoints = checkpoint.Checkpoints(
                 self.directory, {"global_step": steps}, log=self.lines.append
             )
             given = v1.placeholder(tf.int64, [])
@@ -159,8 +159,8 @@ class CheckpointTest(tf.test.TestCase):
         with v1.Session(graph=graph) as session:
             for step, count in (1, 7), (2, -7), (3, 2**62):
                 session.run(put, {given: count})
-                made.save(session, step)
-            self.assertEndsWith(made.restore(session), "-1")
+                checkpoints.save(session, step)
+            self.assertEndsWith(checkpoints.restore(session), "-1")
             self.assertEqual(session.run(steps), 7)
         self.assertRegex(self.lines[0], rf"\(its global_step is {2**62}\); falling")
         self.assertRegex(self.lines[1], r"\(its global_step is -7\); falling")
@@ -175,34 +175,36 @@ class CheckpointTest(tf.test.TestCase):
 
     def test_another_model_is_named(self):
         self._save([1])
-        graph, _, made = self._graph(a=[4], c=[1])
+        graph, _, checkpoints = self._graph(a=[4], c=[1])
         with v1.Session(graph=graph) as session:
             with self.assertRaisesRegex(
                 ValueError, r"not in it: c; only in it: b; of another shape: a is \[3\]"
             ):
-                made.restore(session)
+                checkpoints.restore(session)
 
     def test_partial_reads_what_it_wants(self):
         self._save([5])
         graph = tf.Graph()
         with graph.as_default():
             variable = v1.get_variable("b", [2, 2], use_resource=True)
-            made = checkpoint.Checkpoints(self.directory, {"b": variable}, partial=True)
+            checkpoints = checkpoint.Checkpoints(
+                self.directory, {"b": variable}, partial=True
+            )
         with v1.Session(graph=graph) as session:
-            made.restore(session)
+            checkpoints.restore(session)
             self.assertAllEqual(session.run(variable), np.full([2, 2], -5))
 
     def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one_whole(self):
         self._save([1])
-        graph, _, made = self._graph()
+        graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            made.restore(session)
+            checkpoints.restore(session)
             # A directory in the way of the data file fails for root, too.
             os.makedirs(
                 os.path.join(self.directory, "model.ckpt-2.data-00000-of-00001", "x")
             )
             with self.assertRaisesRegex(checkpoint.CheckpointError, "model.ckpt-1"):
-                made.save(session, 2)
+                checkpoints.save(session, 2)
         self.assertEqual(self._restore()[1], 1)
 
     def test_the_directory_is_made(self):
@@ -228,11 +230,11 @@ class CheckpointTest(tf.test.TestCase):
         self.max_to_keep = 3
         self.assertEqual(self._restore()[1], 6)
         # What a run that kept all of them wrote is not deleted by one that does not.
-        graph, _, made = self._graph()
+        graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            made.restore(session)
+            checkpoints.restore(session)
             for step in (20, 21, 22, 23):
-                made.save(session, step)
+                checkpoints.save(session, step)
         steps = [int(p.rsplit("-")[-1]) for p in checkpoint.all_paths(self.directory)]
         self.assertEqual(steps, [*range(1, 9), 21, 22, 23])
 
@@ -253,42 +255,42 @@ class CheckpointTest(tf.test.TestCase):
 
     def test_what_is_listed_elsewhere_is_not_deleted(self):
         self._save([1, 2])
-        own, other = self.directory, self.create_tempdir().full_path
-        for name in tf.io.gfile.glob(f"{own}/model.ckpt-1*"):
+        here, other = self.directory, self.create_tempdir().full_path
+        for name in tf.io.gfile.glob(f"{here}/model.ckpt-1*"):
             tf.io.gfile.copy(name, os.path.join(other, os.path.basename(name)))
         before = sorted(os.listdir(other))
-        with open(os.path.join(own, "checkpoint"), "w") as file:
+        with open(os.path.join(here, "checkpoint"), "w") as file:
             file.write('model_checkpoint_path: "model.ckpt-2"\n')
-            for folder in (other, os.path.relpath(other, own)):
+            for folder in (other, os.path.relpath(other, here)):
                 file.write(f'all_model_checkpoint_paths: "{folder}/model.ckpt-1"\n')
         self.max_to_keep = 1
-        graph, _, made = self._graph()
+        graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            made.restore(session)
-            made.save(session, 3)
-            made.save(session, 4)
+            checkpoints.restore(session)
+            checkpoints.save(session, 3)
+            checkpoints.save(session, 4)
         self.assertEqual(sorted(os.listdir(other)), before)
 
     def test_a_restored_checkpoint_is_not_written_again(self):
         self._save([1])
         path = os.path.join(self.directory, "model.ckpt-1.index")
         before = os.stat(path).st_mtime_ns
-        graph, _, made = self._graph()
+        graph, _, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            restored = made.restore(session)
-            self.assertEqual(made.save(session, 1), restored)
+            restored = checkpoints.restore(session)
+            self.assertEqual(checkpoints.save(session, 1), restored)
         self.assertEqual(os.stat(path).st_mtime_ns, before)
 
     def test_what_is_not_finite_is_not_saved(self):
         self._save([1])
-        graph, variables, made = self._graph()
+        graph, variables, checkpoints = self._graph()
         with v1.Session(graph=graph) as session:
-            made.restore(session)
+            checkpoints.restore(session)
             variables["b"].load(np.array([[1, np.nan], [0, 0]], "f4"), session)
             with self.assertRaisesRegex(
                 checkpoint.NotFiniteError, "b is not finite after step 2.*model.ckpt-1"
             ) as caught:
-                made.save(session, 2)
+                checkpoints.save(session, 2)
             self.assertEqual(caught.exception.step, 2)
         self.assertEqual(self._restore()[1], 1)
 

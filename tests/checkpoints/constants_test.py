@@ -58,8 +58,8 @@ class RunTest(digit_runs.Runs):
     def test_a_text_with_other_words_is_refused(self):
         text = self.text("a.txt", "a a a a b b b c c d")
         self.train(text)
-        found = [word.decode() for word in self.values()[_NAME]]
-        self.assertEqual(found, ["a", "b", "c", "d", "<unk>"])
+        words_saved = [word.decode() for word in self.values()[_NAME]]
+        self.assertEqual(words_saved, ["a", "b", "c", "d", "<unk>"])
         refusal = (
             f"checkpoint {self.directory}/model.ckpt-4 has another vocabulary (%s); "
             "name the data that it was trained on, or another --train_dir"
@@ -112,41 +112,41 @@ class CheckpointTest(tf.test.TestCase):
             a = v1.get_variable("a", initializer=[start] * 2, use_resource=True)
             source = type("Source", (), {"vocabulary": words})
             saved = {"a": a} | constants.of(source, "/device:CPU:0")
-            made = Checkpoints(self.directory, saved, **options)
+            checkpoints = Checkpoints(self.directory, saved, **options)
             session = v1.Session(graph=graph)
             self.addCleanup(session.close)
             session.run(v1.variables_initializer(list(saved.values())))
-        return session, made, a
+        return session, checkpoints, a
 
     def _saved(self, words):
-        session, made, _ = self._session(words, 1.0)
-        made.save(session, 1)
+        session, checkpoints, _ = self._session(words, 1.0)
+        checkpoints.save(session, 1)
 
     def test_a_checkpoint_from_before_there_were_constants_is_loaded(self):
         self._saved(())
-        session, made, a = self._session((b"x", b"y"))
-        made.restore(session)
+        session, checkpoints, a = self._session((b"x", b"y"))
+        checkpoints.restore(session)
         self.assertAllEqual(session.run(a), [1, 1])
-        made.save(session, 2)
+        checkpoints.save(session, 2)
         reader = tf.train.load_checkpoint(self.directory)
         self.assertAllEqual(reader.get_tensor(_NAME), [b"x", b"y"])
 
     def test_only_who_reads_a_part_of_a_checkpoint_may_have_none(self):
         self._saved((b"x", b"y"))
-        session, made, a = self._session((), partial=True)
-        made.restore(session)
+        session, checkpoints, a = self._session((), partial=True)
+        checkpoints.restore(session)
         self.assertAllEqual(session.run(a), [1, 1])
-        session, made, _ = self._session(())
+        session, checkpoints, _ = self._session(())
         with self.assertRaisesRegex(ValueError, "of 2 entries there and none here"):
-            made.restore(session)
+            checkpoints.restore(session)
 
     def test_what_differs_is_shown_though_it_is_no_text(self):
         self._saved((b"x", b"\xff\n"))
-        session, made, _ = self._session((b"x", b"y\x00"))
+        session, checkpoints, _ = self._session((b"x", b"y\x00"))
         with self.assertRaisesRegex(
             ValueError, r"number 1 is '\\\\xff\\n' there and 'y\\x00' here"
         ):
-            made.restore(session)
+            checkpoints.restore(session)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class ContentsTest(parameterized.TestCase):
         """The path of a checkpoint with these values."""
         path = os.path.join(self.create_tempdir(), "model.ckpt-1")
         with tf.Graph().as_default():
-            made = {
+            settings = {
                 name.replace("__", "/"): v1.get_variable(
                     name, initializer=value, use_resource=True
                 )
@@ -24,7 +24,7 @@ class ContentsTest(parameterized.TestCase):
             }
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
-                v1.train.Saver(made).save(session, path, write_meta_graph=False)
+                v1.train.Saver(settings).save(session, path, write_meta_graph=False)
         return path
 
     def test_names_and_shapes(self):

@@ -48,7 +48,7 @@ class _Saves(parameterized.TestCase):
     def _saving(self, max_to_keep=5, **options):
         with tf.Graph().as_default() as graph:
             variable = v1.get_variable("a", [3], use_resource=True)
-            made = saving.Saving(
+            saved = saving.Saving(
                 checkpoint.Checkpoints(
                     self.directory,
                     {"a": variable},
@@ -61,24 +61,24 @@ class _Saves(parameterized.TestCase):
             )
             with v1.Session(graph=graph) as session:
                 session.run(variable.initializer)
-                made.restore(session)
+                saved.restore(session)
 
-                def save(step, value=None, how=made.save):
+                def save(step, value=None, how=saved.save):
                     value = step if value is None else value
                     variable.load(np.full([3], value, "f4"), session)
                     return how(session, step)
 
-                save.attempt = lambda step: save(step, how=made.attempt)
+                save.attempt = lambda step: save(step, how=saved.attempt)
                 yield save
 
     def _steps(self):
         """The steps of the checkpoints, each of which is whole."""
         paths = checkpoint.all_paths(self.directory)
-        found = [int(path.rpartition("-")[2]) for path in paths]
-        for step in found:
+        steps = [int(path.rpartition("-")[2]) for path in paths]
+        for step in steps:
             reader = tf.train.load_checkpoint(f"{self.directory}/model.ckpt-{step}")
             np.testing.assert_array_equal(reader.get_tensor("a"), np.full([3], step))
-        return found
+        return steps
 
 
 class FullTest(_Saves):

@@ -68,11 +68,11 @@ class BetweenGraphTest(digit_runs.Runs):
         return ended["worker 0"]
 
     def _assert_equals_one_tower(self, **length: float) -> None:
-        found = self.values()
+        values = self.values()
         self.directory = os.path.join(self.create_tempdir(), "alone")
         settings = {**_FLAGS, "batch_size": 32, "train_dir": self.directory}
         self.run_flags(get_model=models.get, **length, **settings)
-        self.assertLess(trainer.difference(self.values(), found), 1e-5)
+        self.assertLess(trainer.difference(self.values(), values), 1e-5)
 
     def test_replicas_of_parts_take_the_steps_of_one_tower(self):
         mode = "--variable_update=distributed_replicated"
@@ -87,29 +87,29 @@ class BetweenGraphTest(digit_runs.Runs):
             "eval_at_end": False,
         }
         self._train(**length)
-        found = self.values()
-        self.assertEqual(found["global_step"], whole + 1)
-        self.assertEqual(found["position"], whole * 32 + last)
+        values = self.values()
+        self.assertEqual(values["global_step"], whole + 1)
+        self.assertEqual(values["position"], whole * 32 + last)
         self._assert_equals_one_tower(**length)
 
     def test_asynchronous_clients_make_as_many_updates_as_the_one_graph(self):
         lines = self._train("--cross_replica_sync=false", num_batches=10)
         (line,) = [line for line in lines if line.startswith("Staleness of ")]
         self.assertGreater(int(line.split()[2]), 30)
-        found = self.values()
-        self.assertEqual((found["global_step"], found["position"]), (40, 40 * 8))
+        values = self.values()
+        self.assertEqual((values["global_step"], values["position"]), (40, 40 * 8))
         self.assertEqual([5, 10, 15, 20, 25, 30, 35, 40][-5:], self.steps())
 
     def test_tf_config_says_who_is_who(self):
-        found = in_process_cluster.manual_tasks(
+        ends = in_process_cluster.manual_tasks(
             _JOB, self._flags(num_batches=20), data_dir=digit_runs.data_dir()
         )
-        for kind, (status, lines) in found.items():
+        for kind, (status, lines) in ends.items():
             self.assertEqual(status, 0, (kind, lines))
-        said = "\n".join(found["worker"][1])
+        said = "\n".join(ends["worker"][1])
         self.assertRegex(said, "worker 0 follows chief 0 at 127.0.0.1:")
-        self.assertIn("2 clients, 2 towers each", "\n".join(found["chief"][1]))
-        self.assertNotEmpty(digit_runs.accuracies(found["evaluator"][1]))
+        self.assertIn("2 clients, 2 towers each", "\n".join(ends["chief"][1]))
+        self.assertNotEmpty(digit_runs.accuracies(ends["evaluator"][1]))
         self._assert_equals_one_tower(num_batches=20)
 
     def test_a_killed_worker_is_named_at_once_and_loses_nothing(self):

@@ -208,12 +208,12 @@ class ControllerTest(parameterized.TestCase):
 
     def test_tasks_of_another_controller_are_left_alone(self):
         hosts = _SPEC.as_dict()
-        for own, told in (
+        for known, told in (
             (hosts | {"chief": ["d:1"]}, []),
             ({"worker": ["d:1", "w1:1"]}, []),  # where worker 0 leads
             (hosts | {"ps": ["q:1"]}, list(map(str, _SPEC.servers))),
         ):
-            self.tasks.hello["cluster"] = own
+            self.tasks.hello["cluster"] = known
             self.tasks.dismissed.clear()
             self.sessions.dismiss(0)  # it was not heard of before
             self.assertCountEqual(self.tasks.dismissed, [(name, 0) for name in told])
@@ -249,7 +249,9 @@ class ControllerTest(parameterized.TestCase):
         )
 
     @parameterized.parameters((False, []), (True, ["ps 0 at p:1: frozen"]))
-    def test_who_is_named_early_is_given_up_only_if_it_stays_silent(self, stays, found):
+    def test_who_is_named_early_is_given_up_only_if_it_stays_silent(
+        self, stays, silent
+    ):
         frozen = {_SPEC.servers[0]: "frozen"}
 
         def hear(line):
@@ -268,7 +270,7 @@ class ControllerTest(parameterized.TestCase):
             with sessions.open(tf.Graph(), v1.ConfigProto()):
                 pass
         self.tasks.silent = frozen
-        self.assertEqual(watched.call_args.kwargs["silent"](1.0), found)
+        self.assertEqual(watched.call_args.kwargs["silent"](1.0), silent)
         self.assertEqual(self.lines[-1], "No step for 1 s: ps 0 at p:1: frozen.")
         self.assertEqual(self.tasks.looked, [1.0] * 3 + [5.0] * 3)
 
@@ -331,9 +333,9 @@ class ControllerTest(parameterized.TestCase):
             if outcomes:
                 raise outcomes.pop()()
             for lasted in (19.0, 39.0, 79.0, 159.0):
-                if found := self.sessions._silent(lasted):
+                if silent := self.sessions._silent(lasted):
                     waited.append(lasted)
-                    raise watchdog.StallError("; ".join(found))
+                    raise watchdog.StallError("; ".join(silent))
             return 0
 
         self._patch(controller, "ANSWER_SECONDS", 0.0)

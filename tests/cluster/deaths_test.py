@@ -50,19 +50,19 @@ class DeathsTest(parameterized.TestCase):
         ),
     )
     def test_words(self, number, printed, ran_out, wanted):
-        found = deaths.words(number, printed, memory_ran_out=ran_out)
-        self.assertEqual(found, wanted)
+        words = deaths.words(number, printed, memory_ran_out=ran_out)
+        self.assertEqual(words, wanted)
 
     def test_a_real_crash(self):
         done = subprocess.run(
             [sys.executable, "-c", _CRASHES], cwd=ROOT, capture_output=True, text=True
         )
         printed = done.stderr.splitlines()
-        found = deaths.words(-done.returncode, printed, memory_ran_out=False)
+        words = deaths.words(-done.returncode, printed, memory_ran_out=False)
         said = (
             r"^crashed in native code \(SIGSEGV, signal 11\), at .*:\d+, in string_at"
         )
-        self.assertRegex(found, said)
+        self.assertRegex(words, said)
 
     def test_memory_kills(self):
         read = mock.mock_open(read_data="nr_dirty 5\noom_kill 12\nnuma_hit 3\n")

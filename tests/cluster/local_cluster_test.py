@@ -136,14 +136,14 @@ class GpusTest(absltest.TestCase):
                 if visible:
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
                 tasks = local_cluster._Tasks(order)
-                found = [tasks._gpus("worker", k) for k in range(2)]
+                gpus = [tasks._gpus("worker", k) for k in range(2)]
                 none = tasks._gpus("ps", 0)
                 with mock.patch.object(subprocess, "Popen") as started:
                     tasks._start(("worker", 0))
             asked = [flag for flag in started.call_args.args[0] if "--device" in flag]
             self.assertEqual(asked, ["--device=gpu"] if kind == "gpu" else [])
-            self.assertEqual([g["CUDA_VISIBLE_DEVICES"] for g in found], wanted)
-            self.assertEqual("TF_FORCE_GPU_ALLOW_GROWTH" in found[0], split > 1)
+            self.assertEqual([g["CUDA_VISIBLE_DEVICES"] for g in gpus], wanted)
+            self.assertEqual("TF_FORCE_GPU_ALLOW_GROWTH" in gpus[0], split > 1)
             self.assertEqual(none, {"CUDA_VISIBLE_DEVICES": ""})
 
 
@@ -230,8 +230,10 @@ class RefusalTest(absltest.TestCase):
     def test_the_project_is_behind_what_the_user_has(self):
         root = str((ROOT / "towers/cluster/local_cluster.py").resolve().parents[2])
         with mock.patch.dict(os.environ, PYTHONPATH="/mine"):
-            (mine, found) = local_cluster._environment()["PYTHONPATH"].split(os.pathsep)
-            self.assertEqual((mine, found), ("/mine", root))
+            (mine, inherited) = local_cluster._environment()["PYTHONPATH"].split(
+                os.pathsep
+            )
+            self.assertEqual((mine, inherited), ("/mine", root))
             with mock.patch.object(site, "getsitepackages", return_value=[root]):
                 self.assertEqual(local_cluster._environment()["PYTHONPATH"], "/mine")
 
@@ -242,7 +244,7 @@ class RefusalTest(absltest.TestCase):
             subprocess.run([*inside, limit], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError) as error:
             self.skipTest(f"this system does not let us forbid networks: {error}")
-        found = subprocess.run(
+        finished = subprocess.run(
             [*inside, f'{limit}; exec "$0" "$@"']
             + [
                 sys.executable,
@@ -254,7 +256,7 @@ class RefusalTest(absltest.TestCase):
             capture_output=True,
             text=True,
         )
-        self._check(found.returncode, found.stderr)
+        self._check(finished.returncode, finished.stderr)
 
 
 if __name__ == "__main__":

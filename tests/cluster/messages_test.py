@@ -22,9 +22,9 @@ def _answers(answer):
 class AskTest(parameterized.TestCase):
     def test_reads_what_the_task_has_written(self):
         with _answers(_HELLO.text().encode()):
-            found = messages.fetch_info(_SPEC, _PS, seconds=1)
-        self.assertEqual(found.text(), _HELLO.text())
-        self.assertEmpty(messages.differences(_SPEC, _PS, found))
+            info = messages.fetch_info(_SPEC, _PS, seconds=1)
+        self.assertEqual(info.text(), _HELLO.text())
+        self.assertEmpty(messages.differences(_SPEC, _PS, info))
 
     @parameterized.parameters(b"2", b"{}", b'{"life": "1", "words": []}', b"hello")
     def test_what_cannot_be_read_is_of_another_version(self, text):

@@ -24,18 +24,18 @@ class ExposureTest(absltest.TestCase):
     def test_what_is_exposed_and_to_whom(self):
         local = {"lo": ["127.0.0.1", "::1"], "down0": []}
         self.assertEqual(self._exposed(**local), "")
-        found = self._exposed(**local, eth0=["10.0.0.2", "fe80::1"])
+        warning = self._exposed(**local, eth0=["10.0.0.2", "fe80::1"])
         self.assertRegex(
-            found,
+            warning,
             r"^worker 1 listens on port 2223 of every interface \(lo 127.0.0.1 ::1, "
             r"eth0 10.0.0.2 fe80::1\), unencrypted .*: whoever reaches one of these "
             r"addresses can run anything as the user ",
         )
-        for file in re.findall(r"deploy/\w+\.\w+", found):
+        for file in re.findall(r"deploy/\w+\.\w+", warning):
             self.assertTrue(os.path.exists(os.path.join(ROOT, file)), file)
-        self.assertLen(re.findall(r"deploy/\w+\.\w+", found), 3)
-        found = self._exposed(**local, eth0=["10.0.0.2"], eth1=["8.8.8.8"])
-        self.assertIn("whoever on the Internet reaches 8.8.8.8 can", found)
+        self.assertLen(re.findall(r"deploy/\w+\.\w+", warning), 3)
+        warning = self._exposed(**local, eth0=["10.0.0.2"], eth1=["8.8.8.8"])
+        self.assertIn("whoever on the Internet reaches 8.8.8.8 can", warning)
 
 
 if __name__ == "__main__":

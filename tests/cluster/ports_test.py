@@ -50,11 +50,11 @@ class PortsTest(absltest.TestCase):
             closing.join()
 
     def test_a_connection_to_itself_is_none(self):
-        own = socket.socket()
-        own.bind(("127.0.0.1", 0))
-        own.connect(own.getsockname())  # as it happens once in 14,000 times
-        host, port = own.getsockname()
-        with mock.patch.object(socket, "create_connection", lambda *_: own):
+        connected = socket.socket()
+        connected.bind(("127.0.0.1", 0))
+        connected.connect(connected.getsockname())  # as it happens once in 14,000 times
+        host, port = connected.getsockname()
+        with mock.patch.object(socket, "create_connection", lambda *_: connected):
             self.assertEqual(ports.refusal(f"{host}:{port}"), "Connection refused")
         socket.create_server((host, port)).close()
 

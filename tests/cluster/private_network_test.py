@@ -68,11 +68,11 @@ class PrivateNetworkTest(parameterized.TestCase):
                 private_network.enter()
             with mock.patch.object(socket, "gethostbyname_ex") as named:
                 named.return_value = ("me", [], ["10.0.0.7"])
-                found = private_network.interfaces()
-                self.assertEqual(found, {socket.gethostname(): ["10.0.0.7"]})
+                interfaces = private_network.interfaces()
+                self.assertEqual(interfaces, {socket.gethostname(): ["10.0.0.7"]})
                 named.side_effect = socket.gaierror
-                found = private_network.interfaces()
-                self.assertEqual(found, {socket.gethostname(): ["0.0.0.0"]})
+                interfaces = private_network.interfaces()
+                self.assertEqual(interfaces, {socket.gethostname(): ["0.0.0.0"]})
 
     @mock.patch.object(private_network.ctypes, "CDLL")
     def test_a_limit_on_namespaces_is_no_full_disk(self, library):
@@ -82,15 +82,15 @@ class PrivateNetworkTest(parameterized.TestCase):
                 private_network.enter()
 
     def test_names_every_interface(self):
-        found = private_network.interfaces()
-        self.assertCountEqual(found, [name for _, name in socket.if_nameindex()])
-        self.assertEqual(found["lo"][0], "127.0.0.1")
-        for address in itertools.chain(*found.values()):
+        interfaces = private_network.interfaces()
+        self.assertCountEqual(interfaces, [name for _, name in socket.if_nameindex()])
+        self.assertEqual(interfaces["lo"][0], "127.0.0.1")
+        for address in itertools.chain(*interfaces.values()):
             kind = socket.AF_INET6 if ":" in address else socket.AF_INET
             if address.startswith("fe80"):  # no address without its interface
                 continue
-            with socket.socket(kind, socket.SOCK_STREAM) as own:
-                own.bind((address, 0))
+            with socket.socket(kind, socket.SOCK_STREAM) as listener:
+                listener.bind((address, 0))
 
 
 if __name__ == "__main__":

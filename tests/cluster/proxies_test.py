@@ -31,11 +31,11 @@ class ProxiesTest(absltest.TestCase):
         ):
             environment = dict(given)
             proxies.bypass_proxies(spec, environment)
-            found = environment.pop("no_grpc_proxy", None)
+            excepted = environment.pop("no_grpc_proxy", None)
             if wanted is None:
-                self.assertIsNone(found)
+                self.assertIsNone(excepted)
             else:
-                self.assertStartsWith(found, wanted)
+                self.assertStartsWith(excepted, wanted)
             given.pop("no_grpc_proxy", None)
             self.assertEqual(environment, given)  # downloads go as before
 

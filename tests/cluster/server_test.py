@@ -121,18 +121,18 @@ class AbsenceTest(absltest.TestCase):
         spec = types.SimpleNamespace(
             address=lambda task: "host:1", controller=None, me="evaluator 0"
         )
-        now, found = [100.0], [""]
+        now, refusal = [100.0], [""]
         with mock.patch.object(server.time, "monotonic", lambda: now[0]):
-            absence = server.Absence(spec, wait_secs=10, look=lambda: found[0])
+            absence = server.Absence(spec, wait_secs=10, look=lambda: refusal[0])
             self.assertEqual(absence(), "")
             for passed, wanted in ((50, ""), (9, ""), (1, "no controller at host:1 ")):
-                found[0] = "refused"
+                refusal[0] = "refused"
                 now[0] += passed
                 self.assertStartsWith(absence(), wanted)
                 self.assertEqual(bool(absence()), bool(wanted))
-            found[0] = ""
+            refusal[0] = ""
             self.assertEqual(absence(), "")
-            found[0] = "refused"  # once more, from now on
+            refusal[0] = "refused"  # once more, from now on
             self.assertEqual(absence(), "")
 
 
@@ -140,15 +140,15 @@ class ServerTest(absltest.TestCase):
     def test_two_tasks(self):
         if not programs.have_private_networks():
             self.skipTest("this system has no private networks")
-        found = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-c", _INSIDE],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=programs.PATIENCE,
         )
-        self.assertEqual(found.returncode, 0, found.stderr)
-        facts = json.loads(found.stdout.splitlines()[-1])
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        facts = json.loads(finished.stdout.splitlines()[-1])
         self.assertEqual(facts["hello"], [facts["version"], {"CPU": 2}, facts["spec"]])
         self.assertEmpty(facts["differ"])
         self.assertRegex(facts["reasons"]["1"], r"^nothing answers there \(.*refused")

@@ -36,14 +36,14 @@ print(before, taken, count())
 
 class SettleTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_first_session_decides(self):
-        found = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-c", _THREADS],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             check=True,
             stdout=subprocess.PIPE,
             text=True,
         )
-        before, taken, after = map(int, found.stdout.split())
+        before, taken, after = map(int, finished.stdout.split())
         self.assertBetween(taken - before, 40, 79)
         self.assertLess(after - taken, 40)
 
@@ -68,11 +68,11 @@ class SettleTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (True, None, "1"), (True, "0", "0"), (False, None, "0"), (False, "1", "0")
     )
-    def test_how_cudnn_normalises(self, asked, found, wanted):
+    def test_how_cudnn_normalises(self, asked, mode_set, wanted):
         name = "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT"
         settings = config.make(batchnorm_persistent=asked).devices
-        with mock.patch.dict(os.environ, {} if found is None else {name: found}):
-            if found is None:
+        with mock.patch.dict(os.environ, {} if mode_set is None else {name: mode_set}):
+            if mode_set is None:
                 os.environ.pop(name, None)
             sessions.settle_process(placement.local(2, kind="cpu"), settings)
             self.assertEqual(os.environ[name], wanted)
@@ -98,13 +98,13 @@ class SettleTest(tf.test.TestCase, parameterized.TestCase):
 class LocalTest(tf.test.TestCase):
     def test_opens_a_session_and_closes_it(self):
         with tf.Graph().as_default() as graph:
-            one = tf.constant(1)
+            constant = tf.constant(1)
         config = v1.ConfigProto(device_count={"CPU": 3})
         with sessions.Local().open(graph, config) as session:
-            self.assertEqual(session.run(one), 1)
+            self.assertEqual(session.run(constant), 1)
             self.assertLen(session.list_devices(), 3)
         with self.assertRaisesRegex(RuntimeError, "closed"):
-            session.run(one)
+            session.run(constant)
 
     def test_makes_an_attempt_once(self):
         stop = types.SimpleNamespace(received=None, insisted=False)
@@ -115,13 +115,13 @@ class LocalTest(tf.test.TestCase):
 
     def test_the_config_is_that_of_the_settings(self):
         settings = {"num_intra_threads": 2, "num_inter_threads": 3, "xla": True}
-        found = sessions.session_config(
+        session_config = sessions.session_config(
             placement.local(4, kind="cpu"), config.make(**settings).devices
         )
-        self.assertEqual(found.intra_op_parallelism_threads, 2)
-        self.assertEqual(found.inter_op_parallelism_threads, 3)
-        self.assertEqual(found.device_count["CPU"], 4)
-        options = found.graph_options.optimizer_options
+        self.assertEqual(session_config.intra_op_parallelism_threads, 2)
+        self.assertEqual(session_config.inter_op_parallelism_threads, 3)
+        self.assertEqual(session_config.device_count["CPU"], 4)
+        options = session_config.graph_options.optimizer_options
         self.assertEqual(options.global_jit_level, options.ON_1)
 
 

@@ -103,8 +103,8 @@ def _alone(name: str) -> dict:
     model, _, _, options = CASES[name]
     make, source = MODELS[model]
     late = {"variable_update": "staged"} if options == _mode("staged") else {}
-    one = trainer.Trainer(make(), source(), batch_size=_BATCH, update=_UPDATE, **late)
-    return one.start().steps(STEPS)
+    alone = trainer.Trainer(make(), source(), batch_size=_BATCH, update=_UPDATE, **late)
+    return alone.start().steps(STEPS)
 
 
 def _together(spec, target: str, name: str) -> tuple[dict, graph.TrainGraph, list]:
@@ -128,17 +128,17 @@ def _together(spec, target: str, name: str) -> tuple[dict, graph.TrainGraph, lis
 def inside() -> None:
     """Tells what becomes of every case, and ends."""
     spec, target = in_process_cluster.serve(ps=2, devices=4)
-    found = {}
+    results = {}
     for name in CASES:
         values, train, crossed = _together(spec, target, name)
         held = train.mode.variables
-        found[name] = {
+        results[name] = {
             "difference": trainer.difference(_alone(name), values),
             "parts": {n: v.device for n, v in held.items() if "/part_" in n},
             "trainable": 4 * train.template.parameters,
             "crossed": crossed,
         }
-    in_process_cluster.tell(found)
+    in_process_cluster.tell(results)
 
 
 class ClusterTest(parameterized.TestCase):
@@ -149,19 +149,19 @@ class ClusterTest(parameterized.TestCase):
             "from tests.cluster import shards_cluster_test as this; this.inside()"
         )
 
-    def _crossed(self, name: str, one: str, other: str) -> int:
-        return in_process_cluster.between(self.found[name]["crossed"], one, other)
+    def _crossed(self, name: str, source: str, other: str) -> int:
+        return in_process_cluster.between(self.found[name]["crossed"], source, other)
 
     @parameterized.parameters(*CASES)
     def test_the_steps_of_one_tower(self, name):
-        found = self.found[name]
-        self.assertLess(found["difference"], 1e-5)
-        self.assertNotEmpty(found["parts"])
+        actual = self.found[name]
+        self.assertLess(actual["difference"], 1e-5)
+        self.assertNotEmpty(actual["parts"])
         # No tower asks another for anything.
         replicas = CASES[name][3] == _mode("replicated")
         if not replicas:
             self.assertEqual(self._crossed(name, "worker", "worker"), 0)
-        holders = {placement.task_of(device) for device in found["parts"].values()}
+        holders = {placement.task_of(device) for device in actual["parts"].values()}
         ps = {f"/job:ps/task:{k}" for k in range(2)}
         self.assertEqual(holders, {"/job:worker/task:0"} if replicas else ps)
 
@@ -177,9 +177,9 @@ class ClusterTest(parameterized.TestCase):
     )
     def test_each_way_the_parameters_once_per_worker(self, name):
         size = self.found[name]["trainable"]
-        for one, other in (("ps", "worker"), ("worker", "ps")):
+        for source, other in (("ps", "worker"), ("worker", "ps")):
             # Two workers; beside the variables a few scalars.
-            crossed = self._crossed(name, one, other)
+            crossed = self._crossed(name, source, other)
             self.assertBetween(crossed, 2 * size, 2 * size + 200)
 
 

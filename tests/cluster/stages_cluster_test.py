@@ -91,27 +91,27 @@ def _values(where: placement.Placement, name: str, target: str) -> dict:
 def inside() -> None:
     """Prints how far each case is from the same without a cluster, and ends."""
     spec, target = in_process_cluster.serve(ps=1, devices=2)
-    found = {}
+    results = {}
     for name, (count, _, _) in CASES.items():
         there = placement.on_cluster(spec, count, kind="cpu", num_stages=2)
         here = placement.local(2 * count, kind="cpu", num_stages=2)
-        one = _values(here, name, "")
+        alone = _values(here, name, "")
         other = _values(there, name, target)
         over = {
             device.partition("/device:")[0]
             for device in (there.stages[0] if count == 1 else there.towers)
         }
-        found[name] = [trainer.difference(one, other), len(over)]
-    in_process_cluster.tell(found)
+        results[name] = [trainer.difference(alone, other), len(over)]
+    in_process_cluster.tell(results)
 
 
 class ClusterTest(absltest.TestCase):
     def test_equal_to_one_process(self):
-        found = in_process_cluster.found_inside(
+        printed = in_process_cluster.found_inside(
             "from tests.cluster import stages_cluster_test as this; this.inside()"
         )
-        self.assertEqual(set(found), set(CASES))
-        for name, (difference, over) in found.items():
+        self.assertEqual(set(printed), set(CASES))
+        for name, (difference, over) in printed.items():
             self.assertLess(difference, 1e-5, name)
             self.assertEqual(over, 2, name)
 

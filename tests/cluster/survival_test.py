@@ -165,20 +165,20 @@ class Disturbed(digit_runs.Runs):
         folders = [
             os.path.join(self.directory, name) for name in ("disturbed", "whole")
         ]
-        other, step, last, *found = in_process_cluster.manual_tasks(
+        other, step, last, *ends_seen = in_process_cluster.manual_tasks(
             *(_DISTURBED, [*_SAVING, *flags], between, folders, least),
             data_dir=digit_runs.data_dir(),
         )
         status, lines, disturbed = other
         self.assertEqual((status, disturbed), (1, []))
         self.assertRegex(lines[-1], "^error: .* start all with the same hosts$")
-        for ends, ended in zip(found, (128 + signal.SIGTERM, 0)):
+        for ends, ended in zip(ends_seen, (128 + signal.SIGTERM, 0)):
             self.assertLen(ends, 3 if between else 4)
             for name, (status, lines) in ends.items():
                 self.assertEqual(status, ended, (name, lines))
         self.assertGreaterEqual(last, step)
         self._assert_nothing_was_lost("disturbed", last)
-        return found[1]
+        return ends_seen[1]
 
 
 # Classes, since pytest-xdist gives each as a whole to one of its processes.
@@ -230,8 +230,8 @@ class OneGraphTest(Disturbed):
             eval_at_end=True,
             train_dir=os.path.join(self.directory, "alone"),
         )
-        one, other = self._values("alone", 10), self._values("whole", 10)
-        self.assertLess(trainer.difference(one, other), 1e-5)
+        undisturbed, other = self._values("alone", 10), self._values("whole", 10)
+        self.assertLess(trainer.difference(undisturbed, other), 1e-5)
         _, lines = whole["controller 0"]
         self.assertEqual(digit_runs.accuracies(alone), digit_runs.accuracies(lines))
 
@@ -244,10 +244,10 @@ class ClientsTest(Disturbed):
     def test_a_client_or_ps_that_never_wakes_ends_the_run(self):
         names = (("worker", 1), ("ps", 0), ("worker", 0))
         flags = [*_SAVING, "--wait_secs=12", "--num_batches=1000000"]
-        found = in_process_cluster.manual_tasks(
+        ends_seen = in_process_cluster.manual_tasks(
             *(_FROZEN, flags, self.directory, names), data_dir=digit_runs.data_dir()
         )
-        for (job, index), ends in zip(names, found):
+        for (job, index), ends in zip(names, ends_seen):
             self.assertLen(ends, 2)
             for name, (status, lines) in ends.items():
                 self.assertEqual(status, 1, (name, lines))

@@ -36,12 +36,12 @@ class WatchedSessionTest(tf.test.TestCase):
             mail = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[]])
             put, get = mail.enqueue(5), mail.dequeue()
         session = self._session(graph)
-        found = []
-        waiting = threading.Thread(target=lambda: found.append(session.run(get)))
+        results = []
+        waiting = threading.Thread(target=lambda: results.append(session.run(get)))
         waiting.start()
         session.run(put)
         waiting.join(60)
-        self.assertEqual(found, [5])
+        self.assertEqual(results, [5])
 
     def test_a_saver_takes_it(self):
         with tf.Graph().as_default() as graph:
@@ -80,15 +80,15 @@ class WatchedSessionTest(tf.test.TestCase):
 
     def test_who_is_gone_ends_a_call_at_once_and_lets_none_begin(self):
         with tf.Graph().as_default() as graph:
-            get, one = tf.queue.FIFOQueue(1, [tf.int32]).dequeue(), tf.constant(1)
+            get, constant = tf.queue.FIFOQueue(1, [tf.int32]).dequeue(), tf.constant(1)
         gone = []
         session = self._session(graph, stall_secs=600, lost=lambda: gone)
-        self.assertEqual(session.run(one), 1)
+        self.assertEqual(session.run(constant), 1)
         threading.Timer(0.5, lambda: gone.append("worker 1: gone")).start()
         with self.assertRaisesRegex(watchdog.StallError, "^worker 1: gone$"):
             session.run(get)
         with self.assertRaisesRegex(watchdog.StallError, "^worker 1: gone$"):
-            session.run(one)
+            session.run(constant)
 
 
 if __name__ == "__main__":

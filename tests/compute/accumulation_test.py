@@ -43,9 +43,9 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_rounds_are_one_larger_batch(self, towers, rounds, mode):
         """Dropout, weight decay and momentum are on."""
-        one = _whole()
+        whole = _whole()
         other = _trained(towers, rounds, variable_update=mode)
-        self.assertLess(trainer.difference(one, other), 1e-5)
+        self.assertLess(trainer.difference(whole, other), 1e-5)
 
     def test_an_epoch_that_ends_within_a_round(self):
         """70 examples: the third step has 22, its last rounds few or none."""
@@ -63,17 +63,17 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(*ends), 1e-5)
 
     def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
-        one = _trained(2, 3)
-        made = _made(2, 3)
-        made.add_loop().start()
-        loop.run(made.train, made.session, [], last_step=6, steps_per_loop=4)
-        trainer.assert_same_bits(one, made.values())
+        one_tower = _trained(2, 3)
+        training = _made(2, 3)
+        training.add_loop().start()
+        loop.run(training.train, training.session, [], last_step=6, steps_per_loop=4)
+        trainer.assert_same_bits(one_tower, training.values())
 
     def test_a_checkpoint_does_not_know_the_rounds(self):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
-        made = _made(2, 3).start()
-        made.steps(3)
-        made.save(directory)
+        training = _made(2, 3).start()
+        training.steps(3)
+        training.save(directory)
         other = _made(1, 2).start(directory).steps(6)
         self.assertLess(trainer.difference(_whole(), other), 1e-5)
 
@@ -96,7 +96,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
             def feed(self, groups, **options):
                 """Hands tower k the k-th half of each round."""
                 feed = source.feed(groups, **options)
-                found = []
+                totals = []
                 for k in range(2):
                     parts = zip(*(batch[:3] for batch in feed.batches))
                     joined = [tf.concat(part, 0) for part in parts]
@@ -104,8 +104,8 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
                         [np.arange(6) + 6 * k, np.arange(6) + 12 + 6 * k]
                     )
                     batch = [tf.gather(part, rows) for part in joined]
-                    found.append(type(feed.batches[0])(*batch, feed.batches[k].first))
-                return feed._replace(batches=found)
+                    totals.append(type(feed.batches[0])(*batch, feed.batches[k].first))
+                return feed._replace(batches=totals)
 
         together = trainer.Trainer(
             trainer.normed_model(),
@@ -115,9 +115,9 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
             accumulate_steps=2,
             batch_norm="sync_micro_batch",
         )
-        one = _trained(1, 2, trainer.normed_model())
+        one_tower = _trained(1, 2, trainer.normed_model())
         other = together.start().steps(6)
-        self.assertLess(trainer.difference(one, other), 1e-5)
+        self.assertLess(trainer.difference(one_tower, other), 1e-5)
 
 
 if __name__ == "__main__":

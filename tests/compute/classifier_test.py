@@ -54,8 +54,8 @@ def _run(tensors):
     names = [[t.name for t in group] for group in tensors]
     flat = [name for group in names for name in group]
     with tf.Graph().as_default(), v1.Session(config=config) as session:
-        found = tf.import_graph_def(graph_def, return_elements=flat, name="")
-        values = iter(session.run(found))
+        imported = tf.import_graph_def(graph_def, return_elements=flat, name="")
+        values = iter(session.run(imported))
     return [[next(values) for _ in group] for group in names]
 
 
@@ -74,16 +74,16 @@ class SpreadTest(parameterized.TestCase):
                 labels=both.labels, logits=both.whole
             )
             pieces = both.spread.cross_entropy(both.labels)
-            (one, *ones), (other, *others) = _run(
+            (whole_loss, *ones), (other, *others) = _run(
                 [
                     [loss, *tf.gradients(tf.reduce_sum(loss * weights), both.weights)]
                     for loss in (whole, pieces)
                 ]
             )
-        arrays.assert_close(other, one, rtol=1e-5, atol=1e-5)
-        for found, wanted in zip(others, ones, strict=True):
+        arrays.assert_close(other, whole_loss, rtol=1e-5, atol=1e-5)
+        for actual, wanted in zip(others, ones, strict=True):
             bound = 1e-5 * np.abs(wanted).max()
-            arrays.assert_close(found, wanted, rtol=1e-7, atol=bound)
+            arrays.assert_close(actual, wanted, rtol=1e-7, atol=bound)
 
     @parameterized.parameters((8, 2), (7, 3))
     def test_who_is_among_the_best(self, classes, shards):
@@ -98,17 +98,17 @@ class SpreadTest(parameterized.TestCase):
                 ]
                 for k in range(1, classes + 1)
             ]
-            [even], *found = _run([[even], *pairs])
+            [even], *spread_ranks = _run([[even], *pairs])
         self.assertTrue(even.all())
-        self.assertGreater(len({str(pair[0]) for pair in found}), 2)
-        for pair in found:
+        self.assertGreater(len({str(pair[0]) for pair in spread_ranks}), 2)
+        for pair in spread_ranks:
             arrays.assert_same_bits(*pair)
 
     def test_a_logit_that_is_no_number_is_nowhere_among_the_best(self):
         with tf.Graph().as_default():
             both = _Both(6, 2, transposed=False, bias=True, scale=np.nan)
-            ((found,),) = _run([[both.spread.in_top_k(both.labels, 5)]])
-        self.assertFalse(found.any())
+            ((actual,),) = _run([[both.spread.in_top_k(both.labels, 5)]])
+        self.assertFalse(actual.any())
 
     def test_a_row_with_a_logit_that_is_no_number_is_told_nowhere(self):
         """As `tf.math.in_top_k` has it: also where the label's own logit is one."""
@@ -122,8 +122,8 @@ class SpreadTest(parameterized.TestCase):
                 both.spread._rows, weights, both.spread.shape, transposed=False
             )
             first = tf.zeros_like(both.labels)
-            ((found,),) = _run([[spread.in_top_k(first, 6)]])
-        self.assertFalse(found.any())
+            ((actual,),) = _run([[spread.in_top_k(first, 6)]])
+        self.assertFalse(actual.any())
 
     def test_16_bits_leave_in_16_bits_and_lose_in_32(self):
         with tf.Graph().as_default():

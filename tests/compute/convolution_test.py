@@ -39,21 +39,21 @@ CASES = {
 
 class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.named_parameters((name, *case) for name, case in CASES.items())
-    def test_the_gradients_are_those_of_tensorflow(self, x, filters, options, *made):
+    def test_the_gradients_are_those_of_tensorflow(self, x, filters, options, *kinds):
         self._processor("avx512_bf16")
         try:
-            found, products = self._gradients(x, filters, options)
+            actual, products = self._gradients(x, filters, options)
             theirs, _ = self._gradients(x, filters, options, kind="gpu")
         except tf.errors.InvalidArgumentError as error:
             if "dilation rates larger than 1" not in error.message:
                 raise
             self.skipTest("TensorFlow has no such gradient in bfloat16 on this CPU")
-        self.assertEqual(products, made)
+        self.assertEqual(products, kinds)
         # In bfloat16, the kernels are off by up to 2 %.
         wide = {"kind": "gpu", "dtype": tf.float32}
         exact, _ = self._gradients(x, filters, options, **wide)
         for value, by_kernel, by_float32, product in zip(
-            found, theirs, exact, products[::-1]
+            actual, theirs, exact, products[::-1]
         ):
             wanted = by_float32 if product else by_kernel
             # Numbers of 8 bits, added in float32 and then rounded to 8 bits.
@@ -92,8 +92,8 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
             with kernels.gradients(kind=kind, dtype=tf.float32):
                 y = tf.nn.conv2d(x, filters, 1, "SAME")
             tf.gradients(y, [x, filters])
-        made = [op.type for op in graph.get_operations()]
-        order = made.index("Conv2DBackpropFilter") < made.index("Conv2DBackpropInput")
+        types = [op.type for op in graph.get_operations()]
+        order = types.index("Conv2DBackpropFilter") < types.index("Conv2DBackpropInput")
         self.assertEqual(order, first)
 
     def test_sizes_that_are_not_known(self):
@@ -104,8 +104,8 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
                 y = tf.nn.conv2d(x, w, 1, "SAME")
             [dw] = tf.gradients(y, [w])
             with v1.Session() as session:
-                found = session.run(dw, {x: np.ones([2, 3, 4, 2])})
-        self.assertAllEqual(found, np.full([1, 1, 2, 3], 24))
+                actual = session.run(dw, {x: np.ones([2, 3, 4, 2])})
+        self.assertAllEqual(actual, np.full([1, 1, 2, 3], 24))
 
     def _processor(self, instructions):
         known = instructions.split()
@@ -119,19 +119,21 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
             x, w = (_uniform(random, shape, dtype) for shape in (x, filters))
             with kernels.gradients(kind=kind, dtype=dtype):
                 y = tf.nn.conv2d(x, w, **{"strides": 1, "padding": "SAME"} | options)
-            made = tf.gradients(y, [x, w], _uniform(random, y.shape, dtype))
+            gradients = tf.gradients(y, [x, w], _uniform(random, y.shape, dtype))
             kinds = collections.Counter(
                 (op.type, op.type == "MatMul" and op.get_attr("transpose_a"))
                 for op in graph.get_operations()
             )
             with v1.Session() as session:
-                found = session.run([tf.cast(value, tf.float32) for value in made])
+                values = session.run(
+                    [tf.cast(value, tf.float32) for value in gradients]
+                )
         products = kinds["MatMul", True], kinds["MatMul", False]
         by_kernels = tuple(
             kinds[f"Conv2DBackprop{which}", False] for which in ("Filter", "Input")
         )
         self.assertEqual(by_kernels, tuple(int(not number) for number in products))
-        return found, products
+        return values, products
 
 
 def _uniform(random, shape, dtype):

@@ -53,10 +53,10 @@ class StampingTest(tf.test.TestCase):
     def test_equal_batches_give_equal_towers(self):
         with tf.Graph().as_default():
             _, towers = _stamp(trainer.dense_model(), 3)
-            found = _values([(t.loss, t.gradients) for t in towers], 3)
-        for loss, gradients in found[1:]:
-            self.assertEqual(loss, found[0][0])
-            arrays.assert_all_same_bits(gradients, found[0][1])
+            actual = _values([(t.loss, t.gradients) for t in towers], 3)
+        for loss, gradients in actual[1:]:
+            self.assertEqual(loss, actual[0][0])
+            arrays.assert_all_same_bits(gradients, actual[0][1])
 
     def test_each_tower_computes_on_its_own_batch(self):
         with tf.Graph().as_default():
@@ -110,12 +110,14 @@ class StampingTest(tf.test.TestCase):
 def _stamp_second_alone(batch: Batch):
     """The second batch in one tower that has the variables of the first two."""
     placed = placement.local(1, kind="cpu")
-    made = {checkpoint_name(variable): variable for variable in v1.global_variables()}
+    variables = {
+        checkpoint_name(variable): variable for variable in v1.global_variables()
+    }
 
     class Same(ParameterServer):
         def create(self, name, shape, initializer, *, trainable):
             del shape, initializer, trainable
-            self.variables[name] = made[name]
+            self.variables[name] = variables[name]
 
     template, [tower] = graph.copy_towers(
         TowerSpec(model=trainer.dense_model(), num_classes=5),
@@ -142,10 +144,10 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
             **options,
         )
 
-    def _waits_for(self, made) -> dict[int, set[int]]:
+    def _waits_for(self, training) -> dict[int, set[int]]:
         """Tower -> the others that are before it, however far."""
-        towers = made.train.towers
-        found = {}
+        towers = training.train.towers
+        actual = {}
         for tower in towers:
             seen, left = set(), [tower.loss.op]
             while left:
@@ -154,8 +156,8 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
                     seen.add(op)
                     left += [*(x.op for x in op.inputs), *op.control_inputs]
             ends = {other.index for other in towers if other.loss.op in seen}
-            found[tower.index] = ends - {tower.index}
-        return found
+            actual[tower.index] = ends - {tower.index}
+        return actual
 
     @parameterized.parameters(
         (0, {}),
@@ -164,8 +166,8 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
         (5, {}),
     )
     def test_a_tower_begins_when_one_before_it_has_ended(self, at_a_time, wanted):
-        found = self._waits_for(self._trainer(at_a_time))
-        self.assertEqual(found, {k: wanted.get(k, set()) for k in range(5)})
+        actual = self._waits_for(self._trainer(at_a_time))
+        self.assertEqual(actual, {k: wanted.get(k, set()) for k in range(5)})
 
     @parameterized.parameters(
         {},
@@ -175,11 +177,11 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
         {"xla_compile": True},
     )
     def test_the_steps_are_the_same(self, **options):
-        one, other = (
+        first, second = (
             self._trainer(at_a_time, towers=3, **options).start().steps(3)
             for at_a_time in (0, 2)
         )
-        self.assertEqual(trainer.difference(one, other), 0.0)
+        self.assertEqual(trainer.difference(first, second), 0.0)
 
     @parameterized.parameters(
         {"variable_update": "asynchronous"},
@@ -187,8 +189,8 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
         {"pipeline": Pipeline(stages=1, micro_batches=2)},
     )
     def test_none_waits_where_it_may_not(self, **options):
-        found = self._waits_for(self._trainer(1, **options))
-        self.assertEqual(found, {k: set() for k in range(5)})
+        actual = self._waits_for(self._trainer(1, **options))
+        self.assertEqual(actual, {k: set() for k in range(5)})
 
 
 if __name__ == "__main__":

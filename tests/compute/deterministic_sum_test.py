@@ -24,10 +24,10 @@ class InOrderTest(parameterized.TestCase):
     def test_adds(self, count):
         values = np.arange(6.0 * count, dtype="f4").reshape(count, 2, 3)
         with tf.Graph().as_default(), _session(1) as session:
-            found = session.run(
+            actual = session.run(
                 deterministic_sum.sum_in_order([tf.constant(v) for v in values])
             )
-        np.testing.assert_array_equal(found, values.sum(0))
+        np.testing.assert_array_equal(actual, values.sum(0))
 
     @parameterized.parameters(
         (2**16, [12]), (2**16 + 1, [3, 4, 4, 4]), (None, [3, 4, 4, 4])
@@ -71,7 +71,7 @@ class DifferentiateTest(tf.test.TestCase):
         with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
             x = tf.constant([1.0, 2.0])
             y = tf.add_n([x * x, 3.0 * x, tf.sin(x), tf.exp(x)])
-            [found] = deterministic_sum.differentiate(tf.reduce_sum(y), [x])
+            [gradient] = deterministic_sum.differentiate(tf.reduce_sum(y), [x])
             [wanted] = tf.gradients(tf.reduce_sum(y), [x])
             sums = [
                 op
@@ -80,7 +80,7 @@ class DifferentiateTest(tf.test.TestCase):
             ]
             self.assertNotEmpty(sums)
             self.assertEqual({len(op.inputs) for op in sums}, {2})
-            arrays.assert_close(*session.run([found, wanted]), rtol=1e-6)
+            arrays.assert_close(*session.run([gradient, wanted]), rtol=1e-6)
 
 
 if __name__ == "__main__":

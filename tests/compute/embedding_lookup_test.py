@@ -27,8 +27,8 @@ class CutOutTest(tf.test.TestCase):
         after = embedding_lookup.cut_out(before)
         gone = {f"product/{name}" for name in ("rows", "wide")}
         self.assertEqual(set(before.reads) - set(after.reads), gone)
-        found = [one.variable for one in after.look_ups]
-        self.assertEqual(found, ["product/rows", "product/rows", "product/wide"])
+        tables = [look_up.variable for look_up in after.look_ups]
+        self.assertEqual(tables, ["product/rows", "product/rows", "product/wide"])
         self.assertEqual(after.flops, before.flops)
 
     def test_what_is_looked_up_by_what_a_variable_says_is_read(self):
@@ -41,7 +41,9 @@ class CutOutTest(tf.test.TestCase):
             embedding_models.model(), blocks=(("product", product),)
         )
         after = embedding_lookup.cut_out(_template(model))
-        self.assertEqual([one.variable for one in after.look_ups], ["product/rows"])
+        self.assertEqual(
+            [look_up.variable for look_up in after.look_ups], ["product/rows"]
+        )
         self.assertEqual(set(after.reads), {"product/late"})
 
     def test_what_does_more_than_to_look_up_one_row_at_a_time_is_read(self):
@@ -59,8 +61,8 @@ class CutOutTest(tf.test.TestCase):
         task = tower.TowerSpec(trainer.dense_model(), num_classes=5)
         features = tf.TensorSpec([6, 4, 4, 1], tf.uint8)
         labels = tf.TensorSpec([6], tf.int32)
-        made = tower.trace(task, features, labels, create=lambda *a, **k: None)
-        self.assertEqual(embedding_lookup.cut_out(made), made)
+        template = tower.trace(task, features, labels, create=lambda *a, **k: None)
+        self.assertEqual(embedding_lookup.cut_out(template), template)
 
 
 class RowsTest(parameterized.TestCase, tf.test.TestCase):
@@ -69,7 +71,7 @@ class RowsTest(parameterized.TestCase, tf.test.TestCase):
         """Wherever the table is: on this task, on another, or in parts on others."""
         values = np.arange(35, dtype=np.float32).reshape(7, 5)
         ids = np.array([[6, 0], [3, 6], [6, 1]], np.int32)
-        one = variable_getter.VariableLookup("w", tf.bfloat16, "ids:0", "taken")
+        look_up = variable_getter.VariableLookup("w", tf.bfloat16, "ids:0", "taken")
         with tf.Graph().as_default() as ids_of:
             v1.placeholder(tf.int32, ids.shape, "ids")
         nothing = dict(trainable=(), reads={}, loss="", gradients=(), statistics=())
@@ -78,14 +80,14 @@ class RowsTest(parameterized.TestCase, tf.test.TestCase):
             **nothing,
             metrics={},
             parameters=0,
-            look_ups=(one,),
+            look_ups=(look_up,),
         )
         with tf.Graph().as_default() as graph, v1.Session() as session:
             table = tf.constant(values)
             if axis is not None:
                 sizes = [3, 2, 2] if axis == 0 else [3, 2]
                 table = parts.Parts(tf.split(values, sizes, axis), axis)
-            found = embedding_lookup.rows(
+            rows = embedding_lookup.rows(
                 template,
                 {"ids": tf.constant(ids)},
                 {"w": table}.__getitem__,
@@ -93,9 +95,9 @@ class RowsTest(parameterized.TestCase, tf.test.TestCase):
                 device="/device:CPU:0",
                 host="/device:CPU:0",
             )["taken"]
-            self.assertEqual(found.dtype, tf.bfloat16)
-            self.assertEqual(found.shape, [3, 2, 5])
-            taken = session.run(tf.cast(found, tf.float32))
+            self.assertEqual(rows.dtype, tf.bfloat16)
+            self.assertEqual(rows.shape, [3, 2, 5])
+            taken = session.run(tf.cast(rows, tf.float32))
             kinds = [op.type for op in graph.get_operations()]
         np.testing.assert_array_equal(taken, values[ids])
         self.assertEqual("Unique" in kinds, axis is not None)
@@ -104,7 +106,7 @@ class RowsTest(parameterized.TestCase, tf.test.TestCase):
 class TrainTest(parameterized.TestCase):
     def _trained(self, towers: int, **options):
         update = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             embedding_models.model(),
             embedding_models.source(),
             towers=towers,
@@ -112,14 +114,14 @@ class TrainTest(parameterized.TestCase):
             update=update,
             **options,
         )
-        return made.start().steps(5)
+        return training.start().steps(5)
 
     @parameterized.parameters(
         "parameter_server", "replicated", "distributed_replicated"
     )
     def test_towers_equal_one_that_reads_its_tables(self, mode):
         # A tower that goes through rounds reads them.
-        one = self._trained(1, accumulate_steps=1)
+        one_tower = self._trained(1, accumulate_steps=1)
         rounds = trainer.Trainer(
             embedding_models.model(),
             embedding_models.source(),
@@ -128,9 +130,9 @@ class TrainTest(parameterized.TestCase):
             update=dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0),
         )
         self.assertNotEmpty(rounds.train.template.reads)
-        self.assertLess(trainer.difference(one, rounds.start().steps(5)), 1e-5)
+        self.assertLess(trainer.difference(one_tower, rounds.start().steps(5)), 1e-5)
         many = self._trained(3, variable_update=mode)
-        self.assertLess(trainer.difference(one, many), 1e-5)
+        self.assertLess(trainer.difference(one_tower, many), 1e-5)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ class FlopsTest(tf.test.TestCase):
             with tf.Graph().as_default() as graph, tf.name_scope("t"):
                 x, w = tf.zeros([2, 8, 8, 3]), tf.zeros([3, 3, 3, 4])
                 tf.gradients(tf.nn.conv2d(x, w, 1, padding), [x, w])
-                one = 2 * 2 * size * size * 4 * 3 * 3 * 3
-                self.assertEqual(flops.of_graph(graph, "t/"), 3 * one)
+                pass_flops = 2 * 2 * size * size * 4 * 3 * 3 * 3
+                self.assertEqual(flops.of_graph(graph, "t/"), 3 * pass_flops)
 
     def test_nchw_counts_as_much(self):
         with tf.Graph().as_default() as graph, tf.name_scope("t"):

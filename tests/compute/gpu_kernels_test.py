@@ -48,8 +48,8 @@ def _on_gpu(operation: str) -> list[dict[str, set[int]]]:
     find = api.TF_GetRegisteredKernelsForOp
     find.restype = ctypes.POINTER(_Buffer)
     find.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
-    found = find(operation.encode(), api.TF_NewStatus()).contents
-    text = ctypes.string_at(found.data, found.length)
+    kernel_list = find(operation.encode(), api.TF_NewStatus()).contents
+    text = ctypes.string_at(kernel_list.data, kernel_list.length)
     kernels = []
     for kernel in _strings(text, "KernelList", "kernel"):
         if set(_strings(kernel, "KernelDef", "device_type")) & {b"GPU", b"DEFAULT"}:
@@ -105,17 +105,17 @@ def _graphs(**settings) -> list[v1.GraphDef]:
     devices = [tf.config.PhysicalDevice(f"GPU:{k}", "GPU") for k in range(8)]
     with mock.patch.object(tf.config, "list_physical_devices", return_value=devices):
         evaluates = settings["data_name"] != "synthetic"
-        made = config.make(
+        config_made = config.make(
             device="gpu", num_batches=2, eval_at_end=evaluates, **settings
         )
-        plan = planning.make(made, models.get)
+        plan = planning.make(config_made, models.get)
         built = plan.build()
     with built.graph.as_default():
         evaluator.attach(plan, built)
         summary.build(built, 3)
-        if made.variables.check_replicas_every:
+        if config_made.variables.check_replicas_every:
             replicas.same(built.mode)
-        if made.training.steps_per_loop > 1:
+        if config_made.training.steps_per_loop > 1:
             device_loop.build(built.train_op, built.step, built.loss)
     first = mean_check.build(plan.options, plan.placement)
     return [train.graph.as_graph_def() for train in (built, first)]
@@ -169,10 +169,10 @@ class GpuKernelsTest(parameterized.TestCase):
             halves = tf.split(tf.zeros([4]), 2)
             numbers = tf.split(tf.zeros([4], tf.int32), 2, name="numbers")
             tf.function(lambda x: tf.strings.length(tf.as_string(x)))(halves[0])
-        found = list(_without_kernel(graph.as_graph_def(add_shapes=False)))
+        lacking = list(_without_kernel(graph.as_graph_def(add_shapes=False)))
         self.assertLen(numbers, 2)
         self.assertCountEqual(
-            [line.split(" of ")[0] for line in found],
+            [line.split(" of ")[0] for line in lacking],
             ["Split", "AsString", "StringLength"],
         )
 

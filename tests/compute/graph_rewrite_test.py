@@ -44,10 +44,10 @@ class CompactTest(absltest.TestCase):
     def test_the_outputs_stay_bit_for_bit(self):
         graph, outputs = _graph()
         before, after = graph.as_graph_def(), _compact(graph, outputs)
-        for expected, got in zip(
+        for expected, actual in zip(
             _run(before, outputs), _run(after, outputs), strict=True
         ):
-            arrays.assert_same_bits(got, expected)
+            arrays.assert_same_bits(actual, expected)
         assert len(after.node) < len(before.node)
 
     def test_no_shape_is_asked_for_and_no_constant_said_twice(self):
@@ -75,13 +75,13 @@ class CompactTest(absltest.TestCase):
 
     def test_outputs_and_what_others_wait_for_stay(self):
         with tf.Graph().as_default() as graph:
-            one, same = tf.constant(1.0, name="one"), tf.constant(1.0, name="same")
+            constant, same = tf.constant(1.0, name="one"), tf.constant(1.0, name="same")
             waited = tf.constant(1.0, name="waited")
             spare = tf.constant(1.0, name="spare")
             x = v1.placeholder(tf.float32, [5], "x")
             shape = tf.raw_ops.Shape(input=x, out_type=tf.int32, name="shape")
             with tf.control_dependencies([waited]):
-                total = one + spare + same
+                total = constant + spare + same
         nodes = _compact(graph, [total.name, same.name, shape.name]).node
         names = {node.name for node in nodes}
         assert {"same", "waited", "shape"} <= names
@@ -114,11 +114,11 @@ class CompactTest(absltest.TestCase):
                 ends += tf.import_graph_def(template, fed, return_elements=[slope.name])
             config = v1.ConfigProto(device_count={"CPU": 2})
             with v1.Session(config=config) as session:
-                found = session.run(ends)
+                values = session.run(ends)
         # z = y^2 with y = x^2 / 8, so its second derivative is 12 / 64 x^2.
-        for index, got in enumerate(found):
+        for index, value in enumerate(values):
             x = np.array([1.0, 2.0]) + index
-            np.testing.assert_allclose(got, 12 / 64 * x**2, rtol=1e-6)
+            np.testing.assert_allclose(value, 12 / 64 * x**2, rtol=1e-6)
 
     def test_constants_of_two_devices_or_types_are_two(self):
         with tf.Graph().as_default() as graph:

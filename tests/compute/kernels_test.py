@@ -42,8 +42,8 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
             [4, 3] if transposed[1] else [3, 4],
         ]
         options = dict(zip(("transpose_a", "transpose_b"), transposed))
-        made = self._of_product(shapes, dtype, **options)
-        for value, wanted in zip(*made, strict=True):
+        gradients = self._of_product(shapes, dtype, **options)
+        for value, wanted in zip(*gradients, strict=True):
             arrays.assert_close(value, wanted, rtol=1e-6, atol=1e-6)
 
     @parameterized.parameters(
@@ -79,7 +79,7 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
     def _of_product(self, shapes, dtype=tf.float32, **options):
         """The gradients by these kernels, and by TensorFlow's."""
         random = np.random.default_rng(0)
-        found = []
+        gradients = []
         with tf.Graph().as_default(), v1.Session() as session:
             parts = [[random.normal(size=shape) for shape in shapes] for _ in range(2)]
             a, b = (
@@ -91,8 +91,8 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
             for kind in ("cpu", "gpu"):
                 with kernels.gradients(kind=kind, dtype=tf.float32):
                     y = tf.matmul(a, b, **options)
-                found.append(tf.gradients(tf.math.abs(y) ** 2, [a, b]))
-            return session.run(found)
+                gradients.append(tf.gradients(tf.math.abs(y) ** 2, [a, b]))
+            return session.run(gradients)
 
     @parameterized.product(known=(True, False), dtype=(tf.int32, tf.int64))
     def test_the_gradient_of_a_padding(self, known, dtype):
@@ -131,8 +131,8 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
                 dy = v1.placeholder_with_default(dy, [None, None])
             with kernels.gradients(kind="cpu", dtype=tf.bfloat16):
                 y = tf.nn.bias_add(x, bias, data_format)
-            made = tf.gradients(y, [x, bias], dy)
-            wide = [tf.cast(value, tf.float32) for value in (dy, *made)]
+            gradients = tf.gradients(y, [x, bias], dy)
+            wide = [tf.cast(value, tf.float32) for value in (dy, *gradients)]
             dy, by_input, by_bias = session.run(wide)
         self.assertAllEqual(by_input, dy)
         others = tuple(k for k in range(len(shape)) if k != axis)
@@ -142,9 +142,9 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(tf.bfloat16, tf.float16, tf.float32)
     def test_rows_are_summed_in_float32(self, dtype):
         with tf.Graph().as_default(), v1.Session() as session:
-            found = session.run(kernels.sum_of_rows(tf.ones([2048, 3], dtype)))
-        self.assertEqual(found.dtype, dtype.as_numpy_dtype)
-        self.assertAllEqual(found.astype(np.float32), [2048.0] * 3)
+            sums = session.run(kernels.sum_of_rows(tf.ones([2048, 3], dtype)))
+        self.assertEqual(sums.dtype, dtype.as_numpy_dtype)
+        self.assertAllEqual(sums.astype(np.float32), [2048.0] * 3)
 
     @parameterized.parameters(
         ("NHWC", "VALID", True),

@@ -78,18 +78,18 @@ class RepeatableTest(parameterized.TestCase):
 
     @parameterized.parameters(
         v1.losses.add_loss,
-        lambda one: v1.add_to_collection("regularization_losses", one),
+        lambda penalty: v1.add_to_collection("regularization_losses", penalty),
     )
     def test_a_loss_that_is_collected_for_nobody(self, collect):
         with tf.Graph().as_default() as graph:
-            one = tf.constant(1.0, name="penalty")
-            collect(one)
+            penalty = tf.constant(1.0, name="penalty")
+            collect(penalty)
             with self.assertRaisesRegex(
                 ValueError, "'penalty:0' is in the collection '.*losses', which the .*"
             ):
                 model_checks.check_losses(graph)
-            model_checks.check_losses(graph, [one])
-            tf.identity(one)
+            model_checks.check_losses(graph, [penalty])
+            tf.identity(penalty)
             model_checks.check_losses(graph)
 
     def test_what_is_the_same_in_every_tower(self):

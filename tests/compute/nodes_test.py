@@ -24,9 +24,9 @@ class NodesTest(absltest.TestCase):
                 tf.split([first, first], 2, name="both")
             tf.identity(c, name="other")
         by_name = {node.name: node for node in graph.as_graph_def().node}
-        found = nodes.needed_by(by_name, ["both:1"])
-        self.assertContainsSubset({"a", "b", "c", "first", "both"}, found)
-        self.assertNotIn("other", found)
+        needed = nodes.needed_by(by_name, ["both:1"])
+        self.assertContainsSubset({"a", "b", "c", "first", "both"}, needed)
+        self.assertNotIn("other", needed)
 
 
 if __name__ == "__main__":

@@ -14,23 +14,23 @@ _BOUND = 2.0**-6
 
 
 def _trained(model, *, towers=1, steps=10, **options):
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         model,
         trainer.random_source(shape=(8, 8, 1), num_classes=10),
         towers=towers,
         batch_size=24 // towers,
         **options,
     ).start()
-    return made, made.steps(steps)
+    return training, training.steps(steps)
 
 
 class PrecisionTest(parameterized.TestCase):
     @parameterized.parameters("lenet", "mlp")
     def test_bfloat16_is_close_to_float32_and_not_equal(self, name):
         _, wide = _trained(models.get(name), steps=3)
-        made, narrow = _trained(models.get(name), steps=3, dtype=tf.bfloat16)
+        training, narrow = _trained(models.get(name), steps=3, dtype=tf.bfloat16)
         self.assertEqual(
-            {v.dtype for v in made.train.saved.values()}, {tf.float32, tf.int64}
+            {v.dtype for v in training.train.saved.values()}, {tf.float32, tf.int64}
         )
         difference = trainer.difference(wide, narrow)
         self.assertGreater(difference, 1e-5)
@@ -39,15 +39,15 @@ class PrecisionTest(parameterized.TestCase):
     @parameterized.product(mode=("parameter_server", "replicated"), towers=(2, 4))
     def test_towers_equal_one_tower_to_the_rounding_of_bfloat16(self, mode, towers):
         model = models.get("mlp")
-        _, one = _trained(model, steps=1, dtype=tf.bfloat16)
+        _, one_tower = _trained(model, steps=1, dtype=tf.bfloat16)
         _, many = _trained(
             model, towers=towers, steps=1, dtype=tf.bfloat16, variable_update=mode
         )
-        self.assertLess(trainer.difference(one, many), _BOUND)
+        self.assertLess(trainer.difference(one_tower, many), _BOUND)
 
     def test_weights_are_cast_once_for_all_towers(self):
-        made, _ = _trained(models.get("mlp"), towers=4, steps=0, dtype=tf.bfloat16)
-        graph = made.train.graph
+        training, _ = _trained(models.get("mlp"), towers=4, steps=0, dtype=tf.bfloat16)
+        graph = training.train.graph
         casts = [
             op
             for op in graph.get_operations()
@@ -55,15 +55,15 @@ class PrecisionTest(parameterized.TestCase):
             and op.inputs[0].op.name.startswith("variables/read/")
             and op.inputs[0].dtype == tf.float32
         ]
-        self.assertLen(casts, len(made.train.template.trainable))
+        self.assertLen(casts, len(training.train.template.trainable))
 
     def test_gradients_travel_in_16_bits_and_are_added_in_32(self):
-        made, _ = _trained(models.get("mlp"), towers=2, steps=0, dtype=tf.bfloat16)
-        dtypes = {g.dtype for tower in made.train.towers for g in tower.gradients}
+        training, _ = _trained(models.get("mlp"), towers=2, steps=0, dtype=tf.bfloat16)
+        dtypes = {g.dtype for tower in training.train.towers for g in tower.gradients}
         self.assertEqual(dtypes, {tf.bfloat16})
         sums = [
             op
-            for op in made.train.graph.get_operations()
+            for op in training.train.graph.get_operations()
             if op.name.startswith("reduction") and op.type == "AddN"
         ]
         self.assertEqual({op.outputs[0].dtype for op in sums}, {tf.float32})

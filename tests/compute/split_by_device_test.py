@@ -41,11 +41,11 @@ class DivisionTest(absltest.TestCase):
                 self.assertLessEqual(set(part.inputs), set(values))
                 with tf.name_scope("part"):
                     values |= part({name: values[name] for name in part.inputs})
-            found = session.run([values[name] for name in wanted])
+            parts = session.run([values[name] for name in wanted])
         total = 2.0 * given["x:0"] * (given["w0:0"] + given["w1:0"])
         product = 2.0 * given["x:0"] * given["w0:0"]
         expected = [3.0 * given["x:0"] + total, total**2, product]
-        np.testing.assert_allclose(found, expected)
+        np.testing.assert_allclose(parts, expected)
 
     def test_what_waits_for_another_device_alone(self):
         with tf.Graph().as_default() as graph:

@@ -86,9 +86,9 @@ class OfTest(parameterized.TestCase):
     def test_where_they_are_less(self, rows, count, *, to="", taken=True, **how):
         gradient = _product(rows, **how)
         towers = [gradient.device] * count
-        found = sufficient_factors.of(gradient, to or gradient.device, towers)
-        self.assertEqual(isinstance(found, Factors), taken)
-        self.assertIs(sufficient_factors.dense(found), gradient)
+        factors = sufficient_factors.of(gradient, to or gradient.device, towers)
+        self.assertEqual(isinstance(factors, Factors), taken)
+        self.assertIs(sufficient_factors.dense(factors), gradient)
 
     @parameterized.parameters((85, Factors), (86, tf.Tensor))
     def test_towers_of_several_tasks_give_the_same_form(self, rows, form):
@@ -103,9 +103,11 @@ class OfTest(parameterized.TestCase):
     def test_of_a_pointwise_convolution(self):
         product = _product(2)
         gradient = tf.reshape(tf.reshape(product, [-1]), [1, 1, *_WIDE])
-        found = sufficient_factors.of(gradient, gradient.device, [gradient.device] * 3)
-        self.assertIs(found.whole, gradient)
-        self.assertIs(found.left, product.op.inputs[0])
+        factors = sufficient_factors.of(
+            gradient, gradient.device, [gradient.device] * 3
+        )
+        self.assertIs(factors.whole, gradient)
+        self.assertIs(factors.left, product.op.inputs[0])
 
     def test_other_gradients_stay_as_they_are(self):
         product = _product(2)
@@ -201,31 +203,31 @@ class TrainedTest(parameterized.TestCase):
         with contextlib.ExitStack() as stack:
             for taken in (True, False):
                 how = {"max_staleness": 0} if mode == "asynchronous" else {}
-                made = _wide(
+                training = _wide(
                     variable_update=mode,
                     exchange=dict(sufficient_factors=taken, **how),
                     **options,
                 )
-                stack.callback(made.session.close)
-                found = [
+                stack.callback(training.session.close)
+                kinds = [
                     [isinstance(gradient, Factors) for gradient in tower.gradients]
-                    for tower in made.train.towers
+                    for tower in training.train.towers
                 ]
                 # On one device, an asynchronous tower's are neither added nor sent.
                 as_factors = taken and mode != "asynchronous"
-                self.assertEqual({sum(own) for own in found}, {int(as_factors)})
+                self.assertEqual({sum(flags) for flags in kinds}, {int(as_factors)})
                 if as_factors:
-                    self._check_products(made.train)
-                values[taken] = made.start().steps(steps)
+                    self._check_products(training.train)
+                values[taken] = training.start().steps(steps)
         self.assertLess(trainer.difference(values[True], values[False]), bound)
 
     def _check_products(self, train):
         known = {n.name: n for n in train.graph.as_graph_def().node}
         needed = nodes.needed_by(known, [train.train_op.name])
         for tower in train.towers:
-            [own] = [g for g in tower.gradients if isinstance(g, Factors)]
-            self.assertNotIn(own.whole.op.name, needed)
-            self.assertIn(own.left.op.name, needed)
+            [factors] = [g for g in tower.gradients if isinstance(g, Factors)]
+            self.assertNotIn(factors.whole.op.name, needed)
+            self.assertIn(factors.left.op.name, needed)
 
     @parameterized.parameters(1, 2, 4)
     def test_a_step_is_that_of_one_tower_on_the_joined_batch(self, towers):
@@ -243,11 +245,11 @@ class TrainedTest(parameterized.TestCase):
     )
     def test_where_gradients_are_not_products_they_stay(self, **options):
         with mock.patch.object(sufficient_factors, "_are_less", lambda *_: True):
-            made = _wide(**options)
-        gradients = made.train.towers[0].gradients
-        wide = made.train.template.trainable.index("wide/dense/kernel")
+            training = _wide(**options)
+        gradients = training.train.towers[0].gradients
+        wide = training.train.template.trainable.index("wide/dense/kernel")
         self.assertIsInstance(gradients[wide], tf.Tensor)
-        made.start().steps(1)
+        training.start().steps(1)
 
 
 if __name__ == "__main__":

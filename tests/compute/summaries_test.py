@@ -20,18 +20,20 @@ class SummariesTest(parameterized.TestCase):
     def test_are_what_they_were(self, make):
         """With all their options, of each kind."""
         with tf.Graph().as_default() as graph, v1.name_scope("block"):
-            own = make()
-            [made] = summaries.collect(graph)
-            tensors = {n: graph.get_tensor_by_name(n) for n in summaries.names([made])}
-            self.assertEqual(made.tag, "block/a")
-            self.assertEmpty(summaries.given([made], {}))
-            [made] = summaries.given([made], tensors)
+            expected = make()
+            [summary] = summaries.collect(graph)
+            tensors = {
+                n: graph.get_tensor_by_name(n) for n in summaries.names([summary])
+            }
+            self.assertEqual(summary.tag, "block/a")
+            self.assertEmpty(summaries.given([summary], {}))
+            [summary] = summaries.given([summary], tensors)
             with tf.device("/device:CPU:0"):
-                again = summaries.again(made, made.tag)
-                other = summaries.again(made, "other")
+                again = summaries.again(summary, summary.tag)
+                other = summaries.again(summary, "other")
             self.assertEqual(again.device, "/device:CPU:0")
             with v1.Session() as session:
-                texts = session.run([own, again, other])
+                texts = session.run([expected, again, other])
         first, second, third = map(v1.Summary.FromString, texts)
         self.assertEqual(first, second)
         self.assertStartsWith(third.value[0].tag, "other")

@@ -22,12 +22,12 @@ class JoinsTest(parameterized.TestCase):
     def test_moments_are_those_of_all_rows(self):
         batches = _batches()
         rows = batches.astype("f8").reshape(-1, 4)
-        own = [
+        parts = [
             np.stack([b.mean(0), b.astype("f8").var(0)]).astype("f4") for b in batches
         ]
         with tf.Graph().as_default(), v1.Session() as session:
             mean, variance = session.run(
-                sync_batch_norm.JOINS["moments"]([tf.constant(one) for one in own])
+                sync_batch_norm.JOINS["moments"]([tf.constant(part) for part in parts])
             )
         np.testing.assert_allclose(mean, rows.mean(0), rtol=1e-6)
         # Squares of means of 1000 would leave no digit of variances of 1.
@@ -35,12 +35,12 @@ class JoinsTest(parameterized.TestCase):
 
     def test_a_mean(self):
         with tf.Graph().as_default(), v1.Session() as session:
-            found = session.run(
+            means = session.run(
                 sync_batch_norm.JOINS["mean"](
                     [tf.constant([1.0, 2.0]), tf.constant([3.0, 6.0])]
                 )
             )
-        self.assertEqual(found.tolist(), [2.0, 4.0])
+        self.assertEqual(means.tolist(), [2.0, 4.0])
 
     @parameterized.parameters(
         ("micro_batch", False, False),
@@ -51,10 +51,10 @@ class JoinsTest(parameterized.TestCase):
     def test_every_reach(self, name, towers, pieces):
         self.assertEqual(sync_batch_norm.BATCH_NORM[name], (towers, pieces))
         self.assertLen(sync_batch_norm.BATCH_NORM, 4)
-        found = sync_batch_norm.shared_statistics(
+        shared = sync_batch_norm.shared_statistics(
             name, towers=3, micro_batches=4, rounds=1
         )
-        self.assertEqual(found, (3 if towers else 1, 4 if pieces else 1))
+        self.assertEqual(shared, (3 if towers else 1, 4 if pieces else 1))
 
 
 class ExchangesTest(parameterized.TestCase):
@@ -74,26 +74,26 @@ class ExchangesTest(parameterized.TestCase):
             joined = exchanges.joined(SharedStatistics(2))
             for batch in batches:
                 x = tf.constant(batch)
-                own = tf.stack(tf.nn.moments(x, [0]))
-                mean, variance = tf.unstack(joined.moments(own))
+                moments = tf.stack(tf.nn.moments(x, [0]))
+                mean, variance = tf.unstack(joined.moments(moments))
                 # Each batch has half of the loss.
                 share = (tf.reduce_sum(mean**2) + tf.reduce_sum(variance**3)) / 2.0
-                owns.append(own)
+                owns.append(moments)
                 gradients.append(tf.gradients(share, x)[0])
             sent = list(exchanges.sent.items())
             names = [name for name, _ in sent]
-            forward = [name for name, one in sent if one.join == "moments"]
-            back = [name for name, one in sent if one.join == "mean"]
+            forward = [name for name, exchange in sent if exchange.join == "moments"]
+            back = [name for name, exchange in sent if exchange.join == "mean"]
             self.assertLen(forward, 2)
             self.assertLen(back, 2)
             for group in (forward, back):
                 values = [exchanges.sent[name].tensor for name in group]
                 join = sync_batch_norm.JOINS[exchanges.sent[group[0]].join]
-                found = session.run(join(values), feeds)
-                feeds |= {f"{name}:0": found for name in group}
+                actual = session.run(join(values), feeds)
+                feeds |= {f"{name}:0": actual for name in group}
             self.assertEqual(sorted(names), sorted([*forward, *back]))
-            wanted, *found = session.run([wanted, *gradients], feeds)
-        np.testing.assert_allclose(np.stack(found), wanted, rtol=1e-4, atol=1e-6)
+            wanted, *actual = session.run([wanted, *gradients], feeds)
+        np.testing.assert_allclose(np.stack(actual), wanted, rtol=1e-4, atol=1e-6)
 
 
 def _normed() -> Model:
@@ -108,14 +108,14 @@ def _normed() -> Model:
 
 
 def _trained(towers: int, steps: int = 6, **options):
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         _normed(),
         trainer.random_source(),
         towers=towers,
         batch_size=24 // towers,
         **options,
     )
-    return made.start().steps(steps)
+    return training.start().steps(steps)
 
 
 class SyncBatchNormTest(tf.test.TestCase, parameterized.TestCase):
@@ -124,9 +124,9 @@ class SyncBatchNormTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_towers_are_one_on_the_joined_batch(self, towers, mode):
         """Gradients, moving averages and all; against TensorFlow's own batch norm."""
-        one = _trained(1)
+        one_tower = _trained(1)
         other = _trained(towers, batch_norm="sync", variable_update=mode)
-        self.assertLess(trainer.difference(one, other), 1e-5)
+        self.assertLess(trainer.difference(one_tower, other), 1e-5)
 
     def test_each_by_itself_is_not(self):
         self.assertGreater(trainer.difference(_trained(1), _trained(4)), 1e-3)

@@ -124,10 +124,10 @@ class TowerTest(tf.test.TestCase):
             self.assertEqual(count[0], count[2])
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
-                found = session.run([(t.loss, t.gradients) for t in towers])
-        for other in found[1:]:
-            arrays.assert_same_bits(found[0][0], other[0])
-            arrays.assert_all_same_bits(found[0][1], other[1])
+                actual = session.run([(t.loss, t.gradients) for t in towers])
+        for other in actual[1:]:
+            arrays.assert_same_bits(actual[0][0], other[0])
+            arrays.assert_all_same_bits(actual[0][1], other[1])
 
     def test_gradients_equal_those_of_the_same_model_without_a_template(self):
         def dense(x, nn):
@@ -148,11 +148,11 @@ class TowerTest(tf.test.TestCase):
             plain = tf.gradients(loss, [kernel, bias])
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
-                found, wanted = session.run(
+                actual, wanted = session.run(
                     [[stamped.loss, *stamped.gradients], [loss, *plain]]
                 )
-        for one, two in zip(found, wanted):
-            arrays.assert_close(one, two, rtol=1e-6)
+        for first, second in zip(actual, wanted):
+            arrays.assert_close(first, second, rtol=1e-6)
 
     def test_dropout_follows_the_example_not_the_tower(self):
         with tf.Graph().as_default():

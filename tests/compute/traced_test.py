@@ -43,7 +43,7 @@ def _l2_loss(outputs, labels):
 
 def _steps(model, *, towers=1, weight_decay=0.0, source=None, **options):
     update = dataclasses.replace(trainer.MOMENTUM, weight_decay=weight_decay)
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         model,
         source or trainer.random_source(num_examples=22),  # the last batch is short
         towers=towers,
@@ -52,7 +52,7 @@ def _steps(model, *, towers=1, weight_decay=0.0, source=None, **options):
         limit=22,
         **options,
     )
-    return made.start().to_the_end()
+    return training.start().to_the_end()
 
 
 class VariablesTest(parameterized.TestCase):
@@ -149,11 +149,11 @@ class VariablesTest(parameterized.TestCase):
 
         seen = []
         model = with_l2(embedding_models.untied())
-        one = _steps(model, source=embedding_models.tokens())
+        whole = _steps(model, source=embedding_models.tokens())
         shards = Shards(embeddings=2)
         two = _steps(model, towers=2, source=embedding_models.tokens(), shards=shards)
         self.assertEqual(seen[0], seen[-1])
-        self.assertLess(trainer.difference(one, two), 1e-5)
+        self.assertLess(trainer.difference(whole, two), 1e-5)
 
 
 class DevicesTest(parameterized.TestCase):

@@ -50,9 +50,9 @@ class VariablesTest(absltest.TestCase):
         self.assertEqual(whole.shape, [2, 5])
         names = ["a/part_0", "a/part_1"]
         self.assertEqual(list(variables.trainable), names)
-        found = variables.parts[whole.name]
-        self.assertEqual([p.shape.as_list() for p in found], [[2, 3], [2, 2]])
-        self.assertLen({part.device for part in found}, 2)
+        parts = variables.parts[whole.name]
+        self.assertEqual([p.shape.as_list() for p in parts], [[2, 3], [2, 2]])
+        self.assertLen({part.device for part in parts}, 2)
         self.assertEqual(
             self.created, [("a", [2, 5], {"trainable": True, "split": split})]
         )
@@ -74,13 +74,13 @@ class VariablesTest(absltest.TestCase):
         for node in graph_def.node:
             node.device = ""
         with tf.Graph().as_default(), v1.Session() as session:
-            (found,) = tf.import_graph_def(graph_def, return_elements=[rows.name])
+            (rows_found,) = tf.import_graph_def(graph_def, return_elements=[rows.name])
             pieces = {
                 f"import/read/a/part_{k}:0": v
                 for k, v in enumerate(np.split(values, [3, 5]))
             }
-            found = session.run(found, pieces)
-        np.testing.assert_array_equal(found, values[[[6, 0, 3], [2, 5, 6]]])
+            rows_found = session.run(rows_found, pieces)
+        np.testing.assert_array_equal(rows_found, values[[[6, 0, 3], [2, 5, 6]]])
 
     def test_fetched_parts_are_on_the_devices_that_share_them(self):
         variables = self._variables({"a": Split(2, 0, True), "b": Split(2)})

@@ -61,16 +61,16 @@ def _steps(where: placement.Placement, target: str = "", *, auto_jit: bool):
     options = graph.Options(batch_size=24 // where.num_towers)
     model, source = trainer.model_of(padded), trainer.random_source()
     update = trainer.MOMENTUM
-    made = graph.build(model, source, update, placement=where, options=options)
+    train = graph.build(model, source, update, placement=where, options=options)
     config = placement.session_config(where, auto_jit=auto_jit)
-    with v1.Session(target, graph=made.graph, config=config) as session:
-        loop.start(made, session, lambda session: None)
-        loop.run(made, session, (), last_step=4)
-        values = session.run(made.saved)
+    with v1.Session(target, graph=train.graph, config=config) as session:
+        loop.start(train, session, lambda session: None)
+        loop.run(train, session, (), last_step=4)
+        values = session.run(train.saved)
         metadata = v1.RunMetadata()
         shown = v1.RunOptions(output_partition_graphs=True)
-        session.run(made.train_op, options=shown, run_metadata=metadata)
-    nodes = [node for own in metadata.partition_graphs for node in own.node]
+        session.run(train.train_op, options=shown, run_metadata=metadata)
+    nodes = [node for partition in metadata.partition_graphs for node in partition.node]
     return values, sorted({node.device for node in nodes if node.op == "_XlaRun"})
 
 
@@ -82,11 +82,11 @@ def compile_everywhere() -> None:
     there = placement.on_cluster(spec, 2, kind="cpu")
     plain, devices = _steps(placement.local(4, kind="cpu"), auto_jit=False)
     assert not devices, devices
-    found = {}
+    results = {}
     for name, where, at in (("here", here, ""), ("there", there, target)):
         values, devices = _steps(where, at, auto_jit=True)
-        found[name] = [trainer.difference(plain, values), devices]
-    in_process_cluster.tell(found)
+        results[name] = [trainer.difference(plain, values), devices]
+    in_process_cluster.tell(results)
 
 
 class CompiledTowersTest(parameterized.TestCase):
@@ -97,15 +97,15 @@ class CompiledTowersTest(parameterized.TestCase):
     )
     def test_they_equal_towers_that_are_not_compiled(self, make, towers, mode):
         plain = _train(make(), towers, mode).steps(6)
-        made = _train(make(), towers, mode, xla_compile=True)
-        self.assertLess(trainer.difference(plain, made.steps(6)), 1e-5)
+        training = _train(make(), towers, mode, xla_compile=True)
+        self.assertLess(trainer.difference(plain, training.steps(6)), 1e-5)
         calls = [
             op
-            for op in made.train.graph.get_operations()
+            for op in training.train.graph.get_operations()
             if "Call" in op.type and op.name.startswith("tower_")
         ]
         self.assertLen(calls, towers)
-        for op, device in zip(calls, made.placement.towers):
+        for op, device in zip(calls, training.placement.towers):
             self.assertEqual(op.device, device)
             self.assertTrue(op.get_attr("_XlaMustCompile"))
 
@@ -115,21 +115,21 @@ class CompiledTowersTest(parameterized.TestCase):
     ):
         plain = _train(trainer.dense_model(), towers, mode).steps(6)
         options = dict(xla_compile=True, shards=Shards(2))
-        made = _train(trainer.dense_model(), towers, mode, **options)
-        self.assertLess(trainer.difference(plain, made.steps(6)), 1e-5)
+        training = _train(trainer.dense_model(), towers, mode, **options)
+        self.assertLess(trainer.difference(plain, training.steps(6)), 1e-5)
         calls = [
             op
-            for op in made.train.graph.get_operations()
+            for op in training.train.graph.get_operations()
             if "Call" in op.type and op.name.startswith("tower_0")
         ]
-        self.assertEqual({op.device for op in calls}, set(made.placement.stages[0]))
+        self.assertEqual({op.device for op in calls}, set(training.placement.stages[0]))
         for op in calls:
             self.assertTrue(op.get_attr("_XlaMustCompile"))
 
     def test_an_operation_that_it_lacks_is_named(self):
-        made = _train(_uncompilable(), 2, xla_compile=True)
+        training = _train(_uncompilable(), 2, xla_compile=True)
         with self.assertRaises(tf.errors.OpError) as caught:
-            made.steps(1)
+            training.steps(1)
         self.assertEqual(
             explain.operation_error(caught.exception),
             "XLA cannot compile Dilation2D (dilated/Dilation2D); write the model "
@@ -148,12 +148,12 @@ class FunctionTest(tf.test.TestCase):
         with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
             given = {n: tf.constant([k, 1.0]) for k, n in enumerate(specs, start=1)}
             before = len(graph.get_operations())
-            found = call(given)
+            outputs = call(given)
             added = graph.get_operations()[before:]
             self.assertLen([op for op in added if "Call" in op.type], 1)
-            one, two = session.run(found)
-        np.testing.assert_array_equal(one, [4, 3])
-        np.testing.assert_array_equal(two, [4, 3])
+            first, second = session.run(outputs)
+        np.testing.assert_array_equal(first, [4, 3])
+        np.testing.assert_array_equal(second, [4, 3])
 
 
 class AutoJitTest(tf.test.TestCase):
@@ -171,10 +171,10 @@ class AutoJitTest(tf.test.TestCase):
 
     def test_compiles_for_every_device_here_and_on_tasks(self):
         """In each a part of a tower and of the update is compiled."""
-        found = in_process_cluster.found_inside(
+        results = in_process_cluster.found_inside(
             "from tests.compute import xla_test; xla_test.compile_everywhere()"
         )
-        for name, (difference, devices) in found.items():
+        for name, (difference, devices) in results.items():
             self.assertLess(difference, 1e-5, name)
             workers = [f"/job:worker/replica:0/task:{k}" for k in range(2)]
             homes = ["/job:localhost/replica:0/task:0"] if name == "here" else workers

@@ -77,8 +77,8 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_a_split_that_is_not_there(self, only, splits, remedy):
         builder = types.SimpleNamespace(info=types.SimpleNamespace(splits={only: None}))
-        found = mock.patch.object(catalog, "prepared", return_value=(builder, ()))
-        with found, self.assertRaisesRegex(ValueError, f"only {only}{remedy}"):
+        prepared = mock.patch.object(catalog, "prepared", return_value=(builder, ()))
+        with prepared, self.assertRaisesRegex(ValueError, f"only {only}{remedy}"):
             self._find("mine", *splits)
 
     @parameterized.parameters(

@@ -39,13 +39,13 @@ class DigitsTest(tf.test.TestCase):
         self.assertEqual(counts, {"train": 1442, "test": 355})
         with tf.Graph().as_default():
             read = tfds.as_numpy(builder.as_dataset(split="test"))
-            got = sorted((int(x["label"]), x["image"].tobytes()) for x in read)
+            actual = sorted((int(x["label"]), x["image"].tobytes()) for x in read)
         table = digits.read_table()
         wanted = sorted(
             (int(row[64]), digits.image(row).tobytes())
             for row in table[digits.hold_out(table[:, 64])]
         )
-        self.assertEqual(got, wanted)
+        self.assertEqual(actual, wanted)
 
 
 if __name__ == "__main__":

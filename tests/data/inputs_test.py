@@ -44,12 +44,12 @@ class FeedTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_parts_of_a_step_are_the_step(self):
         """Three clients, with two towers each: a third of every step for each."""
-        found = [
+        rows = [
             batch_reader.read(_distorted(), 3, layout="2x2", part=ClientShare(index, 3))
             for index in range(3)
         ]
         for number, whole in enumerate(self.one_tower):
-            steps = [np.split(parts[number], 3) for parts in found]
+            steps = [np.split(parts[number], 3) for parts in rows]
             joined = np.concatenate([s[k] for k in range(3) for s in steps])
             self.assertAllEqual(joined, whole[:36])
 
@@ -232,18 +232,18 @@ class GetTest(parameterized.TestCase, tf.test.TestCase):
                 content.truncate(50000)
             content.seek(3000)
             content.write(b"damage")
-        found = inputs.get("digits", Request(shape=(8, 8, 1), data_dir=folder))
+        damaged = inputs.get("digits", Request(shape=(8, 8, 1), data_dir=folder))
         if damage in ("remove", "folder"):  # while it is trained on
             os.remove(file)
         if damage == "folder":
             os.mkdir(file)
         source = inputs.DatasetSource(
-            found.records, Request(shape=(8, 8, 1)), memory=memory
+            damaged.records, Request(shape=(8, 8, 1)), memory=memory
         )
         with self.assertRaises(tf.errors.OpError) as caught:
             batch_reader.read(source.decoded(), 130)
         synthetic = inputs.get("synthetic", self.request)
-        sentence = inputs.explain(caught.exception, source, synthetic, found)
+        sentence = inputs.explain(caught.exception, source, synthetic, damaged)
         self.assertRegex(
             sentence,
             r"damaged \(record \d+, counted from 0, of digits-train.tfrecord-00000-of-"

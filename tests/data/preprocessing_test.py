@@ -74,11 +74,11 @@ class ExampleUniformTest(tf.test.TestCase):
                 self.assertNotAllClose(draw, other)
 
     def test_xla_draws_the_same(self):
-        made = tf.function(lambda: _draws(3, first=9), autograph=False)
+        by_xla = tf.function(lambda: _draws(3, first=9), autograph=False)
         compiled = tf.function(
             lambda: _draws(3, first=9), autograph=False, jit_compile=True
         )
-        self.assertAllEqual(made(), compiled())
+        self.assertAllEqual(by_xla(), compiled())
 
     def test_is_uniform(self):
         draw = _run(lambda: example_uniform((20000, 5), seed=3, first=10**12))
@@ -170,14 +170,14 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
                 _draws(5),
             )
         )
-        for image, draw, got in zip(x.astype(np.float64), draws, y):
+        for image, draw, actual in zip(x.astype(np.float64), draws, y):
             top, left = (int(number * 9) for number in draw[:2])
             crop = image[top : top + 24, left : left + 24]
             crop = crop[:, ::-1] if draw[2] < 0.5 else crop
             crop = crop + (draw[3] * 126 - 63)
             mean = crop.mean((0, 1))
             crop = (crop - mean) * (0.2 + 1.6 * draw[4]) + mean
-            self.assertAllClose(got, (crop - crop.mean()) / crop.std(), atol=1e-4)
+            self.assertAllClose(actual, (crop - crop.mean()) / crop.std(), atol=1e-4)
 
     def test_tutorial_evaluation(self):
         x = _images(2, (32, 32, 3))

@@ -27,8 +27,8 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
                 for index in range(3):
                     first = tf.constant(24 + 4 * index, tf.int64)
                     part = source.ClientShare(index, 3)
-                    found = source.weight_of_all(first, part, 4, limit)
-                    self.assertAllEqual(found, weight)
+                    weight_of_all = source.weight_of_all(first, part, 4, limit)
+                    self.assertAllEqual(weight_of_all, weight)
             self.assertIsNone(source.weight_of_all(first, source.ClientShare(), 4, 31))
 
 

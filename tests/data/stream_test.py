@@ -123,9 +123,9 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         whole = _read(stream, 4, position=5, share=HostShare(6, 0, 6))
         first = _read(stream, 4, position=5, share=HostShare(6, 0, 2))
         second = _read(stream, 4, position=5, share=HostShare(6, 2, 4))
-        for one, other, both in zip(first, second, whole):
+        for part, other, both in zip(first, second, whole):
             steps = both.reshape(4, 6, *both.shape[1:])
-            self.assertAllEqual(one, np.concatenate(steps[:, :2]))
+            self.assertAllEqual(part, np.concatenate(steps[:, :2]))
             self.assertAllEqual(other, np.concatenate(steps[:, 2:]))
 
     @_BOTH_WAYS
@@ -191,8 +191,10 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIs(decoded.decoded(), decoded)
         opened.clear()
         for _ in range(2):
-            for one, other in zip(wanted, _read(decoded, 4, position=5), strict=True):
-                np.testing.assert_array_equal(one, other)
+            for expected, other in zip(
+                wanted, _read(decoded, 4, position=5), strict=True
+            ):
+                np.testing.assert_array_equal(expected, other)
         self.assertEqual(not opened, in_memory)
 
     def test_images_that_differ_in_size(self):

@@ -31,8 +31,8 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
     def test_rows_do_not_depend_on_the_layout(self, layout, make):
         whole = batch_reader.read(make(), 2, layout="1x12", position=24, limit=40)
         parts = batch_reader.read(make(), 2, layout=layout, position=24, limit=40)
-        for one, other in zip(whole[:3], parts[:3]):
-            self.assertAllEqual(one, other)
+        for expected, other in zip(whole[:3], parts[:3]):
+            self.assertAllEqual(expected, other)
         self.assertAllEqual(whole[0][:12], whole[0][12:])
         self.assertAllEqual(whole[2], [1] * 16 + [0] * 8)
         self.assertAllEqual(

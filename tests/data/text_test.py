@@ -273,10 +273,10 @@ class FindTest(TextTestCase):
     def test_splits_that_are_not_taken_are_not_looked_up(self):
         for name in ("train", "valid_a", "valid-b"):
             self.write(name)
-        found = text.find(
+        records = text.find(
             os.fspath(self.folder), _request(4), splits=("train", "validation")
         )
-        self.assertEqual(found.path, os.fspath(self.folder / "train"))
+        self.assertEqual(records.path, os.fspath(self.folder / "train"))
 
     def test_slices_count_windows_of_a_single_text(self):
         path = self.write("a.txt", bytes(range(200)))
@@ -309,8 +309,8 @@ class FindTest(TextTestCase):
             for split in ("train", "train[2:5]")
         )
         self.assertEqual((part.num_examples, part.vocabulary), (3, whole.vocabulary))
-        for one, all_ in zip(_windows(part), _windows(whole)):
-            self.assertAllEqual(one, all_[2:5])
+        for window, all_ in zip(_windows(part), _windows(whole)):
+            self.assertAllEqual(window, all_[2:5])
 
     @parameterized.parameters(
         ("validation[:37]", "there are only 1 windows"),
@@ -347,8 +347,8 @@ class FindTest(TextTestCase):
         ):
             with self.subTest(split), self.assertRaisesRegex(ValueError, reason):
                 text.find("notes", request, splits=(split,))
-        one = text.find("shakespeare", request, splits=("validation[:37]",))
-        self.assertEqual(one.num_examples, 37)
+        records = text.find("shakespeare", request, splits=("validation[:37]",))
+        self.assertEqual(records.num_examples, 37)
 
     def test_texts_that_cannot_be_read(self):
         path = self.write("train.txt")

@@ -19,12 +19,12 @@ class FoundTest(absltest.TestCase):
         def worse():
             raise collected.PlanError(["two", "three"])
 
-        found = collected.CollectedErrors()
-        self.assertIsNone(found.get(lambda: bad("one")))
-        self.assertIsNone(found.get(worse))
-        self.assertEqual(found.get(lambda: 4), 4)
-        self.assertEqual(found.errors, ["one", "two", "three"])
-        self.assertEqual(str(collected.PlanError(found.errors)), "one\ntwo\nthree")
+        errors = collected.CollectedErrors()
+        self.assertIsNone(errors.get(lambda: bad("one")))
+        self.assertIsNone(errors.get(worse))
+        self.assertEqual(errors.get(lambda: 4), 4)
+        self.assertEqual(errors.errors, ["one", "two", "three"])
+        self.assertEqual(str(collected.PlanError(errors.errors)), "one\ntwo\nthree")
 
     def test_faults_of_the_program_are_not_caught(self):
         with self.assertRaises(ZeroDivisionError):
@@ -32,8 +32,8 @@ class FoundTest(absltest.TestCase):
 
     def test_refused_on_one_line_each(self):
         with contextlib.redirect_stderr(io.StringIO()) as printed:
-            found = collected.refuse(["--a=x\ny", "--b=\x00\udc80", "c ü"], status=2)
-        self.assertEqual(found, 2)
+            status = collected.refuse(["--a=x\ny", "--b=\x00\udc80", "c ü"], status=2)
+        self.assertEqual(status, 2)
         self.assertEqual(
             printed.getvalue(),
             "error: --a=x\\ny\nerror: --b=\\x00\\udc80\nerror: c ü\n",
@@ -51,8 +51,8 @@ class FoundTest(absltest.TestCase):
                 mock.patch.object(sys, "stdout", file),
                 contextlib.redirect_stderr(io.StringIO()) as printed,
             ):
-                found = collected.not_printed(OSError(number, "why"))
-                self.assertEqual(found, status)
+                exit_status = collected.not_printed(OSError(number, "why"))
+                self.assertEqual(exit_status, status)
                 print("nobody is to see this")
             self.assertEqual(printed.getvalue(), said)
             with open(path) as file:

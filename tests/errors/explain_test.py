@@ -24,9 +24,9 @@ def _error(make, num_devices=2):
 
 
 class ExplainTest(tf.test.TestCase):
-    def _assert_sentence(self, found, pattern):
-        self.assertRegex(found, pattern)
-        self.assertNotIn("\n", found)
+    def _assert_sentence(self, sentence, pattern):
+        self.assertRegex(sentence, pattern)
+        self.assertNotIn("\n", sentence)
 
     def test_an_operation_without_a_kernel(self):
         def strings_on_the_gpu(where):

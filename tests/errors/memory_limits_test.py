@@ -143,12 +143,12 @@ class UlimitTest(absltest.TestCase):
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             text=True,
         )
-        found = dict(line.rsplit("|", 1) for line in printed.splitlines())
+        limits = dict(line.rsplit("|", 1) for line in printed.splitlines())
         self.assertBetween(
-            int(found["ulimit -v, 2.0 GB,"]), 1_500_000_000, 2_000_000 * 1024
+            int(limits["ulimit -v, 2.0 GB,"]), 1_500_000_000, 2_000_000 * 1024
         )
         self.assertBetween(
-            int(found["ulimit -d, 1.0 GB,"]), 800_000_000, 1_000_000 * 1024
+            int(limits["ulimit -d, 1.0 GB,"]), 800_000_000, 1_000_000 * 1024
         )
 
 

@@ -28,11 +28,11 @@ class FoldersTest(absltest.TestCase):
         self.assertEqual(os.listdir(self.root), [])
 
     def test_one_that_is_killed_leaves_nothing_behind(self):
-        found = []
+        files = []
         with mock.patch.object(os, "fsync") as written:
-            written.side_effect = lambda file: found.append(os.listdir(self.root))
+            written.side_effect = lambda file: files.append(os.listdir(self.root))
             output_paths.check("--d=x", self.root)
-        self.assertEqual(found, [[]])
+        self.assertEqual(files, [[]])
 
     def test_a_folder_that_is_there_stays_as_it_is(self):
         mine = os.path.join(self.root, "mine")

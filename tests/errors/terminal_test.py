@@ -75,8 +75,8 @@ class TerminalTest(parameterized.TestCase):
         self.assertEqual(terminal.heeded(), [signal.SIGTERM])
 
     def test_a_hangup(self):
-        found = list(filter(terminal.is_hangup, terminal.ENDING))
-        self.assertEqual(found, [signal.SIGHUP])
+        hangups = list(filter(terminal.is_hangup, terminal.ENDING))
+        self.assertEqual(hangups, [signal.SIGHUP])
 
 
 if __name__ == "__main__":

@@ -150,24 +150,26 @@ class EvaluateTest(parameterized.TestCase):
         update = Update("sgd", Piecewise((0.1,)), ema_decay=ema_decay)
         options = dict(towers=2, batch_size=4, update=update)
         options["variable_update"] = variable_update
-        made = trainer.Trainer(_model(), _source(training=True), **options)
-        with made.train.graph.as_default():
+        training = trainer.Trainer(_model(), _source(training=True), **options)
+        with training.train.graph.as_default():
             built = eval_graph.attach(
                 _task(),
                 _source(),
-                placement=made.placement,
-                mode=eval_graph.AveragedVariables(made.train.mode, made.train.averages),
+                placement=training.placement,
+                mode=eval_graph.AveragedVariables(
+                    training.train.mode, training.train.averages
+                ),
                 batch_size=6,
             )
-        made.start()
+        training.start()
         read = {}
         for step in (3, 6):
-            values = made.steps(step)
+            values = training.steps(step)
             for name in ("logits/dense/kernel", "logits/dense/bias"):
                 average = f"{name}/ExponentialMovingAverage"
                 self.assertEqual(average in values, bool(ema_decay))
                 read[name] = values.get(average, values[name])
-            result = eval_graph.run(built, made.session, step)
+            result = eval_graph.run(built, training.session, step)
             for name, mean in _by_numpy(read, NUM_EXAMPLES).items():
                 self.assertAlmostEqual(result.means[name], mean, places=5, msg=name)
         if ema_decay:
@@ -186,12 +188,12 @@ class EvaluateTest(parameterized.TestCase):
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 asked = []
-                found = eval_graph.run(
+                totals = eval_graph.run(
                     built, session, 1, stopped=lambda: asked.append(1)
                 )
                 stopped = eval_graph.run(built, session, 1, stopped=lambda: True)
         self.assertLen(asked, built.num_steps - 1)
-        self.assertEqual(found.num_examples, NUM_EXAMPLES)
+        self.assertEqual(totals.num_examples, NUM_EXAMPLES)
         self.assertIsNone(stopped)
 
     def test_what_was_not_trained(self):
@@ -203,28 +205,30 @@ class EvaluateTest(parameterized.TestCase):
             return nn.flatten(x) * nn.variable(f"scale_{len(runs)}", [])
 
         model = dataclasses.replace(_model(), blocks=(("head", head),))
-        made = trainer.Trainer(model, _source(), towers=1, batch_size=4)
-        averaged = eval_graph.AveragedVariables(made.train.mode, made.train.averages)
-        with made.train.graph.as_default():
+        training = trainer.Trainer(model, _source(), towers=1, batch_size=4)
+        averaged = eval_graph.AveragedVariables(
+            training.train.mode, training.train.averages
+        )
+        with training.train.graph.as_default():
             with self.assertRaisesRegex(
                 ValueError, "'head/scale_2' is asked for in evaluation and not in tr"
             ):
                 eval_graph.attach(
                     dataclasses.replace(_task(), model=model),
                     _source(),
-                    placement=made.placement,
+                    placement=training.placement,
                     mode=averaged,
                     batch_size=4,
                 )
 
     def test_the_eval_towers_lie_beside_the_training_towers(self):
-        made = trainer.Trainer(_model(), _source(), towers=2, batch_size=4)
-        with made.train.graph.as_default() as graph:
+        training = trainer.Trainer(_model(), _source(), towers=2, batch_size=4)
+        with training.train.graph.as_default() as graph:
             eval_graph.attach(
                 _task(),
                 _source(),
-                placement=made.placement,
-                mode=made.train.mode,
+                placement=training.placement,
+                mode=training.train.mode,
                 batch_size=6,
             )
             variables = len(v1.global_variables())
@@ -233,7 +237,7 @@ class EvaluateTest(parameterized.TestCase):
                     if op.name.startswith(f"evaluation/tower_{index}/"):
                         self.assertEndsWith(op.device, f"CPU:{index}", op.name)
                         self.assertNotIn("gradients", op.name)
-            self.assertEqual(variables, len(made.train.saved))
+            self.assertEqual(variables, len(training.train.saved))
 
     def assertEndsWith(self, text, end, message):  # noqa: N802 - as unittest has it
         self.assertTrue(text.endswith(end), f"{message}: {text}")

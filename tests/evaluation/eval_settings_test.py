@@ -43,8 +43,8 @@ class EvaluationTest(parameterized.TestCase):
         (False, False, dict(eval_split="train")),
     )
     def test_wanted(self, wanted, in_epochs, flags):
-        found = eval_settings.wanted(sections.EvaluationFlags(**flags), in_epochs)
-        self.assertEqual(found, wanted)
+        actual = eval_settings.wanted(sections.EvaluationFlags(**flags), in_epochs)
+        self.assertEqual(actual, wanted)
 
     @parameterized.parameters(
         (dict(num_eval_batches=3), "num_eval_batches=3", "this run evaluates nothing"),

@@ -94,7 +94,7 @@ class FollowingTest(absltest.TestCase):
         plan = mock.Mock(**{"config.evaluation.eval_dir": ""})
         plan.model.with_derived = dict
         evaluate = evaluator.Evaluator(plan, None, mock.Mock(), mock.Mock())
-        found = []
+        followed = []
         for session, outcome in (
             ("a", whole),
             ("a", whole),
@@ -110,8 +110,8 @@ class FollowingTest(absltest.TestCase):
                 contextlib.suppress(tf.errors.UnavailableError),
             ):
                 evaluate(session, 3, bool)
-            found.append(run.call_args.kwargs["follows"])
-        self.assertEqual(found, [False, True, True, False, True, False, False, True])
+            followed.append(run.call_args.kwargs["follows"])
+        self.assertEqual(followed, [False, True, True, False, True, False, False, True])
 
 
 class StopTest(digit_runs.Runs):

@@ -53,9 +53,9 @@ class WatchTest(digit_runs.Runs):
 
     def _plan(self, **flags):
         flags = dict(device="cpu", data_name="digits", eval=True, **flags)
-        made = config.make(train_dir=self.directory, **flags)
+        settings = config.make(train_dir=self.directory, **flags)
         with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}):
-            return planning.make(made, lambda name: digit_runs.small_model())
+            return planning.make(settings, lambda name: digit_runs.small_model())
 
     def _forget(self, *steps):
         """Removes the checkpoints of some steps, newest last."""
@@ -135,8 +135,8 @@ class WatchTest(digit_runs.Runs):
         find, shown = watch.checkpoint.latest, ["model.ckpt-20"] * 2
 
         def latest(directory):
-            found = find(directory)
-            return os.path.join(directory, shown.pop()) if shown else found
+            newest = find(directory)
+            return os.path.join(directory, shown.pop()) if shown else newest
 
         def wait(seconds, over):
             if os.path.exists(f"{self.directory}/model.ckpt-46.index"):

@@ -78,8 +78,8 @@ class RulesTest(parameterized.TestCase):
             self.assertLen(said, 1)
             self.assertEndsWith(said[0], f": {sentence}")
         hosts = [f"--{each}=a:1, b:1 " for each in ("ps_hosts", "worker_hosts")]
-        made = parse.parse(["train", "--job_name=ps", *hosts], {})
-        self.assertEqual(getattr(made.cluster, name), ("a:1", "b:1"))
+        settings = parse.parse(["train", "--job_name=ps", *hosts], {})
+        self.assertEqual(getattr(settings.cluster, name), ("a:1", "b:1"))
 
 
 if __name__ == "__main__":

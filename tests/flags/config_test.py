@@ -25,11 +25,11 @@ def errors(**settings):
 
 class MakeTest(parameterized.TestCase):
     def test_puts_each_setting_in_its_section(self):
-        made = config.make(num_gpus=4, model="resnet50", nesterov=False)
-        self.assertEqual(made.devices.num_gpus, 4)
-        self.assertEqual(made.model.model, "resnet50")
-        self.assertFalse(made.optimizer.nesterov)
-        self.assertEqual(made.devices.device, "auto")
+        settings = config.make(num_gpus=4, model="resnet50", nesterov=False)
+        self.assertEqual(settings.devices.num_gpus, 4)
+        self.assertEqual(settings.model.model, "resnet50")
+        self.assertFalse(settings.optimizer.nesterov)
+        self.assertEqual(settings.devices.device, "auto")
 
     def test_an_unknown_name_is_an_error_that_offers_the_nearest(self):
         with self.assertRaisesRegex(ValueError, r"^num_gpu: .*mean num_gpus"):
@@ -38,17 +38,17 @@ class MakeTest(parameterized.TestCase):
             config.make(zzz=4)
 
     def test_flat_is_its_inverse(self):
-        made = config.make(num_gpus=4, gpu_indices=(3, 2, 1, 0), eval_at_end=False)
-        flat = config.flat(made)
+        settings = config.make(num_gpus=4, gpu_indices=(3, 2, 1, 0), eval_at_end=False)
+        flat = config.flat(settings)
         self.assertEqual(list(flat), list(config.all_flags()))
         self.assertEqual(flat["gpu_indices"], (3, 2, 1, 0))
-        self.assertEqual(config.make(**flat), made)
+        self.assertEqual(config.make(**flat), settings)
 
     def test_a_config_is_frozen_and_hashable(self):
-        made = config.make()
+        settings = config.make()
         with self.assertRaises(dataclasses.FrozenInstanceError):
-            made.devices.num_gpus = 2
-        self.assertEqual(hash(made), hash(config.make()))
+            settings.devices.num_gpus = 2
+        self.assertEqual(hash(settings), hash(config.make()))
 
 
 class CheckTest(parameterized.TestCase):
@@ -404,28 +404,30 @@ class CheckTest(parameterized.TestCase):
         self.assertEqual(errors(**settings), list(expected))
 
     def test_all_errors_are_found_at_once(self):
-        found = errors(
+        problems = errors(
             num_gpus=0, optimizer="x", num_batches=1, num_epochs=1, eval=True
         )
         self.assertEqual(
-            [error.split(":")[0] for error in found],
+            [error.split(":")[0] for error in problems],
             ["--num_gpus=0", "--optimizer=x", "--num_batches=1", "--eval"],
         )
 
     def test_a_value_that_is_wrong_breaks_no_rule_besides(self):
-        found = errors(eval_during_training_every_n_steps=0, stop_at_top_1_accuracy=0.5)
+        problems = errors(
+            eval_during_training_every_n_steps=0, stop_at_top_1_accuracy=0.5
+        )
         self.assertEqual(
-            found, ["--eval_during_training_every_n_steps=0: must be at least 1"]
+            problems, ["--eval_during_training_every_n_steps=0: must be at least 1"]
         )
 
     def test_a_value_that_could_not_be_read_breaks_no_rule(self):
-        made = config.make(save_model_steps=5)
-        self.assertLen(config.check(made, CHOICES), 1)
-        self.assertEmpty(config.check(made, CHOICES, unread=["train_dir"]))
+        settings = config.make(save_model_steps=5)
+        self.assertLen(config.check(settings, CHOICES), 1)
+        self.assertEmpty(config.check(settings, CHOICES, unread=["train_dir"]))
 
     def test_names_are_open_without_a_table(self):
-        made = config.make(model="x", optimizer="y")
-        self.assertEqual(config.check(made, {}), [])
+        settings = config.make(model="x", optimizer="y")
+        self.assertEqual(config.check(settings, {}), [])
 
     def test_choices_for_a_flag_that_is_not_there_are_a_bug(self):
         with self.assertRaises(AssertionError):

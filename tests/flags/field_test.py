@@ -21,7 +21,7 @@ class Example:
         (), "some numbers", unset="none", must=field.AT_LEAST_0
     )
     layout: str = field.field("row", "a choice", choices=("row", "column"))
-    table: str = field.field("sgd", "a name in a table", own=True)
+    table: str = field.field("sgd", "a name in a table", user_defined=True)
     path: str | None = field.field(None, "any text", unset="none")
 
 

@@ -48,12 +48,12 @@ class ParseTest(parameterized.TestCase):
         self.assertEqual(parsed(), config.make())
 
     def test_arguments_is_its_inverse(self):
-        made = parsed("--num_gpus=4", "--gpu_indices=3,2,1,0", "--train_dir=a b,c")
-        made_again = parsed(*parse.arguments(made))
-        self.assertEqual(made_again, made)
-        made = parsed("--noeval_at_end", "--num_epochs=2.5", "--model=resnet50")
-        self.assertEqual(parsed(*parse.arguments(made)), made)
-        left = parse.arguments(made, without=("model", "num_epochs"))
+        settings = parsed("--num_gpus=4", "--gpu_indices=3,2,1,0", "--train_dir=a b,c")
+        made_again = parsed(*parse.arguments(settings))
+        self.assertEqual(made_again, settings)
+        settings = parsed("--noeval_at_end", "--num_epochs=2.5", "--model=resnet50")
+        self.assertEqual(parsed(*parse.arguments(settings)), settings)
+        left = parse.arguments(settings, without=("model", "num_epochs"))
         self.assertEqual(left, ["--eval_at_end=False"])
 
     @parameterized.named_parameters(
@@ -99,9 +99,9 @@ class ParseTest(parameterized.TestCase):
     )
     def test_a_switch_may_have_more_than_two_positions(self, typed, wanted):
         typed = typed.format("compact_gradient_transfer")
-        made = parsed(typed, "--compute_dtype=bfloat16", "--nodistortions")
-        self.assertEqual(made.variables.compact_gradient_transfer, wanted)
-        self.assertIs(made.data.distortions, False)
+        settings = parsed(typed, "--compute_dtype=bfloat16", "--nodistortions")
+        self.assertEqual(settings.variables.compact_gradient_transfer, wanted)
+        self.assertIs(settings.data.distortions, False)
 
     def test_every_flag_reads_a_value_that_it_admits(self):
         flag_values = parse.define({})
@@ -115,28 +115,28 @@ class ParseTest(parameterized.TestCase):
                 self.assertEqual(flag.problem(expected), "")
 
     def test_home_is_expanded_in_paths_as_no_shell_does_after_an_equals_sign(self):
-        found = parsed("--train_dir=~/runs", "--data_name=~", "--eval_dir=a~b")
-        self.assertEqual(found.output.train_dir, os.path.expanduser("~/runs"))
-        self.assertEqual(found.data.data_name, "~")
-        self.assertEqual(found.evaluation.eval_dir, "a~b")
+        settings = parsed("--train_dir=~/runs", "--data_name=~", "--eval_dir=a~b")
+        self.assertEqual(settings.output.train_dir, os.path.expanduser("~/runs"))
+        self.assertEqual(settings.data.data_name, "~")
+        self.assertEqual(settings.evaluation.eval_dir, "a~b")
         paths = [flag.name for flag in config.all_flags().values() if flag.path]
         self.assertLen(paths, 7)
 
     def test_the_readme_of_tf_cnn_benchmarks(self):
-        made = parsed(
+        settings = parsed(
             *"--num_gpus=1 --batch_size=32 --model=resnet50 "
             "--variable_update=parameter_server".split()
         )
-        self.assertEqual(made, config.make(batch_size=32, model="resnet50"))
-        made = parsed(
+        self.assertEqual(settings, config.make(batch_size=32, model="resnet50"))
+        settings = parsed(
             *"--data_format=NCHW --batch_size=256 --model=resnet50 "
             "--optimizer=momentum --variable_update=replicated --nodistortions "
             "--gradient_repacking=8 --num_gpus=8 --num_epochs=90 "
             "--weight_decay=1e-4 --data_dir=/data --use_fp16 --train_dir=/ckpt"
             "".split()
         )
-        self.assertTrue(made.model.use_fp16)
-        self.assertEqual(made.variables.gradient_repacking, 8)
+        self.assertTrue(settings.model.use_fp16)
+        self.assertEqual(settings.variables.gradient_repacking, 8)
 
     @parameterized.named_parameters(
         ("no number", ["--num_gpus=x"], "--num_gpus=x: must be a whole number"),
@@ -233,13 +233,13 @@ class ParseTest(parameterized.TestCase):
         self.assertEqual(self.errors(*arguments), list(expected))
 
     def test_all_errors_are_reported_together(self):
-        found = self.errors(
+        problems = self.errors(
             *"--num_gpus=x --nosuch=1 --mkl stray --batch_size=-3 --model=resnet51 "
             "--num_epochs=1 --num_batches=3".split()
         )
         starts = ["--num_gpus=x", "--nosuch=1", "--mkl", "stray"]
         starts += ["--model=resnet51", "--batch_size=-3", "--num_batches=3"]
-        self.assertEqual([error.split(":")[0] for error in found], starts)
+        self.assertEqual([error.split(":")[0] for error in problems], starts)
 
     def test_a_flag_that_cannot_be_read_breaks_no_rule(self):
         self.assertEqual(
@@ -255,9 +255,9 @@ class ParseTest(parameterized.TestCase):
             (switches, ["--{}"]),
             (switches, ["--no{}"]),
         ):
-            found = self.errors(*(word.format(n) for n in names for word in form))
-            self.assertLen(found, len(names), found)
-            for error in found:
+            problems = self.errors(*(word.format(n) for n in names for word in form))
+            self.assertLen(problems, len(names), problems)
+            for error in problems:
                 self.assertRegex(error, r"^--\w+: [^\n]{20,}$")
 
     def test_the_error_is_a_value_error_with_a_line_each(self):
@@ -286,9 +286,9 @@ class FlagfileTest(absltest.TestCase):
     def test_its_lines_take_its_place(self):
         path = self.write(b"# a comment\n--num_gpus=4\n\n--model=resnet50\n")
         for arguments in (["--flagfile", path], [f"--flagfile={path}"]):
-            made = parsed("--num_gpus=2", "--distortions", *arguments)
+            settings = parsed("--num_gpus=2", "--distortions", *arguments)
             self.assertEqual(
-                made, config.make(num_gpus=4, model="resnet50", distortions=True)
+                settings, config.make(num_gpus=4, model="resnet50", distortions=True)
             )
         self.assertEqual(
             parsed(f"--flagfile={path}", "--num_gpus=2").devices.num_gpus, 2

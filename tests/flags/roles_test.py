@@ -16,18 +16,20 @@ def _read(*flags: str) -> config.Config:
 class EvaluatorTest(parameterized.TestCase):
     def test_evaluates_from_time_to_time(self):
         for flags, seconds in ([], 5), (["--eval", "--eval_interval_secs=60"], 60):
-            found = roles.for_evaluator(_read("--train_dir=x", *flags)).evaluation
-            self.assertEqual((found.eval, found.eval_interval_secs), (True, seconds))
+            evaluation = roles.for_evaluator(_read("--train_dir=x", *flags)).evaluation
+            self.assertEqual(
+                (evaluation.eval, evaluation.eval_interval_secs), (True, seconds)
+            )
 
     def test_its_devices_are_its_own(self):
         spread = ["--partition_bytes=1000", "--variable_placement=round_robin"]
         ring = ["--variable_update=replicated", "--all_reduce_spec=xring"]
         for flags, kept in ((spread, []), (ring, ring[:1])):
             read = _read("--model=mlp", *flags)
-            found = roles.for_evaluator(read)
-            self.assertNotEqual(read.variables, found.variables)
-            self.assertEqual(found.variables, _read(*kept).variables)
-            self.assertEqual(found.model, read.model)
+            settings = roles.for_evaluator(read)
+            self.assertNotEqual(read.variables, settings.variables)
+            self.assertEqual(settings.variables, _read(*kept).variables)
+            self.assertEqual(settings.model, read.model)
 
     @parameterized.parameters((2, 2), (4, 2), (1, 1))
     def test_stages_stay_where_there_are_devices_for_them(self, num_gpus, stages):
@@ -37,17 +39,17 @@ class EvaluatorTest(parameterized.TestCase):
     def test_without_devices_for_the_stages_only_shards_stay(self):
         read = _read("--num_gpus=1")
         cut = dataclasses.replace(read.stages, num_stages=2, shard_classifier=2)
-        found = roles.for_evaluator(dataclasses.replace(read, stages=cut)).stages
-        self.assertEqual(found, dataclasses.replace(read.stages, shard_classifier=2))
+        stages = roles.for_evaluator(dataclasses.replace(read, stages=cut)).stages
+        self.assertEqual(stages, dataclasses.replace(read.stages, shard_classifier=2))
 
 
 class FollowerTest(absltest.TestCase):
     def test_neither_keeps_nor_evaluates(self):
-        own = ["--train_dir=x", "--save_model_steps=5", "--eval_at_end"]
-        read = _read("--model=mlp", "--num_batches=7", "--check_flags", *own)
-        found = roles.for_follower(read)
+        typed = ["--train_dir=x", "--save_model_steps=5", "--eval_at_end"]
+        read = _read("--model=mlp", "--num_batches=7", "--check_flags", *typed)
+        settings = roles.for_follower(read)
         self.assertEqual(
-            found, _read("--model=mlp", "--num_batches=7", "--check_flags")
+            settings, _read("--model=mlp", "--num_batches=7", "--check_flags")
         )
 
 
@@ -55,9 +57,9 @@ class AgreedTest(absltest.TestCase):
     def test_what_shapes_the_graph_and_nothing_else(self):
         shared = ["--model=mlp", "--batch_size=8", "--num_gpus=2", "--recompute=block"]
         shared.append("--check_mean=True")
-        own = ["--train_dir=x", "--data_dir=y", "--num_intra_threads=1"]
-        own += ["--stall_secs=9", "--pipeline_report=z", "--device=cpu"]
-        self.assertEqual(sorted(roles.agreed(_read(*shared, *own))), sorted(shared))
+        typed = ["--train_dir=x", "--data_dir=y", "--num_intra_threads=1"]
+        typed += ["--stall_secs=9", "--pipeline_report=z", "--device=cpu"]
+        self.assertEqual(sorted(roles.agreed(_read(*shared, *typed))), sorted(shared))
 
 
 if __name__ == "__main__":

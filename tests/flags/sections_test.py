@@ -65,11 +65,11 @@ FLAGS = {
 
 class SectionsTest(parameterized.TestCase):
     def test_the_flags_are_those_of_the_list(self):
-        found = {
+        names = {
             section.name: [item.name for item in dataclasses.fields(section.type)]
             for section in dataclasses.fields(config.Config)
         }
-        self.assertEqual(found, {name: text.split() for name, text in FLAGS.items()})
+        self.assertEqual(names, {name: text.split() for name, text in FLAGS.items()})
 
     @parameterized.parameters(*config.KINDS)
     def test_names_are_unique_over_all_sections(self, kind):

@@ -116,11 +116,11 @@ class ValuesTest(parameterized.TestCase):
 
     @parameterized.parameters(*OTHER_MODES)
     def test_their_other_modes_are_refused_until_a_table_has_them(self, mode):
-        made = config.make(variable_update=mode)
-        (error,) = config.check(made, {"variable_update": ["parameter_server"]})
+        settings = config.make(variable_update=mode)
+        (error,) = config.check(settings, {"variable_update": ["parameter_server"]})
         self.assertStartsWith(error, f"--variable_update={mode}: ")
         self.assertNotIn("no such", error)
-        self.assertEqual(config.check(made, {"variable_update": [mode]}), [])
+        self.assertEqual(config.check(settings, {"variable_update": [mode]}), [])
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ class ModesTest(absltest.TestCase):
             ({"variable_update": "staged"}, "staged"),
         ):
             with self.subTest(settings=settings):
-                made = config.make(**settings)
-                self.assertEqual(config.check(made, _TABLES), [])
-                self.assertEqual(planning.mode_of(made.variables), mode)
+                config_made = config.make(**settings)
+                self.assertEqual(config.check(config_made, _TABLES), [])
+                self.assertEqual(planning.mode_of(config_made.variables), mode)
 
     def test_the_pairs_name_the_modes_that_they_are_about(self):
         table = modes.VARIABLE_UPDATES
@@ -60,8 +60,8 @@ class ModesTest(absltest.TestCase):
             ),
         ):
             named = map(rules.Term.parse, terms)
-            found = {term.value for term in named if term.name == "variable_update"}
-            self.assertEqual(found, set(wanted))
+            names = {term.value for term in named if term.name == "variable_update"}
+            self.assertEqual(names, set(wanted))
 
     def test_switches_without_effect_are_refused(self):
         for settings, sentence in (

@@ -25,19 +25,23 @@ class VerifyTest(absltest.TestCase):
     def test_the_flags_are_those_of_the_list_and_of_a_run(self):
         run = config.all_flags().items()
         names = [name for name, flag in run if flag.section in SHARED]
-        found = config.all_flags(config.VerifyConfig)
-        self.assertEqual(list(found), names + FLAGS)
+        flags_listed = config.all_flags(config.VerifyConfig)
+        self.assertEqual(list(flags_listed), names + FLAGS)
 
     def test_nothing_said(self):
-        made = parsed()
-        self.assertEqual(made, config.make(config.VerifyConfig))
-        self.assertEqual(made.verify.num_steps, 5)
-        self.assertEqual(config.make(config.VerifyConfig, **config.flat(made)), made)
+        settings = parsed()
+        self.assertEqual(settings, config.make(config.VerifyConfig))
+        self.assertEqual(settings.verify.num_steps, 5)
+        self.assertEqual(
+            config.make(config.VerifyConfig, **config.flat(settings)), settings
+        )
 
     def test_reads_many(self):
-        made = parsed("--variable_update=independent,replicated", "--num_towers=2,3")
-        self.assertEqual(made.verify.variable_update, ("independent", "replicated"))
-        self.assertEqual(made.verify.num_towers, (2, 3))
+        settings = parsed(
+            "--variable_update=independent,replicated", "--num_towers=2,3"
+        )
+        self.assertEqual(settings.verify.variable_update, ("independent", "replicated"))
+        self.assertEqual(settings.verify.num_towers, (2, 3))
 
     def test_all_errors_together(self):
         with self.assertRaises(parse.UsageError) as caught:

@@ -29,7 +29,7 @@ class AllReduceTest(parameterized.TestCase):
         none = np.zeros((count, 0, 3), "f4")
         algorithm = getattr(all_reduce, name)
         with tf.Graph().as_default():
-            found = []
+            sums = []
             for values in (integers, real, tiny, none):
                 shares = []
                 for device, value in zip(devices, values):
@@ -38,21 +38,21 @@ class AllReduceTest(parameterized.TestCase):
                 totals = algorithm(shares, devices, num_shards, Wire(dtype))
                 self.assertLen(totals, count)
                 self.assertEqual(totals[0].shape, values.shape[1:])
-                found.append(totals)
+                sums.append(totals)
             config = v1.ConfigProto(device_count={"CPU": count})
             with v1.Session(config=config) as session:
-                found = session.run(found)
-        for totals in found:
+                sums = session.run(sums)
+        for totals in sums:
             for total in totals[1:]:
                 arrays.assert_same_bits(total, totals[0])
         # Sums of a few small integers have so few bits that no dtype rounds them.
-        np.testing.assert_array_equal(found[0][0], integers.sum(0))
-        np.testing.assert_array_equal(found[2][0], tiny.sum(0))
+        np.testing.assert_array_equal(sums[0][0], integers.sum(0))
+        np.testing.assert_array_equal(sums[2][0], tiny.sum(0))
         # Each of at most K - 1 hops up and the sum round by half a unit in the last
         # place, 2^-9 in bfloat16, of what they carry.
         ulp = 2.0**-9 if dtype == tf.bfloat16 and count > 1 else 2.0**-24
         bound = count * ulp * np.abs(real).sum(0)
-        self.assertTrue(np.all(np.abs(found[1][0] - real.sum(0)) <= bound))
+        self.assertTrue(np.all(np.abs(sums[1][0] - real.sum(0)) <= bound))
 
     @parameterized.product(name=_ALGORITHMS, count=(3, 4))
     def test_results_lie_on_their_devices(self, name, count):
@@ -114,18 +114,18 @@ class AllReduceTest(parameterized.TestCase):
 
     @parameterized.parameters((3, 5, [1] * 3), (7, 3, [3, 2, 2]), (0, 2, [0]))
     def test_no_shard_is_empty(self, size, num_shards, wanted):
-        found = []
+        sums = []
 
         def reduce_shard(pieces, shard, count):
-            found.append(pieces[0].shape.num_elements())
-            self.assertEqual((shard, count), (len(found) - 1, len(wanted)))
+            sums.append(pieces[0].shape.num_elements())
+            self.assertEqual((shard, count), (len(sums) - 1, len(wanted)))
             return pieces
 
         with tf.Graph().as_default():
             devices = ["/device:CPU:0", "/device:CPU:1"]
             shares = [tf.ones([size])] * 2
             all_reduce.sharded(reduce_shard, shares, devices, num_shards)
-        self.assertEqual(found, wanted)
+        self.assertEqual(sums, wanted)
 
     def test_a_tree_in_16_bits_against_numpy(self):
         """1 sends to 0, and 3 to 2; 2 sends its sum to 0; 0 sends the whole to all."""

@@ -39,26 +39,26 @@ class CollectiveTest(parameterized.TestCase):
     def test_sums(self, num_towers, num_shards, dtype):
         rng = np.random.default_rng(0)
         values = rng.integers(-8, 8, (num_towers, 5, 3)).astype("f4")
-        one = np.arange(num_towers, dtype="f4")[:, None]
+        ones = np.arange(num_towers, dtype="f4")[:, None]
         with tf.Graph().as_default() as graph, _session(num_towers) as session:
             options = dict(num_shards=num_shards, wire=Wire(dtype))
             # Many at a time, as a model has variables.
             tensors = [_reduced(values, **options) for _ in range(8)]
-            tensors.append(_reduced(one, **options))
-            *found, last = _run(session, tensors)
+            tensors.append(_reduced(ones, **options))
+            *actual, last = _run(session, tensors)
             for op in graph.get_operations():
                 if op.type == "CollectiveReduceV2":
                     self.assertEqual(op.inputs[0].dtype, dtype)
-        for copies in found:
+        for copies in actual:
             for copy in copies:
                 np.testing.assert_array_equal(copy, values.sum(0))
         for copy in last:
-            np.testing.assert_array_equal(copy, one.sum(0))
+            np.testing.assert_array_equal(copy, ones.sum(0))
 
     def test_the_sum_of_one_tower_alone_runs_all_members(self):
         with tf.Graph().as_default(), _session(3) as session:
-            found = _reduced(np.ones((3, 4), "f4"))
-            np.testing.assert_array_equal(_run(session, found[2]), [3, 3, 3, 3])
+            actual = _reduced(np.ones((3, 4), "f4"))
+            np.testing.assert_array_equal(_run(session, actual[2]), [3, 3, 3, 3])
 
     def test_a_step_that_fails_ends_and_the_next_one_works(self):
         # TensorFlow reports the failure itself, or that others were cancelled.
@@ -66,12 +66,12 @@ class CollectiveTest(parameterized.TestCase):
         with tf.Graph().as_default(), _session(2) as session:
             number = v1.placeholder(tf.float32, [])
             checked = tf.debugging.check_numerics(number, "not a number")
-            found = _reduced([tf.reshape(checked, [1]), tf.ones([1])])
+            actual = _reduced([tf.reshape(checked, [1]), tf.ones([1])])
             for value in (1.0, 2.0, 3.0):
-                copies = _run(session, found, feed_dict={number: value})
+                copies = _run(session, actual, feed_dict={number: value})
                 self.assertEqual([float(copy[0]) for copy in copies], [value + 1] * 2)
                 with self.assertRaises(errors):
-                    _run(session, found, feed_dict={number: float("nan")})
+                    _run(session, actual, feed_dict={number: float("nan")})
 
     def test_a_first_step_that_fails_ends_too(self):
         errors = tf.errors.InvalidArgumentError, tf.errors.CancelledError
@@ -87,20 +87,20 @@ class CollectiveTest(parameterized.TestCase):
             variable_update="replicated",
             exchange=dict(all_reduce_spec="collective"),
         )
-        made = []
+        runs = []
         for _ in range(2):
-            made.append(
+            runs.append(
                 trainer.Trainer(
                     trainer.dense_model(), trainer.random_source(), **options
                 )
             )
-        plain = made[0].start().steps(6)
-        train = made[1].train
+        plain = runs[0].start().steps(6)
+        train = runs[1].train
         with train.graph.as_default():
             loop = device_loop.build(train.train_op, train.step, train.loss)
-        made[1].start()
-        _run(made[1].session, loop.step, feed_dict={loop.count: 6})
-        trainer.assert_same_bits(plain, made[1].values())
+        runs[1].start()
+        _run(runs[1].session, loop.step, feed_dict={loop.count: 6})
+        trainer.assert_same_bits(plain, runs[1].values())
 
 
 if __name__ == "__main__":

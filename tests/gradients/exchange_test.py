@@ -28,8 +28,8 @@ class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
             shares = [[tf.fill([n], 1.0), tf.fill([n], 2.0)] for n in (4, 6, 100)]
             totals = reduce_all(shares, [_DEVICES] * 3)
             with tf.compat.v1.Session() as session:
-                found = session.run(totals)
-        for size, copies in zip((4, 6, 100), found):
+                sums = session.run(totals)
+        for size, copies in zip((4, 6, 100), sums):
             for copy in copies:
                 self.assertAllEqual(copy, [3.0] * size)
 

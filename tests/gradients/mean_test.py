@@ -19,8 +19,8 @@ class MeanTest(parameterized.TestCase):
             for tower in towers:
                 with tf.device(tower):
                     shares.append([tf.cast(tf.ones([60]), tf.bfloat16)])
-            [[found]] = mean.of_towers(shares, [[ps]], hosts=hosts, dtype=dtype)
-            self.assertEqual((found.device, found.dtype), (ps, tf.float32))
+            [[mean_made]] = mean.of_towers(shares, [[ps]], hosts=hosts, dtype=dtype)
+            self.assertEqual((mean_made.device, mean_made.dtype), (ps, tf.float32))
             self.assertEqual(
                 graph_test_case.crossing(graph), {"ps/0": 2 * num_bytes * 60}
             )
@@ -44,8 +44,8 @@ class MeanTest(parameterized.TestCase):
                     shares.append([tf.fill([3], 2.0**k), tf.fill([700], 2.0**k)])
             root = "/device:CPU:7"
             means = mean.of_towers(shares, [[root]] * 2, hosts=hosts)
-            found = graph_test_case.run_on_cpus([copy for [copy] in means])
-        for value in found:
+            means_read = graph_test_case.run_on_cpus([copy for [copy] in means])
+        for value in means_read:
             np.testing.assert_array_equal(value, 2.0 ** len(hosts) - 1)
 
     @parameterized.parameters(1, 2)
@@ -82,7 +82,7 @@ class MeanTest(parameterized.TestCase):
             for k in (1, 2):
                 with tf.device(f"/device:CPU:{k}"):
                     shares.append([tf.constant(values[k - 1])])
-            [[found]] = mean.of_towers(shares, [["/device:CPU:0"]], dtype=dtype)
+            [[mean_made]] = mean.of_towers(shares, [["/device:CPU:0"]], dtype=dtype)
             arriving = {
                 tensor.dtype
                 for op in graph.get_operations()
@@ -90,9 +90,9 @@ class MeanTest(parameterized.TestCase):
                 if op.device == "/device:CPU:0" and tensor.device != op.device
             }
             self.assertEqual(arriving, {travels})
-            found = graph_test_case.run_on_cpus(found)
+            mean_made = graph_test_case.run_on_cpus(mean_made)
         wanted = values.astype(travels.as_numpy_dtype).astype("f4").sum(0)
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(mean_made, wanted)
 
     def test_by_default_each_mean_is_formed_where_its_variable_lies(self):
         with tf.Graph().as_default():

@@ -47,8 +47,8 @@ class ReductionTest(parameterized.TestCase):
                 reduce_all=mean.in_float32(mean.each(reduce)),
             )
             self.assertLen(means[1], num_towers)
-            found = graph_test_case.run_on_cpus(means)
-        for copies, wanted in zip(found, (values.sum(0), values[:, 0].sum(0))):
+            actual = graph_test_case.run_on_cpus(means)
+        for copies, wanted in zip(actual, (values.sum(0), values[:, 0].sum(0))):
             for copy in copies:
                 np.testing.assert_array_equal(copy, wanted)
 
@@ -66,12 +66,12 @@ class ReductionTest(parameterized.TestCase):
                 hosts = [devices[0]] * 2 + [devices[2]] * 2
                 reduce = reduction.from_spec(text, hosts, Wire(wire))
                 sums = reduce(shares, devices)
-                found = np.concatenate(
+                copies = np.concatenate(
                     [graph_test_case.run_on_cpus(sums) for _ in range(5)]
                 )
-            self.assertLen(np.unique(found, axis=0), 1)
+            self.assertLen(np.unique(copies, axis=0), 1)
             bound = 5 * ulp * np.abs(values).sum(0)
-            self.assertTrue(np.all(np.abs(found[0] - values.sum(0)) <= bound))
+            self.assertTrue(np.all(np.abs(copies[0] - values.sum(0)) <= bound))
 
     @parameterized.parameters(
         ("pscpu/pscpu", 1),
@@ -138,8 +138,8 @@ class ReductionTest(parameterized.TestCase):
         for elements, kinds in ((2, {"AddN"}), (3, {"AddV2"})):
             with tf.Graph().as_default() as graph:
                 reduce([tf.ones([elements])] * 2, devices)
-                found = {op.type for op in graph.get_operations()}
-            self.assertEqual(found & {"AddN", "AddV2"}, kinds)
+                types = {op.type for op in graph.get_operations()}
+            self.assertEqual(types & {"AddN", "AddV2"}, kinds)
 
     def test_towers_of_a_host_stay_in_order(self):
         self.assertEqual(reduction.towers_by_host(["b", "a", "b"]), [[0, 2], [1]])

@@ -39,7 +39,7 @@ def _bag_of_words() -> Model:
 
 
 def _trained(towers: int, update: Update, steps: int = 5, rounds: int = 1, **options):
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         _bag_of_words(),
         trainer.random_source(shape=(_LENGTH, 1, 1), num_classes=3),
         towers=towers,
@@ -48,7 +48,7 @@ def _trained(towers: int, update: Update, steps: int = 5, rounds: int = 1, **opt
         update=update,
         **options,
     ).start()
-    return made, made.steps(steps)
+    return training, training.steps(steps)
 
 
 def _slices(indices, values, shape):
@@ -82,13 +82,13 @@ class MeanTest(parameterized.TestCase):
                 _slices(i, v.astype(computed.as_numpy_dtype), (9, 3))
                 for i, v in zip(indices, values)
             ]
-            found = sparse.mean(
+            mean = sparse.mean(
                 shares[:num_towers], "/device:CPU:0", hosts=hosts, dtype=dtype
             )
-            self.assertEqual(found.values.dtype, tf.float32)
+            self.assertEqual(mean.values.dtype, tf.float32)
             with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
                 rows, places, shape = session.run(
-                    (found.values, found.indices, found.dense_shape)
+                    (mean.values, mean.indices, mean.dense_shape)
                 )
         used = np.unique(np.concatenate(indices[:num_towers]))
         np.testing.assert_array_equal(places, used)
@@ -129,22 +129,22 @@ class MeanTest(parameterized.TestCase):
                         values = rng.integers(-9, 9, (20, 3)).astype("f4")
                         shares.append(_slices(indices, values, (9, 3)))
             dtype = dtype and tf.as_dtype(dtype)
-            found = sparse.mean(shares, ps, hosts=hosts, dtype=dtype)
+            mean = sparse.mean(shares, ps, hosts=hosts, dtype=dtype)
             whole = sparse.mean(shares, ps)
             sent = {
                 tensor.name: tensor.device
-                for op in _made_for(found)
+                for op in _made_for(mean)
                 for tensor in op.inputs
                 if op.device == ps != tensor.device and tensor.shape.rank == 2
             }
         self.assertCountEqual(sent.values(), set(hosts))
-        for part in (found.values, found.indices, found.dense_shape):
+        for part in (mean.values, mean.indices, mean.dense_shape):
             self.assertEqual(part.device, ps)
-        rows, made, wanted = _run_here(graph, [list(sent), found, whole])
+        rows, result, wanted = _run_here(graph, [list(sent), mean, whole])
         self.assertEqual(sorted(map(len, rows)), sorted(counts))
         if dtype is not None:
             self.assertEqual({row.dtype for row in rows}, {np.dtype("f2")})
-        for value, right in zip(made, wanted):
+        for value, right in zip(result, wanted):
             np.testing.assert_array_equal(value, right)
 
 
@@ -172,10 +172,10 @@ def _run_here(graph: tf.Graph, fetches):
 
         return session.run(
             [
-                [here(part) for part in (own.values, own.indices)]
-                if isinstance(own, tf.IndexedSlices)
-                else [here(name) for name in own]
-                for own in fetches
+                [here(part) for part in (fetch.values, fetch.indices)]
+                if isinstance(fetch, tf.IndexedSlices)
+                else [here(name) for name in fetch]
+                for fetch in fetches
             ]
         )
 
@@ -190,8 +190,8 @@ class DensifyTest(tf.test.TestCase):
             self.assertIsNone(none)
             self.assertEqual(dense.device, "/device:CPU:0")
             with v1.Session() as session:
-                found = session.run(dense)
-        np.testing.assert_array_equal(found, [[1, 1], [2, 2], [0, 0]])
+                actual = session.run(dense)
+        np.testing.assert_array_equal(actual, [[1, 1], [2, 2], [0, 0]])
 
     def test_many_rows_of_16_bits_all_count(self):
         with tf.Graph().as_default(), v1.Session() as session:
@@ -199,21 +199,23 @@ class DensifyTest(tf.test.TestCase):
             rows = tf.IndexedSlices(ones, tf.zeros([1000], tf.int32), [2, 1])
             [dense] = sparse.densify([rows])
             self.assertEqual(dense.dtype, tf.bfloat16)
-            found = session.run(tf.cast(dense, tf.float32))
-        np.testing.assert_array_equal(found, [[1000], [0]])
+            actual = session.run(tf.cast(dense, tf.float32))
+        np.testing.assert_array_equal(actual, [[1000], [0]])
 
 
 class TrainTest(parameterized.TestCase):
     @parameterized.parameters(*OPTIMIZERS)
     def test_towers_equal_one_tower(self, optimizer):
         update = Update(optimizer, Piecewise((0.05,)))
-        _, one = _trained(1, update)
+        _, one_tower = _trained(1, update)
         for mode in ("parameter_server", "replicated"):
-            made, four = _trained(4, update, variable_update=mode)
-            gradient = made.train.towers[0].gradients[0]
+            training, four = _trained(4, update, variable_update=mode)
+            gradient = training.train.towers[0].gradients[0]
             self.assertIsInstance(gradient, tf.IndexedSlices)
-            self.assertLess(trainer.difference(one, four), 1e-5)
-            for name, copies in made.session.run(made.train.mode.replicas()).items():
+            self.assertLess(trainer.difference(one_tower, four), 1e-5)
+            for name, copies in training.session.run(
+                training.train.mode.replicas()
+            ).items():
                 first, *others = copies
                 for other in others:
                     arrays.assert_same_bits(first, other, name)
@@ -224,7 +226,7 @@ class TrainTest(parameterized.TestCase):
     )
     def test_dense_ones_of_several_rounds_are_packed(self, **how):
         update = Update("sgd", Piecewise((0.5,)))
-        _, one = _trained(1, update)
+        _, one_tower = _trained(1, update)
         _, four = _trained(
             4,
             update,
@@ -232,7 +234,7 @@ class TrainTest(parameterized.TestCase):
             exchange=dict(sparse_to_dense=True, **how),
             rounds=3,
         )
-        self.assertLess(trainer.difference(one, four), 1e-5)
+        self.assertLess(trainer.difference(one_tower, four), 1e-5)
 
     def test_asking_for_dense_ones_of_a_dense_model_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "^--sparse_to_dense_grads: no "):

@@ -37,8 +37,8 @@ class SpecTest(parameterized.TestCase):
         ),
     )
     def test_specs(self, text, wanted):
-        found = spec.parse(text, _NAMES)
-        self.assertEqual([tuple(r) for r in found], wanted)
+        parsed = spec.parse(text, _NAMES)
+        self.assertEqual([tuple(r) for r in parsed], wanted)
 
     @parameterized.parameters(
         ("", 1, "no algorithm"),
@@ -92,13 +92,13 @@ class SpecTest(parameterized.TestCase):
             texts += ["".join(draw.choices(_LETTERS, k=draw.randrange(12)))]
             for typed in texts:
                 try:
-                    found = spec.parse(typed, _NAMES)
+                    parsed = spec.parse(typed, _NAMES)
                 except ValueError as error:
                     says = re.match(_ERROR, str(error), re.DOTALL)
                     self.assertIsNotNone(says, str(error))
                     self.assertBetween(int(says[1]), 1, len(typed) + 1, typed)
                 else:
-                    self.assertEqual(spec.parse(_spell(found), _NAMES), found, typed)
+                    self.assertEqual(spec.parse(_spell(parsed), _NAMES), parsed, typed)
                     read += 1
         self.assertGreater(read, 100)
 

@@ -102,35 +102,35 @@ class TransfersTest(absltest.TestCase):
         super().setUpClass()
         cls.found = in_process_cluster.found_inside(_INSIDE)
 
-    def _crossed(self, name: str, one: str, other: str) -> int:
-        return in_process_cluster.between(self.found[name]["crossed"], one, other)
+    def _crossed(self, name: str, first: str, second: str) -> int:
+        return in_process_cluster.between(self.found[name]["crossed"], first, second)
 
     def test_each_way_the_parameters_once_per_worker(self):
-        found = self.found["float32"]
-        for one, other, size in (
-            ("ps", "worker", found["trainable"]),
-            ("worker", "ps", found["variables"]),  # batch statistics, too
+        actual = self.found["float32"]
+        for first, second, size in (
+            ("ps", "worker", actual["trainable"]),
+            ("worker", "ps", actual["variables"]),  # batch statistics, too
         ):
             # Two workers, of two towers each; beside the variables a few scalars.
-            crossed = self._crossed("float32", one, other)
+            crossed = self._crossed("float32", first, second)
             self.assertBetween(crossed, 2 * size, 2 * size + 100)
         self.assertEqual(self._crossed("float32", "worker", "worker"), 0)
 
     def test_what_the_controller_moves_is_small(self):
-        for one, other in (("chief", "/"), ("/", "chief")):
-            self.assertLess(self._crossed("float32", one, other), 1000)
+        for first, second in (("chief", "/"), ("/", "chief")):
+            self.assertLess(self._crossed("float32", first, second), 1000)
 
     def test_of_tables_only_the_touched_rows_cross(self):
         for name in ("tables", "parts"):
-            found = self.found[name]
+            actual = self.found[name]
             # 2 workers x 2 towers x 4 examples, of a user and an item of 192 numbers
             # each, and which rows these are.
             rows = 16 * 2 * 4 * (192 + 2 * 2)
-            whole = found["trainable"] - found["dense"]
+            whole = actual["trainable"] - actual["dense"]
             self.assertGreater(whole, 100 * rows)
-            for one, other in (("ps", "worker"), ("worker", "ps")):
-                crossed = self._crossed(name, one, other)
-                sparse = crossed - 2 * found["dense"]
+            for first, second in (("ps", "worker"), ("worker", "ps")):
+                crossed = self._crossed(name, first, second)
+                sparse = crossed - 2 * actual["dense"]
                 self.assertBetween(sparse, 0.2 * rows, 1.1 * rows + 2000)
             self.assertEqual(self._crossed(name, "worker", "worker"), 0)
 
@@ -167,12 +167,12 @@ class BringTest(absltest.TestCase):
 
     def _senders(self, tensors) -> list[str]:
         """Of each tensor the one on the ps that crosses for it."""
-        found = []
+        actual = []
         for tensor in tensors:
             while tensor.device != _PS:
                 (tensor,) = [x for x in tensor.op.inputs if x.dtype == tf.float32]
-            found.append(tensor.name)
-        return found
+            actual.append(tensor.name)
+        return actual
 
     def test_small_ones_go_together_and_large_ones_alone(self):
         with tf.Graph().as_default():
@@ -212,11 +212,11 @@ class BringTest(absltest.TestCase):
         with tf.Graph().as_default():
             for node in nodes:
                 node.device = ""  # this process has no such tasks
-            found = tf.import_graph_def(
+            actual = tf.import_graph_def(
                 v1.GraphDef(node=nodes), return_elements=[x.name for x in there]
             )
             with v1.Session() as session:
-                for value, wanted in zip(session.run(found), values):
+                for value, wanted in zip(session.run(actual), values):
                     np.testing.assert_array_equal(value, wanted)
 
 
@@ -225,7 +225,7 @@ class StepTest(absltest.TestCase):
 
     def _crossing(self, graph: tf.Graph) -> collections.Counter:
         """(job, job) -> so many, each once for a task that gets it."""
-        found = set()
+        actual = set()
         for op in graph.get_operations():
             here = placement.task_of(op.device) or "chief"
             for name, device in (
@@ -234,10 +234,10 @@ class StepTest(absltest.TestCase):
             ):
                 there = placement.task_of(device) or "chief"
                 if there != here:
-                    found.add((name, there, here))
+                    actual.add((name, there, here))
         return collections.Counter(
             tuple(re.sub(r"/job:|/task:\d+", "", end) for end in ends)
-            for _, *ends in found
+            for _, *ends in actual
         )
 
     def test_few_messages_however_many_variables(self):
@@ -321,8 +321,10 @@ class ArrivalsTest(absltest.TestCase):
             self.assertLen(joined, 1)  # once for both towers
             self.assertEqual(joined[0].device, cpus[0])
             with v1.Session(config=v1.ConfigProto(device_count={"CPU": 4})) as session:
-                found = session.run([(one["a"], one["b"]) for one in (first, second)])
-        for a, b in found:
+                actual = session.run(
+                    [(item["a"], item["b"]) for item in (first, second)]
+                )
+        for a, b in actual:
             np.testing.assert_array_equal(a, [1.0, 2.0])
             np.testing.assert_array_equal(b, [[3.0], [4.0]])
 
@@ -339,27 +341,27 @@ class SummedTest(absltest.TestCase):
         with tf.Graph().as_default():
             shares = []
             for number, shape in enumerate(shapes):
-                own = []
+                expected = []
                 for k, cpu in enumerate(cpus):
                     with tf.device(cpu):
-                        own.append(tf.fill(shape, float(10 * number + k)))
-                shares.append(own)
+                        expected.append(tf.fill(shape, float(10 * number + k)))
+                shares.append(expected)
             sums = transfer.summed(shares, [cpus[0]] * 4, self._add)
-            self.assertEqual({one.device for one in sums}, {cpus[0]})
+            self.assertEqual({item.device for item in sums}, {cpus[0]})
             self.assertEqual(
                 self.calls, [(cpus[0], [[6]] * 2), (cpus[0], [[2**13]] * 2)]
             )
             with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
-                found = session.run(sums)
-        for number, (shape, one) in enumerate(zip(shapes, found)):
-            np.testing.assert_array_equal(one, np.full(shape, 20.0 * number + 1))
+                actual = session.run(sums)
+        for number, (shape, item) in enumerate(zip(shapes, actual)):
+            np.testing.assert_array_equal(item, np.full(shape, 20.0 * number + 1))
 
     def test_what_goes_nowhere_is_summed_alone(self):
         self.calls = []
         with tf.Graph().as_default(), tf.device("/device:CPU:0"):
-            one, other = tf.ones([2]), tf.ones([3])
+            first, second = tf.ones([2]), tf.ones([3])
             transfer.summed(
-                [[one, one], [other, other]], ["/device:CPU:0"] * 2, self._add
+                [[first, first], [second, second]], ["/device:CPU:0"] * 2, self._add
             )
         self.assertLen(self.calls, 2)
 
@@ -374,7 +376,7 @@ class WireTest(parameterized.TestCase):
         with tf.Graph().as_default():
             with tf.device(_HERE):
                 tensor = tf.constant(values)
-            found = {
+            matches = {
                 "carried": wire.carry(tensor, _HERE, _THERE),
                 "copied": wire.copy(tensor, _HERE, _THERE),
                 "rounded": wire.rounded(tensor, _HERE),
@@ -383,12 +385,12 @@ class WireTest(parameterized.TestCase):
                 "on": wire.carry(wire.rounded(tensor, _HERE), _HERE, _THERE),
             }
             kept = wire.carry(tensor, _HERE, _HERE), wire.copy(tensor, _HERE, _HERE)
-            for tensors in (kept, *found.values()):
+            for tensors in (kept, *matches.values()):
                 for each in tf.nest.flatten(tensors):
                     self.assertEqual(each.dtype, tf.float32)
             with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
-                found, kept = session.run((found, kept))
-        for name, value in found.items():
+                matches, kept = session.run((matches, kept))
+        for name, value in matches.items():
             for copy in value if name == "spread" else [value]:
                 np.testing.assert_array_equal(copy, rounded, err_msg=name)
         for value in kept:
@@ -431,8 +433,8 @@ class PackingTest(parameterized.TestCase):
             means = pack(shares, [devices] * len(shares))
             config = v1.ConfigProto(device_count={"CPU": num_towers})
             with v1.Session(config=config) as session:
-                found = session.run(means)
-        for value, copies in zip(values, found):
+                actual = session.run(means)
+        for value, copies in zip(values, actual):
             self.assertLen(copies, num_towers)
             for copy in copies:
                 np.testing.assert_array_equal(copy, value.sum(0))

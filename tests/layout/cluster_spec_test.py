@@ -31,8 +31,8 @@ def _without_index(kind, hosts=_HOSTS):
 def flags(**given):
     """The section of the settings."""
     names = "job_name task_index ps_hosts worker_hosts controller_host local_cluster"
-    found = dict.fromkeys(names.split()) | {"replication": "in_graph"}
-    return types.SimpleNamespace(**{**found, "local_tasks": None, **given})
+    settings = dict.fromkeys(names.split()) | {"replication": "in_graph"}
+    return types.SimpleNamespace(**{**settings, "local_tasks": None, **given})
 
 
 class TfConfigTest(parameterized.TestCase):
@@ -43,30 +43,30 @@ class TfConfigTest(parameterized.TestCase):
         ("evaluator", 0, Task("evaluator", 0), cluster_spec.EVALUATOR),
     )
     def test_roles(self, kind, index, me, role):
-        found = cluster_spec.from_tf_config(tf_config(kind, index))
-        self.assertEqual((found.me, found.role), (me, role))
-        self.assertEqual(found.controller, Task("chief", 0))
-        self.assertEqual(found.as_dict(), _HOSTS)
+        spec = cluster_spec.from_tf_config(tf_config(kind, index))
+        self.assertEqual((spec.me, spec.role), (me, role))
+        self.assertEqual(spec.controller, Task("chief", 0))
+        self.assertEqual(spec.as_dict(), _HOSTS)
 
     def test_without_a_chief_worker_0_controls(self):
         hosts = {"worker": ["w0:1", "w1:1"], "evaluator": ["e:1"]}
-        found = cluster_spec.from_tf_config(tf_config("worker", 0, hosts))
-        self.assertEqual(found.role, cluster_spec.CONTROLLER)
-        self.assertEqual(found.servers, [Task("worker", 1)])
-        found = cluster_spec.from_tf_config(tf_config("worker", "1", hosts))
-        self.assertEqual(found.role, cluster_spec.SERVER)
-        self.assertEqual(found.address(found.me), "w1:1")
+        spec = cluster_spec.from_tf_config(tf_config("worker", 0, hosts))
+        self.assertEqual(spec.role, cluster_spec.CONTROLLER)
+        self.assertEqual(spec.servers, [Task("worker", 1)])
+        spec = cluster_spec.from_tf_config(tf_config("worker", "1", hosts))
+        self.assertEqual(spec.role, cluster_spec.SERVER)
+        self.assertEqual(spec.address(spec.me), "w1:1")
 
     def test_a_job_of_one_task_needs_no_index(self):
         hosts = {"ps": ["p:1"], "worker": ["w:1"], "chief": ["c:1"]}
         for kind in (*hosts, "evaluator"):
-            found = cluster_spec.from_tf_config(_without_index(kind, hosts))
-            self.assertEqual(found.me, Task(kind, 0))
+            spec = cluster_spec.from_tf_config(_without_index(kind, hosts))
+            self.assertEqual(spec.me, Task(kind, 0))
 
     def test_master_is_an_old_name_of_the_chief(self):
         hosts = {"master": ["m:1"], "worker": ["w:1"]}
-        found = cluster_spec.from_tf_config(tf_config("master", 0, hosts))
-        self.assertEqual(found.me, found.controller)
+        spec = cluster_spec.from_tf_config(tf_config("master", 0, hosts))
+        self.assertEqual(spec.me, spec.controller)
 
     @parameterized.parameters(
         "",
@@ -81,10 +81,10 @@ class TfConfigTest(parameterized.TestCase):
         self.assertIsNone(cluster_spec.from_tf_config(text))
 
     def test_an_evaluator_without_hosts_does_not_train(self):
-        found = cluster_spec.from_tf_config(
+        spec = cluster_spec.from_tf_config(
             '{"task": {"type": "evaluator", "index": 0}}'
         )
-        self.assertEqual((found.role, found.jobs), (cluster_spec.EVALUATOR, {}))
+        self.assertEqual((spec.role, spec.jobs), (cluster_spec.EVALUATOR, {}))
 
     @parameterized.parameters(
         ("{", "no JSON"),
@@ -170,11 +170,9 @@ class FindTest(absltest.TestCase):
             worker_hosts=("w0:1", "w1:1"),
             controller_host="c:1",
         )
-        found = cluster_spec.find(given, {"TF_CONFIG": "{}"})
-        self.assertEqual(found.role, cluster_spec.CONTROLLER)
-        self.assertEqual(
-            list(map(str, found.servers)), ["ps 0", "worker 0", "worker 1"]
-        )
+        spec = cluster_spec.find(given, {"TF_CONFIG": "{}"})
+        self.assertEqual(spec.role, cluster_spec.CONTROLLER)
+        self.assertEqual(list(map(str, spec.servers)), ["ps 0", "worker 0", "worker 1"])
         with self.assertRaisesRegex(ValueError, "unset TF_CONFIG"):
             cluster_spec.find(given, {"TF_CONFIG": tf_config("ps")})
 
@@ -183,10 +181,12 @@ class FindTest(absltest.TestCase):
         self.assertEqual(cluster_spec.find(given, {}).role, cluster_spec.EVALUATOR)
 
     def test_settings_about_tasks_need_some(self):
-        made = config.make(stall_secs=5).cluster
+        settings = config.make(stall_secs=5).cluster
         with self.assertRaisesRegex(ValueError, "^--stall_secs=5: needs --job_name"):
-            cluster_spec.find(made, {})
-        self.assertIsNotNone(cluster_spec.find(made, {"TF_CONFIG": tf_config("ps")}))
+            cluster_spec.find(settings, {})
+        self.assertIsNotNone(
+            cluster_spec.find(settings, {"TF_CONFIG": tf_config("ps")})
+        )
         self.assertIsNone(cluster_spec.find(config.make().cluster, {}))
 
     def test_between_graph_roles(self):
@@ -198,20 +198,20 @@ class FindTest(absltest.TestCase):
             ("worker", 1, cluster_spec.FOLLOWER),
         ):
             given = {"TF_CONFIG": tf_config(kind, index, hosts)}
-            found = cluster_spec.find(between, given)
-            self.assertEqual(found.role, role)
-            self.assertEqual(found.clients, [Task("worker", 0), Task("worker", 1)])
-        found = cluster_spec.find(between, {"TF_CONFIG": tf_config("worker", 0)})
-        self.assertEqual(found.role, cluster_spec.FOLLOWER)  # a chief trains, too
+            spec = cluster_spec.find(between, given)
+            self.assertEqual(spec.role, role)
+            self.assertEqual(spec.clients, [Task("worker", 0), Task("worker", 1)])
+        spec = cluster_spec.find(between, {"TF_CONFIG": tf_config("worker", 0)})
+        self.assertEqual(spec.role, cluster_spec.FOLLOWER)  # a chief trains, too
         names = ["chief 0", "worker 0", "worker 1"]
-        self.assertEqual(list(map(str, found.clients)), names)
+        self.assertEqual(list(map(str, spec.clients)), names)
         evaluator = {"TF_CONFIG": tf_config("evaluator", 0)}
         self.assertEqual(
             cluster_spec.find(between, evaluator).role, cluster_spec.EVALUATOR
         )
         other = {"TF_CONFIG": tf_config("worker", 1, hosts)}
-        found = cluster_spec.find(between, other, evaluates=True)
-        self.assertEqual((found.role, found.between), (cluster_spec.SERVER, False))
+        spec = cluster_spec.find(between, other, evaluates=True)
+        self.assertEqual((spec.role, spec.between), (cluster_spec.SERVER, False))
 
     def test_the_controller_says_in_what_clients_disagree(self):
         jobs, both = {"ps": ["p:1"], "worker": ["w:1", "w:2"]}, "--replication=x"
@@ -235,8 +235,8 @@ class FindTest(absltest.TestCase):
             ),
         ):
             self.assertEqual(chief.disagreement(task, flags), said)
-        one = dataclasses.replace(chief, between=False, flags=())
-        said = one.disagreement(Task("worker", 1), chief.flags)
+        in_graph = dataclasses.replace(chief, between=False, flags=())
+        said = in_graph.disagreement(Task("worker", 1), chief.flags)
         self.assertRegex(said, f"^was started with {both}, and worker 0 with the def")
         other = dataclasses.replace(chief, me=Task("worker", 1), flags=(both,))
         self.assertEqual(other.disagreement(Task("worker", 0), chief.flags), "")
@@ -246,23 +246,23 @@ class FindTest(absltest.TestCase):
         hosts = {"worker": ["w0:1", "w1:1"]}
         with self.assertRaisesRegex(ValueError, "--replication=between.*--ps_hosts"):
             cluster_spec.find(between, {"TF_CONFIG": tf_config("worker", 0, hosts)})
-        made = config.make(replication="between_graph").cluster
+        settings = config.make(replication="between_graph").cluster
         with self.assertRaisesRegex(ValueError, "^--replication=between_graph: needs"):
-            cluster_spec.find(made, {})
+            cluster_spec.find(settings, {})
 
     def test_by_environment(self):
-        found = cluster_spec.find(flags(), {"TF_CONFIG": tf_config("ps")})
-        self.assertEqual(found.role, cluster_spec.SERVER)
+        spec = cluster_spec.find(flags(), {"TF_CONFIG": tf_config("ps")})
+        self.assertEqual(spec.role, cluster_spec.SERVER)
 
     def test_local(self):
         given = flags(local_cluster="x", local_tasks={"ps": 2, "worker": 3})
-        found = cluster_spec.find(given, {})
-        self.assertEqual(found.role, cluster_spec.LAUNCHER)
-        self.assertLen(found.servers, 5)
+        spec = cluster_spec.find(given, {})
+        self.assertEqual(spec.role, cluster_spec.LAUNCHER)
+        self.assertLen(spec.servers, 5)
         given.replication = "between_graph"  # then worker 0 is the controller
-        found = cluster_spec.find(given, {})
-        self.assertEqual(found.role, cluster_spec.LAUNCHER)
-        self.assertEqual((found.me, len(found.servers)), (Task("worker", 0), 4))
+        spec = cluster_spec.find(given, {})
+        self.assertEqual(spec.role, cluster_spec.LAUNCHER)
+        self.assertEqual((spec.me, len(spec.servers)), (Task("worker", 0), 4))
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ class GpusTest(parameterized.TestCase):
         gpus.check(count, 4)
 
     def test_those_that_settings_ask_for(self):
-        made = config.make(
+        settings = config.make(
             gpu_indices=(2, 1), logical_gpus=3, gpu_memory_frac_for_testing=0.5
         )
-        self.assertEqual(Gpus.of(made.devices), Gpus((2, 1), 3, 0.5))
+        self.assertEqual(Gpus.of(settings.devices), Gpus((2, 1), 3, 0.5))
 
     @parameterized.parameters(
         (

@@ -19,11 +19,11 @@ _STEP = {"input", "variables", "reduction", "update", "checkpoint", "global_step
 
 
 def _prepare(**settings) -> run.Prepared:
-    made = config.make(
+    config_made = config.make(
         model="lenet", data_name="digits", device="cpu", batch_size=2, **settings
     )
     with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}):
-        plan = planning.make(made, models.get)
+        plan = planning.make(config_made, models.get)
     return run.prepare(plan, Console(io.StringIO()))
 
 

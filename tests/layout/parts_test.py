@@ -48,11 +48,11 @@ class NamesTest(parameterized.TestCase):
                 for name in ("a/part_0", "a/part_1", "a/part_0/Adam", "b/part_0")
             }
             known = {"a": Parts([variables["a/part_0"], variables["a/part_1"]], 1)}
-            found = parts.joined(variables, known)
-        self.assertEqual(list(found), ["a", "a/Adam", "b/part_0"])
-        self.assertEqual(found["a"].shape, [2, 6])
-        self.assertLen(parts.each(found["a"]), 2)
-        self.assertLen(parts.each(found["b/part_0"]), 1)
+            joined = parts.joined(variables, known)
+        self.assertEqual(list(joined), ["a", "a/Adam", "b/part_0"])
+        self.assertEqual(joined["a"].shape, [2, 6])
+        self.assertLen(parts.each(joined["a"]), 2)
+        self.assertLen(parts.each(joined["b/part_0"]), 1)
 
 
 class _Trained:
@@ -111,12 +111,14 @@ class PartsTest(parameterized.TestCase):
         whole, cut = (_Trained(s, optimizer) for s in (None, split))
         self.assertEqual(cut.devices, _DEVICES)
         for step in range(3):
-            wanted, found = whole.values(), cut.values()
-            self.assertEqual(set(found), set(wanted))
+            wanted, actual = whole.values(), cut.values()
+            self.assertEqual(set(actual), set(wanted))
             for name, value in wanted.items():
                 # A part's last elements are not in the same vector registers.
                 bound = 1e-6 * np.abs(value).max() if step else 0.0
-                arrays.assert_close(found[name], value, rtol=0.0, atol=bound, name=name)
+                arrays.assert_close(
+                    actual[name], value, rtol=0.0, atol=bound, name=name
+                )
             whole.run(1)
             cut.run(1)
 
@@ -163,19 +165,19 @@ class DivideTest(tf.test.TestCase, parameterized.TestCase):
         with tf.Graph().as_default(), v1.Session() as session:
             with v1.variable_scope("", use_resource=True):
                 zeros, place = tf.zeros(shape), "/device:CPU:0"
-                made = parts.make("w", zeros, Split(3, axis), [place] * 3)
-            self.assertEqual(made.shape, shape)
+                variable = parts.make("w", zeros, Split(3, axis), [place] * 3)
+            self.assertEqual(variable.shape, shape)
             gradient = tf.IndexedSlices(
                 tf.reshape(tf.range(20.0), [4, 5]),
                 tf.constant([6, 0, 3, 6]),
                 tf.constant(shape),
             )
-            pieces = parts.divide(gradient, made, place)
+            pieces = parts.divide(gradient, variable, place)
             whole = tf.concat([tf.convert_to_tensor(p) for p in pieces], axis)
-            found, wanted = session.run([whole, tf.convert_to_tensor(gradient)])
-            np.testing.assert_array_equal(found, wanted)
+            actual, wanted = session.run([whole, tf.convert_to_tensor(gradient)])
+            np.testing.assert_array_equal(actual, wanted)
             shapes = session.run([p.dense_shape for p in pieces])
-        self.assertEqual([list(s) for s in shapes], [p.shape for p in made])
+        self.assertEqual([list(s) for s in shapes], [p.shape for p in variable])
 
 
 if __name__ == "__main__":

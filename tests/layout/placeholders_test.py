@@ -11,14 +11,14 @@ class PlaceholdersTest(absltest.TestCase):
             ["/device:GPU:2", "/device:GPU:3"],
             ["/job:ps/task:1/device:CPU:0"],
         )
-        for own, wanted in (
+        for node_device, wanted in (
             ("", tower[0]),
             (placeholders.shard(1), tower[1]),
             (placeholders.shard(1) + "/device:CPU:0", "/device:CPU:0"),
             (placeholders.owner(0), owners[0]),
             ("/device:CPU:0", "/device:CPU:0"),
         ):
-            self.assertEqual(placeholders.of_node(own, tower, owners), wanted)
+            self.assertEqual(placeholders.of_node(node_device, tower, owners), wanted)
 
     def test_what_is_one(self):
         for device in (placeholders.shard(1), placeholders.owner(0) + "/device:CPU:0"):

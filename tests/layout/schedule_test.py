@@ -42,25 +42,27 @@ class OrderTest(parameterized.TestCase):
         }
         self.assertLen(passes, len(wanted))
         done = set()
-        for _, one in passes:
-            self.assertContainsSubset(schedule.needs(one, stages * chunks), done)
-            done.add(one)
+        for _, pass_ in passes:
+            self.assertContainsSubset(schedule.needs(pass_, stages * chunks), done)
+            done.add(pass_)
         self.assertEqual(done, wanted)
-        for stage, own in enumerate(order):
-            self.assertEqual([p for s, p in passes if s == stage], list(own))
+        for stage, passes_of_stage in enumerate(order):
+            self.assertEqual(
+                [p for s, p in passes if s == stage], list(passes_of_stage)
+            )
 
     @parameterized.parameters(*_cases())
     def test_the_time_is_that_of_the_formula(self, name, stages, micro_batches, chunks):
         order = SCHEDULES[name].order(stages, micro_batches, chunks)
         busy = 3.0 * micro_batches * chunks
-        found = busy / _time(order)
+        share = busy / _time(order)
         ideal = schedule.busy_share(stages, micro_batches, chunks)
-        self.assertAlmostEqual(found, ideal)
+        self.assertAlmostEqual(share, ideal)
         if chunks > 1 and micro_batches % stages and micro_batches > stages:
             # A short last group leaves gaps, but no more than if it were full.
             full = -(-micro_batches // stages) * stages
             padded = _time(SCHEDULES[name].order(stages, full, chunks))
-            self.assertLessEqual(busy / found, padded)
+            self.assertLessEqual(busy / share, padded)
 
     @parameterized.product(stages=_STAGES, micro_batches=_MICRO_BATCHES)
     def test_activations_held(self, stages, micro_batches):
@@ -74,7 +76,7 @@ class OrderTest(parameterized.TestCase):
             self.assertLessEqual(schedule.held(passes), most)
             if micro_batches % stages == 0:
                 ahead = 2 * (stages - 1 - s) + stages
-                begin = next(k for k, one in enumerate(passes) if one.backward)
+                begin = next(k for k, pass_ in enumerate(passes) if pass_.backward)
                 self.assertEqual(begin, min(ahead + 1, 2 * micro_batches))
 
     def test_forward_only_has_no_backward_passes(self):
@@ -140,15 +142,18 @@ class CheckTest(parameterized.TestCase):
         refused = 0
         for stage, passes in enumerate(original):
             for k in range(len(passes) - 1):
-                order = [list(own) for own in original]
-                own = order[stage]
-                own[k], own[k + 1] = own[k + 1], own[k]
+                order = [list(passes_of_stage) for passes_of_stage in original]
+                passes_of_stage = order[stage]
+                passes_of_stage[k], passes_of_stage[k + 1] = (
+                    passes_of_stage[k + 1],
+                    passes_of_stage[k],
+                )
                 try:
-                    found = schedule.sequence(order)
+                    sequence = schedule.sequence(order)
                 except schedule.ScheduleError:
                     refused += 1
                 else:
-                    self.assertLen(found, sum(map(len, order)))
+                    self.assertLen(sequence, sum(map(len, order)))
         self.assertGreater(refused, 0)
 
 
@@ -157,12 +162,12 @@ class LegsTest(parameterized.TestCase):
         counts = {(0, False): 2, (1, True): 3}
         alone, together = Legs(counts), Legs(counts, 2)
         order = schedule.gpipe(2, 2)
-        one, other = (legs.divide(order)[0][:4] for legs in (alone, together))
+        first, second = (legs.divide(order)[0][:4] for legs in (alone, together))
         self.assertEqual(
-            [(p.micro_batch, p.leg) for p in one], [(0, 0), (0, 1), (1, 0), (1, 1)]
+            [(p.micro_batch, p.leg) for p in first], [(0, 0), (0, 1), (1, 0), (1, 1)]
         )
         self.assertEqual(
-            [(p.micro_batch, p.leg) for p in other], [(0, 0), (1, 0), (0, 1), (1, 1)]
+            [(p.micro_batch, p.leg) for p in second], [(0, 0), (1, 0), (0, 1), (1, 1)]
         )
         self.assertEqual(
             [(p.micro_batch, p.leg) for p in together.divide(order)[1] if p.backward],
@@ -175,8 +180,8 @@ class LegsTest(parameterized.TestCase):
         legs = Legs({(stages * chunks - 1, False): 2}, micro_batches)
         order = legs.divide(SCHEDULES[name].order(stages, micro_batches, chunks))
         if SCHEDULES[name].gathers or micro_batches == 1:
-            passes = [one for _, one in schedule.sequence(order, legs)]
-            last = {one: k for k, one in enumerate(passes)}
+            passes = [pass_ for _, pass_ in schedule.sequence(order, legs)]
+            last = {pass_: k for k, pass_ in enumerate(passes)}
             end = stages * chunks - 1
             first = min(last[Pass(end, m, False, 1)] for m in range(micro_batches))
             for m in range(micro_batches):
@@ -194,20 +199,20 @@ class LegsTest(parameterized.TestCase):
         legs = Legs(counts)
         order = legs.divide(SCHEDULES[name].order(stages, micro_batches, chunks))
         done = set()
-        for _, one in schedule.sequence(order, legs):
-            self.assertContainsSubset(schedule.needs(one, count, legs), done)
-            done.add(one)
+        for _, pass_ in schedule.sequence(order, legs):
+            self.assertContainsSubset(schedule.needs(pass_, count, legs), done)
+            done.add(pass_)
 
 
 class NumbersTest(parameterized.TestCase):
     @parameterized.parameters((2, 1), (4, 1), (8, 1), (4, 2), (3, 3), (2, 20))
     def test_fewest_micro_batches_for_a_share(self, stages, chunks):
-        found = schedule.micro_batches_for(0.95, stages, chunks)
+        count = schedule.micro_batches_for(0.95, stages, chunks)
         group = stages if chunks > 1 else 1
-        for m in range(found, found + 3 * group, group):
+        for m in range(count, count + 3 * group, group):
             self.assertGreaterEqual(schedule.busy_share(stages, m, chunks), 0.95)
-        self.assertEqual(found % group, 0)  # full groups, as it takes many
-        for m in range(1, found):
+        self.assertEqual(count % group, 0)  # full groups, as it takes many
+        for m in range(1, count):
             self.assertLess(schedule.busy_share(stages, m, chunks), 0.95)
 
     @parameterized.product(
@@ -218,13 +223,13 @@ class NumbersTest(parameterized.TestCase):
     ):
         order = schedule.gpipe(stages, micro_batches)
         counts = {(c, b): legs for c in range(stages) for b in (False, True)}
-        found = schedule.busy_share_in_legs(order, Legs(counts, micro_batches))
+        share = schedule.busy_share_in_legs(order, Legs(counts, micro_batches))
         busy = micro_batches * legs
         waits = (stages - 1) * ((legs - 1) * micro_batches + 1)
-        self.assertAlmostEqual(found, busy / (busy + waits))
+        self.assertAlmostEqual(share, busy / (busy + waits))
         if legs == 1:
             whole = schedule.busy_share(stages, micro_batches)
-            self.assertAlmostEqual(found, whole)
+            self.assertAlmostEqual(share, whole)
 
     @parameterized.product(stages=(2, 3), backward=(1, 2))
     def test_where_one_stage_meets_no_number_of_micro_batches_is_enough(
@@ -232,10 +237,10 @@ class NumbersTest(parameterized.TestCase):
     ):
         for chunk in range(stages):
             counts = {(chunk, False): 2, (chunk, True): backward}
-            found = schedule.busy_share_in_legs(
+            share = schedule.busy_share_in_legs(
                 schedule.gpipe(stages, 64), Legs(counts, 64)
             )
-            self.assertLess(found, 6 / 7 if backward == 1 else 2 / 3)
+            self.assertLess(share, 6 / 7 if backward == 1 else 2 / 3)
 
     def test_unequal_chunks_wait_for_the_slowest(self):
         order = schedule.one_forward_one_backward(2, 8)

@@ -36,9 +36,9 @@ class SplitsTest(absltest.TestCase):
         return shards.splits(Shards(*counts), self.nn, outputs, "mine")
 
     def test_the_layer_that_is_last(self):
-        found = self._splits(3)
+        splits = self._splits(3)
         classes = {"last/kernel": Split(3, 1, True), "last/bias": Split(3, 0, True)}
-        self.assertEqual(found, classes)
+        self.assertEqual(splits, classes)
 
     def test_the_layer_that_is_last_beside_other_outputs(self):
         beside = {"aux": tf.zeros([2]), "logits": (self.y, self.y)}

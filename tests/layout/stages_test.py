@@ -24,7 +24,13 @@ class PipelineTest(parameterized.TestCase):
         with mock.patch.dict(schedule.SCHEDULES, plain=row):
             order = Pipeline(2, 4, "plain").order()
         self.assertEqual(order, schedule.gpipe(2, 4))
-        self.assertTrue(all(isinstance(one, Pass) for own in order for one in own))
+        self.assertTrue(
+            all(
+                isinstance(pass_, Pass)
+                for stage_passes in order
+                for pass_ in stage_passes
+            )
+        )
 
     def test_evaluation_goes_forward_only(self):
         order = Pipeline(stages=2, micro_batches=4).order(training=False)
@@ -75,9 +81,9 @@ class PipelineTest(parameterized.TestCase):
             Pipeline(**fields)
 
     @parameterized.parameters((8, 4, 4), (6, 4, 2), (7, 4, 1), (16, 4, 4))
-    def test_micro_batches_divide_the_batch(self, batch_size, asked, found):
+    def test_micro_batches_divide_the_batch(self, batch_size, asked, wanted):
         pipeline = Pipeline(stages=2, micro_batches=asked).for_batch(batch_size)
-        self.assertEqual(pipeline, Pipeline(stages=2, micro_batches=found))
+        self.assertEqual(pipeline, Pipeline(stages=2, micro_batches=wanted))
 
     def test_every_way_to_recompute_is_described(self):
         self.assertEqual(list(RECOMPUTE), ["none", "stage", "block", "auto"])

@@ -40,10 +40,10 @@ class LanguageTest(absltest.TestCase):
 
     def test_metrics(self):
         bits = self.wanted.mean(1) / math.log(2)
-        found = self._run(language.bits_per_character)
-        np.testing.assert_allclose(found["bits_per_character"], bits, rtol=1e-5)
-        found = self._run(language.bits_per_token)
-        np.testing.assert_allclose(found["bits_per_token"], bits, rtol=1e-5)
+        metrics = self._run(language.bits_per_character)
+        np.testing.assert_allclose(metrics["bits_per_character"], bits, rtol=1e-5)
+        metrics = self._run(language.bits_per_token)
+        np.testing.assert_allclose(metrics["bits_per_token"], bits, rtol=1e-5)
 
     def test_perplexity(self):
         self.assertEqual(

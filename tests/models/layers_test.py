@@ -51,10 +51,10 @@ class ConvTest(LayersTestCase):
         x = _random(2, size, size, 3)
         y = _layers().conv(tf.constant(x), 5, kernel, strides, padding="FIXED")
         weights, bias = v1.trainable_variables()
-        got, weights, bias = self.evaluate([y, weights, bias])
+        actual, weights, bias = self.evaluate([y, weights, bias])
         np.testing.assert_array_equal(bias, np.zeros(5))
         want = _convolve(x, weights, strides, pads)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual, want, rtol=1e-4, atol=1e-4)
 
     def test_fixed_padding_of_channels_first(self):
         x = v1.placeholder(tf.float32, [2, 3, 9, 8])
@@ -92,8 +92,8 @@ class DenseTest(LayersTestCase):
         x = _random(4, 6)
         nn = _layers(data_format=data_format)
         y = nn.dense(tf.constant(x), 3, bias_initializer=v1.constant_initializer(0.5))
-        got, weights = self.evaluate([y, v1.trainable_variables()[0]])
-        np.testing.assert_allclose(got, x @ weights + 0.5, rtol=1e-5, atol=1e-5)
+        actual, weights = self.evaluate([y, v1.trainable_variables()[0]])
+        np.testing.assert_allclose(actual, x @ weights + 0.5, rtol=1e-5, atol=1e-5)
 
     @parameterized.parameters((None, 1.0), (tf.nn.relu, 2.0))
     def test_variance_of_the_kernel(self, activation, gain):
@@ -105,8 +105,8 @@ class DenseTest(LayersTestCase):
         x = _random(2, 3, 4)
         y = _layers().dense(tf.constant(x), 5)
         self.assertEqual(y.shape.as_list(), [2, 3, 5])
-        got, kernel = self.evaluate([y, v1.trainable_variables()[0]])
-        np.testing.assert_allclose(got, x @ kernel, rtol=1e-5, atol=1e-5)
+        actual, kernel = self.evaluate([y, v1.trainable_variables()[0]])
+        np.testing.assert_allclose(actual, x @ kernel, rtol=1e-5, atol=1e-5)
 
     def test_names_are_numbered_within_a_scope(self):
         nn = _layers()
@@ -131,10 +131,10 @@ class BatchNormTest(LayersTestCase):
         nn = _layers()
         y = nn.batch_norm(tf.constant(x), momentum=0.75)
         mean, variance = nn.statistics
-        got, got_mean, got_variance = self.evaluate([y, mean.value, variance.value])
+        actual, got_mean, got_variance = self.evaluate([y, mean.value, variance.value])
         pixels = x.reshape(-1, 2)
         want = (x - pixels.mean(0)) / np.sqrt(pixels.var(0) + 1e-5)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual, want, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(got_mean, pixels.mean(0), rtol=1e-5)
         # What the moving average follows is the unbiased estimate.
         np.testing.assert_allclose(got_variance, pixels.var(0, ddof=1), rtol=1e-5)
@@ -156,9 +156,9 @@ class BatchNormTest(LayersTestCase):
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(settings)
-            got = session.run(y)
+            actual = session.run(y)
         want = (x - [1.0, -1.0]) / np.sqrt([4.0, 0.25]) * [1.0, 2.0] + [0.0, 0.5]
-        np.testing.assert_allclose(got, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
         self.assertEmpty(nn.statistics)
 
     @parameterized.parameters(True, False)
@@ -192,13 +192,15 @@ class BatchNormTest(LayersTestCase):
         x = 3.0 + 2.0 * _random(*shape)
         nn = _layers(data_format=data_format)
         if joined:  # one batch, alone
-            nn.joined = types.SimpleNamespace(count=1, moments=lambda own: own)
+            nn.joined = types.SimpleNamespace(
+                count=1, moments=lambda moments_of_group: moments_of_group
+            )
         y = nn.batch_norm(tf.constant(x))
         self.assertEqual(y.shape, shape)
-        got, *moments = self.evaluate([y, *(s.value for s in nn.statistics)])
+        actual, *moments = self.evaluate([y, *(s.value for s in nn.statistics)])
         rows = x.reshape(-1, 3)
         want = (x - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual, want, rtol=1e-4, atol=1e-4)
         want_moments = [rows.mean(0), rows.var(0, ddof=1)]
         np.testing.assert_allclose(moments, want_moments, rtol=1e-4)
 

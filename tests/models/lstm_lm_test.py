@@ -66,7 +66,7 @@ class LstmTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(records.num_classes, 5)
 
         def train(towers, **options):
-            made = trainer.Trainer(
+            training = trainer.Trainer(
                 _tiny(),
                 inputs.DatasetSource(records, request),
                 towers=towers,
@@ -74,13 +74,13 @@ class LstmTest(parameterized.TestCase, tf.test.TestCase):
                 update=Update("sgd", Piecewise((0.3,)), clip_norm=5.0),
                 **options,
             )
-            return made.start().steps(8)
+            return training.start().steps(8)
 
-        one = train(1)
-        self.assertIn("lstm_1/lstm/recurrent", one)
-        self.assertLess(trainer.difference(one, train(3)), 1e-5)
+        one_tower = train(1)
+        self.assertIn("lstm_1/lstm/recurrent", one_tower)
+        self.assertLess(trainer.difference(one_tower, train(3)), 1e-5)
         replicated = train(2, variable_update="replicated")
-        self.assertLess(trainer.difference(one, replicated), 1e-5)
+        self.assertLess(trainer.difference(one_tower, replicated), 1e-5)
 
 
 class RunTest(digit_runs.Runs):
@@ -96,10 +96,10 @@ class RunTest(digit_runs.Runs):
         )
         pattern = r"bits_per_token = (.*) perplexity = (.*) \[\d+ examples\]"
         matches = [re.fullmatch(pattern, line) for line in lines]
-        found = [tuple(map(float, m.groups())) for m in matches if m]
-        for bits, perplexity in found:
+        numbers = [tuple(map(float, m.groups())) for m in matches if m]
+        for bits, perplexity in numbers:
             self.assertAlmostEqual(2**bits / perplexity, 1, places=3)
-        (_, first), (_, last) = found
+        (_, first), (_, last) = numbers
         self.assertLess(last, first / 5)
 
 

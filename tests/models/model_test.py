@@ -87,33 +87,33 @@ class LossTest(absltest.TestCase):
 
     def test_cross_entropy_is_per_example(self):
         logits = np.array([[0.0, 1.0, 2.0], [3.0, -1.0, 0.5]], np.float32)
-        got = self._evaluate(
+        actual = self._evaluate(
             lambda x, y: model.softmax_cross_entropy(tf.constant(x), y), logits, [2, 1]
         )
         log_sum = np.log(np.exp(logits).sum(1))
-        np.testing.assert_allclose(got, log_sum - [2.0, -1.0], rtol=1e-6)
+        np.testing.assert_allclose(actual, log_sum - [2.0, -1.0], rtol=1e-6)
 
     def test_cross_entropy_of_bfloat16_is_float32(self):
         # 256 + 1 is 256 in bfloat16; the difference must not be taken there.
         logits = np.array([[256.0, 0.0]], np.float32)
-        got = self._evaluate(
+        actual = self._evaluate(
             lambda x, y: model.softmax_cross_entropy(tf.cast(x, tf.bfloat16), y),
             logits,
             [1],
         )
-        self.assertEqual(got.dtype, np.float32)
-        np.testing.assert_allclose(got, [256.0])
+        self.assertEqual(actual.dtype, np.float32)
+        np.testing.assert_allclose(actual, [256.0])
 
     def test_accuracy_is_per_example(self):
         logits = np.tile(np.arange(8, dtype=np.float32), [3, 1])
-        got = self._evaluate(model.top_k_accuracy, logits, [7, 3, 2])
-        np.testing.assert_array_equal(got["top_1_accuracy"], [1, 0, 0])
-        np.testing.assert_array_equal(got["top_5_accuracy"], [1, 1, 0])
+        actual = self._evaluate(model.top_k_accuracy, logits, [7, 3, 2])
+        np.testing.assert_array_equal(actual["top_1_accuracy"], [1, 0, 0])
+        np.testing.assert_array_equal(actual["top_5_accuracy"], [1, 1, 0])
 
     def test_with_few_classes_all_are_among_the_best_five(self):
         logits = np.array([[3.0, 2.0, 1.0]], np.float32)
-        got = self._evaluate(model.top_k_accuracy, logits, [2])
-        np.testing.assert_array_equal(got["top_5_accuracy"], [1])
+        actual = self._evaluate(model.top_k_accuracy, logits, [2])
+        np.testing.assert_array_equal(actual["top_5_accuracy"], [1])
 
 
 class RecipeTest(absltest.TestCase):
@@ -226,18 +226,18 @@ class MeasureTest(parameterized.TestCase):
             return chain.measure(tf.zeros(outputs), labels, classes)
 
     def test_one_number_for_each_example(self):
-        found = self._measure([4, 3])
-        self.assertEqual([*found], ["loss", "top_1_accuracy", "top_5_accuracy"])
-        for value in found.values():
+        actual = self._measure([4, 3])
+        self.assertEqual([*actual], ["loss", "top_1_accuracy", "top_5_accuracy"])
+        for value in actual.values():
             self.assertEqual((value.shape, value.dtype), ([4], tf.float32))
 
     def test_more_classes_than_the_softmax_is_over(self):
         with self.assertRaisesRegex(ValueError, r"3 classes, and model 'tiny' .* 2 "):
             self._measure([4, 2])
-        found = self._measure(
+        actual = self._measure(
             [4, 2], loss=lambda outputs, labels: outputs[:, 0], metrics=lambda *_: {}
         )
-        self.assertEqual([*found], ["loss"])
+        self.assertEqual([*actual], ["loss"])
 
     @parameterized.parameters([[]], [[4]], [[4, 2, 3]])
     def test_what_is_no_logits(self, shape):

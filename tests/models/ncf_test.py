@@ -41,17 +41,17 @@ class NcfTest(parameterized.TestCase, tf.test.TestCase):
     def test_loss(self):
         logits, labels = np.float32([[2, -1], [0, 3]]), np.int32([[1, 0], [1, 0]])
         each = np.where(labels, np.log1p(np.exp(-logits)), np.log1p(np.exp(logits)))
-        found = self._run(ncf.cross_entropy, logits, labels)
-        self.assertAllClose(found, each.mean(1))
-        found = self._run(ncf.cross_entropy, logits[:, 0], labels[:, 0])
-        self.assertAllClose(found, each[:, 0])
+        values = self._run(ncf.cross_entropy, logits, labels)
+        self.assertAllClose(values, each.mean(1))
+        values = self._run(ncf.cross_entropy, logits[:, 0], labels[:, 0])
+        self.assertAllClose(values, each[:, 0])
 
     def test_accuracy_of_pairs(self):
-        found = self._run(
+        values = self._run(
             ncf.metrics, np.float32([2, -1, 3, -4]), np.int32([1, 1, 0, 0])
         )
-        self.assertEqual(set(found), {"accuracy"})
-        self.assertAllEqual(found["accuracy"], [1, 0, 0, 1])
+        self.assertEqual(set(values), {"accuracy"})
+        self.assertAllEqual(values["accuracy"], [1, 0, 0, 1])
 
     def test_rank_among_candidates(self):
         scores = np.zeros((4, 100), np.float32)
@@ -59,10 +59,10 @@ class NcfTest(parameterized.TestCase, tf.test.TestCase):
         scores[:, 0] = [98.5, 95.5, 89.5, 88.5]  # 0, 3, 9 and 10 are better
         labels = np.zeros((4, 100), np.int32)
         labels[:, 0] = 1
-        found = self._run(ncf.metrics, scores, labels)
-        self.assertAllEqual(found["hit_rate_at_10"], [1, 1, 1, 0])
+        values = self._run(ncf.metrics, scores, labels)
+        self.assertAllEqual(values["hit_rate_at_10"], [1, 1, 1, 0])
         wanted = [1, 1 / math.log2(5), 1 / math.log2(11), 0]
-        self.assertAllClose(found["ndcg_at_10"], wanted)
+        self.assertAllClose(values["ndcg_at_10"], wanted)
         equal = self._run(ncf.metrics, np.zeros_like(scores), labels)
         self.assertAllEqual(equal["hit_rate_at_10"], [0, 0, 0, 0])
         broken = self._run(ncf.metrics, scores * np.nan, labels)
@@ -81,15 +81,17 @@ class NcfTest(parameterized.TestCase, tf.test.TestCase):
         arrays.assert_close(joined.ravel(), apart, rtol=1e-5)
 
     def test_gradients_of_the_tables_stay_sparse(self):
-        made = trainer.Trainer(models.get("ncf"), _source(), towers=2)
-        template = made.train.template
+        training = trainer.Trainer(models.get("ncf"), _source(), towers=2)
+        template = training.train.template
         sparse = {
             name
             for name, parts in zip(template.trainable, template.gradients)
             if len(parts) == 3
         }
         self.assertEqual(sparse, _TABLES)
-        for name, gradient in zip(template.trainable, made.train.towers[1].gradients):
+        for name, gradient in zip(
+            template.trainable, training.train.towers[1].gradients
+        ):
             self.assertEqual(isinstance(gradient, tf.IndexedSlices), name in _TABLES)
 
     @parameterized.parameters("parameter_server", "replicated")
@@ -97,14 +99,14 @@ class NcfTest(parameterized.TestCase, tf.test.TestCase):
         model = dataclasses.replace(models.get("ncf"))
 
         def train(towers):
-            made = trainer.Trainer(
+            training = trainer.Trainer(
                 model,
                 _source(),
                 towers=towers,
                 batch_size=12 // towers,
                 variable_update=mode,
             )
-            return made.start().steps(10)
+            return training.start().steps(10)
 
         self.assertLess(trainer.difference(train(1), train(3)), 1e-5)
 

@@ -73,9 +73,9 @@ class CifarTest(parameterized.TestCase):
             # Kernels of zero leave the short cut alone.
             zeros = [v.assign(tf.zeros_like(v)) for v in v1.trainable_variables()]
             session.run(zeros)
-            got = session.run(unit)
+            actual = session.run(unit)
         want = np.pad(x[:, ::2, ::2], [(0, 0)] * 3 + [(2, 2)])
-        np.testing.assert_allclose(got, want)
+        np.testing.assert_allclose(actual, want)
 
     def test_version_2_normalises_before_it_convolves(self):
         conv, norm, relu, add = "Conv2D", "FusedBatchNormV3", "Relu", "AddV2"

@@ -63,14 +63,14 @@ class SequencesTestCase(graph_test_case.GraphTestCase):
         weight = _random(*layer.shape, seed=9)
         wanted = [x, *variables.values()]
         gradients = tf.gradients(tf.reduce_sum(layer * weight), wanted)
-        y, values, found = self.evaluate([layer, [x, variables], gradients])
+        y, values, actual = self.evaluate([layer, [x, variables], gradients])
         at, weights = (
             values[0].astype("f8"),
             {k: v.astype("f8") for k, v in values[1].items()},
         )
         np.testing.assert_allclose(y, by_definition(at, weights), rtol=1e-4, atol=1e-5)
         rng = np.random.default_rng(3)
-        for array, gradient in zip([at, *weights.values()], found):
+        for array, gradient in zip([at, *weights.values()], actual):
             direction = rng.normal(size=array.shape)
             sums = []
             for step in (1e-5, -2e-5):
@@ -177,22 +177,24 @@ class OtherLayersTest(SequencesTestCase):
 
     def test_gelu(self):
         x = tf.constant(np.linspace(-5, 5, 41, dtype=np.float32))
-        got, want = self.evaluate([sequences.gelu(x), tf.nn.gelu(x, approximate=True)])
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        actual, want = self.evaluate(
+            [sequences.gelu(x), tf.nn.gelu(x, approximate=True)]
+        )
+        np.testing.assert_allclose(actual, want, rtol=1e-5, atol=1e-6)
 
     def test_a_shared_variable_is_the_same_in_every_block(self):
         nn = _layers()
         with v1.variable_scope("first"):
-            one = nn.shared("first/table", [2, 3])
+            shared = nn.shared("first/table", [2, 3])
         with v1.variable_scope("second"), v1.variable_scope("inner"):
             other = nn.shared("first/table", [2, 3])
-            own = nn.variable("table", [1])
+            private = nn.variable("table", [1])
         self.assertEqual(
             [v.op.name for v in v1.trainable_variables()],
             ["first/table", "second/inner/table"],
         )
-        arrays.assert_same_bits(*self.evaluate([one, other]))
-        self.assertEqual(own.shape, [1])
+        arrays.assert_same_bits(*self.evaluate([shared, other]))
+        self.assertEqual(private.shape, [1])
 
     def test_dropout_of_sequences_belongs_to_examples(self):
         x = tf.ones([4, 3, 8])

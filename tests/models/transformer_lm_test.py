@@ -82,35 +82,35 @@ class TransformerTest(parameterized.TestCase, tf.test.TestCase):
             with v1.variable_scope("", use_resource=True):
                 outputs = model.run(x, nn)
             session.run(v1.global_variables_initializer())
-            one = session.run(outputs, {x: [[1, 2, 3, 4, 5, 6]]})
+            before = session.run(outputs, {x: [[1, 2, 3, 4, 5, 6]]})
             other = session.run(outputs, {x: [[1, 2, 3, 8, 5, 6]]})
-        arrays.assert_close(one[0, :3], other[0, :3], rtol=1e-6)
-        arrays.assert_apart(one[0, 3:], other[0, 3:], rtol=1e-6)
+        arrays.assert_close(before[0, :3], other[0, :3], rtol=1e-6)
+        arrays.assert_apart(before[0, 3:], other[0, 3:], rtol=1e-6)
 
     def test_any_number_of_towers(self):
         def train(towers, **options):
-            made = trainer.Trainer(
+            training = trainer.Trainer(
                 _tiny(),
                 self._source(6),
                 towers=towers,
                 batch_size=12 // towers,
                 **options,
             )
-            return made.start().steps(8)
+            return training.start().steps(8)
 
-        one = train(1)
-        self.assertIn("embedding/tokens/Momentum", one)
-        self.assertLess(trainer.difference(one, train(4)), 1e-5)
+        one_tower = train(1)
+        self.assertIn("embedding/tokens/Momentum", one_tower)
+        self.assertLess(trainer.difference(one_tower, train(4)), 1e-5)
         replicated = train(2, variable_update="replicated")
-        self.assertLess(trainer.difference(one, replicated), 1e-5)
+        self.assertLess(trainer.difference(one_tower, replicated), 1e-5)
 
     def test_bfloat16_learns(self):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             _tiny(), self._source(6), batch_size=16, dtype=tf.bfloat16
         ).start()
-        before = made.session.run(made.train.loss)
-        made.steps(40)
-        self.assertLess(made.session.run(made.train.loss), before - 0.5)
+        before = training.session.run(training.train.loss)
+        training.steps(40)
+        self.assertLess(training.session.run(training.train.loss), before - 0.5)
 
 
 class EmbeddedRunTest(digit_runs.Runs):
@@ -126,8 +126,8 @@ class EmbeddedRunTest(digit_runs.Runs):
             eval_during_training_at_specified_steps=(1,),
         )
         pattern = r"bits_per_character = (.*) \[\d+ examples\]"
-        found = [re.fullmatch(pattern, line) for line in lines]
-        first, last = (float(match.group(1)) for match in found if match)
+        matched = [re.fullmatch(pattern, line) for line in lines]
+        first, last = (float(match.group(1)) for match in matched if match)
         self.assertLess(first, 8.5)
         self.assertLess(last, 5.0)
         self.assertRegex("\n".join(lines), r"total tokens/sec: \d+")

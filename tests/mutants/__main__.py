@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not faults:
         print("No rows are about that.")
         return 0
-    found: list[runner.Outcome] = []
+    outcomes_seen: list[runner.Outcome] = []
     print(f"{len(faults)} faults; first, their tests without any.", flush=True)
     outcomes = runner.run(
         faults,
@@ -45,12 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with contextlib.closing(outcomes):
             for outcome in outcomes:
-                found.append(outcome)
-                _show(outcome, f"{len(found):>{len(str(len(faults)))}}/{len(faults)}")
+                outcomes_seen.append(outcome)
+                _show(
+                    outcome,
+                    f"{len(outcomes_seen):>{len(str(len(faults)))}}/{len(faults)}",
+                )
     except runner.UnfitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return conclude(found)
+    return conclude(outcomes_seen)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,13 +114,13 @@ def _show(outcome: runner.Outcome, which: str) -> None:
     sys.stdout.flush()
 
 
-def conclude(found: Sequence[runner.Outcome]) -> int:
+def conclude(outcomes: Sequence[runner.Outcome]) -> int:
     """Prints what was not caught, and the score; the exit status."""
-    missed = [outcome for outcome in found if not outcome.counts]
+    missed = [outcome for outcome in outcomes if not outcome.counts]
     for outcome in missed:
         print(f"{outcome.kind}: {_where(outcome.fault)}, by {outcome.fault.tests}")
-    share = 1 - len(missed) / len(found)
-    print(f"{len(found) - len(missed)} of {len(found)} caught ({share:.1%})")
+    share = 1 - len(missed) / len(outcomes)
+    print(f"{len(outcomes) - len(missed)} of {len(outcomes)} caught ({share:.1%})")
     return 0 if share >= ENOUGH else 1
 
 

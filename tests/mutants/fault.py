@@ -43,7 +43,7 @@ class Fault(NamedTuple):
         Raises:
           ValueError: a word means none.
         """
-        found: dict[str, None] = {}  # in order
+        chosen_tests: dict[str, None] = {}  # in order
         for word in self.tests.split():
             stem, _, name = word.partition("::")
             named = [
@@ -54,8 +54,8 @@ class Fault(NamedTuple):
             ]
             if not named:
                 raise ValueError(f"{self}: there is no test {word}")
-            found |= dict.fromkeys(named)
-        return list(found)
+            chosen_tests |= dict.fromkeys(named)
+        return list(chosen_tests)
 
     def plant(self, root: pathlib.Path) -> str:
         """Puts it into a tree.

@@ -192,8 +192,8 @@ FAULTS = [
             "layout/schedule_test::test_activations_held",
         ),
         (
-            "needed += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]",
-            "needed += [one._replace(leg=leg - 1)]",
+            "needed += [pass_._replace(micro_batch=k, leg=leg - 1) for k in meet]",
+            "needed += [pass_._replace(leg=leg - 1)]",
             "layout/schedule_test::test_only_what_gathers_can_meet",
         ),
         (

@@ -11,8 +11,8 @@ FAULTS = [
             "pipelines/pipeline_test::test_statistics_are_the_mean_over_the_micro_batches",
         ),
         (
-            "if one.backward and one.micro_batch:",
-            "if one.backward and one.micro_batch > 1:",
+            "if pass_.backward and pass_.micro_batch:",
+            "if pass_.backward and pass_.micro_batch > 1:",
             "pipelines/pipeline_test::test_every_schedule_and_recomputation",
         ),
         (

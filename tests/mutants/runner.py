@@ -56,8 +56,8 @@ class Outcome(NamedTuple):
     @property
     def by(self) -> str:
         """The first test that failed, "" if none did."""
-        found = _FAILURE.search(self.output)
-        return f"{found[1]}::{found[2]}" if found else ""
+        failure = _FAILURE.search(self.output)
+        return f"{failure[1]}::{failure[2]}" if failure else ""
 
     @property
     def counts(self) -> bool:
@@ -183,7 +183,7 @@ def _check_passing(
     processes: int,
 ) -> None:
     """Runs all tests once without a fault."""
-    names = sorted({name for own in wanted for name in own})
+    names = sorted({name for tests_of_row in wanted for name in tests_of_row})
     spread = ["-n", str(processes), "--dist", "loadscope"] if processes > 1 else []
     status, output = tests.run([*spread, *names], copy)
     if status != _PASSED:
@@ -244,8 +244,8 @@ def _pytest(arguments: Sequence[str], tree: str, printed: str) -> NoReturn:
     output = os.open(printed, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
-    own = {entry.name.removesuffix(".py") for entry in os.scandir(tree)}
-    for name in [name for name in sys.modules if name.split(".")[0] in own]:
+    project_names = {entry.name.removesuffix(".py") for entry in os.scandir(tree)}
+    for name in [name for name in sys.modules if name.split(".")[0] in project_names]:
         del sys.modules[name]
     elsewhere = [
         path for path in sys.path if not os.path.isdir(f"{path or '.'}/towers")

@@ -78,11 +78,11 @@ def _train(update: Update, start, gradients):
             [(gradient, variables[name]) for gradient, name in pairs]
         )
         session.run(v1.global_variables_initializer())
-        found = []
+        values = []
         for k in range(_STEPS):
             session.run(step, {fed[name]: gradients[name][k] for name in start})
-            found.append(session.run(variables))
-        return found, [v.op.name for v in v1.global_variables()]
+            values.append(session.run(variables))
+        return values, [v.op.name for v in v1.global_variables()]
 
 
 class FormulaTest(parameterized.TestCase):
@@ -108,14 +108,14 @@ class FormulaTest(parameterized.TestCase):
 
     @parameterized.parameters(*_OWN)
     def test_every_step_is_the_papers(self, name):
-        found, _ = _train(_update(name), self.start, self.gradients)
+        actual, _ = _train(_update(name), self.start, self.gradients)
         for variable, value in self.start.items():
             decay = 0.0 if "free" in variable else _DECAY
             steps = _by_numpy(name, value, self.gradients[variable], decay=decay)
             for k, expected in enumerate(steps):
                 with self.subTest(f"{variable}, step {k + 1}"):
                     np.testing.assert_allclose(
-                        found[k][variable], expected, rtol=2e-5, atol=2e-6
+                        actual[k][variable], expected, rtol=2e-5, atol=2e-6
                     )
 
     @parameterized.parameters(*_OWN)
@@ -146,7 +146,7 @@ class FormulaTest(parameterized.TestCase):
         rows = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "f4")
         dense = np.zeros((4, 2), "f4")
         np.add.at(dense, [2, 0, 2], rows)
-        found = []
+        runs = []
         for sparse in (True, False):
             with tf.Graph().as_default(), v1.Session() as session:
                 start = np.arange(8, dtype="f4").reshape(4, 2)
@@ -158,26 +158,28 @@ class FormulaTest(parameterized.TestCase):
                 session.run(v1.global_variables_initializer())
                 session.run(step)
                 session.run(step)
-                found.append(session.run(variable))
-        arrays.assert_same_bits(found[0], found[1])
+                runs.append(session.run(variable))
+        arrays.assert_same_bits(runs[0], runs[1])
 
 
 class PenaltyTest(parameterized.TestCase):
     @parameterized.parameters(sorted(OPTIMIZERS))
     def test_no_variable_changes_before_its_gradient_is_there(self, name):
         """Other clients may read it until then."""
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             update=Update(name, Piecewise((0.1,)), weight_decay=0.1),
         )
-        known = {n.name: n for n in made.train.graph.as_graph_def().node}
-        needed = nodes.needed_by(known, [made.train.train_op.name])
-        names = made.train.template.trainable
-        for name, gradient in zip(names, made.train.towers[0].gradients, strict=True):
+        known = {n.name: n for n in training.train.graph.as_graph_def().node}
+        needed = nodes.needed_by(known, [training.train.train_op.name])
+        names = training.train.template.trainable
+        for name, gradient in zip(
+            names, training.train.towers[0].gradients, strict=True
+        ):
             changes = [
                 op
-                for op in made.train.saved[name].handle.consumers()
+                for op in training.train.saved[name].handle.consumers()
                 if op.name in needed and op.type != "ReadVariableOp"
             ]
             self.assertNotEmpty(changes)
@@ -213,7 +215,7 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
             learning_rate=Piecewise((0.02,)),
             settings=dataclasses.replace(_SETTINGS, lars_eeta=0.05),
         )
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             towers=towers,
@@ -221,18 +223,18 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
             update=update,
             variable_update=mode,
         ).start(directory)
-        return made, made.steps(steps)
+        return training, training.steps(steps)
 
     @parameterized.parameters(*_OWN)
     def test_towers_equal_one_tower_and_replicas_are_bit_equal(self, name):
-        _, one = self._trained(name, 1, "parameter_server")
-        kernels = [n for n in one if n.startswith("hidden/dense/kernel")]
+        _, one_tower = self._trained(name, 1, "parameter_server")
+        kernels = [n for n in one_tower if n.startswith("hidden/dense/kernel")]
         self.assertLen(kernels, {"adamw": 3, "lamb": 3, "lars": 2}[name])
         _, four = self._trained(name, 4, "parameter_server")
-        self.assertLess(trainer.difference(one, four), 1e-5)
-        made, replicated = self._trained(name, 4, "replicated")
-        self.assertLess(trainer.difference(one, replicated), 1e-5)
-        replicas = made.session.run(made.train.mode.replicas())
+        self.assertLess(trainer.difference(one_tower, four), 1e-5)
+        training, replicated = self._trained(name, 4, "replicated")
+        self.assertLess(trainer.difference(one_tower, replicated), 1e-5)
+        replicas = training.session.run(training.train.mode.replicas())
         self.assertGreater(len(replicas), 4)
         for variable, (first, *others) in replicas.items():
             for other in others:
@@ -241,11 +243,11 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_OWN)
     def test_a_checkpoint_goes_on_bit_for_bit(self, name):
         directory = self.create_tempdir()
-        made, _ = self._trained(name, 2, "replicated", steps=3)
-        made.save(directory)
-        made.steps(8)
+        training, _ = self._trained(name, 2, "replicated", steps=3)
+        training.save(directory)
+        training.steps(8)
         resumed, _ = self._trained(name, 2, "replicated", directory=directory)
-        trainer.assert_same_bits(made.everything(), resumed.everything())
+        trainer.assert_same_bits(training.everything(), resumed.everything())
 
 
 if __name__ == "__main__":

@@ -74,10 +74,10 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(*ends), 1e-6)
 
     def test_it_grows_after_so_many_good_steps(self):
-        made = _made(4.0, 3).start()
-        found = [_state(made.steps(step)) for step in range(1, 8)]
+        training = _made(4.0, 3).start()
+        states = [_state(training.steps(step)) for step in range(1, 8)]
         self.assertEqual(
-            found,
+            states,
             [(4, 1, 0), (4, 2, 0), (8, 0, 0), (8, 1, 0), (8, 2, 0), (16, 0, 0)]
             + [(16, 1, 0)],
         )
@@ -91,11 +91,11 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
             factor, good, _ = variables = v1.global_variables()
             self.assertLen(variables, 3)
             session.run(v1.global_variables_initializer())
-            found = []
+            factors = []
             for sign in finite:
                 session.run(follow, {is_finite: sign == "+"})
-                found.append(session.run((factor, good)))
-        return found
+                factors.append(session.run((factor, good)))
+        return factors
 
     def test_an_overflow_begins_the_count_of_good_steps_anew(self):
         self.assertEqual(
@@ -105,27 +105,27 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_it_stays_where_it_can_be_doubled(self):
         large = 2.0**126
-        found = self._factors(2.0**125, 1, "++++-+")
-        self.assertEqual([f for f, _ in found], [large] * 4 + [large / 2, large])
+        factors = self._factors(2.0**125, 1, "++++-+")
+        self.assertEqual([f for f, _ in factors], [large] * 4 + [large / 2, large])
 
     @parameterized.parameters("parameter_server", "replicated")
     def test_a_step_that_overflows_changes_nothing_but_the_factor(self, mode):
-        made = _made(_LARGE, 1000, variable_update=mode, **_STEEP).start()
-        before = made.values()
+        training = _made(_LARGE, 1000, variable_update=mode, **_STEEP).start()
+        before = training.values()
         step = 0
-        while _state(made.values())[2] == step and step < 60:
+        while _state(training.values())[2] == step and step < 60:
             step += 1
-            after = made.steps(step)
+            after = training.steps(step)
             if _state(after)[2] == step:  # skipped
                 trainer.assert_same_bits(_model_of(before), _model_of(after))
                 self.assertAllClose(_state(after)[0], _LARGE / 2**step)
         self.assertGreater(step, 1)
         self.assertLess(step, 60)
         # From the first good step on it trains as from that position without a scale.
-        self.assertEqual(_state(made.values())[1], 1)
+        self.assertEqual(_state(training.values())[1], 1)
         name = "block/dense/kernel"
-        arrays.assert_apart(made.values()[name], before[name], rtol=1e-6)
-        self.assertEqual(made.values()["global_step"], step)
+        arrays.assert_apart(training.values()[name], before[name], rtol=1e-6)
+        self.assertEqual(training.values()["global_step"], step)
 
     def test_a_model_without_gradients_is_refused_as_ever(self):
         def constant(x, nn):
@@ -159,7 +159,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
                 broken = first._replace(features=first.features * np.nan)
                 return feed._replace(batches=[broken, *others])
 
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             Poisoned(),
             towers=2,
@@ -169,26 +169,26 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
             variable_update=mode,
             loss_scaling=LossScaling(4.0, 10),
         ).start()
-        before = made.values()
-        after = made.steps(5)
+        before = training.values()
+        after = training.steps(5)
         self.assertEqual(_state(after), (1, 0, 5))
         trainer.assert_same_bits(_model_of(before), _model_of(after))
 
     def test_steps_inside_the_graph_are_the_same_bit_for_bit(self):
-        one = _made(_LARGE, 2, **_STEEP).start().steps(40)
-        made = _made(_LARGE, 2, **_STEEP)
-        made.add_loop().start()
-        loop.run(made.train, made.session, [], last_step=40, steps_per_loop=16)
-        trainer.assert_same_bits(one, made.values())
-        self.assertGreater(_state(one)[2], 1)
+        first = _made(_LARGE, 2, **_STEEP).start().steps(40)
+        training = _made(_LARGE, 2, **_STEEP)
+        training.add_loop().start()
+        loop.run(training.train, training.session, [], last_step=40, steps_per_loop=16)
+        trainer.assert_same_bits(first, training.values())
+        self.assertGreater(_state(first)[2], 1)
 
     def test_a_resumed_run_has_the_factor(self):
         whole = _made(_LARGE, 2, **_STEEP).start()
         whole.steps(40)
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
-        made = _made(_LARGE, 2, **_STEEP).start()
-        made.steps(17)
-        made.save(directory)
+        training = _made(_LARGE, 2, **_STEEP).start()
+        training.steps(17)
+        training.save(directory)
         resumed = _made(_LARGE, 2, **_STEEP).start(directory)
         resumed.steps(40)
         trainer.assert_same_bits(whole.everything(), resumed.everything())
@@ -222,9 +222,11 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         update = trainer.Update("sgd", trainer.Piecewise((1.0,)))
         moved = []
         for scale in (1.0, 2.0**14):
-            made = _made(scale, model=model, dtype=tf.float16, update=update).start()
-            before = made.values()["small/w"]
-            moved.append(np.max(np.abs(made.steps(1)["small/w"] - before)))
+            training = _made(
+                scale, model=model, dtype=tf.float16, update=update
+            ).start()
+            before = training.values()["small/w"]
+            moved.append(np.max(np.abs(training.steps(1)["small/w"] - before)))
         self.assertEqual(moved[0], 0.0)
         self.assertGreater(moved[1], 2.0**-30)
 

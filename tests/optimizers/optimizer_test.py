@@ -121,16 +121,16 @@ class OptimizerTest(parameterized.TestCase):
         with tf.Graph().as_default():
             variable = v1.get_variable("v", initializer=_START, use_resource=True)
             gradient = v1.placeholder(tf.float32, [1, 3])
-            made = optimizer.OPTIMIZERS[name].make(
+            optimizer_made = optimizer.OPTIMIZERS[name].make(
                 (lambda: tf.constant(rate)) if called else tf.constant(rate), settings
             )
-            step = made.apply_gradients([(gradient, variable)])
+            step = optimizer_made.apply_gradients([(gradient, variable)])
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 for value in _GRADIENTS:
                     session.run(step, {gradient: value})
-                found = session.run(variable)
-        np.testing.assert_allclose(found, _FORMULAS[name](settings, rate), rtol=1e-5)
+                actual = session.run(variable)
+        np.testing.assert_allclose(actual, _FORMULAS[name](settings, rate), rtol=1e-5)
 
     def test_every_number_here_is_its_own(self):
         numbers, defaults = (
@@ -181,9 +181,11 @@ class OptimizerTest(parameterized.TestCase):
 
         with tf.Graph().as_default():
             variable = v1.get_variable("v", initializer=_START, use_resource=True)
-            made = optimizer.Update(name, optimizer.Piecewise((1.0,))).make(rate)
+            optimizer_made = optimizer.Update(name, optimizer.Piecewise((1.0,))).make(
+                rate
+            )
             for _ in range(2):
-                made.apply_gradients([(tf.ones([1, 3]), variable)])
+                optimizer_made.apply_gradients([(tf.ones([1, 3]), variable)])
         self.assertLen(calls, 2)
 
 
@@ -225,8 +227,8 @@ class LearningRateTest(parameterized.TestCase):
 
     def test_piecewise_changes_at_its_epochs(self):
         schedule = optimizer.Piecewise((1.0, 0.5, 0.25), (2.0, 4.0))
-        found = self._rates(schedule, [0, 1.9, 2, 3, 4, 100])
-        np.testing.assert_array_equal(found, [1, 1, 0.5, 0.5, 0.25, 0.25])
+        rates = self._rates(schedule, [0, 1.9, 2, 3, 4, 100])
+        np.testing.assert_array_equal(rates, [1, 1, 0.5, 0.5, 0.25, 0.25])
 
     @parameterized.parameters(
         (0.1, (), "one rate more"),
@@ -244,15 +246,15 @@ class LearningRateTest(parameterized.TestCase):
 
     def test_warmup_grows_from_zero(self):
         schedule = optimizer.Piecewise((1.0, 0.5), (8.0,), warmup_epochs=4.0)
-        found = self._rates(schedule, [0, 1, 2, 4, 8])
-        np.testing.assert_array_equal(found, [0, 0.25, 0.5, 1, 0.5])
+        rates = self._rates(schedule, [0, 1, 2, 4, 8])
+        np.testing.assert_array_equal(rates, [0, 0.25, 0.5, 1, 0.5])
         at_once = optimizer.Piecewise((1.0, 0.5), (4.0,), warmup_epochs=4.0)
         np.testing.assert_array_equal(self._rates(at_once, [2, 4]), [0.5, 0.5])
 
     def test_staircase_with_floor(self):
         schedule = optimizer.Staircase(1.0, 0.5, 2.0, minimum=0.2)
-        found = self._rates(schedule, [0, 1.9, 2, 4, 6, 40])
-        np.testing.assert_allclose(found, [1, 1, 0.5, 0.25, 0.2, 0.2])
+        rates = self._rates(schedule, [0, 1.9, 2, 4, 6, 40])
+        np.testing.assert_allclose(rates, [1, 1, 0.5, 0.25, 0.2, 0.2])
 
     @parameterized.parameters(0.1, 0.3, 0.7, 1 / 3)
     def test_staircase_steps_down_on_every_boundary(self, period):

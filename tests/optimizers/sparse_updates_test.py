@@ -41,10 +41,10 @@ class SparseStepsTest(parameterized.TestCase):
     def test_adam_moves_as_tensorflows(self):
         rates = (0.1, 0.8, 0.95, 1e-3)
         wanted = _train(lambda: v1.train.AdamOptimizer(*rates))
-        found = _train(lambda: sparse_updates.Adam(*rates))
-        self.assertEqual(found.keys(), wanted.keys())
+        actual = _train(lambda: sparse_updates.Adam(*rates))
+        self.assertEqual(actual.keys(), wanted.keys())
         for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, 1e-5, 1e-6, err_msg=name)
+            np.testing.assert_allclose(actual[name], value, 1e-5, 1e-6, err_msg=name)
 
     def test_adam_updates_a_table_by_one_kernel(self):
         with tf.Graph().as_default() as graph:
@@ -60,12 +60,12 @@ class SparseStepsTest(parameterized.TestCase):
     def test_moves_as_the_kernel_does(self, make):
         wanted = _train(make)
         with mock.patch.object(sparse_updates, "_has_kernel", return_value=False):
-            found = _train(make)
-        self.assertEqual(found.keys(), wanted.keys())
+            actual = _train(make)
+        self.assertEqual(actual.keys(), wanted.keys())
         self.assertGreater(len(wanted), 1)
         for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, 1e-5, 1e-6, err_msg=name)
-            np.testing.assert_array_equal(found[name][5], value[5])
+            np.testing.assert_allclose(actual[name], value, 1e-5, 1e-6, err_msg=name)
+            np.testing.assert_array_equal(actual[name][5], value[5])
 
     def test_the_kernel_is_on_cpus(self):
         for device, there in (("/device:GPU:1", False), ("/device:CPU:0", True)):

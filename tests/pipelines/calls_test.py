@@ -31,16 +31,18 @@ def _asserted(x):
 class CallsTest(absltest.TestCase):
     def _placed(self):
         both = _function(_both, "x", "y", outputs=("x", "z"))
-        made = calls.Calls()
+        all_calls = calls.Calls()
         x, y = tf.constant([1.0, 2.0]), tf.constant([3.0, 5.0])
-        first = made.add(both, {"x": x, "y": y}, name="one/a", device="/device:CPU:1")
+        first = all_calls.add(
+            both, {"x": x, "y": y}, name="one/a", device="/device:CPU:1"
+        )
         values = {"x": first["z"], "y": y}
         [before] = {value.call for value in first.values()}
-        second = made.add(
+        second = all_calls.add(
             both, values, name="one/b", device="/device:CPU:0", after=before
         )
         with tf.name_scope("somewhere"), tf.device("/device:CPU:7"):
-            made.place()
+            all_calls.place()
         return first, second
 
     def test_a_call_reads_what_is_there_and_what_calls_return(self):
@@ -49,19 +51,21 @@ class CallsTest(absltest.TestCase):
             wanted = [value.tensor() for value in (*first.values(), *second.values())]
             config = v1.ConfigProto(device_count={"CPU": 2})
             with v1.Session(graph=graph, config=config) as session:
-                found = session.run(wanted)
+                values = session.run(wanted)
         expected = [[4, 7], [-2, -3], [1, 2], [-5, -8]]
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(values, expected)
         self.assertTrue(all(tensor.shape == [2] for tensor in wanted))
 
     def test_name_device_and_order_are_those_said(self):
         with tf.Graph().as_default() as graph:
             self._placed()
-            one = graph.get_operation_by_name("one/a/PartitionedCall")
+            call = graph.get_operation_by_name("one/a/PartitionedCall")
             other = graph.get_operation_by_name("one/b/PartitionedCall")
-        self.assertEqual([one.device, other.device], ["/device:CPU:1", "/device:CPU:0"])
-        self.assertEqual(other.control_inputs, [one])
-        config = v1.ConfigProto.FromString(one.get_attr("config_proto"))
+        self.assertEqual(
+            [call.device, other.device], ["/device:CPU:1", "/device:CPU:0"]
+        )
+        self.assertEqual(other.control_inputs, [call])
+        config = v1.ConfigProto.FromString(call.get_attr("config_proto"))
         self.assertFalse(config.allow_soft_placement)
 
     def test_only_what_has_a_state_is_called_as_such(self):
@@ -69,13 +73,13 @@ class CallsTest(absltest.TestCase):
         self.assertTrue(asserted.stateful)
         self.assertFalse(_function(_both, "x", "y", outputs=("x", "y")).stateful)
         with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
-            made = calls.Calls()
+            all_calls = calls.Calls()
             values = {"x": tf.constant([-1.0, 0.0])}
-            found = made.add(asserted, values, name="a", device="")
-            made.place()
-            self.assertEqual(found["x"].tensor().op.type, "StatefulPartitionedCall")
+            outputs = all_calls.add(asserted, values, name="a", device="")
+            all_calls.place()
+            self.assertEqual(outputs["x"].tensor().op.type, "StatefulPartitionedCall")
             with self.assertRaises(tf.errors.InvalidArgumentError):
-                session.run(found["x"].tensor())
+                session.run(outputs["x"].tensor())
 
 
 if __name__ == "__main__":

@@ -75,13 +75,13 @@ def _values(seed=0):
     }
 
 
-def _run(made, passes):
+def _run(chunk_, passes):
     """The values after these passes, each (function, values to add)."""
-    values, made = _values(), calls.Calls()
+    values, chunk_ = _values(), calls.Calls()
     for i, (function, added) in enumerate(passes):
         values |= added(values)
-        values |= made.add(function, values, name=f"pass_{i}", device="")
-    made.place()
+        values |= chunk_.add(function, values, name=f"pass_{i}", device="")
+    chunk_.place()
     ends = {k: v.tensor() for k, v in values.items() if k[:2] in ("su", "sp")}
     with v1.Session() as session:
         return session.run(ends)
@@ -90,11 +90,13 @@ def _run(made, passes):
 class ChunkTest(parameterized.TestCase):
     def _gradients(self, **options):
         with tf.Graph().as_default() as graph:
-            made = _chunk(**options)
+            chunk_ = _chunk(**options)
             nothing = lambda values: {}  # noqa: E731
-            found = _run(made, [(*made.forward, nothing), (*made.first, nothing)])
+            actual = _run(
+                chunk_, [(*chunk_.forward, nothing), (*chunk_.first, nothing)]
+            )
             found_calls = [op for op in graph.get_operations() if "Call" in op.type]
-        return made, found, found_calls
+        return chunk_, actual, found_calls
 
     def test_a_pass_is_one_call(self):
         _, _, found_calls = self._gradients()
@@ -103,30 +105,30 @@ class ChunkTest(parameterized.TestCase):
     def test_segments_are_one_chain_however_they_are_cut(self):
         _, whole, _ = self._gradients(apart=False)
         for recomputed in (False, True):
-            made, found, _ = self._gradients(recomputed=recomputed)
-            self.assertEqual(made.blocks, ("a", "b", "gather", "logits"))
-            self.assertEqual(set(found), set(whole))
+            chunk_, gradients, _ = self._gradients(recomputed=recomputed)
+            self.assertEqual(chunk_.blocks, ("a", "b", "gather", "logits"))
+            self.assertEqual(set(gradients), set(whole))
             for name, value in whole.items():
-                arrays.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+                arrays.assert_close(gradients[name], value, rtol=1e-5, atol=1e-6)
 
     def test_a_gather_alone_stays_sparse_and_two_uses_add_up(self):
-        made, found, _ = self._gradients()
-        self.assertEqual(made.sparse, ("table",))
-        self.assertIn("square", made.dense)
-        self.assertEqual(found["sparse0/table/0"].shape, (_SIZE, 8))
-        self.assertEqual(found["sparse0/table/1"].shape, (_SIZE,))
+        chunk_, gradients, _ = self._gradients()
+        self.assertEqual(chunk_.sparse, ("table",))
+        self.assertIn("square", chunk_.dense)
+        self.assertEqual(gradients["sparse0/table/0"].shape, (_SIZE, 8))
+        self.assertEqual(gradients["sparse0/table/1"].shape, (_SIZE,))
 
     def test_later_micro_batches_add_to_the_sums(self):
         with tf.Graph().as_default():
-            made = _chunk()
+            chunk_ = _chunk()
             nothing = lambda values: {}  # noqa: E731
-            once = _run(made, [(*made.forward, nothing), (*made.first, nothing)])
+            once = _run(chunk_, [(*chunk_.forward, nothing), (*chunk_.first, nothing)])
             twice = _run(
-                made,
+                chunk_,
                 [
-                    (*made.forward, nothing),
-                    (*made.first, nothing),
-                    (*made.later, nothing),
+                    (*chunk_.forward, nothing),
+                    (*chunk_.first, nothing),
+                    (*chunk_.later, nothing),
                 ],
             )
         for name, value in once.items():
@@ -139,8 +141,8 @@ class ChunkTest(parameterized.TestCase):
 
     def test_recomputing_waits_for_the_gradient_from_above(self):
         with tf.Graph().as_default():
-            made = _chunk(recomputed=True)
-        body = made.first[0].concrete.graph
+            chunk_ = _chunk(recomputed=True)
+        body = chunk_.first[0].concrete.graph
         held = [op for op in body.get_operations() if op.control_inputs]
         # Block by block: all but the last wait for a gradient.
         self.assertLen({op.name for op in held if op.type == "Identity"}, 3)

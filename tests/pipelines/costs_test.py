@@ -69,18 +69,20 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
         self.addCleanup(patch.stop)
 
     def test_params(self):
-        found = costs.params(_work(5, 7, 3))
-        self.assertEqual(found, [16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3])
+        counts = costs.params(_work(5, 7, 3))
+        self.assertEqual(counts, [16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3])
 
     def test_flops_forward_and_backward(self):
         # One product forward; backward one by the kernel and, but first, one by x.
-        found = costs.flops(_work(5, 7, 3))
-        self.assertEqual(found, [8 * 2 * n for n in (2 * 16 * 5, 3 * 5 * 7, 3 * 7 * 3)])
+        counts = costs.flops(_work(5, 7, 3))
+        self.assertEqual(
+            counts, [8 * 2 * n for n in (2 * 16 * 5, 3 * 5 * 7, 3 * 7 * 3)]
+        )
 
     def test_time_is_that_of_the_work(self):
-        found = costs.measure(_work(4, 2048, 4))
-        self.assertLen(found, 3)
-        self.assertTrue(all(seconds > 0 for seconds in found))
+        times = costs.measure(_work(4, 2048, 4))
+        self.assertLen(times, 3)
+        self.assertTrue(all(seconds > 0 for seconds in times))
 
     def test_time_is_kept(self):
         with mock.patch.object(costs, "measure", return_value=[1.0, 2.0]) as measure:
@@ -111,8 +113,8 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_cut_follows_the_costs(self, balance, cut):
         task = _task(64, 4, 4, 3, stages=2, balance=balance)
         where = placement.local(2, kind="cpu", num_stages=2)
-        found = costs.with_cut(task, _FEATURES, _LABELS, where)
-        self.assertEqual(found.pipeline.cut, cut)
+        cut_tower = costs.with_cut(task, _FEATURES, _LABELS, where)
+        self.assertEqual(cut_tower.pipeline.cut, cut)
 
     @parameterized.parameters(
         (dict(stages=5), r"Pipeline\(stages=5, chunks=1\) has 5 pieces, and test is a"),
@@ -153,10 +155,12 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
         work = costs.TowerToCut(plain, _FEATURES, _LABELS, where)
         *others, last = costs.COSTS[balance](work)
         self.assertEqual(last, 0.0)
-        one = dataclasses.replace(work, task=dataclasses.replace(plain, shards=None))
-        self.assertEqual(others, costs.COSTS[balance](one)[:-1])
-        found = costs.with_cut(spread, _FEATURES, _LABELS, where)
-        self.assertEqual(found.pipeline.cut, (2, 4))
+        unsharded = dataclasses.replace(
+            work, task=dataclasses.replace(plain, shards=None)
+        )
+        self.assertEqual(others, costs.COSTS[balance](unsharded)[:-1])
+        cut_tower = costs.with_cut(spread, _FEATURES, _LABELS, where)
+        self.assertEqual(cut_tower.pipeline.cut, (2, 4))
 
     def test_the_time_of_a_block_that_is_spread_is_that_of_the_rest(self):
         task = dataclasses.replace(_task(5, 7, 3), shards=Shards(2))
@@ -168,8 +172,8 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
     def test_every_block_a_stage_needs_no_costs(self):
         task = _task(4, 4, 3, stages=3, balance="time")
         where = placement.local(3, kind="cpu", num_stages=3)
-        found = costs.with_cut(task, _FEATURES, _LABELS, where)
-        self.assertEqual(found.pipeline.cut, (1, 2, 3))
+        cut_tower = costs.with_cut(task, _FEATURES, _LABELS, where)
+        self.assertEqual(cut_tower.pipeline.cut, (1, 2, 3))
 
     def test_every_cost_is_tested(self):
         self.assertEqual(list(costs.COSTS), ["flops", "params", "time"])

@@ -28,18 +28,20 @@ class CuttingTest(parameterized.TestCase):
         self.assertIsInstance(_plan(**flags), Pipeline)
 
     def test_settings_arrive(self):
-        found = _plan(
+        pipeline = _plan(
             num_stages=2,
             num_micro_batches=4,
             schedule="interleaved",
             recompute="stage",
             partition="params",
         )
-        self.assertEqual(found, Pipeline(2, 4, "interleaved", 2, (), "stage", "params"))
+        self.assertEqual(
+            pipeline, Pipeline(2, 4, "interleaved", 2, (), "stage", "params")
+        )
 
     def test_the_memory_limit_is_in_megabytes(self):
-        found = _plan(num_stages=2, recompute="auto", memory_limit=3)
-        self.assertEqual(found.memory_limit, 3_000_000)
+        pipeline = _plan(num_stages=2, recompute="auto", memory_limit=3)
+        self.assertEqual(pipeline.memory_limit, 3_000_000)
 
     def test_chunks_are_for_the_schedule_that_interleaves(self):
         self.assertEqual(_plan(num_stages=2, schedule="gpipe").chunks, 1)
@@ -50,8 +52,8 @@ class CuttingTest(parameterized.TestCase):
             self.assertEqual(_plan(num_stages=2, partition=name).balance, name)
 
     def test_a_cut_by_names(self):
-        found = _plan(num_stages=3, partition="conv1, dense")
-        self.assertEqual(found.cut, (1, 3, 4))
+        pipeline = _plan(num_stages=3, partition="conv1, dense")
+        self.assertEqual(pipeline.cut, (1, 3, 4))
 
     @parameterized.parameters(
         (

@@ -18,9 +18,9 @@ def _peak(make, **options):
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [1000])
         outputs = make(x)
-        made = [op for op in graph.get_operations() if op is not x.op]
+        operations = [op for op in graph.get_operations() if op is not x.op]
         options = {name: options[name](outputs) for name in options}
-        return liveness.peak(made, outputs, **options) / _UNIT
+        return liveness.peak(operations, outputs, **options) / _UNIT
 
 
 def _in_place(x):
@@ -55,8 +55,8 @@ def _kept_early(x):
 
 def _two_ways(x):
     """Both ways are begun before the first is done."""
-    one, other = tf.cumsum(x), tf.cumsum(x, reverse=True)
-    return [tf.reduce_sum(tf.cumsum(one)) + tf.reduce_sum(tf.cumsum(other))]
+    upward, other = tf.cumsum(x), tf.cumsum(x, reverse=True)
+    return [tf.reduce_sum(tf.cumsum(upward)) + tf.reduce_sum(tf.cumsum(other))]
 
 
 class PeakTest(absltest.TestCase):
@@ -93,7 +93,7 @@ class PeakTest(absltest.TestCase):
             for _ in range(4):
                 y = tf.tanh(y @ tf.transpose(y))
             [dx] = tf.gradients(tf.reduce_sum(y * y), [x])
-            made = [op for op in graph.get_operations() if op is not x.op]
+            operations = [op for op in graph.get_operations() if op is not x.op]
             config = v1.ConfigProto(inter_op_parallelism_threads=1)
             config.use_per_session_threads = True
             config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -107,7 +107,7 @@ class PeakTest(absltest.TestCase):
                     metadata,
                 )
         [taken] = pipeline_report.peak_bytes(metadata).values()
-        self.assertBetween(liveness.peak(made, [dx]) / taken, 0.85, 1.15)
+        self.assertBetween(liveness.peak(operations, [dx]) / taken, 0.85, 1.15)
 
 
 class InLegsTest(absltest.TestCase):
@@ -126,23 +126,24 @@ class InLegsTest(absltest.TestCase):
             operations=[y.op], inputs={"carried": carried}, outputs={"y": y}
         )
         legs = [first, last]
-        one, sums = 1024, 4
+        row_bytes, sums = 1024, 4
         for meeting in (1, 4):
             # The last to leave the first leg makes two tensors beside the others' one.
             self.assertEqual(
-                liveness.in_legs(legs, meeting, apart=[y]), (meeting + 1) * one + sums
+                liveness.in_legs(legs, meeting, apart=[y]),
+                (meeting + 1) * row_bytes + sums,
             )
             # What is kept for later is not counted twice.
             self.assertEqual(
-                liveness.in_legs(legs, meeting, apart=[y, carried]), one + sums
+                liveness.in_legs(legs, meeting, apart=[y, carried]), row_bytes + sums
             )
             # What each begins with waits, too.
             self.assertEqual(
-                liveness.in_legs(legs, meeting, 10 * one, apart=[y]),
-                10 * meeting * one + 2 * one + sums,
+                liveness.in_legs(legs, meeting, 10 * row_bytes, apart=[y]),
+                10 * meeting * row_bytes + 2 * row_bytes + sums,
             )
         # What they end with stays.
-        self.assertEqual(liveness.in_legs([last], 4), 4 * one)
+        self.assertEqual(liveness.in_legs([last], 4), 4 * row_bytes)
 
 
 if __name__ == "__main__":

@@ -163,16 +163,16 @@ _whole = functools.cache(_Run)
 
 
 class EqualTest(tf.test.TestCase, parameterized.TestCase):
-    def assert_equal(self, one, other):
-        self.assertEqual(one.template.trainable, other.template.trainable)
-        self.assertEqual(one.template.reads, other.template.reads)
-        self.assertEqual(one.template.parameters, other.template.parameters)
-        tf.nest.map_structure(self._close, one.values, other.values)
+    def assert_equal(self, first, second):
+        self.assertEqual(first.template.trainable, second.template.trainable)
+        self.assertEqual(first.template.reads, second.template.reads)
+        self.assertEqual(first.template.parameters, second.template.parameters)
+        tf.nest.map_structure(self._close, first.values, second.values)
 
-    def _close(self, one, other, bound=1e-5):
-        arrays.assert_alike(one, other)
-        scale = np.max(np.abs(one)) or 1.0
-        self.assertLess(np.max(np.abs(one - other)) / scale, bound)
+    def _close(self, first, second, bound=1e-5):
+        arrays.assert_alike(first, second)
+        scale = np.max(np.abs(first)) or 1.0
+        self.assertLess(np.max(np.abs(first - second)) / scale, bound)
 
     @parameterized.product(
         how=(("gpipe", 2, 1), ("1f1b", 3, 1), ("interleaved", 2, 2)),
@@ -182,12 +182,12 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
     def test_every_schedule_and_recomputation(self, how, micro_batches, recompute):
         name, stages, chunks = how
         cut = {2: (2, 4), 3: (1, 2, 4), 4: (1, 2, 3, 4)}[stages * chunks]
-        found = _Run(
+        cut_run = _Run(
             _DENSE, Pipeline(stages, micro_batches, name, chunks, cut, recompute)
         )
-        self.assert_equal(_whole(_DENSE), found)
+        self.assert_equal(_whole(_DENSE), cut_run)
         self.assertEqual(
-            found.stages["logits/dense/kernel"],
+            cut_run.stages["logits/dense/kernel"],
             (len(cut) - 1) % stages,
         )
 
@@ -196,18 +196,18 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(1, 3, 5)
     def test_short_and_empty_micro_batches(self, seen):
-        found = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4)), seen=seen)
-        self.assert_equal(_whole(_DENSE, seen=seen), found)
+        cut_run = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4)), seen=seen)
+        self.assert_equal(_whole(_DENSE, seen=seen), cut_run)
 
     @parameterized.parameters("none", "stage", "block")
     def test_batch_norm_of_one_micro_batch(self, recompute):
-        found = _Run(_NORMAL, Pipeline(2, 1, "1f1b", 1, (2, 4), recompute))
-        self.assertLen(found.values[2], 2)
-        self.assert_equal(_whole(_NORMAL), found)
+        cut_run = _Run(_NORMAL, Pipeline(2, 1, "1f1b", 1, (2, 4), recompute))
+        self.assertLen(cut_run.values[2], 2)
+        self.assert_equal(_whole(_NORMAL), cut_run)
 
     def test_statistics_are_the_mean_over_the_micro_batches(self):
-        found = _Run(_NORMAL, Pipeline(2, 4, "gpipe", 1, (2, 4)))
-        _, _, (mean, variance), _ = found.values
+        cut_run = _Run(_NORMAL, Pipeline(2, 4, "gpipe", 1, (2, 4)))
+        _, _, (mean, variance), _ = cut_run.values
         _, _, (whole_mean, whole_variance), _ = _whole(_NORMAL).values
         arrays.assert_close(mean, whole_mean, rtol=1e-5)
         # The mean of the variances within micro-batches is not the whole one.
@@ -227,7 +227,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
 
         blocks = (("normal", normal), ("mean", mean), ("logits", logits))
         for micro_batches in (1, 4):
-            found = _Run(blocks, Pipeline(2, micro_batches, cut=(2, 3)))
+            cut_run = _Run(blocks, Pipeline(2, micro_batches, cut=(2, 3)))
             rng = np.random.default_rng(0)
             x = rng.normal(size=(_BATCH, 4, 4, 2)).astype("f4").astype("f8")
             labels = rng.integers(0, 3, _BATCH)
@@ -239,54 +239,54 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
                 for piece, rows in zip(pieces, flat)
             ]
             gamma, beta = (
-                found.variables[f"normal/batch_norm/{name}"]
+                cut_run.variables[f"normal/batch_norm/{name}"]
                 for name in ("gamma", "beta")
             )
             y = (np.concatenate(y) * gamma + beta) ** 3
             z = np.concatenate([y.mean((1, 2)), np.zeros([_BATCH, 1])], 1)
             chosen = z[np.arange(_BATCH), labels]
             loss = np.mean(np.log(np.exp(z).sum(1)) - chosen)
-            self.assertAllClose(found.values[0], loss, rtol=1e-5)
+            self.assertAllClose(cut_run.values[0], loss, rtol=1e-5)
             saved = [np.mean(means, 0), np.mean([r.var(0, ddof=1) for r in flat], 0)]
-            self.assertAllClose(found.values[2], saved, rtol=1e-4, atol=1e-6)
+            self.assertAllClose(cut_run.values[2], saved, rtol=1e-4, atol=1e-6)
 
     @parameterized.product(micro_batches=(1, 2), cut=((1, 3), (2, 3)))
     def test_tied_blocks_on_different_stages(self, micro_batches, cut):
-        found = _Run(_TIED, Pipeline(2, micro_batches, "1f1b", 1, cut))
-        self.assert_equal(_whole(_TIED), found)
-        self.assertIsInstance(found.tower.gradients[0], tf.Tensor)
-        self.assertEqual(found.stages["table"], 0)
+        cut_run = _Run(_TIED, Pipeline(2, micro_batches, "1f1b", 1, cut))
+        self.assert_equal(_whole(_TIED), cut_run)
+        self.assertIsInstance(cut_run.tower.gradients[0], tf.Tensor)
+        self.assertEqual(cut_run.stages["table"], 0)
 
     @parameterized.parameters((1, tf.bfloat16), (2, tf.float32))
     def test_tied_blocks_in_16_bits_add_up_micro_batches_in_32(self, count, dtype):
-        found = _Run(_TIED, Pipeline(2, count, "1f1b", 1, (1, 3)), dtype=tf.bfloat16)
-        self.assertEqual(found.tower.gradients[0].dtype, dtype)
-        [one, other] = (
+        cut_run = _Run(_TIED, Pipeline(2, count, "1f1b", 1, (1, 3)), dtype=tf.bfloat16)
+        self.assertEqual(cut_run.tower.gradients[0].dtype, dtype)
+        [first, second] = (
             np.float32(run.values[3][0])
-            for run in (_whole(_TIED, dtype=tf.bfloat16), found)
+            for run in (_whole(_TIED, dtype=tf.bfloat16), cut_run)
         )
-        self._close(one, other, bound=0.03)
+        self._close(first, second, bound=0.03)
 
     @parameterized.parameters("none", "block")
     def test_tied_blocks_on_one_stage(self, recompute):
-        found = _Run(_TIED, Pipeline(1, 2, "1f1b", 1, (3,), recompute))
-        self.assert_equal(_whole(_TIED), found)
+        cut_run = _Run(_TIED, Pipeline(1, 2, "1f1b", 1, (3,), recompute))
+        self.assert_equal(_whole(_TIED), cut_run)
 
     @parameterized.parameters(1, 4)
     def test_sparse_gradients_stay_sparse(self, micro_batches):
-        found = _Run(_SPARSE, Pipeline(2, micro_batches, "1f1b", 1, (1, 3)))
-        self.assert_equal(_whole(_SPARSE), found)
-        self.assertIsInstance(found.tower.gradients[0], tf.IndexedSlices)
-        self.assertEqual(found.tower.gradients[0].values.device[-5:], "CPU:0")
+        cut_run = _Run(_SPARSE, Pipeline(2, micro_batches, "1f1b", 1, (1, 3)))
+        self.assert_equal(_whole(_SPARSE), cut_run)
+        self.assertIsInstance(cut_run.tower.gradients[0], tf.IndexedSlices)
+        self.assertEqual(cut_run.tower.gradients[0].values.device[-5:], "CPU:0")
 
     @parameterized.parameters(1, 4)
     def test_evaluation(self, micro_batches):
-        found = _Run(
+        cut_run = _Run(
             _NORMAL, Pipeline(2, micro_batches, "1f1b", 1, (2, 4)), training=False
         )
         whole = _whole(_NORMAL, training=False)
-        self.assertEqual(found.tower.gradients, [])
-        self.assert_equal(whole, found)
+        self.assertEqual(cut_run.tower.gradients, [])
+        self.assert_equal(whole, cut_run)
 
     def test_an_unused_variable_has_no_gradient(self):
         def unused(x, nn):
@@ -294,9 +294,9 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
             return x
 
         blocks = (("unused", unused), *_DENSE)
-        found = _Run(blocks, Pipeline(2, 2, "1f1b", 1, (1, 5)))
-        self.assertIsNone(found.tower.gradients[0])
-        self.assertIsNotNone(found.tower.gradients[1])
+        cut_run = _Run(blocks, Pipeline(2, 2, "1f1b", 1, (1, 5)))
+        self.assertIsNone(cut_run.tower.gradients[0])
+        self.assertIsNotNone(cut_run.tower.gradients[1])
 
 
 class GraphTest(tf.test.TestCase, parameterized.TestCase):
@@ -308,12 +308,12 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
         calls = self._calls(_Run(_DENSE, how))
         self.assertLen(calls, 2 * 2 * 4)
         for stage, passes in enumerate(how.order()):
-            own = [op for op in calls if op.device == _DEVICES[stage]]
-            self.assertLen(own, len(passes))
-            for op, one in zip(own, passes):
-                way = "backward" if one.backward else "forward"
-                self.assertIn(f"micro_batch_{one.micro_batch}/{way}", op.name)
-            for before, op in itertools.pairwise(own):
+            stage_calls = [op for op in calls if op.device == _DEVICES[stage]]
+            self.assertLen(stage_calls, len(passes))
+            for op, pass_ in zip(stage_calls, passes):
+                way = "backward" if pass_.backward else "forward"
+                self.assertIn(f"micro_batch_{pass_.micro_batch}/{way}", op.name)
+            for before, op in itertools.pairwise(stage_calls):
                 # TensorFlow leaves a control input out where a sum says the same.
                 inputs = [tensor.op for tensor in op.inputs]
                 self.assertIn(before, [*op.control_inputs, *inputs])
@@ -353,8 +353,8 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
         whole = flops.of_graph(_whole(_DENSE).graph, "tower_0/")
         self.assertGreater(whole, 0)
         for recompute in RECOMPUTE:
-            found = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4), recompute))
-            self.assertEqual(found.template.flops, whole)
+            cut_run = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4), recompute))
+            self.assertEqual(cut_run.template.flops, whole)
 
 
 if __name__ == "__main__":

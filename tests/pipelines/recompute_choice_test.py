@@ -33,38 +33,38 @@ class CheapestTest(parameterized.TestCase):
         ]
         every = []
         for some in itertools.product((False, True), repeat=len(blocks)):
-            one = recompute_choice.RecomputeChoice()
+            choice = recompute_choice.RecomputeChoice()
             for block, again in zip(blocks, some):
-                one = one.then(block, again)
-            every.append(one)
-        fewest = min(one.bytes for one in every)
+                choice = choice.then(block, again)
+            every.append(choice)
+        fewest = min(choice.bytes for choice in every)
         self.assertEqual(recompute_choice.least(blocks), fewest)
         self.assertIsNone(recompute_choice.cheapest(blocks, fewest - 1))
         for room in range(fewest, max(c.bytes for c in every) + 1, 5):
             best = min(c[:2] for c in every if c.bytes <= room)
-            found = recompute_choice.cheapest(blocks, room)
-            self.assertLessEqual(found.bytes, room)
-            self.assertEqual(found[:2], best)
+            actual = recompute_choice.cheapest(blocks, room)
+            self.assertLessEqual(actual.bytes, room)
+            self.assertEqual(actual[:2], best)
 
     def test_blocks_pass_one_after_the_other(self):
-        one = recompute_choice.RecomputeChoice()
+        choice = recompute_choice.RecomputeChoice()
         for kept, passing in ((1, 5), (2, 7), (4, 3)):
-            one = one.then(_block(kept, passing), False)
-        self.assertEqual(one.bytes, 1 + 2 + 4 + 7)
+            choice = choice.then(_block(kept, passing), False)
+        self.assertEqual(choice.bytes, 1 + 2 + 4 + 7)
 
     def test_what_later_blocks_keep_is_gone_if_all_go_back_together(self):
         for together, bytes_ in ((False, 10 + 2 + 8), (True, 10 + 8)):
-            one = recompute_choice.RecomputeChoice()
+            choice = recompute_choice.RecomputeChoice()
             for kept, passing in ((10, 8), (2, 1)):
-                one = one.then(_block(kept, passing, together=together), False)
-            self.assertEqual(one.bytes, bytes_)
+                choice = choice.then(_block(kept, passing, together=together), False)
+            self.assertEqual(choice.bytes, bytes_)
 
     def test_the_gradients_of_later_blocks_are_there_when_a_block_goes_back(self):
         for last_passing, bytes_ in ((1, 10 + 2 + 8 + 4), (30, 10 + 2 + 30)):
-            one = recompute_choice.RecomputeChoice()
+            choice = recompute_choice.RecomputeChoice()
             for kept, passing, gradients in ((10, 8, 3), (2, last_passing, 4)):
-                one = one.then(_block(kept, passing, gradients=gradients), False)
-            self.assertEqual(one.bytes, bytes_)
+                choice = choice.then(_block(kept, passing, gradients=gradients), False)
+            self.assertEqual(choice.bytes, bytes_)
 
     def test_many_different_blocks_take_no_time(self):
         draw = random.Random(1)
@@ -77,9 +77,9 @@ class CheapestTest(parameterized.TestCase):
             )
             for _ in range(40)
         ]
-        found = recompute_choice.cheapest(blocks, 1500)
-        self.assertLessEqual(found.bytes, 1500)
-        self.assertGreater(found.blocks, 10)
+        choice = recompute_choice.cheapest(blocks, 1500)
+        self.assertLessEqual(choice.bytes, 1500)
+        self.assertGreater(choice.blocks, 10)
 
 
 if __name__ == "__main__":

@@ -66,22 +66,22 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
     )
     groups = [[block] for block in task.model.blocks]
     plain, again = (
-        recompute._segments(task, groups, batch, recomputed=one)
-        for one in (False, True)
+        recompute._segments(task, groups, batch, recomputed=again_here)
+        for again_here in (False, True)
     )
-    count, found = len(plain), {}
+    count, options = len(plain), {}
     for some in itertools.product((False, True), repeat=count):
         numbers = tuple(n for n in range(count) if some[n])
         work, sizes = 0, []
         for stage, piece in enumerate(pieces_of(how.cut, range(count))):
             kept = {
-                one
+                again_here
                 for n in piece
-                for one in recompute._kept(again if some[n] else plain, n)
+                for again_here in recompute._kept(again if some[n] else plain, n)
             }
             parameters = [
-                sum(shape.num_elements() for shape in one.shapes.values())
-                for one in plain
+                sum(shape.num_elements() for shape in again_here.shapes.values())
+                for again_here in plain
             ]
             # With the gradients of those behind it, which have gone back before.
             passing = [
@@ -103,8 +103,8 @@ def _brute_force(how: Pipeline) -> dict[tuple[int, ...], tuple[int, list[int]]]:
                 for n in piece
                 if some[n]
             )
-        found[numbers] = work, sizes
-    return found
+        options[numbers] = work, sizes
+    return options
 
 
 class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):
@@ -141,8 +141,8 @@ class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):
             trace.assert_not_called()
 
     def test_bytes_are_rounded_up(self):
-        found = [recompute._up(size, 4) for size in (0, 1, 4, 5)]
-        self.assertEqual(found, [0, 4, 4, 8])
+        sizes = [recompute._up(size, 4) for size in (0, 1, 4, 5)]
+        self.assertEqual(sizes, [0, 4, 4, 8])
 
     def test_without_a_limit_on_cpus(self):
         with self.assertRaisesRegex(ValueError, "^--recompute=auto: how much memory"):
@@ -167,12 +167,12 @@ class EqualTest(tf.test.TestCase):
 
         how = Pipeline(1, 4, "gpipe", cut=(5,), recompute="auto")
         most = sorted({max(sizes) for _, sizes in _brute_force(how).values()})
-        one = made(None).start().steps(4)
+        kept_all = made(None).start().steps(4)
         small = dataclasses.replace(how, memory_limit=int(1.01 * most[0]))
         other = made(small)
         chosen = other.train.template.pipeline.chosen
         self.assertBetween(len(chosen.blocks), 1, 4)
-        self.assertLess(trainer.difference(one, other.start().steps(4)), 1e-5)
+        self.assertLess(trainer.difference(kept_all, other.start().steps(4)), 1e-5)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def _reader(shape=(), dtype=tf.float32, reuse=v1.AUTO_REUSE, **options):
     return block
 
 
-def _trace(*groups, blocks=_BLOCKS, made=None, **options):
+def _trace(*groups, blocks=_BLOCKS, variables_made=None, **options):
     model = Model(
         name="test",
         blocks=blocks,
@@ -56,8 +56,8 @@ def _trace(*groups, blocks=_BLOCKS, made=None, **options):
 
     def create(name, shape, initializer, *, trainable, segment):
         del initializer
-        if made is not None:
-            made.append((name, tuple(shape), trainable, segment))
+        if variables_made is not None:
+            variables_made.append((name, tuple(shape), trainable, segment))
 
     groups = groups or [[block] for block in blocks]
     return segment.trace(task, groups, _BATCH, create=create, **options)
@@ -74,12 +74,12 @@ def _draws(piece):
 class CutTest(parameterized.TestCase):
     def test_pieces_meet_at_their_values(self):
         segments = _trace()
-        for one, then in itertools.pairwise(segments):
+        for piece, then in itertools.pairwise(segments):
             n = then.number
-            self.assertIn(f"x{n}/0", one.forward.outputs)
+            self.assertIn(f"x{n}/0", piece.forward.outputs)
             self.assertIn(f"x{n}/0", then.forward.inputs)
             self.assertIn(f"dx{n}/0", then.backward.outputs)
-            self.assertIn(f"dx{n}/0", one.backward.inputs)
+            self.assertIn(f"dx{n}/0", piece.backward.inputs)
         self.assertIn("features", segments[0].forward.inputs)
         self.assertNotIn("dx0/0", segments[0].backward.outputs)
         shares = {n for n in segments[-1].forward.outputs if n.startswith("share/")}
@@ -90,10 +90,10 @@ class CutTest(parameterized.TestCase):
 
     def test_the_backward_pieces_do_not_compute_activations_again(self):
         conv, scaled, logits = _trace()
-        for one in (conv, scaled, logits):
-            saved = {n for n in one.forward.outputs if n.startswith("saved")}
+        for piece in (conv, scaled, logits):
+            saved = {n for n in piece.forward.outputs if n.startswith("saved")}
             self.assertTrue(saved)
-            used = {n for n in one.backward.inputs if n.startswith("saved")}
+            used = {n for n in piece.backward.inputs if n.startswith("saved")}
             self.assertEqual(used, saved)
         self.assertNotIn("Conv2D", _types(conv.backward))
         self.assertNotIn("FusedBatchNormV3", _types(conv.backward))
@@ -109,9 +109,9 @@ class CutTest(parameterized.TestCase):
 
     def test_recomputing_pieces_keep_nothing_and_draw_the_same(self):
         segments = _trace(recomputed=range(3))
-        for one in segments:
+        for piece in segments:
             self.assertEqual(
-                [n for n in one.forward.outputs if n.startswith("saved")], []
+                [n for n in piece.forward.outputs if n.startswith("saved")], []
             )
         conv, scaled, _ = segments
         self.assertIn("Conv2D", _types(conv.backward))
@@ -122,9 +122,9 @@ class CutTest(parameterized.TestCase):
         self.assertEqual(sum(n.startswith("statistic0/") for n in outputs), 2)
 
     def test_evaluation_has_no_backward_pieces(self):
-        for one in _trace(training=False):
-            self.assertIsNone(one.backward)
-            self.assertEqual(one.statistics, ())
+        for piece in _trace(training=False):
+            self.assertIsNone(piece.backward)
+            self.assertEqual(piece.statistics, ())
 
     def test_work_and_parameters_do_not_depend_on_the_cut(self):
         apart = _trace()
@@ -132,16 +132,16 @@ class CutTest(parameterized.TestCase):
         again = _trace(recomputed=range(3))
         self.assertEqual(sum(s.flops for s in apart), whole.flops)
         self.assertEqual(sum(s.flops for s in again), whole.flops)
-        names = [name for one in apart for name in one.trainable]
+        names = [name for piece in apart for name in piece.trainable]
         self.assertEqual(tuple(names), whole.trainable)
         self.assertEqual(whole.blocks, ("conv", "scaled", "logits"))
 
     def test_variables_are_made_for_the_segment_that_asks(self):
-        made = []
-        _trace(made=made)
-        self.assertEqual(made[0], ("conv/conv/kernel", (3, 3, 2, 4), True, 0))
-        self.assertEqual(made[-1], ("logits/dense/bias", (3,), True, 2))
-        self.assertIn(("conv/batch_norm/moving_mean", (4,), False, 0), made)
+        variables_made = []
+        _trace(variables_made=variables_made)
+        self.assertEqual(variables_made[0], ("conv/conv/kernel", (3, 3, 2, 4), True, 0))
+        self.assertEqual(variables_made[-1], ("logits/dense/bias", (3,), True, 2))
+        self.assertIn(("conv/batch_norm/moving_mean", (4,), False, 0), variables_made)
 
 
 class ChainTest(parameterized.TestCase):
@@ -153,11 +153,11 @@ class ChainTest(parameterized.TestCase):
             x, which = xs
             return nn.dense(nn.flatten(x), 3) + tf.one_hot(which, 3)
 
-        one, other = _trace(blocks=(("beside", beside), ("chosen", chosen)))
-        self.assertIn("x1/1", other.forward.inputs)
-        self.assertNotIn("dx1/1", other.backward.outputs)
+        first, second = _trace(blocks=(("beside", beside), ("chosen", chosen)))
+        self.assertIn("x1/1", second.forward.inputs)
+        self.assertNotIn("dx1/1", second.backward.outputs)
         # Nothing before can learn, so nothing is differentiated.
-        self.assertNotIn("dx1/1", one.forward.inputs)
+        self.assertNotIn("dx1/1", first.forward.inputs)
 
     def test_complex_numbers_have_gradients(self):
         def waves(x, nn):
@@ -179,8 +179,8 @@ class ChainTest(parameterized.TestCase):
         segments = _trace(blocks=(*blocks, ("logits", _logits)))
         with tf.Graph().as_default():
             x = tf.ones([2, 4, 4, 4])
-            found = segments[1].forward.legs[0]({"x1/0": x})
-        self.assertIs(found["x2/0"], x)
+            outputs = segments[1].forward.legs[0]({"x1/0": x})
+        self.assertIs(outputs["x2/0"], x)
 
     @parameterized.parameters(
         ({"dtype": tf.bfloat16}, "'tied' is read as bfloat16 and as float32"),
@@ -204,11 +204,11 @@ class ChainTest(parameterized.TestCase):
             ("b", _reader(shape=None, trainable=not trained)),
             ("scaled", lambda x, nn: nn.dense(nn.flatten(x), 3)),
         )
-        made = []
-        one, other, _ = _trace(blocks=blocks, made=made)
-        self.assertEqual(made[0], ("tied", (), trained, 0))
-        self.assertNotEqual(made[1][0], "tied")
-        self.assertEqual([one.trainable, other.trainable], [("tied",) * trained] * 2)
+        variables_made = []
+        first, second, _ = _trace(blocks=blocks, variables_made=variables_made)
+        self.assertEqual(variables_made[0], ("tied", (), trained, 0))
+        self.assertNotEqual(variables_made[1][0], "tied")
+        self.assertEqual([first.trainable, second.trainable], [("tied",) * trained] * 2)
 
     def test_a_block_before_the_last_may_be_narrower_than_the_classes(self):
         def narrow(x, nn):

@@ -56,9 +56,9 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         (1, 2, 8), (1, 3, 7), (2, 2, 7), (2, 3, 7), (4, 2, 7), (1, 7, 7)
     )
     def test_any_number_of_towers_and_shards(self, towers, shards, classes):
-        one = _whole(STEPS, classes=classes)
-        made = _classifier(towers, Shards(shards), classes=classes)
-        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+        whole = _whole(STEPS, classes=classes)
+        training = _classifier(towers, Shards(shards), classes=classes)
+        self.assertLess(trainer.difference(whole, training.start().steps(STEPS)), BOUND)
 
     @parameterized.parameters(
         dict(variable_update="replicated"),
@@ -70,18 +70,18 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_modes_and_optimizers(self, **options):
         single = {k: v for k, v in options.items() if k == "update"}
-        one = _whole(**single)
-        made = _classifier(2, Shards(2), **options)
-        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+        whole = _whole(**single)
+        training = _classifier(2, Shards(2), **options)
+        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
 
     @parameterized.product(
         optimizer=("lars", "lamb"), mode=("parameter_server", "replicated")
     )
     def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, mode):
         update = dataclasses.replace(_UPDATE, optimizer=optimizer)
-        one = _whole(update=update)
-        made = _classifier(2, Shards(2), update=update, variable_update=mode)
-        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+        whole = _whole(update=update)
+        training = _classifier(2, Shards(2), update=update, variable_update=mode)
+        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
 
     @parameterized.product(
         mode=sorted(n for n, m in VARIABLE_UPDATES.items() if m.joined and not m.exact),
@@ -89,12 +89,12 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_late_modes_are_as_late(self, mode, cut):
         late = dict(variable_update=mode)
-        one = _whole(**late)
-        found = _classifier(2, Shards(2), pipeline=cut, **late).start().steps(6)
-        self.assertLess(trainer.difference(one, found), BOUND)
-        own = _whole()
+        whole = _whole(**late)
+        values = _classifier(2, Shards(2), pipeline=cut, **late).start().steps(6)
+        self.assertLess(trainer.difference(whole, values), BOUND)
+        exact = _whole()
         name = "logits/dense/kernel"
-        arrays.assert_apart(one[name], own[name], rtol=1e-3)
+        arrays.assert_apart(whole[name], exact[name], rtol=1e-3)
 
     @parameterized.parameters(
         dict(towers=2),
@@ -123,21 +123,23 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         def train(towers=1, **how):
             size = GLOBAL_BATCH // towers
             source = trainer.random_source()
-            made = trainer.Trainer(model, source, towers=towers, batch_size=size, **how)
-            return made.start().steps(4)
+            training = trainer.Trainer(
+                model, source, towers=towers, batch_size=size, **how
+            )
+            return training.start().steps(4)
 
-        found = train(towers, shards=Shards(2), **options)
-        self.assertLess(trainer.difference(train(), found), BOUND)
+        actual = train(towers, shards=Shards(2), **options)
+        self.assertLess(trainer.difference(train(), actual), BOUND)
 
     def test_one_tower_that_need_not_wait(self):
-        one = _whole()
-        made = _classifier(1, Shards(2), variable_update="asynchronous")
-        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+        whole = _whole()
+        training = _classifier(1, Shards(2), variable_update="asynchronous")
+        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
 
     def test_towers_that_exchange_nothing(self):
-        found = _classifier(2, Shards(2), variable_update="independent").start()
+        actual = _classifier(2, Shards(2), variable_update="independent").start()
         alone = _classifier(2, variable_update="independent").start()
-        self.assertLess(trainer.difference(alone.steps(6), found.steps(6)), BOUND)
+        self.assertLess(trainer.difference(alone.steps(6), actual.steps(6)), BOUND)
 
     @parameterized.parameters(
         (1, 2, 4, "parameter_server"),
@@ -145,15 +147,15 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         (2, 2, 2, "replicated"),
     )
     def test_in_rounds(self, towers, shards, rounds, mode):
-        one = _whole()
-        made = _classifier(
+        whole = _whole()
+        training = _classifier(
             towers,
             Shards(shards),
             variable_update=mode,
             batch_size=GLOBAL_BATCH // towers // rounds,
             accumulate_steps=rounds,
         )
-        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
 
     @parameterized.parameters(
         (1, 2, Pipeline(2, 2), "parameter_server"),
@@ -163,25 +165,27 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         (1, 2, Pipeline(1, 1, recompute="block"), "parameter_server"),
     )
     def test_stages(self, towers, shards, cut, mode):
-        one = _whole()
-        made = _classifier(towers, Shards(shards), pipeline=cut, variable_update=mode)
-        self.assertLess(trainer.difference(one, made.start().steps(6)), BOUND)
+        whole = _whole()
+        training = _classifier(
+            towers, Shards(shards), pipeline=cut, variable_update=mode
+        )
+        self.assertLess(trainer.difference(whole, training.start().steps(6)), BOUND)
 
     def test_a_short_last_batch(self):
-        one = _classifier(limit=37).start().to_the_end()
-        found = _classifier(2, Shards(2), limit=37).start().to_the_end()
-        self.assertLess(trainer.difference(one, found), BOUND)
+        first = _classifier(limit=37).start().to_the_end()
+        values = _classifier(2, Shards(2), limit=37).start().to_the_end()
+        self.assertLess(trainer.difference(first, values), BOUND)
 
     def test_16_bits(self):
-        one = _whole(dtype=tf.bfloat16)
-        found = _classifier(1, Shards(2), dtype=tf.bfloat16).start().steps(6)
-        self.assertLess(trainer.difference(one, found), 1e-2)
+        whole = _whole(dtype=tf.bfloat16)
+        values = _classifier(1, Shards(2), dtype=tf.bfloat16).start().steps(6)
+        self.assertLess(trainer.difference(whole, values), 1e-2)
 
     def test_each_part_and_its_work_lie_on_its_device(self):
-        made = _classifier(1, Shards(2))
+        training = _classifier(1, Shards(2))
         devices = {
             checkpoint_name(v): v.device
-            for v in made.train.graph.get_collection("variables")
+            for v in training.train.graph.get_collection("variables")
         }
         for k in range(2):
             for name in ("kernel", "bias", "kernel/part_{}/Momentum"):
@@ -189,7 +193,7 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
                 where = devices["logits/dense/" + name.format(k)]
                 self.assertEqual(where, f"/device:CPU:{k}")
         large = {}  # of what has a number for each of a device's classes
-        for op in made.train.graph.get_operations():
+        for op in training.train.graph.get_operations():
             if op.name.startswith("tower_0/") and op.device:
                 for tensor in op.outputs:
                     if tensor.shape.rank == 2 and tensor.shape[-1] in (3, 4, 7):
@@ -203,32 +207,36 @@ class ClassifierTest(tf.test.TestCase, parameterized.TestCase):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         begin = 0
         for end, towers, shards in ((2, 2, None), (3, 1, 2), (5, 2, 3), (6, 1, None)):
-            made = _classifier(
+            training = _classifier(
                 towers, shards and Shards(shards), variable_update=mode
             ).start(directory)
-            self.assertEqual(made.session.run(made.train.global_step), begin)
-            begin, found = end, made.steps(end)
-            made.save(directory)
-        self.assertLess(trainer.difference(_whole(variable_update=mode), found), BOUND)
+            self.assertEqual(training.session.run(training.train.global_step), begin)
+            begin, values = end, training.steps(end)
+            training.save(directory)
+        self.assertLess(trainer.difference(_whole(variable_update=mode), values), BOUND)
 
     def test_accuracies_of_evaluation_are_those_of_the_whole(self):
-        found = []
+        accuracies = []
         for shards in (None, Shards(3)):
-            made = _classifier(1, shards)
+            training = _classifier(1, shards)
             source = trainer.random_source(num_classes=7)
-            with made.train.graph.as_default():
+            with training.train.graph.as_default():
                 attached = eval_graph.attach(
                     TowerSpec(trainer.dense_model(), 7, training=False, shards=shards),
                     source,
-                    placement=made.placement,
-                    mode=eval_graph.AveragedVariables(made.train.mode, {}),
+                    placement=training.placement,
+                    mode=eval_graph.AveragedVariables(training.train.mode, {}),
                     batch_size=16,
                 )
-            made.start().steps(5)
-            found.append(eval_graph.run(attached, made.session, 5).means)
-        self.assertEqual(found[0]["top_1_accuracy"], found[1]["top_1_accuracy"])
-        self.assertEqual(found[0]["top_5_accuracy"], found[1]["top_5_accuracy"])
-        self.assertNear(found[0]["loss"], found[1]["loss"], 1e-5)
+            training.start().steps(5)
+            accuracies.append(eval_graph.run(attached, training.session, 5).means)
+        self.assertEqual(
+            accuracies[0]["top_1_accuracy"], accuracies[1]["top_1_accuracy"]
+        )
+        self.assertEqual(
+            accuracies[0]["top_5_accuracy"], accuracies[1]["top_5_accuracy"]
+        )
+        self.assertNear(accuracies[0]["loss"], accuracies[1]["loss"], 1e-5)
 
 
 _MODELS = (embedding_models.tied, embedding_models.untied)
@@ -257,17 +265,17 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         towers=(1, 2),
     )
     def test_rows_and_classes_in_any_number_of_shards(self, model, shards, towers):
-        one = _whole_tokens(model, STEPS)
-        found = _tokens(model(), towers, shards).start().steps(STEPS)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        whole = _whole_tokens(model, STEPS)
+        values = _tokens(model(), towers, shards).start().steps(STEPS)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(model=_MODELS, how=((Shards(1, 2), 2), (Shards(2, 2), 1)))
     def test_in_rounds(self, model, how):
         shards, towers = how
-        one = _whole_tokens(model)
+        whole = _whole_tokens(model)
         rounds = dict(batch_size=GLOBAL_BATCH // towers // 2, accumulate_steps=2)
-        found = _tokens(model(), towers, shards, **rounds).start().steps(6)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        values = _tokens(model(), towers, shards, **rounds).start().steps(6)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(
         model=_MODELS,
@@ -280,16 +288,16 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_stages(self, model, how):
         shards, cut = how
-        one = _whole_tokens(model)
-        found = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        whole = _whole_tokens(model)
+        values = _tokens(model(), 2, shards, pipeline=cut).start().steps(6)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(model=_MODELS)
     def test_compiled(self, model):
-        one = _whole_tokens(model)
-        made = _tokens(model(), 2, Shards(2, 2), xla_compile=True)
-        found = made.start().steps(6)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        whole = _whole_tokens(model)
+        training = _tokens(model(), 2, Shards(2, 2), xla_compile=True)
+        values = training.start().steps(6)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(
         optimizer=("lars", "lamb"),
@@ -298,9 +306,9 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, model, shards):
         update = dataclasses.replace(_UPDATE, optimizer=optimizer)
-        one = _whole_tokens(model, update=update)
-        found = _tokens(model(), 2, shards, update=update).start().steps(6)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        whole = _whole_tokens(model, update=update)
+        values = _tokens(model(), 2, shards, update=update).start().steps(6)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(
         mode=("distributed_replicated", "staged", "relaxed"),
@@ -308,29 +316,31 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_modes(self, mode, model):
         of = dict(variable_update=mode)
-        one = _whole_tokens(model, **of)
-        found = _tokens(model(), 2, Shards(1, 2), **of).start().steps(6)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        whole = _whole_tokens(model, **of)
+        values = _tokens(model(), 2, Shards(1, 2), **of).start().steps(6)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.parameters("sgd", "adam")
     def test_sparse_gradients_go_to_the_device_that_has_the_rows(self, optimizer):
         update = Update(optimizer, Piecewise((0.05,)))
-        one = _whole_tokens(embedding_models.untied, STEPS, update=update)
-        made = _tokens(embedding_models.untied(), 2, Shards(1, 3), update=update)
-        sparse = [g for g in made.train.towers[0].gradients if hasattr(g, "indices")]
+        whole = _whole_tokens(embedding_models.untied, STEPS, update=update)
+        training = _tokens(embedding_models.untied(), 2, Shards(1, 3), update=update)
+        sparse = [
+            g for g in training.train.towers[0].gradients if hasattr(g, "indices")
+        ]
         self.assertLen(sparse, 3)
         gathers = [
             op.device
-            for op in made.train.graph.get_operations()
+            for op in training.train.graph.get_operations()
             if op.type == "GatherV2"
             and op.inputs[0].op.name.startswith("variables/read/")
         ]
-        variables = made.train.mode.variables
+        variables = training.train.mode.variables
         self.assertCountEqual(
             gathers,
             2 * [variables[f"embedding/tokens/part_{k}"].device for k in range(3)],
         )
-        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+        self.assertLess(trainer.difference(whole, training.start().steps(STEPS)), BOUND)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from towers.pipelines import spans
 class SpansTest(tf.test.TestCase):
     def test_every_pass_of_every_tower_in_its_order(self):
         how = Pipeline(stages=2, micro_batches=2, cut=(1, 2))
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             towers=2,
@@ -21,19 +21,21 @@ class SpansTest(tf.test.TestCase):
             pipeline=how,
         ).start()
         metadata = tf.compat.v1.RunMetadata()
-        made.session.run(
-            made.train.train_op, options=spans.traced(), run_metadata=metadata
+        training.session.run(
+            training.train.train_op, options=spans.traced(), run_metadata=metadata
         )
-        found = spans.of_step(metadata)
-        self.assertEqual({span.scope for span in found}, {"tower_0", "tower_1"})
+        all_spans = spans.of_step(metadata)
+        self.assertEqual({span.scope for span in all_spans}, {"tower_0", "tower_1"})
         for scope in ("tower_0", "tower_1"):
             for stage, passes in enumerate(how.order()):
-                own = [s for s in found if (s.scope, s.stage) == (scope, stage)]
-                self.assertEqual([span.what for span in own], list(passes))
-                for before, span in itertools.pairwise(own):
+                tower_spans = [
+                    s for s in all_spans if (s.scope, s.stage) == (scope, stage)
+                ]
+                self.assertEqual([span.what for span in tower_spans], list(passes))
+                for before, span in itertools.pairwise(tower_spans):
                     self.assertLessEqual(before.end, span.begin)
-        self.assertEqual(found[0].begin, 0.0)
-        self.assertTrue(all(span.end > span.begin for span in found))
+        self.assertEqual(all_spans[0].begin, 0.0)
+        self.assertTrue(all(span.end > span.begin for span in all_spans))
 
     def test_legs_and_their_steps_on_other_devices(self):
         metadata = tf.compat.v1.RunMetadata()
@@ -45,9 +47,9 @@ class SpansTest(tf.test.TestCase):
                 all_start_micros=begin,
                 all_end_rel_micros=2,
             )
-        found = spans.of_step(metadata)
+        all_spans = spans.of_step(metadata)
         self.assertEqual(
-            [(span.scope, span.stage, span.what) for span in found],
+            [(span.scope, span.stage, span.what) for span in all_spans],
             [
                 ("tower_3", 1, Pass(5, 2, False, 1)),
                 ("tower_3", 1, Pass(5, 2, True, 4)),

@@ -76,9 +76,9 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         (4, Pipeline(2, 4, "1f1b", cut=(3, 4))),
     )
     def test_any_number_of_towers_and_stages(self, towers, how):
-        one = _whole()
-        found = _made(towers, how).start().steps(STEPS)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        whole = _whole()
+        values = _made(towers, how).start().steps(STEPS)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.parameters(
         dict(variable_update="replicated"),
@@ -89,38 +89,38 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_replicas_are_on_the_stages(self, **options):
-        one = _whole()
+        whole = _whole()
         how = Pipeline(2, 2, cut=(2, 4))
-        made = _made(2, how, **options)
+        training = _made(2, how, **options)
         places = {
             copy.device
-            for copies in made.train.mode.replicas().values()
+            for copies in training.train.mode.replicas().values()
             for copy in copies
         }
-        self.assertEqual(places, set(made.placement.devices))
-        self.assertLess(trainer.difference(one, made.start().steps(STEPS)), BOUND)
+        self.assertEqual(places, set(training.placement.devices))
+        self.assertLess(trainer.difference(whole, training.start().steps(STEPS)), BOUND)
 
     @parameterized.parameters(33, 40)
     def test_a_short_last_batch_with_empty_micro_batches(self, limit):
-        one = _made(limit=limit).start().to_the_end()
+        whole = _made(limit=limit).start().to_the_end()
         how = Pipeline(2, 4, cut=(2, 4))
-        found = _made(2, how, limit=limit).start().to_the_end()
-        self.assertEqual(found["position"], limit)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        values = _made(2, how, limit=limit).start().to_the_end()
+        self.assertEqual(values["position"], limit)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.parameters("none", "stage", "block")
     def test_batch_norm_of_whole_batches(self, recompute):
-        one = _whole(normal=True)
+        whole = _whole(normal=True)
         how = Pipeline(2, 1, cut=(1, 4), recompute=recompute)
-        found = _made(1, how, normal=True).start().steps(STEPS)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        values = _made(1, how, normal=True).start().steps(STEPS)
+        self.assertLess(trainer.difference(whole, values), BOUND)
 
     def test_batch_norm_of_micro_batches_does_not_depend_on_the_cut(self):
-        one = Pipeline(1, 4, cut=(4,))
+        one_stage = Pipeline(1, 4, cut=(4,))
         two = Pipeline(2, 4, "gpipe", cut=(1, 4), recompute="block")
-        first = _made(1, one, normal=True).start().steps(STEPS)
-        found = _made(1, two, normal=True).start().steps(STEPS)
-        self.assertLess(trainer.difference(first, found), BOUND)
+        first = _made(1, one_stage, normal=True).start().steps(STEPS)
+        values = _made(1, two, normal=True).start().steps(STEPS)
+        self.assertLess(trainer.difference(first, values), BOUND)
 
     @parameterized.parameters(
         (1, Pipeline(2, 4, "gpipe", cut=(1, 4)), "tower"),
@@ -133,23 +133,25 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_batch_norm_of_micro_batches_as_one(self, towers, how, batch_norm):
         """One tower on the joined batch, gradients and moving averages included."""
-        one = _whole(normal=True)
-        found = _made(towers, how, normal=True, batch_norm=batch_norm)
-        self.assertLess(trainer.difference(one, found.start().steps(STEPS)), BOUND)
+        whole = _whole(normal=True)
+        actual = _made(towers, how, normal=True, batch_norm=batch_norm)
+        self.assertLess(trainer.difference(whole, actual.start().steps(STEPS)), BOUND)
 
     @parameterized.parameters("replicated", "distributed_replicated", "relaxed")
     def test_batch_norm_of_all_towers_in_other_modes(self, mode):
         of = dict(normal=True, variable_update=mode)
-        one = _made(1, **of).start().steps(STEPS)
+        one_tower = _made(1, **of).start().steps(STEPS)
         how = Pipeline(2, 4, "gpipe", cut=(2, 4))
-        found = _made(2, how, batch_norm="sync", **of)
-        shapes = [gradient.shape for gradient in found.train.towers[0].gradients]
-        self.assertEqual(shapes, list(found.train.template.shapes.values()))
-        self.assertLess(trainer.difference(one, found.start().steps(STEPS)), BOUND)
+        actual = _made(2, how, batch_norm="sync", **of)
+        shapes = [gradient.shape for gradient in actual.train.towers[0].gradients]
+        self.assertEqual(shapes, list(actual.train.template.shapes.values()))
+        self.assertLess(
+            trainer.difference(one_tower, actual.start().steps(STEPS)), BOUND
+        )
 
     def test_batch_norm_by_itself_is_not(self):
-        found = _made(1, Pipeline(1, 4, cut=(4,)), normal=True).start().steps(STEPS)
-        self.assertGreater(trainer.difference(_whole(normal=True), found), 1e-3)
+        values = _made(1, Pipeline(1, 4, cut=(4,)), normal=True).start().steps(STEPS)
+        self.assertGreater(trainer.difference(_whole(normal=True), values), 1e-3)
 
     @parameterized.parameters("gpipe", "1f1b")
     def test_batch_norm_of_each_micro_batch_of_all_towers(self, schedule):
@@ -157,8 +159,8 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         norm = dict(normal=True, batch_norm="sync_micro_batch")
         rounds = _made(2, batch_size=2, accumulate_steps=4, **norm)
         cut = _made(2, Pipeline(2, 4, schedule, cut=(1, 4)), **norm)
-        one, found = (made.start().steps(STEPS) for made in (rounds, cut))
-        self.assertLess(trainer.difference(one, found), BOUND)
+        uncut, actual = (training.start().steps(STEPS) for training in (rounds, cut))
+        self.assertLess(trainer.difference(uncut, actual), BOUND)
 
     def test_micro_batches_that_are_not_brought_together_cannot_meet(self):
         with self.assertRaisesRegex(
@@ -175,24 +177,24 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("none", "block")
     def test_a_scaled_loss(self, recompute):
-        one = _whole()
+        whole = _whole()
         how = Pipeline(2, 4, cut=(2, 4), recompute=recompute)
         scaling = LossScaling(initial=1024.0, grow_every=3)
-        made = _made(2, how, loss_scaling=scaling).start()
-        found = made.steps(STEPS)
-        self.assertEqual(made.session.run(made.train.loss_scale.value), 4096.0)
-        kept = {name: value for name, value in found.items() if name in one}
-        self.assertLess(trainer.difference(one, kept), BOUND)
+        training = _made(2, how, loss_scaling=scaling).start()
+        values = training.steps(STEPS)
+        self.assertEqual(training.session.run(training.train.loss_scale.value), 4096.0)
+        kept = {name: value for name, value in values.items() if name in whole}
+        self.assertLess(trainer.difference(whole, kept), BOUND)
 
     def test_float16_that_overflows_leaves_the_step_out(self):
         options = dict(
             dtype=tf.float16, loss_scaling=LossScaling(initial=2.0**20, grow_every=100)
         )
         whole, cut = _made(**options), _made(1, Pipeline(2, 1, cut=(2, 4)), **options)
-        one, found = (made.start().steps(STEPS) for made in (whole, cut))
+        uncut, actual = (training.start().steps(STEPS) for training in (whole, cut))
         skipped = cut.session.run(cut.train.loss_scale.skipped)
         self.assertBetween(skipped, 1, STEPS - 1)
-        self.assertLess(trainer.difference(one, found), BOUND)
+        self.assertLess(trainer.difference(uncut, actual), BOUND)
 
     def test_schedules_are_equal_bit_for_bit(self):
         gpipe, alternating = (

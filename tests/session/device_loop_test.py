@@ -80,7 +80,7 @@ class DeviceLoopTest(parameterized.TestCase):
     def _run(self, steps_per_loop, *, in_memory=True, last_step=LAST_STEP, **options):
         """All checkpoints, accuracies and summaries of a run with hooks."""
         directory = self.create_tempdir().full_path
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             _model(),
             _source(in_memory=in_memory),
             towers=2,
@@ -88,12 +88,12 @@ class DeviceLoopTest(parameterized.TestCase):
             update=UPDATE,
             **options,
         )
-        train, accuracies = made.train, []
+        train, accuracies = training.train, []
         with train.graph.as_default():
             evaluation = eval_graph.attach(
                 TowerSpec(model=_model(), num_classes=10, training=False),
                 _source(in_memory=in_memory, training=False),
-                placement=made.placement,
+                placement=training.placement,
                 mode=eval_graph.AveragedVariables(train.mode, train.averages),
                 batch_size=25,
             )
@@ -111,10 +111,10 @@ class DeviceLoopTest(parameterized.TestCase):
 
         counts = _CountsSteps()
         events = summary.EventFile("summaries", directory, SideOutputs())
-        loop.start(train, made.session, lambda session: None)
+        loop.start(train, training.session, lambda session: None)
         loop.run(
             train,
-            made.session,
+            training.session,
             [
                 counts,
                 hooks.StopOnNan(train, finite),
@@ -125,16 +125,18 @@ class DeviceLoopTest(parameterized.TestCase):
             last_step=last_step,
             steps_per_loop=steps_per_loop,
         )
-        saver.save(made.session, last_step)
+        saver.save(training.session, last_step)
         return self._checkpoints(directory), accuracies, _losses(directory), counts
 
     def _checkpoints(self, directory):
-        found = {}
+        checkpoints = {}
         for path in checkpoint.all_paths(directory):
             reader = tf.train.load_checkpoint(path)
             names = reader.get_variable_to_shape_map()
-            found[path.rsplit("-", 1)[1]] = {n: reader.get_tensor(n) for n in names}
-        return found
+            checkpoints[path.rsplit("-", 1)[1]] = {
+                n: reader.get_tensor(n) for n in names
+            }
+        return checkpoints
 
     @parameterized.parameters(
         # Hooks must see 9, 10, 18 and 20; 19 has nothing beside it to share a loop
@@ -163,24 +165,28 @@ class DeviceLoopTest(parameterized.TestCase):
                 )
 
     def test_losses_arrive_with_their_steps(self):
-        made = [trainer.Trainer(_model(), _source(in_memory=True)) for _ in range(2)]
-        one, many = made
-        one.start()
+        trainings = [
+            trainer.Trainer(_model(), _source(in_memory=True)) for _ in range(2)
+        ]
+        single, many = trainings
+        single.start()
         wanted = []
         for step in range(1, 10):
-            wanted.append((step, one.session.run([one.train.loss, one.train.step])[0]))
+            wanted.append(
+                (step, single.session.run([single.train.loss, single.train.step])[0])
+            )
         many.add_loop().start()
         counts = _CountsSteps()
         loop.run(many.train, many.session, [counts], last_step=9, steps_per_loop=4)
         self.assertEqual(counts.losses, wanted[:8])
-        trainer.assert_same_bits(one.values(), many.values())
+        trainer.assert_same_bits(single.values(), many.values())
 
     def test_the_loop_stays_on_the_devices_of_the_step(self):
-        made = trainer.Trainer(_model(), _source(in_memory=True), towers=2)
-        inner = made.add_loop().start().train.loop
+        training = trainer.Trainer(_model(), _source(in_memory=True), towers=2)
+        inner = training.add_loop().start().train.loop
         metadata = v1.RunMetadata()
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-        made.session.run(inner.step, {inner.count: 2}, options, metadata)
+        training.session.run(inner.step, {inner.count: 2}, options, metadata)
         kinds = {}
         for stats in metadata.step_stats.dev_stats:
             for node in stats.node_stats:

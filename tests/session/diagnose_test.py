@@ -74,10 +74,10 @@ class DiagnoseTest(digit_runs.Runs):
     def _train(self, value=0.0, also=None, **settings):
         """Runs 11 steps."""
         settings = {"num_gpus": _TOWERS, "num_warmup_batches": 0, **settings}
-        made = config.make(
+        config_made = config.make(
             device="cpu", data_name="synthetic", num_batches=11, **settings
         )
-        plan = planning.make(made, lambda name: _model())
+        plan = planning.make(config_made, lambda name: _model())
         plan = dataclasses.replace(plan, source=_source(value, also))
         self.stream = io.StringIO()
         run.train(plan, progress.Console(self.stream))

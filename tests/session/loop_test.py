@@ -201,41 +201,43 @@ class TensorFlowsHooksTest(tf.test.TestCase):
 
 class LoopTest(tf.test.TestCase, parameterized.TestCase):
     def test_hooks_are_called_in_order(self):
-        made = _trainer().start()
+        training = _trainer().start()
         hook = _Recorder()
-        loop.run(made.train, made.session, [hook], last_step=3)
+        loop.run(training.train, training.session, [hook], last_step=3)
         self.assertEqual(hook.events, ["begin", "created", 1, 1, 1, "end"])
 
     def test_a_run_ends_at_the_global_step_and_goes_on_from_it(self):
-        made = _trainer().start()
+        training = _trainer().start()
         for last_step in (3, 3, 2, 5):
-            step = loop.run(made.train, made.session, [], last_step=last_step)
+            step = loop.run(training.train, training.session, [], last_step=last_step)
             self.assertEqual(step, max(3, last_step))
 
     def test_a_hook_stops_the_run_after_its_step(self):
-        made = _trainer().start()
+        training = _trainer().start()
         hooks = [_Recorder(stop_after=4), _Recorder()]
-        self.assertEqual(loop.run(made.train, made.session, hooks, last_step=9), 4)
+        self.assertEqual(
+            loop.run(training.train, training.session, hooks, last_step=9), 4
+        )
         self.assertEqual([hook.events[-2:] for hook in hooks], [[1, "end"]] * 2)
 
     def test_without_hooks_nothing_but_the_step_is_run(self):
-        made = _trainer().start()
-        session = _CountsCallables(made.session)
-        loop.run(made.train, session, [], last_step=20)
+        training = _trainer().start()
+        session = _CountsCallables(training.session)
+        loop.run(training.train, session, [], last_step=20)
         self.assertEqual((session.made, session.runs), (1, 1))
 
     def test_a_callable_is_made_once_per_set_of_fetches(self):
-        made = _trainer().start()
-        train, session = made.train, _CountsCallables(made.session)
+        training = _trainer().start()
+        train, session = training.train, _CountsCallables(training.session)
         hooks = [_Fetch([train.loss]), _Fetch([train.step, train.loss, train.step])]
         loop.run(train, session, hooks, last_step=12)
         self.assertEqual((session.made, session.runs), (2, 1))
 
     def test_steps_run_inside_the_graph_between_those_that_a_hook_must_see(self):
-        made = _trainer().add_loop().start()
+        training = _trainer().add_loop().start()
         hook = _Recorder(due=[1, 9, 10])
         step = loop.run(
-            made.train, made.session, [hook], last_step=24, steps_per_loop=5
+            training.train, training.session, [hook], last_step=24, steps_per_loop=5
         )
         self.assertEqual(step, 24)
         self.assertEqual(hook.events[2:-1], [1, 5, 2, 1, 1, 5, 5, 4])
@@ -248,48 +250,54 @@ class LoopTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_steps_inside_the_graph_end_in_time(self, steps_per_loop, pace, calls):
         """So that a signal or a checkpoint waits for seconds, not for all of them."""
-        made = _trainer().add_loop().start()
+        training = _trainer().add_loop().start()
         now, hook = [50.0], _Recorder(due=[])
-        runner = made.train.loop.runner(made.session)
+        runner = training.train.loop.runner(training.session)
 
         def timed(step, count):
             now[0] += pace * count
             yield from runner(step, count)
 
         inner = types.SimpleNamespace(free=False, runner=lambda session: timed)
-        train = made.train._replace(loop=inner)
+        train = training.train._replace(loop=inner)
         with mock.patch.object(loop.time, "monotonic", lambda: now[0]):
             loop.run(
-                train, made.session, [hook], last_step=20, steps_per_loop=steps_per_loop
+                train,
+                training.session,
+                [hook],
+                last_step=20,
+                steps_per_loop=steps_per_loop,
             )
         self.assertEqual(hook.events[2:-1], calls)
 
     def test_towers_that_run_free_end_together_from_time_to_time(self):
         """So that a hook may become due meanwhile, as by a signal."""
-        made = _trainer().add_loop().start()
-        free = types.SimpleNamespace(free=True, runner=made.train.loop.runner)
-        train = made.train._replace(loop=free)
+        training = _trainer().add_loop().start()
+        free = types.SimpleNamespace(free=True, runner=training.train.loop.runner)
+        train = training.train._replace(loop=free)
         least, hook = 8 * train.placement.num_towers, _Recorder(due=[])
         with mock.patch.object(loop, "_SECONDS", 0.0):
-            loop.run(train, made.session, [hook], last_step=2 * least + 1)
+            loop.run(train, training.session, [hook], last_step=2 * least + 1)
         self.assertEqual(hook.events[2:-1], [least, least, 1])
 
     def test_a_plain_hook_sees_every_step(self):
-        made = _trainer().add_loop().start()
-        hook = _Fetch([made.train.step])
-        loop.run(made.train, made.session, [hook], last_step=4, steps_per_loop=50)
+        training = _trainer().add_loop().start()
+        hook = _Fetch([training.train.step])
+        loop.run(
+            training.train, training.session, [hook], last_step=4, steps_per_loop=50
+        )
         self.assertEqual([values.results for values in hook.found], [1, 2, 3, 4])
 
 
 class StartTest(tf.test.TestCase):
     def test_variables_then_checkpoint_then_replicas_then_input(self):
         """Each act sees what the ones before it did."""
-        made = _trainer(variable_update="replicated").start()
-        made.steps(3)
+        training = _trainer(variable_update="replicated").start()
+        training.steps(3)
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
-        made.save(directory)
-        saved = made.values()
-        made.steps(5)
+        training.save(directory)
+        saved = training.values()
+        training.steps(5)
 
         other = _trainer(variable_update="replicated")
         seen = {}
@@ -311,17 +319,17 @@ class StartTest(tf.test.TestCase):
                 arrays.assert_same_bits(copy, saved[name], name)
         # The examples are those after the checkpoint's.
         other.steps(5)
-        trainer.assert_same_bits(other.everything(), made.everything())
+        trainer.assert_same_bits(other.everything(), training.everything())
 
     def test_steps_left(self):
         for limit, towers, left in ((70, 2, 9), (72, 2, 9), (73, 2, 10), (73, 1, 19)):
-            made = _trainer(limit=limit, towers=towers).start()
-            self.assertEqual(loop.steps_left(made.train, made.session), left)
-        made.steps(4)
-        self.assertEqual(loop.steps_left(made.train, made.session), 15)
-        values = made.to_the_end()
+            training = _trainer(limit=limit, towers=towers).start()
+            self.assertEqual(loop.steps_left(training.train, training.session), left)
+        training.steps(4)
+        self.assertEqual(loop.steps_left(training.train, training.session), 15)
+        values = training.to_the_end()
         self.assertEqual((values["global_step"], values["position"]), (19, 73))
-        self.assertEqual(loop.steps_left(made.train, made.session), 0)
+        self.assertEqual(loop.steps_left(training.train, training.session), 0)
 
 
 if __name__ == "__main__":

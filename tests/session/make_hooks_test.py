@@ -18,8 +18,8 @@ from towers.session.progress import Console
 def _attempt(begin=0, last_step=100, **flags):
     settings = {"model": "mlp", "data_name": "digits", "batch_size": 2, **flags}
     with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}):
-        made = config.make(device="cpu", num_gpus=2, **settings)
-        plan = planning.make(made, models.get)
+        config_made = config.make(device="cpu", num_gpus=2, **settings)
+        plan = planning.make(config_made, models.get)
     prepared = run.prepare(plan, Console(io.StringIO()))
     due = evaluator.steps(plan)
     return make_hooks.Attempt(prepared, begin, last_step, lambda *_: 0.0, due)
@@ -53,7 +53,7 @@ class MakeHooksTest(parameterized.TestCase):
         self.assertEqual(_names(_attempt(**flags)), ["StopOnNan", name])
 
     def test_a_step_is_looked_at_before_it_is_saved_and_saved_before_evaluated(self):
-        found = _names(
+        actual = _names(
             _attempt(
                 train_dir=self.create_tempdir().full_path,
                 variable_update="replicated",
@@ -64,7 +64,7 @@ class MakeHooksTest(parameterized.TestCase):
             )
         )
         wanted = "StopOnNan CheckReplicas TraceStep SaveCheckpoints Evaluate"
-        self.assertEqual(found, wanted.split())
+        self.assertEqual(actual, wanted.split())
 
 
 class RecordedStepTest(parameterized.TestCase):

@@ -37,8 +37,10 @@ class _Sums(synchronous.Replicated):
 
     def reduce(self, towers, names):
         """As if no tower had divided."""
-        found = super().reduce(towers, names)
-        return [[_scaled(g, float(len(towers))) for g in own] for own in found]
+        means = super().reduce(towers, names)
+        return [
+            [_scaled(g, float(len(towers))) for g in gradients] for gradients in means
+        ]
 
 
 class _SumsRows(synchronous.ParameterServer):
@@ -46,9 +48,9 @@ class _SumsRows(synchronous.ParameterServer):
 
     def reduce(self, towers, names):
         """As if no tower had divided."""
-        [found] = super().reduce(towers, names)
+        [means] = super().reduce(towers, names)
         rows = tf.IndexedSlices
-        return [[_scaled(g, 3.0) if isinstance(g, rows) else g for g in found]]
+        return [[_scaled(g, 3.0) if isinstance(g, rows) else g for g in means]]
 
 
 class _Drops(synchronous.ParameterServer):
@@ -173,10 +175,10 @@ class CheckTest(parameterized.TestCase):
         right = getattr(classifier.ShardedLogits, name)
 
         def wrong(spread, *args):
-            found = right(spread, *args)
+            values = right(spread, *args)
             if name == "_gradients":
-                return [2.0 * one for one in found]
-            return found[0], tf.ones_like(found[1])
+                return [2.0 * value for value in values]
+            return values[0], tf.ones_like(values[1])
 
         with (
             mock.patch.object(classifier.ShardedLogits, name, wrong),
@@ -278,8 +280,8 @@ class CheckTest(parameterized.TestCase):
         """An algorithm that sums is found wherever it is used."""
 
         def sums(shares, destinations, **options):
-            found = original.run(shares, destinations, **options)
-            return [total * float(len(shares)) for total in found]
+            actual = original.run(shares, destinations, **options)
+            return [total * float(len(shares)) for total in actual]
 
         original = REDUCTIONS["xring"]
         with (

@@ -45,19 +45,19 @@ def _made(how, towers=1, batch_size=16):
     ).start()
 
 
-def _traced(made):
-    made.steps(2)
+def _traced(training):
+    training.steps(2)
     metadata = v1.RunMetadata()
-    fetched = [made.train.train_op, made.train.loss]
-    made.session.run(fetched, options=spans.traced(), run_metadata=metadata)
+    fetched = [training.train.train_op, training.train.loss]
+    training.session.run(fetched, options=spans.traced(), run_metadata=metadata)
     return metadata
 
 
 class NumbersTest(parameterized.TestCase):
     def _report(self, *busy, seconds=10.0, stages=2, micro_batches=4, chunks=1):
         uses = [
-            StageUse("tower_0", k, f"d{k}", ("a",), one, 2_000_000)
-            for k, one in enumerate(busy)
+            StageUse("tower_0", k, f"d{k}", ("a",), index, 2_000_000)
+            for k, index in enumerate(busy)
         ]
         return PipelineReport(uses, seconds, stages, micro_batches, chunks)
 
@@ -106,7 +106,7 @@ class NumbersTest(parameterized.TestCase):
         report = self._report(*times)
         for name in ("gpipe", "1f1b"):
             order = SCHEDULES[name].order(2, 400, 1)
-            ran = simulate(order, lambda one: times[one.chunk])
+            ran = simulate(order, lambda pass_: times[pass_.chunk])
             busy = 400 * sum(times) / max(span.end for span in ran)
             self.assertLessEqual(busy, report.most_busy)
             self.assertAlmostEqual(busy, report.most_busy, places=2)
@@ -131,36 +131,38 @@ class NumbersTest(parameterized.TestCase):
             memory.allocation_records.add(alloc_micros=at, alloc_bytes=size)
         self.assertEqual(pipeline_report.peak_bytes(metadata), {"/device:CPU:0": 150})
 
-    def _bars(self, found, num_stages):
-        chart = pipeline_report.gantt(found, "a < b", num_stages)
+    def _bars(self, all_spans, num_stages):
+        chart = pipeline_report.gantt(all_spans, "a < b", num_stages)
         root = xml.etree.ElementTree.fromstring(chart)
         return root.findall("{http://www.w3.org/2000/svg}rect")
 
     def test_each_chunk_of_a_stage_has_its_shade(self):
-        found = [
+        all_spans = [
             TowerSpan("tower_0", 0, Pass(chunk, 0, backward), at, at + 1.0)
             for at, (chunk, backward) in enumerate(
                 [(0, False), (1, False), (2, False), (2, True), (1, True), (0, True)]
             )
         ]
-        bars = self._bars(found, 1)
+        bars = self._bars(all_spans, 1)
         self.assertLen({bar.get("fill") for bar in bars}, 6)
-        self.assertEqual(bars[0].get("fill"), self._bars(found[:1], 1)[0].get("fill"))
-        self.assertLen({bar.get("fill") for bar in self._bars(found, 3)}, 2)
+        self.assertEqual(
+            bars[0].get("fill"), self._bars(all_spans[:1], 1)[0].get("fill")
+        )
+        self.assertLen({bar.get("fill") for bar in self._bars(all_spans, 3)}, 2)
 
     def test_chart_has_a_bar_for_each_pass(self):
-        found = [
+        all_spans = [
             TowerSpan("tower_0", 0, Pass(0, 0), 0.0, 1.0),
             TowerSpan("tower_0", 1, Pass(1, 0), 1.0, 2.0),
             TowerSpan("tower_0", 1, Pass(1, 0, True), 2.0, 4.0),
         ]
-        bars = self._bars(found, 2)
+        bars = self._bars(all_spans, 2)
         self.assertEqual(
             [(float(b.get("x")), float(b.get("width"))) for b in bars],
             [(130.0, 250.0), (380.0, 250.0), (630.0, 500.0)],
         )
         self.assertLen({bar.get("fill") for bar in bars}, 2)
-        events = pipeline_report.chrome_events(found)
+        events = pipeline_report.chrome_events(all_spans)
         self.assertEqual(
             [(e["tid"], e["dur"]) for e in events if e["ph"] == "X"],
             [(0, 1e6), (1, 1e6), (1, 2e6)],
@@ -173,13 +175,13 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         return [use.peak_bytes for use in report.stages]
 
     def _step(self, how, **options):
-        made = _made(how, **options)
-        return made.train, _traced(made)
+        training = _made(how, **options)
+        return training.train, _traced(training)
 
     def test_a_real_step(self):
         how = Pipeline(2, 4, "1f1b", cut=(1, 2))
-        report, found = pipeline_report.analyse(*self._step(how, towers=2))
-        self.assertLen(found, 2 * 2 * 2 * 4)
+        report, all_spans = pipeline_report.analyse(*self._step(how, towers=2))
+        self.assertLen(all_spans, 2 * 2 * 2 * 4)
         self.assertEqual(
             [(use.scope, use.stage, use.blocks) for use in report.stages],
             [
@@ -193,7 +195,7 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         self.assertBetween(report.bubble, 0.0, 1.0)
 
     def test_passes_at_one_time_keep_a_stage_busy_once(self):
-        made = _made(Pipeline(1, 2, "gpipe", cut=(2,)))
+        training = _made(Pipeline(1, 2, "gpipe", cut=(2,)))
         metadata = v1.RunMetadata()
         device = metadata.step_stats.dev_stats.add(device="/device:CPU:0")
         for m, begin, lasts in ((0, 100, 50), (1, 120, 10), (0, 140, 40), (1, 190, 10)):
@@ -202,36 +204,36 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
                 all_start_micros=begin,
                 all_end_rel_micros=lasts,
             )
-        report, _ = pipeline_report.analyse(made.train, metadata)
+        report, _ = pipeline_report.analyse(training.train, metadata)
         self.assertAlmostEqual(report.stages[0].busy, 90e-6)
         self.assertAlmostEqual(report.bubble, 0.1)
 
     def test_devices_that_only_have_parts_are_no_stages(self):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             _wide_model(),
             trainer.random_source(),
             pipeline=Pipeline(1, 2, cut=(2,)),
             shards=Shards(classifier=2),
         ).start()
-        report, found = pipeline_report.analyse(made.train, _traced(made))
+        report, all_spans = pipeline_report.analyse(training.train, _traced(training))
         self.assertEqual([use.blocks for use in report.stages], [("spread", "join")])
         self.assertEqual([use.blocks for use in report.beside], [()])
         self.assertEqual(report.imbalance, 1.0)
         self.assertBetween(report.bubble, 0.0, 0.9)
         *_, line, _ = pipeline_report.lines(report, 2)
         self.assertRegex(line, "^  tower_0 on /device:CPU:1: .*: its part of what is")
-        chart = pipeline_report.gantt(found, "", report.num_stages)
+        chart = pipeline_report.gantt(all_spans, "", report.num_stages)
         self.assertIn("tower_0 stage 0<", chart)
         self.assertIn("tower_0 device 1<", chart)
 
     def test_memory_is_what_the_schedule_and_recomputation_make_it(self):
         """The first stage keeps a micro-batch's 2 x 64 x 256 floats till it is back."""
-        one = 2 * 64 * 256 * 4
+        activation = 2 * 64 * 256 * 4
         gpipe = self._peaks(Pipeline(2, 8, "gpipe", cut=(1, 2)))
         alternating = self._peaks(Pipeline(2, 8, "1f1b", cut=(1, 2)))
         again = self._peaks(Pipeline(2, 8, "gpipe", cut=(1, 2), recompute="stage"))
-        self.assertGreater(gpipe[0], 8 * one)
-        self.assertLess(alternating[0], 6 * one)
+        self.assertGreater(gpipe[0], 8 * activation)
+        self.assertLess(alternating[0], 6 * activation)
         self.assertLess(alternating[0], 0.7 * gpipe[0])
         self.assertLess(again[0] + again[1], gpipe[0] + gpipe[1])
 
@@ -243,14 +245,14 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         def last(x, nn):
             return nn.dense(nn.flatten(nn.batch_norm(x)), nn.num_classes)
 
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.model_of(first, last),
             trainer.random_source(),
             towers=towers,
             pipeline=Pipeline(2, 4, "gpipe", cut=(1, 2)),
             batch_norm=batch_norm,
         ).start()
-        report, _ = pipeline_report.analyse(made.train, _traced(made))
+        report, _ = pipeline_report.analyse(training.train, _traced(training))
         if batch_norm == "micro_batch":
             self.assertAlmostEqual(report.ideal_bubble, 1 / 5)
             self.assertEqual(report.enough, 19)
@@ -261,12 +263,12 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_files(self):
         folder = os.path.join(self.create_tempdir(), "new")
-        made = _made(Pipeline(2, 2, "gpipe", cut=(1, 2)))
+        training = _made(Pipeline(2, 2, "gpipe", cut=(1, 2)))
         said = []
         hook = ReportPipeline(
-            made.train, folder, step=2, console=said.append, side=SideOutputs()
+            training.train, folder, step=2, console=said.append, side=SideOutputs()
         )
-        made.steps(3, [hook])
+        training.steps(3, [hook])
         self.assertIn("Pipeline in step 2", said[0])
         self.assertLen(said, 4)
         with open(os.path.join(folder, "report.json")) as file:

@@ -201,10 +201,10 @@ class ProgressTest(_Runs):
 
     def test_steps_inside_the_graph_give_the_same_lines(self):
         self._run(21, every=5, warmup=4, seconds=[4] * 4 + [0.5])
-        one = self.lines
+        lines = self.lines
         self.setUp()
         shown = self._run(21, every=5, warmup=4, seconds=[4] * 4 + [0.5], k=3)
-        self.assertEqual(self.lines, one)
+        self.assertEqual(self.lines, lines)
         self.assertLen(shown.speed, 17)
         self.assertAlmostEqual(shown.examples_per_second, 16.0)
 
@@ -245,9 +245,9 @@ class ProgressTest(_Runs):
     def test_the_log_gets_the_numbers_of_each_line(self):
         self._run(4, every=2, metrics=True)
         with open(os.path.join(self.log_dir, "metric.log")) as file:
-            found = [json.loads(line) for line in file]
+            records = [json.loads(line) for line in file]
         self.assertEqual(
-            [(line["name"], line["global_step"]) for line in found],
+            [(line["name"], line["global_step"]) for line in records],
             [
                 (name, step)
                 for step in (1, 2, 4)
@@ -261,7 +261,7 @@ class ProgressTest(_Runs):
                 )
             ],
         )
-        values = {(x["name"], x["global_step"]): x["value"] for x in found}
+        values = {(x["name"], x["global_step"]): x["value"] for x in records}
         self.assertEqual(values["current_examples_per_sec", 4], 16)
         self.assertAlmostEqual(values["learning_rate", 2], 0.05)
         self.assertAlmostEqual(values["loss", 4], self._wanted_losses(4)[4][0], 6)
@@ -270,9 +270,11 @@ class ProgressTest(_Runs):
         # Two steps of 2 s after two of 0.5 s: the mean lags behind.
         self._run(8, every=2, seconds=[0.5] * 5 + [2.0, 2.0, 0.25])
         with open(os.path.join(self.log_dir, "metric.log")) as file:
-            found = [json.loads(line) for line in file]
+            records = [json.loads(line) for line in file]
         speeds = {
-            name: [x["value"] for x in found if x["name"] == f"{name}_examples_per_sec"]
+            name: [
+                x["value"] for x in records if x["name"] == f"{name}_examples_per_sec"
+            ]
             for name in ("current", "interval")
         }
         # Of steps 1 (not timed), 2, 3 to 4, 5 to 6, 7 to 8.
@@ -285,9 +287,9 @@ class ProgressTest(_Runs):
         self.assertIn("4\ttokens/sec: 80.0", self.stream.getvalue())
         self.assertAlmostEqual(shown.examples_per_second, 16.0)
         with open(os.path.join(self.log_dir, "metric.log")) as file:
-            found = [json.loads(line) for line in file]
+            records = [json.loads(line) for line in file]
         for name in ("current_examples_per_sec", "interval_examples_per_sec"):
-            rates = [line["value"] for line in found if line["name"] == name]
+            rates = [line["value"] for line in records if line["name"] == name]
             self.assertAlmostEqual(rates[-1], 16.0)
 
 

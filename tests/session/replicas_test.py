@@ -27,73 +27,73 @@ class _Stale(synchronous.Replicated):
 
 
 def _trainer(mode="replicated", **options):
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         trainer.dense_model(),
         trainer.random_source(),
         **{"towers": 3, "variable_update": mode, **options},
     )
-    with made.train.graph.as_default():
-        compared = replicas.same(made.train.mode)
-    return made.start(), compared
+    with training.train.graph.as_default():
+        compared = replicas.same(training.train.mode)
+    return training.start(), compared
 
 
-def _change(made, variable: tf.Variable, change) -> None:
+def _change(training, variable: tf.Variable, change) -> None:
     """Changes a variable's value from outside, as a memory fault does."""
-    value = change(made.session.run({0: variable})[0])
+    value = change(training.session.run({0: variable})[0])
     start = variable.initializer
-    made.session.run(start, {start.inputs[1]: value})
+    training.session.run(start, {start.inputs[1]: value})
 
 
 class CheckReplicasTest(parameterized.TestCase):
-    def _check(self, made, compared, *, last_step, steps):
-        check = replicas.CheckReplicas(made.train, compared, steps=steps)
-        loop.run(made.train, made.session, [check], last_step=last_step)
+    def _check(self, training, compared, *, last_step, steps):
+        check = replicas.CheckReplicas(training.train, compared, steps=steps)
+        loop.run(training.train, training.session, [check], last_step=last_step)
 
     @parameterized.parameters("replicated", "relaxed")
     def test_replicas_that_exchange_stay_equal(self, mode):
-        made, compared = _trainer(mode)
+        training, compared = _trainer(mode)
         names = {name for _, name in compared}
         self.assertIn(_KERNEL + "/Momentum", names)
         self.assertLen(compared, 2 * len(names))
-        self._check(made, compared, last_step=6, steps=1)
+        self._check(training, compared, last_step=6, steps=1)
 
     @parameterized.parameters(
         (_KERNEL, 1), (_KERNEL + "/Momentum", 2), ("logits/dense/bias", 2)
     )
     def test_one_bit_is_found_and_named(self, name, tower):
-        made, compared = _trainer()
-        made.steps(3)
-        replica = made.train.mode.replicas()[name][tower]
+        training, compared = _trainer()
+        training.steps(3)
+        replica = training.train.mode.replicas()[name][tower]
 
         def flip(value):
             bits = value.view(np.uint32).copy()
             bits.flat[-1] ^= 1
             return bits.view(np.float32)
 
-        _change(made, replica, flip)
+        _change(training, replica, flip)
         sentence = (
             f"^after step 4, the replica of {name} in tower {tower} differs from that "
             "in tower 0.*: a fault of .* --variable_update=replicated$"
         )
         with self.assertRaisesRegex(replicas.ReplicaError, sentence):
-            self._check(made, compared, last_step=6, steps=2)
+            self._check(training, compared, last_step=6, steps=2)
 
     def test_nan_equals_itself(self):
-        made, compared = _trainer()
-        for replica in made.train.mode.replicas()[_KERNEL]:
-            _change(made, replica, lambda value: np.full_like(value, np.nan))
-        self._check(made, compared, last_step=2, steps=1)
+        training, compared = _trainer()
+        for replica in training.train.mode.replicas()[_KERNEL]:
+            _change(training, replica, lambda value: np.full_like(value, np.nan))
+        self._check(training, compared, last_step=2, steps=1)
 
     def test_replicas_that_do_not_exchange_differ(self):
-        made, compared = _trainer("independent")
+        training, compared = _trainer("independent")
         with self.assertRaisesRegex(replicas.ReplicaError, "; so do 1?[0-9] more"):
-            self._check(made, compared, last_step=2, steps=1)
+            self._check(training, compared, last_step=2, steps=1)
 
     def test_acts_when_due_only(self):
         with mock.patch.dict(VARIABLE_UPDATES, {"replicated": _Stale}):
-            made, compared = _trainer()
+            training, compared = _trainer()
         with self.assertRaisesRegex(replicas.ReplicaError, "after step 5, "):
-            self._check(made, compared, last_step=9, steps=5)
+            self._check(training, compared, last_step=9, steps=5)
 
 
 class RunTest(digit_runs.Runs):
@@ -142,8 +142,8 @@ class RunTest(digit_runs.Runs):
 
     @parameterized.parameters(*VARIABLE_UPDATES)
     def test_refused_where_replicas_need_not_be_equal(self, name):
-        made = config.make(variable_update=name, check_replicas_every=4)
-        errors = config.check(made, {"variable_update": VARIABLE_UPDATES})
+        settings = config.make(variable_update=name, check_replicas_every=4)
+        errors = config.check(settings, {"variable_update": VARIABLE_UPDATES})
         equal = name in ("replicated", "relaxed", "distributed_replicated")
         self.assertEqual(
             errors,

@@ -27,19 +27,19 @@ def _graph(batch_size=_BATCH, **options):
     def logits(x, nn):
         return nn.dense(x, nn.num_classes)
 
-    made = trainer.Trainer(
+    training = trainer.Trainer(
         trainer.model_of(hidden, logits),
         trainer.random_source(num_examples=2000),
         batch_size=batch_size,
         **options,
     )
-    return made.train
+    return training.train
 
 
 class EstimateTest(parameterized.TestCase):
-    def _assert_about(self, found, wanted):
+    def _assert_about(self, estimate, wanted):
         """At the peak not all gradients are there; narrow layers come on top."""
-        self.assertBetween(found, wanted - _WEIGHTS, wanted + 0.05 * _LAYER)
+        self.assertBetween(estimate, wanted - _WEIGHTS, wanted + 0.05 * _LAYER)
 
     def test_of_one_tower(self):
         # Variables, their momentum and gradients; the layer, and its gradient.

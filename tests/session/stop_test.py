@@ -18,8 +18,8 @@ from towers.session.stop import StopOnSignal
 
 def _run(around, last_step, steps_per_loop=1):
     """The global step reached."""
-    made = trainer.Trainer(trainer.dense_model(), trainer.random_source(), towers=2)
-    return made.add_loop().start().run(around, last_step, steps_per_loop)
+    training = trainer.Trainer(trainer.dense_model(), trainer.random_source(), towers=2)
+    return training.add_loop().start().run(around, last_step, steps_per_loop)
 
 
 def _kill(number, at=None):

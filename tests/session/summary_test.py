@@ -31,89 +31,98 @@ def _summary(session, text):
 
 
 def _tensors(tower):
-    return [tensor for made in tower.summaries for tensor in made.inputs]
+    return [tensor for summary in tower.summaries for tensor in summary.inputs]
 
 
 class SummaryTest(parameterized.TestCase, tf.test.TestCase):
     def _build(self, verbosity, model=None, source=None, **options):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             model or trainer.dense_model(),
             source or trainer.random_source(),
             towers=2,
             batch_size=6,
             **options,
         )
-        with made.train.graph.as_default():
-            text = summary.build(made.train, verbosity)
-        return made.start(), text
+        with training.train.graph.as_default():
+            text = summary.build(training.train, verbosity)
+        return training.start(), text
 
     def test_nothing(self):
         self.assertIsNone(self._build(0)[1])
 
     def test_scalars(self):
-        made, text = self._build(1)
-        train = made.train
+        training, text = self._build(1)
+        train = training.train
         numbers = {
             "loss": train.loss,
             "total_loss": train.total_loss,
             "learning_rate": train.learning_rate,
             **train.metrics,
         }
-        wanted, serialized = made.session.run([numbers, text])
-        found = v1.Summary.FromString(serialized).value
-        self.assertEqual({v.tag: v.simple_value for v in found}, wanted)
+        wanted, serialized = training.session.run([numbers, text])
+        values = v1.Summary.FromString(serialized).value
+        self.assertEqual({v.tag: v.simple_value for v in values}, wanted)
         self.assertEqual(set(wanted), SCALARS)
         self.assertGreater(wanted["total_loss"], wanted["loss"])
 
     @parameterized.parameters(False, True)
     def test_a_histogram_of_all_gradients(self, as_factors):
         with mock.patch.object(sufficient_factors, "_are_less", lambda *_: as_factors):
-            made, text = self._build(2)
-        gradients = list(map(sufficient_factors.dense, made.train.towers[0].gradients))
-        wanted, serialized = made.session.run([gradients, text])
-        found = {v.tag: v.histo for v in v1.Summary.FromString(serialized).value}
-        self.assertEqual(set(found), SCALARS | {"gradients"})
+            training, text = self._build(2)
+        gradients = list(
+            map(sufficient_factors.dense, training.train.towers[0].gradients)
+        )
+        wanted, serialized = training.session.run([gradients, text])
+        histograms = {v.tag: v.histo for v in v1.Summary.FromString(serialized).value}
+        self.assertEqual(set(histograms), SCALARS | {"gradients"})
         joined = np.concatenate([gradient.ravel() for gradient in wanted])
-        self.assertEqual(found["gradients"].num, len(joined))
-        self.assertAllClose(found["gradients"].sum, np.sum(joined, dtype=np.float64))
-        self.assertAllClose(found["gradients"].min, np.min(joined))
+        self.assertEqual(histograms["gradients"].num, len(joined))
+        self.assertAllClose(
+            histograms["gradients"].sum, np.sum(joined, dtype=np.float64)
+        )
+        self.assertAllClose(histograms["gradients"].min, np.min(joined))
 
     def test_gradients_of_two_dtypes_that_are_not_all_finite(self):
-        made, text = self._build(3, trainer.normed_model(), dtype=tf.bfloat16)
-        found, gradients = _summary(made.session, text), made.train.towers[0].gradients
+        training, text = self._build(3, trainer.normed_model(), dtype=tf.bfloat16)
+        summary, gradients = (
+            _summary(training.session, text),
+            training.train.towers[0].gradients,
+        )
         self.assertEqual({g.dtype for g in gradients}, {tf.bfloat16, tf.float32})
         total = sum(gradient.shape.num_elements() for gradient in gradients)
-        self.assertEqual(found["gradients"].histo.num, total)
-        bias = made.train.mode.held("block/dense/bias")
-        with made.train.graph.as_default():
-            made.session.run(bias.assign([float("nan"), 0.0, 0.0, 0.0, float("inf")]))
-        found = _summary(made.session, text)
-        self.assertEqual(found["variables/block/dense/bias"].histo.num, 3)
-        self.assertEqual(found["gradients/block/dense/bias"].histo.num, 0)
+        self.assertEqual(summary["gradients"].histo.num, total)
+        bias = training.train.mode.held("block/dense/bias")
+        with training.train.graph.as_default():
+            training.session.run(
+                bias.assign([float("nan"), 0.0, 0.0, 0.0, float("inf")])
+            )
+        summary = _summary(training.session, text)
+        self.assertEqual(summary["variables/block/dense/bias"].histo.num, 3)
+        self.assertEqual(summary["gradients/block/dense/bias"].histo.num, 0)
 
     def test_a_scalar_has_a_histogram(self):
         def scaled(x, nn):
             return nn.dense(nn.flatten(x) * nn.variable("scale", []), nn.num_classes)
 
         model = dataclasses.replace(trainer.dense_model(), blocks=(("head", scaled),))
-        made, text = self._build(3, model)
-        found = _summary(made.session, text)
+        training, text = self._build(3, model)
+        summary = _summary(training.session, text)
         for tag in ("variables/head/scale", "gradients/head/scale"):
-            self.assertEqual(found[tag].histo.num, 1)
+            self.assertEqual(summary[tag].histo.num, 1)
 
     def test_images_and_a_histogram_of_each(self):
-        made, text = self._build(3)
-        values = made.values()
-        found = _summary(made.session, text)
+        training, text = self._build(3)
+        values = training.values()
+        summary = _summary(training.session, text)
         histograms = {f"{k}/{n}" for k in ("gradients", "variables") for n in VARIABLES}
         images = {f"images/image/{index}" for index in range(3)}
-        self.assertEqual(set(found), SCALARS | {"gradients"} | histograms | images)
+        self.assertEqual(set(summary), SCALARS | {"gradients"} | histograms | images)
         for name in VARIABLES:
-            histogram = found[f"variables/{name}"].histo
+            histogram = summary[f"variables/{name}"].histo
             self.assertAllClose(histogram.max, np.max(values[name]))
             self.assertEqual(histogram.num, values[name].size)
-            self.assertEqual(found[f"gradients/{name}"].histo.num, values[name].size)
-        image = found["images/image/0"].image
+            self.assertEqual(summary[f"gradients/{name}"].histo.num, values[name].size)
+        image = summary["images/image/0"].image
         self.assertEqual((image.height, image.width, image.colorspace), (4, 4, 1))
 
     def test_images_with_two_channels_and_sparse_or_missing_gradients(self):
@@ -129,11 +138,11 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
             recipe=Recipe(batch_size=4, schedule=Schedule(rates=(0.1,))),
         )
         source = trainer.random_source(shape=(4, 4, 2), num_classes=3)
-        made, text = self._build(3, model, source)
-        found = _summary(made.session, text)
+        training, text = self._build(3, model, source)
+        summary = _summary(training.session, text)
         names = {"gradients", "gradients/gather/table", "variables/gather/table"}
-        self.assertEqual(set(found), SCALARS | names)
-        self.assertEqual(found["gradients/gather/table"].histo.num, 30)
+        self.assertEqual(set(summary), SCALARS | names)
+        self.assertEqual(summary["gradients/gather/table"].histo.num, 30)
 
     @parameterized.parameters(dict(), dict(dtype=tf.bfloat16), dict(batch_norm="sync"))
     def test_what_the_model_makes(self, **options):
@@ -159,28 +168,30 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
             return {"one": tf.ones([6])}
 
         model = trainer.model_of(block, loss=loss, metrics=metrics)
-        made, text = self._build(1, model, **options)
-        tower, step = made.train.towers[0], made.train.train_op
-        found, shown = made.session.run(
-            [text, [made.inputs[0] for made in tower.summaries]]
+        training, text = self._build(1, model, **options)
+        tower, step = training.train.towers[0], training.train.train_op
+        summary_values, shown = training.session.run(
+            [text, [training.inputs[0] for training in tower.summaries]]
         )
-        shown = dict(zip([made.tag for made in tower.summaries], shown))
-        found = {v.tag: v for v in v1.Summary.FromString(found).value}
-        own = {"block/level", "loss_1", "loss_1_1", "largest"}
-        own |= {"block/activations", "block/table"}
-        own |= {f"block/pixels/image/{k}" for k in (0, 1)}
+        shown = dict(zip([training.tag for training in tower.summaries], shown))
+        summary_values = {v.tag: v for v in v1.Summary.FromString(summary_values).value}
+        tags = {"block/level", "loss_1", "loss_1_1", "largest"}
+        tags |= {"block/activations", "block/table"}
+        tags |= {f"block/pixels/image/{k}" for k in (0, 1)}
         run = {"loss", "total_loss", "learning_rate", "one"}
-        self.assertEqual(set(found), own | run)
-        self.assertEqual(found["block/activations"].histo.num, 42)
-        self.assertEqual(found["block/table"].histo.num, 21)
-        self.assertAllClose(found["block/level"].simple_value, shown["block/level"])
-        self.assertAllClose(found["loss_1"].simple_value, shown["loss"])
-        self.assertAllClose(found["largest"].simple_value, shown["largest"])
-        self.assertEqual(found["block/pixels/image/1"].image.height, 4)
+        self.assertEqual(set(summary_values), tags | run)
+        self.assertEqual(summary_values["block/activations"].histo.num, 42)
+        self.assertEqual(summary_values["block/table"].histo.num, 21)
+        self.assertAllClose(
+            summary_values["block/level"].simple_value, shown["block/level"]
+        )
+        self.assertAllClose(summary_values["loss_1"].simple_value, shown["loss"])
+        self.assertAllClose(summary_values["largest"].simple_value, shown["largest"])
+        self.assertEqual(summary_values["block/pixels/image/1"].image.height, 4)
         # A step without summaries computes nothing of it.
         names = {op.name for op in traffic.reached(step)}
         self.assertNoCommonElements(names, [t.op.name for t in _tensors(tower)])
-        self.assertNotEmpty(_tensors(made.train.towers[1]))
+        self.assertNotEmpty(_tensors(training.train.towers[1]))
 
     @parameterized.parameters(
         dict(accumulate_steps=2),
@@ -197,11 +208,11 @@ class SummaryTest(parameterized.TestCase, tf.test.TestCase):
             v1.summary.scalar("level", tf.reduce_mean(x))
             return nn.dense(x, nn.num_classes)
 
-        made, text = self._build(1, trainer.model_of(first, second), **options)
-        self.assertEqual(set(_summary(made.session, text)), SCALARS)
-        tags = [made.tag for made in made.train.template.summaries]
+        training, text = self._build(1, trainer.model_of(first, second), **options)
+        self.assertEqual(set(_summary(training.session, text)), SCALARS)
+        tags = [training.tag for training in training.train.template.summaries]
         self.assertEqual(tags, ["first_1/level", "second/level"])
-        self.assertEmpty(made.train.towers[0].summaries)
+        self.assertEmpty(training.train.towers[0].summaries)
 
 
 def _scalars(directory):

@@ -24,8 +24,8 @@ _LITTLE = 300  # beside these: examples, counters, losses
 def _build(where, model=None, update=trainer.MOMENTUM, **options):
     source = trainer.random_source()
     options = graph.Options(batch_size=2, **options)
-    made = model or trainer.dense_model()
-    return graph.build(made, source, update, placement=where, options=options)
+    model_built = model or trainer.dense_model()
+    return graph.build(model_built, source, update, placement=where, options=options)
 
 
 def _ring(towers: int):
@@ -36,27 +36,27 @@ def _ring(towers: int):
 
 class TrafficTest(parameterized.TestCase):
     def test_parameter_server_sends_each_tower_all_and_gets_as_much(self):
-        found = traffic.of(_build(placement.local(3, kind="cpu")))
+        where = traffic.of(_build(placement.local(3, kind="cpu")))
         devices = [f"/device:CPU:{k}" for k in range(3)]
-        self.assertEqual(found.devices, devices)
+        self.assertEqual(where.devices, devices)
         first, *others = devices
         pairs = [(first, d) for d in others] + [(d, first) for d in others]
-        self.assertCountEqual(found.sent, pairs)
-        for sent in found.sent.values():
+        self.assertCountEqual(where.sent, pairs)
+        for sent in where.sent.values():
             self.assertBetween(sent.bytes, _SIZE, _SIZE + _LITTLE)
             self.assertEqual(sent.unknown, 0)
-        self.assertEqual(found.bytes, sum(sent.bytes for sent in found.sent.values()))
+        self.assertEqual(where.bytes, sum(sent.bytes for sent in where.sent.values()))
         # The variables, a slot of each, and two int64 counters.
         held = f"variables {(2 * _SIZE + 16) / 1e3:.3g} kB"
-        self.assertEqual(found.holds[first][0], held)
-        self.assertStartsWith(found.holds[devices[1]][0], "operations of tower_1 ")
+        self.assertEqual(where.holds[first][0], held)
+        self.assertStartsWith(where.holds[devices[1]][0], "operations of tower_1 ")
 
     def test_a_ring_sends_to_the_next(self):
-        found, n = traffic.of(_ring(4)), 4
+        flows, n = traffic.of(_ring(4)), 4
         large = {
-            pair: sent.bytes for pair, sent in found.sent.items() if sent.bytes > _SIZE
+            pair: sent.bytes for pair, sent in flows.sent.items() if sent.bytes > _SIZE
         }
-        devices = found.devices
+        devices = flows.devices
         self.assertCountEqual(large, zip(devices, devices[1:] + devices[:1]))
         for size in large.values():
             # Each way around, each sends all but one of the n parts.
@@ -70,10 +70,8 @@ class TrafficTest(parameterized.TestCase):
         self.assertEqual({s.unknown for s in embedding.sent.values()}, {0})
         with tf.Graph().as_default():
             unknown = v1.placeholder(tf.float32, [None])
-            found = traffic._sent(
-                [unknown, tf.zeros([2, 3])], traffic.Transfer(5, 7, 9)
-            )
-        self.assertEqual(found, traffic.Transfer(tensors=7, bytes=31, unknown=10))
+            sent = traffic._sent([unknown, tf.zeros([2, 3])], traffic.Transfer(5, 7, 9))
+        self.assertEqual(sent, traffic.Transfer(tensors=7, bytes=31, unknown=10))
 
     @parameterized.parameters(
         "parameter_server", "replicated", "distributed_replicated", "staged", "relaxed"
@@ -99,9 +97,9 @@ class TrafficTest(parameterized.TestCase):
         constants = {op.name for op in operations if op.type == "Const"}
         crossing = traffic.crossing(train.train_op, where.master)
         for pair, tensors in crossing.items():
-            found = {tensor.op.name for tensor in tensors}
-            self.assertContainsSubset(sent[pair] - found, signals, pair)
-            self.assertContainsSubset(found - sent[pair], constants, pair)
+            names = {tensor.op.name for tensor in tensors}
+            self.assertContainsSubset(sent[pair] - names, signals, pair)
+            self.assertContainsSubset(names - sent[pair], constants, pair)
         for pair in sent.keys() - crossing.keys():
             self.assertContainsSubset(sent[pair], signals, pair)
 
@@ -126,9 +124,9 @@ class UpdateTest(parameterized.TestCase):
 
     def _check(self, **options):
         train = _build(self._placement(1), **options)
-        found = traffic.of(train)
+        flows = traffic.of(train)
         master = train.placement.master
-        for pair, sent in found.sent.items():
+        for pair, sent in flows.sent.items():
             if master in pair:
                 self.assertLess(sent.bytes, 100, pair)
             self.assertLess(sent.bytes, _SIZE * 2, pair)
@@ -141,9 +139,9 @@ class UpdateTest(parameterized.TestCase):
     )
     def test_of_two_towers_on_a_worker(self, mode, reads, writes):
         """Variables go there once, unless each tower takes steps of its own."""
-        found = traffic.of(_build(self._placement(2), variable_update=mode))
+        flows = traffic.of(_build(self._placement(2), variable_update=mode))
         crossed = defaultdict(int)
-        for pair, sent in found.sent.items():
+        for pair, sent in flows.sent.items():
             crossed[tuple(map(_job, pair))] += sent.bytes
         for pair, times in (("ps", "worker"), reads), (("worker", "ps"), writes):
             wanted = 2 * times * _SIZE
@@ -171,14 +169,14 @@ class PictureTest(parameterized.TestCase):
         return texts, [node.text for node in root.iter(f"{space}title")]
 
     def test_has_all(self):
-        found = traffic.of(_ring(3))
-        texts, said = self._parse(traffic.picture(found, "3 < 4 towers & a ring"))
+        flows = traffic.of(_ring(3))
+        texts, said = self._parse(traffic.picture(flows, "3 < 4 towers & a ring"))
         self.assertEqual(texts[0], "3 < 4 towers & a ring")
-        for k, device in enumerate(found.devices):
+        for k, device in enumerate(flows.devices):
             self.assertIn(f"{k}  {device}", texts)
-            self.assertIn("; ".join(found.holds[device]), texts)
-        for (one, other), sent in found.sent.items():
-            ends = [found.devices.index(device) for device in (one, other)]
+            self.assertIn("; ".join(flows.holds[device]), texts)
+        for (source, other), sent in flows.sent.items():
+            ends = [flows.devices.index(device) for device in (source, other)]
             size = traffic._size(sent.bytes)
             wanted = f"{ends[0]} to {ends[1]}: {sent.tensors} tensors, {size}"
             self.assertIn(wanted, said)
@@ -187,8 +185,8 @@ class PictureTest(parameterized.TestCase):
     def test_of_many_devices_has_smaller_squares(self):
         devices = [f"/device:GPU:{k}" for k in range(40)]
         sent = {(devices[0], devices[1]): traffic.Transfer(3, 5_000_000, 1)}
-        found = traffic.Traffic(devices, {device: [] for device in devices}, sent)
-        texts, said = self._parse(traffic.picture(found, "many"))
+        flows = traffic.Traffic(devices, {device: [] for device in devices}, sent)
+        texts, said = self._parse(traffic.picture(flows, "many"))
         self.assertIn("0 to 1: 3 tensors, 5 MB +", said)
         self.assertNotIn("5 MB +", texts)
 

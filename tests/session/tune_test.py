@@ -41,24 +41,26 @@ class TuneTest(digit_runs.Runs):
         self.memory = tune.ChoiceCache(str(self.path), self.lines.append)
 
     def _plan(self, **settings) -> planning.Plan:
-        made = config.make(
+        config_made = config.make(
             data_name="synthetic", device="cpu", num_batches=3, **settings
         )
-        return planning.make(tune.settled(made), lambda name: trainer.dense_model())
+        return planning.make(
+            tune.settled(config_made), lambda name: trainer.dense_model()
+        )
 
     def _choose(self, fast=_TREE, *, again=False, **settings):
         """The choice, and what was timed for it."""
         measured, asked = _seconds(fast)
         plan = self._plan(num_gpus=2, **settings)
         options = dict(again=again, measured=measured)
-        found = tune.choose(plan, self.memory, self.lines.append, **options)
-        return found, asked
+        choice = tune.choose(plan, self.memory, self.lines.append, **options)
+        return choice, asked
 
     def test_what_competes(self):
-        found = tune.candidates(2, kind="cpu")
-        self.assertEqual(found[0], tune.DEFAULT)
+        candidates = tune.candidates(2, kind="cpu")
+        self.assertEqual(candidates[0], tune.DEFAULT)
         self.assertEqual(
-            found[1:],
+            candidates[1:],
             [
                 *(tune.TrainingChoice("replicated", spec) for spec in usable("cpu")),
                 tune.TrainingChoice("distributed_replicated"),
@@ -69,7 +71,7 @@ class TuneTest(digit_runs.Runs):
         narrow = tune.candidates(2, kind="gpu", wire=tf.bfloat16)
         cannot = on_gpus - {way.all_reduce_spec for way in narrow}
         self.assertEqual(cannot, {"nccl", "collective"})
-        for way in found:
+        for way in candidates:
             mode = VARIABLE_UPDATES[way.variable_update]
             self.assertTrue(mode.exact and mode.joined and mode.together)
         names = ("parameter_server", "replicated", "distributed_replicated")
@@ -77,8 +79,8 @@ class TuneTest(digit_runs.Runs):
         self.assertEqual(tune.candidates(1, kind="cpu"), alone)
 
     def test_the_fastest_is_taken_and_remembered(self):
-        found, asked = self._choose()
-        self.assertEqual(found, _TREE)
+        actual, asked = self._choose()
+        self.assertEqual(actual, _TREE)
         self.assertEqual(asked, tune.candidates(2, kind="cpu"))
         row = next(
             line
@@ -152,8 +154,8 @@ class TuneTest(digit_runs.Runs):
             return [1.0]
 
         plan = self._plan(num_gpus=2)
-        found = tune.choose(plan, self.memory, self.lines.append, measured=measured)
-        self.assertEqual(found, tune.DEFAULT)
+        choice = tune.choose(plan, self.memory, self.lines.append, measured=measured)
+        self.assertEqual(choice, tune.DEFAULT)
         for reason in ("no such link", "OOM when alloc"):
             self.assertTrue(any(reason in line for line in self.lines))
 
@@ -168,9 +170,9 @@ class TuneTest(digit_runs.Runs):
     def test_steps_are_timed(self):
         plan = self._plan(num_gpus=2)
         for way in (tune.DEFAULT, _TREE):
-            found = tune.measure(plan, way)
-            self.assertLen(found, tune.STEPS)
-            self.assertGreater(min(found), 0)
+            seconds = tune.measure(plan, way)
+            self.assertLen(seconds, tune.STEPS)
+            self.assertGreater(min(seconds), 0)
 
     def test_the_run_is_that_of_the_mode_written_out(self):
         auto = config.make(variable_update="auto", num_gpus=2)
@@ -201,7 +203,7 @@ class TuneTest(digit_runs.Runs):
     def test_the_command(self):
         flags = "--model=mlp --data_name=synthetic --device=cpu --num_gpus=2"
         flags += " --batch_size=4 --num_warmup_batches=1 --num_batches=2"
-        found = []
+        commands = []
         folder = self.create_tempdir().full_path
         for again in ("", " --tune_again", ""):
             out = io.StringIO()
@@ -212,10 +214,12 @@ class TuneTest(digit_runs.Runs):
                 argv = f"train {flags} --variable_update=auto{again}".split()
                 self.assertEqual(train.main(argv), 0)
             lines = out.getvalue().splitlines()
-            found.append([line for line in lines if "Timing" in line or "Fast" in line])
-        self.assertLen(found[0], 2)
-        self.assertLen(found[1], 2)
-        self.assertLen(found[2], 1)
+            commands.append(
+                [line for line in lines if "Timing" in line or "Fast" in line]
+            )
+        self.assertLen(commands[0], 2)
+        self.assertLen(commands[1], 2)
+        self.assertLen(commands[2], 1)
         self.assertEqual(os.listdir(f"{folder}/towers"), ["variable_update.json"])
 
     def test_the_default_is_a_mode(self):

@@ -37,17 +37,17 @@ def _towers(count: int, seed: int = 0):
 
 def _run(steps, count, bound=None):
     loop = asynchronous.AsynchronousLoop(steps, bound)
-    found = list(loop.runner(_Session())(10, count))
-    return loop, found
+    updates = list(loop.runner(_Session())(10, count))
+    return loop, updates
 
 
 class LoopTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(bound=(None, 0, 1, 2, 4, 7), seed=(0, 1))
     def test_no_update_is_staler_than_the_bound(self, bound, seed):
-        loop, found = _run(_towers(4, seed), 60, bound)
+        loop, updates = _run(_towers(4, seed), 60, bound)
         self.assertEqual(sum(loop.staleness.values()), 60)
-        self.assertEqual(found[-1][0], 70)
-        self.assertEqual(sum(len(losses) for _, losses, _ in found), 60)
+        self.assertEqual(updates[-1][0], 70)
+        self.assertEqual(sum(len(losses) for _, losses, _ in updates), 60)
         if bound is not None:
             self.assertLessEqual(max(loop.staleness), bound)
         else:

@@ -43,11 +43,11 @@ class ModeTest(parameterized.TestCase):
     def test_a_variable_is_made_once(self, name):
         with tf.Graph().as_default():
             mode = VARIABLE_UPDATES[name](placement.local(3, kind="cpu"))
-            made = []
+            names = []
             for _ in range(2):  # as the second tower asks for it, too
                 mode.create("v", tf.TensorShape([2]), None, trainable=True)
-                made.append((mode.held("v"), *v1.global_variables()))
-            first, second = made
+                names.append((mode.held("v"), *v1.global_variables()))
+            first, second = names
             self.assertEqual(list(map(id, first)), list(map(id, second)))
             replicas = len(mode.replicas().get("v", ()))
             self.assertIn(replicas, (0, 3))

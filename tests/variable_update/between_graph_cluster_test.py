@@ -138,24 +138,24 @@ class ClientsOnClusterTest(parameterized.TestCase):
 
     @parameterized.parameters(*_CASES)
     def test_as_in_one_process(self, name):
-        found = self.found[name]
-        self.assertLess(found["difference"], 1e-5)
-        self.assertEqual(found["devices"], ["/job:ps/task:0", "/job:ps/task:1"])
+        actual = self.found[name]
+        self.assertLess(actual["difference"], 1e-5)
+        self.assertEqual(actual["devices"], ["/job:ps/task:0", "/job:ps/task:1"])
 
-    def _crossed(self, name: str, one: str, other: str) -> int:
-        return in_process_cluster.between(self.found[name]["crossed"], one, other)
+    def _crossed(self, name: str, source: str, other: str) -> int:
+        return in_process_cluster.between(self.found[name]["crossed"], source, other)
 
     @parameterized.parameters(
         "parameter_server", "parts", "distributed_replicated", "classes"
     )
     def test_a_step_moves_the_parameters_once_each_way_for_each_client(self, name):
-        found = self.found[name]
-        for one, other, size in (
-            ("ps", "worker", found["trainable"]),
-            ("worker", "ps", found["variables"]),  # batch statistics, too
+        actual = self.found[name]
+        for source, other, size in (
+            ("ps", "worker", actual["trainable"]),
+            ("worker", "ps", actual["variables"]),  # batch statistics, too
         ):
             # Each of the two has two towers; beside the variables a few scalars.
-            crossed = self._crossed(name, one, other)
+            crossed = self._crossed(name, source, other)
             self.assertBetween(crossed, 2 * size, 2 * size + 400)
         self.assertEqual(self._crossed(name, "worker", "worker"), 0)
 

@@ -59,8 +59,8 @@ class ClientsTest(absltest.TestCase):
             self.numbers = [v1.placeholder(tf.float32, []) for _ in range(2)]
             self.chief, self.follower = (_of(client) for client in range(2))
             self.lead, self.part = (
-                one.step(_sums(number), finish=self._finish, refills=[])
-                for one, number in zip((self.chief, self.follower), self.numbers)
+                updater.step(_sums(number), finish=self._finish, refills=[])
+                for updater, number in zip((self.chief, self.follower), self.numbers)
             )
             self.token = between_graph.token_queue(1).dequeue()
             self.session = _session()
@@ -108,9 +108,9 @@ class ClientsTest(absltest.TestCase):
         stamp = self._begin()
         for step in (1, 2, 3):
             following = self._follow(10.0 * step)
-            found = self._lead(float(step))
+            totals = self._lead(float(step))
             self._join(following)
-            reached, dense, values, rows, shape, statistic, loss, metric = found
+            reached, dense, values, rows, shape, statistic, loss, metric = totals
             self.assertEqual(reached, step)
             np.testing.assert_array_equal(dense, [11 * step] * 3)
             np.testing.assert_array_equal(values, [[11 * step] * 2, [2, 2]])
@@ -178,10 +178,10 @@ class ClientsTest(absltest.TestCase):
 
     def test_alone_there_is_nobody_to_wait_for(self):
         with tf.Graph().as_default():
-            one = _of(0, count=1)
-            self.assertEqual(one.count, 1)
-            self.assertIs(one.step(7, finish=lambda sums: sums, refills=[]), 7)
-            self.assertIsNone(one.release(None))
+            alone = _of(0, count=1)
+            self.assertEqual(alone.count, 1)
+            self.assertIs(alone.step(7, finish=lambda sums: sums, refills=[]), 7)
+            self.assertIsNone(alone.release(None))
 
 
 if __name__ == "__main__":

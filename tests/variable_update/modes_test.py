@@ -32,11 +32,11 @@ class VariableUpdateTest(tf.test.TestCase, parameterized.TestCase):
     def test_modes_take_the_steps_of_one_tower_or_say_that_they_do_not(self, name):
         mode = VARIABLE_UPDATES[name]
         self.assertTrue(issubclass(mode, VariableUpdate))
-        reference, made = self.reference, trainer.trained(name).values()
-        missing = set(reference) - set(made)
-        extra = {n for n in set(made) - set(reference) if "carried/" not in n}
+        reference, values = self.reference, trainer.trained(name).values()
+        missing = set(reference) - set(values)
+        extra = {n for n in set(values) - set(reference) if "carried/" not in n}
         self.assertEqual((missing, extra), (set(), set()))
-        shared = {n: made[n] for n in reference if n != "position"}
+        shared = {n: values[n] for n in reference if n != "position"}
         wanted = {n: reference[n] for n in shared}
         same = trainer.difference(wanted, shared) < 1e-5
         self.assertEqual(same, _EXACT[name])

@@ -73,8 +73,8 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([s.device for s in slot], [p.device for p in cut])
 
     def test_starts_and_is_named_as_a_whole_variable_is(self):
-        one, many = self._after(0, 2, 0), self._after(0, 2, _BYTES)
-        trainer.assert_same_bits(one, many)
+        whole, many = self._after(0, 2, 0), self._after(0, 2, _BYTES)
+        trainer.assert_same_bits(whole, many)
 
     @parameterized.parameters((1, "momentum"), *((3, name) for name in OPTIMIZERS))
     def test_takes_the_steps_of_whole_variables(self, towers, optimizer):
@@ -86,14 +86,14 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
             ema_decay=0.9,
             clip_value=0.1,
         )
-        one, many = (
+        whole, many = (
             self._after(4, towers, size, update=update) for size in (0, _BYTES)
         )
         if optimizer in ("lars", "lamb"):  # a norm adds up part by part
-            self.assertLess(trainer.difference(one, many), 1e-6)
+            self.assertLess(trainer.difference(whole, many), 1e-6)
         else:
-            trainer.assert_same_bits(one, many)
-        self.assertIn("hidden/dense/kernel/ExponentialMovingAverage", one)
+            trainer.assert_same_bits(whole, many)
+        self.assertIn("hidden/dense/kernel/ExponentialMovingAverage", whole)
 
     @parameterized.parameters((1, "sgd"), (3, "sgd"), (3, "momentum"), (3, "adam"))
     def test_rows_go_to_the_part_that_has_them(self, towers, optimizer):
@@ -108,25 +108,25 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
             source=embedding_models.source(),
             update=update,
         )
-        start, one, many = (
+        start, whole, many = (
             self._after(steps, towers, size, **of)
             for steps, size in ((0, 0), (4, 0), (4, _BYTES))
         )
-        trainer.assert_same_bits(one, many)
-        moved = start["product/rows"] != one["product/rows"]
+        trainer.assert_same_bits(whole, many)
+        moved = start["product/rows"] != whole["product/rows"]
         self.assertTrue(moved.any() and not moved.all())
 
     @parameterized.parameters("asynchronous", "staged", "distributed_replicated")
     def test_other_modes_of_one_copy(self, mode):
-        one, many = (
+        whole, many = (
             self._after(4, 1, size, variable_update=mode) for size in (0, _BYTES)
         )
-        trainer.assert_same_bits(one, many)
+        trainer.assert_same_bits(whole, many)
 
     def test_clips_by_the_norm_of_all(self):
         update = dataclasses.replace(trainer.MOMENTUM, clip_norm=0.5)
-        one, many = (self._after(4, 2, size, update=update) for size in (0, _BYTES))
-        self.assertLess(trainer.difference(one, many), 1e-5)
+        whole, many = (self._after(4, 2, size, update=update) for size in (0, _BYTES))
+        self.assertLess(trainer.difference(whole, many), 1e-5)
 
     def test_a_checkpoint_goes_on_with_any_number_of_parts(self):
         directory = self.create_tempdir().full_path

@@ -73,15 +73,15 @@ def _numpy(steps: int, late: str) -> np.ndarray:
 class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("staged", "relaxed")
     def test_steps_are_those_of_numpy(self, mode):
-        made = _trainer(mode).start()
+        training = _trainer(mode).start()
         for steps in (1, 2, 9):
-            found = made.steps(steps)["linear/w"][:, 0]
-            np.testing.assert_allclose(found, _numpy(steps, mode), rtol=2e-5)
-        arrays.assert_apart(found, _numpy(steps, "not at all").astype("f4"), rtol=1e-3)
+            values = training.steps(steps)["linear/w"][:, 0]
+            np.testing.assert_allclose(values, _numpy(steps, mode), rtol=2e-5)
+        arrays.assert_apart(values, _numpy(steps, "not at all").astype("f4"), rtol=1e-3)
 
     def test_numpy_is_right_where_nothing_is_late(self):
-        found = _trainer("parameter_server").start().steps(9)["linear/w"][:, 0]
-        np.testing.assert_allclose(found, _numpy(9, "not at all"), rtol=2e-5)
+        values = _trainer("parameter_server").start().steps(9)["linear/w"][:, 0]
+        np.testing.assert_allclose(values, _numpy(9, "not at all"), rtol=2e-5)
 
     @parameterized.parameters("staged", "relaxed")
     def test_a_resumed_run_is_the_one_never_stopped(self, mode):
@@ -91,18 +91,18 @@ class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
         first.save(directory)
         whole = first.steps(7)
         for towers, batch_size in ((4, 2), (2, 4)):
-            made = _trainer(mode, towers=towers, batch_size=batch_size)
-            resumed = made.start(directory).steps(7)
+            training = _trainer(mode, towers=towers, batch_size=batch_size)
+            resumed = training.start(directory).steps(7)
             if towers == 4:
-                trainer.assert_same_bits(first.everything(), made.everything())
+                trainer.assert_same_bits(first.everything(), training.everything())
             self.assertLess(trainer.difference(whole, resumed), 1e-5)
 
     @parameterized.parameters("staged", "relaxed", "parameter_server")
     def test_a_checkpoint_goes_from_one_mode_to_another(self, first):
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
-        made = _trainer(first).start()
-        before = made.steps(4)["linear/w"]
-        made.save(directory)
+        training = _trainer(first).start()
+        before = training.steps(4)["linear/w"]
+        training.save(directory)
         plain = _trainer("parameter_server").start(directory).steps(5)["linear/w"]
         for then in ("staged", "relaxed", "replicated"):
             resumed = _trainer(then).start(directory)
@@ -115,18 +115,18 @@ class ExactSemanticsTest(tf.test.TestCase, parameterized.TestCase):
 
 class StalenessTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_tower_alone_is_never_stale(self):
-        made = _trainer("asynchronous", towers=1).start()
-        one = made.steps(9)
-        self.assertEqual(dict(made.train.loop.staleness), {0: 9})
+        training = _trainer("asynchronous", towers=1).start()
+        values = training.steps(9)
+        self.assertEqual(dict(training.train.loop.staleness), {0: 9})
         same = _trainer("parameter_server", towers=1).start().steps(9)
-        trainer.assert_same_bits(same, one)
+        trainer.assert_same_bits(same, values)
 
     @parameterized.parameters(0, 1, 3, 5)
     def test_the_bound_holds(self, bound):
         options = {"max_staleness": bound}
-        made = _trainer("asynchronous", exchange=options).start()
-        made.steps(200)
-        self.assertLessEqual(max(made.train.loop.staleness), bound)
+        training = _trainer("asynchronous", exchange=options).start()
+        training.steps(200)
+        self.assertLessEqual(max(training.train.loop.staleness), bound)
 
     def test_variables_are_read_after_the_number_of_their_updates(self):
         """Else an update could be staler than it says."""
@@ -143,22 +143,22 @@ class StalenessTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIs(value.op.inputs[0].op, train.global_step.handle.op)
 
     def test_every_update_counts_and_every_batch_is_taken_once(self):
-        made = _trainer("asynchronous").start()
-        values = made.steps(100)
+        training = _trainer("asynchronous").start()
+        values = training.steps(100)
         self.assertEqual(values["global_step"], 100)
         self.assertEqual(values["position"], 100 * _BATCH)
-        self.assertEqual(sum(made.train.loop.staleness.values()), 100)
+        self.assertEqual(sum(training.train.loop.staleness.values()), 100)
 
     def test_the_rate_is_divided_by_the_staleness(self):
         """A tower's update, run by hand after the reads have become stale."""
         for divided in (False, True):
             update = Update("sgd", Piecewise((_RATE,)))
             options = {"exchange": {"staleness_lr": divided}, "update": update}
-            made = _trainer("asynchronous", towers=2, **options).start()
-            version = made.train.mode._version
-            w = made.values()["linear/w"][:, 0]
-            made.session.run(made.train.train_op, {version: -4})
-            moved = made.values()["linear/w"][:, 0] - w
+            training = _trainer("asynchronous", towers=2, **options).start()
+            version = training.train.mode._version
+            w = training.values()["linear/w"][:, 0]
+            training.session.run(training.train.train_op, {version: -4})
+            moved = training.values()["linear/w"][:, 0] - w
             x, y = _data()
             x = x.reshape([_EXAMPLES, _UNITS])[:_BATCH]
             full = -_RATE * x.T @ (x @ w - y[:_BATCH]) / _BATCH

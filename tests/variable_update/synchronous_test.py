@@ -41,12 +41,12 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_replicas_stay_bit_equal_slots_too(self, spec, transfer):
         exchange = dict(all_reduce_spec=spec, transfer=transfer)
-        made = trainer.trained("replicated", exchange=exchange)
-        one = _one_copy()
-        off = trainer.difference(one, made.values())
+        training = trainer.trained("replicated", exchange=exchange)
+        one_copy = _one_copy()
+        off = trainer.difference(one_copy, training.values())
         self.assertLess(off, 1e-5 if transfer is None else 0.02)
         self.assertEqual(off > 1e-5, transfer is not None)  # it was rounded
-        replicas = made.session.run(made.train.mode.replicas())
+        replicas = training.session.run(training.train.mode.replicas())
         self.assertLen(replicas, 8)  # four variables and their momentum
         for name, copies in replicas.items():
             self.assertLen(copies, 4)
@@ -54,23 +54,29 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
                 arrays.assert_same_bits(copy, copies[0], name)
 
     def test_replicas_lie_on_their_towers(self):
-        made = trainer.trained("replicated", steps=0)
-        for copies in made.train.mode.replicas().values():
-            self.assertEqual([v.device for v in copies], list(made.placement.towers))
+        training = trainer.trained("replicated", steps=0)
+        for copies in training.train.mode.replicas().values():
+            self.assertEqual(
+                [v.device for v in copies], list(training.placement.towers)
+            )
 
     def test_shadowed_replicas_hold_what_the_shadow_copy_holds(self):
-        made = trainer.trained("distributed_replicated")
-        values, replicas = made.session.run(
-            [made.train.saved, made.train.mode.replicas()]
+        training = trainer.trained("distributed_replicated")
+        values, replicas = training.session.run(
+            [training.train.saved, training.train.mode.replicas()]
         )
         self.assertLen(replicas, 4)
         for name, copies in replicas.items():
             for copy in copies:
                 arrays.assert_same_bits(copy, values[name], name)
-        one = trainer.trained("parameter_server", towers=1, batch_size=12).values()
-        self.assertLess(trainer.difference(one, values), 1e-5)
-        for copies in made.train.mode.replicas().values():
-            self.assertEqual([v.device for v in copies], list(made.placement.towers))
+        one_tower = trainer.trained(
+            "parameter_server", towers=1, batch_size=12
+        ).values()
+        self.assertLess(trainer.difference(one_tower, values), 1e-5)
+        for copies in training.train.mode.replicas().values():
+            self.assertEqual(
+                [v.device for v in copies], list(training.placement.towers)
+            )
 
     @parameterized.parameters("sgd", "momentum", "rmsprop", "adam")
     def test_replicated_equals_parameter_server_with_every_optimizer(self, optimizer):
@@ -81,14 +87,14 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             weight_decay=0.1,
             decayed=lambda name: name.startswith("hidden"),
         )
-        one = trainer.trained("parameter_server", update=update).values()
+        one_copy = trainer.trained("parameter_server", update=update).values()
         other = trainer.trained("replicated", update=update).values()
-        self.assertLess(trainer.difference(one, other), 1e-5)
+        self.assertLess(trainer.difference(one_copy, other), 1e-5)
 
     def test_independent_towers_see_their_own_examples_only(self):
         """Tower 0 trains as if it were alone on the rows that it gets."""
-        made = trainer.trained("independent", steps=1, towers=2)
-        replicas = made.session.run(made.train.mode.replicas())
+        training = trainer.trained("independent", steps=1, towers=2)
+        replicas = training.session.run(training.train.mode.replicas())
         arrays.assert_apart(*replicas["logits/dense/kernel"], rtol=1e-3)
         # One step of one tower of batch 3: the stream's first three examples.
         alone = trainer.trained("parameter_server", steps=1, towers=1).values()
@@ -108,8 +114,8 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.object(variable_store, "_LARGE", 0),
             mock.patch.object(transfer, "_SMALL_BESIDE", 0),  # none is read with others
         ):
-            made = trainer.trained(mode, steps=0, towers=2)
-        graph = made.train.graph
+            training = trainer.trained(mode, steps=0, towers=2)
+        graph = training.train.graph
         known = {node.name: node for node in graph.as_graph_def().node}
         changes = [op for op in graph.get_operations() if op.type.endswith("Momentum")]
         self.assertLen(changes, 4 * times)  # of four variables
@@ -129,7 +135,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             self.assertNotEmpty(users)
             self.assertContainsSubset(users, needed)
             if handle.op.name.endswith("logits/dense/bias"):
-                for tower in made.train.towers:
+                for tower in training.train.towers:
                     self.assertNotIn(tower.gradients[0].op.name, needed)
 
     @parameterized.parameters(
@@ -144,15 +150,15 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         self, at_a_time, options, turns
     ):
         with mock.patch.object(variable_store, "_LARGE", 0):
-            made = trainer.trained(
+            training = trainer.trained(
                 "independent", towers=3, at_a_time=at_a_time, **options
             )
         others = trainer.trained("independent", towers=3, at_a_time=0, **options)
-        trainer.assert_same_bits(others.values(), made.values())
-        copies = made.train.mode.replicas()
-        names = made.train.template.trainable
+        trainer.assert_same_bits(others.values(), training.values())
+        copies = training.train.mode.replicas()
+        names = training.train.template.trainable
         self.assertLen(names, 4)
-        for before, tower in itertools.pairwise(made.train.towers):
+        for before, tower in itertools.pairwise(training.train.towers):
             for name, gradient in zip(names, tower.gradients):
                 changes = [
                     op
@@ -167,10 +173,12 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_first_step_makes_no_copy_of_replicas(self, mode):
         """Replicas that shared a buffer would get their own in their first update."""
         with mock.patch.object(variable_store, "_LARGE", 0):
-            made = trainer.trained(mode, steps=0, towers=4)
+            training = trainer.trained(mode, steps=0, towers=4)
         metadata = v1.RunMetadata()
         full = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-        made.session.run(made.train.train_op, options=full, run_metadata=metadata)
+        training.session.run(
+            training.train.train_op, options=full, run_metadata=metadata
+        )
         updates = {
             node.node_name: sum(memory.total_bytes for memory in node.memory)
             for device in metadata.step_stats.dev_stats
@@ -187,7 +195,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         directory = self.create_tempdir()
         saved = trainer.trained("parameter_server")
         saved.save(directory)
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             towers=4,
@@ -195,7 +203,9 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             variable_update=mode,
         ).start(directory)
         values = saved.values()
-        for name, copies in made.session.run(made.train.mode.replicas()).items():
+        for name, copies in training.session.run(
+            training.train.mode.replicas()
+        ).items():
             for copy in copies:
                 arrays.assert_same_bits(copy, values[name], name)
 
@@ -211,20 +221,20 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             mode = VARIABLE_UPDATES["parameter_server"](where)
             for name, size in zip("abcde", (100, 10, 20, 15, 70)):
                 mode.create(name, tf.TensorShape([size]), None, trainable=True)
-            found = [mode.variables[name].device for name in "abcde"]
+            places = [mode.variables[name].device for name in "abcde"]
         wanted = [devices[i] for i in (0, 1, 2, 1, 2)]
-        self.assertEqual(found, wanted)
+        self.assertEqual(places, wanted)
 
     @parameterized.parameters("parameter_server", "replicated")
     def test_gradients_of_16_bits_travel_to_one_copy_without_loss(self, mode):
         options = dict(dtype=tf.bfloat16, steps=3)
         plain = trainer.trained(mode, **options).values()
         for dtype in (tf.bfloat16, tf.float32):
-            made = trainer.trained(
+            training = trainer.trained(
                 mode, exchange=dict(transfer=dtype), **options
             ).values()
             rounds = mode == "replicated" and dtype == tf.bfloat16  # the sum
-            off = trainer.difference(plain, made)
+            off = trainer.difference(plain, training)
             self.assertEqual(off > 0.0, rounds)
             self.assertLess(off, 0.05)
 

@@ -37,7 +37,10 @@ def _needed_by(tensor: tf.Tensor) -> set[str]:
         op = waiting.pop()
         if op not in seen:
             seen.add(op)
-            waiting += [*op.control_inputs, *(one.op for one in op.inputs)]
+            waiting += [
+                *op.control_inputs,
+                *(input_tensor.op for input_tensor in op.inputs),
+            ]
     return {op.type for op in seen}
 
 
@@ -49,10 +52,10 @@ class StepsTest(parameterized.TestCase):
         with mock.patch.object(
             source, "feed", functools.partial(source.feed, stage=True)
         ):
-            made = trainer.Trainer(
+            training = trainer.Trainer(
                 trainer.dense_model(), source, towers=1, variable_update=mode
             )
-        for fetched in (made.train.loss, *made.train.metrics.values()):
+        for fetched in (training.train.loss, *training.train.metrics.values()):
             self.assertContainsSubset({"Unstage", "Stage"}, _needed_by(fetched))
 
     @parameterized.parameters(
@@ -66,24 +69,24 @@ class StepsTest(parameterized.TestCase):
         images = np.arange(32, dtype=np.float32).reshape(8, 2, 2, 1)
         labels = np.zeros(8, int)
         source = inputs.from_arrays(images, labels, num_classes=5, training=False)
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             _normed_model(), source, towers=2, batch_size=4, variable_update=mode
         ).start()
-        found = made.steps(1)
+        values = training.steps(1)
         halves = images.reshape(2, 4, 4)[:count]
         mean = halves.mean(axis=(0, 1))
         variance = halves.var(axis=1, ddof=1).mean(axis=0)
         np.testing.assert_allclose(
-            found["normed/batch_norm/moving_mean"], 0.25 * mean, rtol=1e-6
+            values["normed/batch_norm/moving_mean"], 0.25 * mean, rtol=1e-6
         )
         np.testing.assert_allclose(
-            found["normed/batch_norm/moving_variance"],
+            values["normed/batch_norm/moving_variance"],
             0.75 + 0.25 * variance,
             rtol=1e-5,
         )
 
     def test_loss_and_metrics_are_means_over_the_examples_that_count(self):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(num_examples=10),
             towers=2,
@@ -95,18 +98,22 @@ class StepsTest(parameterized.TestCase):
         ).start()
         losses = []
         for _ in range(2):
-            fetched = [made.train.loss, made.train.total_loss, made.train.step]
-            fetched += [tower.loss for tower in made.train.towers]
-            loss, total, step, *shares = made.session.run(fetched)
+            fetched = [
+                training.train.loss,
+                training.train.total_loss,
+                training.train.step,
+            ]
+            fetched += [tower.loss for tower in training.train.towers]
+            loss, total, step, *shares = training.session.run(fetched)
             self.assertAlmostEqual(sum(shares), loss, places=5)
             self.assertGreater(total, loss)
             losses.append((step, *shares))
         self.assertEqual([step for step, *_ in losses], [1, 2])
         self.assertEqual(losses[1][2], 0)  # three examples: the second tower has none
-        self.assertEqual(made.values()["position"], 11)
+        self.assertEqual(training.values()["position"], 11)
 
     def test_a_step_beyond_the_last_example_changes_nothing(self):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             towers=2,
@@ -114,10 +121,10 @@ class StepsTest(parameterized.TestCase):
             update=Update("sgd", Piecewise((0.5,))),
             limit=8,
         ).start()
-        one, two = made.steps(1), made.steps(2)
-        self.assertEqual((one["position"], two["position"]), (8, 8))
-        for name in set(one) - {"global_step"}:
-            np.testing.assert_array_equal(two[name], one[name])
+        first, second = training.steps(1), training.steps(2)
+        self.assertEqual((first["position"], second["position"]), (8, 8))
+        for name in set(first) - {"global_step"}:
+            np.testing.assert_array_equal(second[name], first[name])
 
     def test_a_tower_that_learns_alone_has_the_mean_of_its_own_examples(self):
         options = dict(limit=6, update=Update("sgd", Piecewise((0.0,))))
@@ -132,23 +139,25 @@ class StepsTest(parameterized.TestCase):
         ).start()
         joined = trainer.Trainer(model, source, batch_size=8, **options).start()
         losses = apart.session.run([tower.loss for tower in apart.train.towers])
-        found = joined.session.run(joined.train.loss)
-        self.assertAlmostEqual((4 * losses[0] + 2 * losses[1]) / 6, found, places=5)
+        loss = joined.session.run(joined.train.loss)
+        self.assertAlmostEqual((4 * losses[0] + 2 * losses[1]) / 6, loss, places=5)
 
     def test_the_penalty_is_that_of_the_values_that_the_step_begins_with(self):
         update = Update("sgd", Piecewise((0.5,)), weight_decay=0.5)
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(), trainer.random_source(), update=update
         ).start()
         for _ in range(20):
-            values = made.values().values()
+            values = training.values().values()
             squares = sum(np.sum(v**2) for v in values if v.dtype == np.float32)
-            found, _ = made.session.run([made.train.penalty, made.train.step])
-            np.testing.assert_allclose(found, 0.25 * squares, rtol=1e-5)
+            penalty, _ = training.session.run(
+                [training.train.penalty, training.train.step]
+            )
+            np.testing.assert_allclose(penalty, 0.25 * squares, rtol=1e-5)
 
     def test_the_learning_rate_goes_by_the_position_in_the_stream(self):
         rate = Piecewise((0.5, 0.25, 0.125), (0.5, 1.0))
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(num_examples=64),
             towers=2,
@@ -156,42 +165,42 @@ class StepsTest(parameterized.TestCase):
             update=Update("sgd", rate),
         ).start()
         for steps, wanted in ((0, 0.5), (3, 0.5), (4, 0.25), (9, 0.125)):
-            made.steps(steps)
-            self.assertEqual(made.session.run(made.train.learning_rate), wanted)
+            training.steps(steps)
+            self.assertEqual(training.session.run(training.train.learning_rate), wanted)
 
     def test_the_position_is_read_before_it_moves_on(self):
-        made = trainer.Trainer(trainer.dense_model(), trainer.random_source())
-        handle = made.train.saved["position"].handle
+        training = trainer.Trainer(trainer.dense_model(), trainer.random_source())
+        handle = training.train.saved["position"].handle
         moves, reads = (
             [op for op in handle.consumers() if op.type == kind]
             for kind in ("AssignAddVariableOp", "ReadVariableOp")
         )
         [move] = moves
-        known = {node.name: node for node in made.train.graph.as_graph_def().node}
+        known = {node.name: node for node in training.train.graph.as_graph_def().node}
         needed = nodes.needed_by(known, [move.name])
-        rates = nodes.needed_by(known, [made.train.learning_rate.op.name])
+        rates = nodes.needed_by(known, [training.train.learning_rate.op.name])
         self.assertNotEmpty({read.name for read in reads} & needed & rates)
 
     def test_the_position_of_a_longer_run_stays(self):
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(), trainer.random_source(), limit=11
         ).start()
-        position = made.train.saved["position"]
+        position = training.train.saved["position"]
         start = position.initializer
-        made.session.run(start, {start.inputs[1]: 20})
-        made.steps(1)
-        self.assertEqual(made.session.run(position), 20)
+        training.session.run(start, {start.inputs[1]: 20})
+        training.steps(1)
+        self.assertEqual(training.session.run(position), 20)
 
     @parameterized.parameters((0.5, 0.1), (0.05, 0.05))
     def test_moving_averages_of_variables(self, decay, used):
         """At step 0 TensorFlow's decay is at most (1 + 0) / (10 + 0)."""
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             trainer.dense_model(),
             trainer.random_source(),
             update=dataclasses.replace(trainer.MOMENTUM, ema_decay=decay),
         ).start()
-        before = made.values()
-        after = made.steps(1)
+        before = training.values()
+        after = training.steps(1)
         name = "logits/dense/kernel"
         np.testing.assert_allclose(
             after[f"{name}/ExponentialMovingAverage"],

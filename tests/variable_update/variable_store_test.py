@@ -17,8 +17,8 @@ class SeededTest(parameterized.TestCase):
         with tf.Graph().as_default():
             for _ in range(before):
                 tf.constant(0)
-            made = variable_store.seeded(initializer, name, seed)
-            variable = v1.get_variable(name, [3, 4], initializer=made)
+            initializer_made = variable_store.seeded(initializer, name, seed)
+            variable = v1.get_variable(name, [3, 4], initializer=initializer_made)
             with v1.Session() as session:
                 session.run(variable.initializer)
                 return session.run(variable)
@@ -54,8 +54,8 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             )
             for name, size in (("a", 40), ("b", 30), ("c", 10), ("d", 10)):
                 copy.create(name, tf.TensorShape([size]), None, trainable=True)
-            found = [copy.variables[name].device[-1] for name in "abcd"]
-        self.assertEqual("".join(found), wanted)
+            places = [copy.variables[name].device[-1] for name in "abcd"]
+        self.assertEqual("".join(places), wanted)
 
     def test_stages_share_what_their_devices_hold(self):
         devices = [f"/device:CPU:{i}" for i in range(2)]
@@ -67,8 +67,8 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
                 copy.create(
                     name, tf.TensorShape([9]), None, trainable=True, stage=stage
                 )
-            found = [copy.variables[name].device[-1] for name in "abc"]
-        self.assertEqual("".join(found), "010")
+            places = [copy.variables[name].device[-1] for name in "abc"]
+        self.assertEqual("".join(places), "010")
 
     def test_two_updates_share_the_slots_and_have_rates_of_their_own(self):
         update = Update("momentum", Piecewise((1.0,)))
@@ -82,14 +82,14 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             names = [v.op.name for v in v1.global_variables()]
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
-                found = []
+                values = []
                 for step in steps:
                     session.run(step)
-                    found.append(session.run(copy.variables["w"]))
+                    values.append(session.run(copy.variables["w"]))
         self.assertEqual(names, ["variables/w", "variables/w/Momentum"])
         # Nesterov: slot 1, then 1.9; w -= rate x (gradient + 0.9 x slot).
-        np.testing.assert_allclose(found[0], -1.9 * np.ones(2), rtol=1e-6)
-        np.testing.assert_allclose(found[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
+        np.testing.assert_allclose(values[0], -1.9 * np.ones(2), rtol=1e-6)
+        np.testing.assert_allclose(values[1], -(1.9 + 0.5 * 2.71) * np.ones(2), 1e-6)
 
     @parameterized.parameters(
         (dict(clip_value=2.0), [-2.0, 2.0]),  # not 0.5 x 6 - 2, not 0.5 x -8 + 2
@@ -107,8 +107,8 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             step = copy.update([tf.constant([-6.0, 8.0])], ["w"], update, 1.0)
             session.run(v1.global_variables_initializer())
             session.run(step)
-            found = session.run(copy.variables["w"])
-        np.testing.assert_array_equal(found, start - gradient)
+            value = session.run(copy.variables["w"])
+        np.testing.assert_array_equal(value, start - gradient)
 
     def test_no_gradient_at_all_is_refused(self):
         with tf.Graph().as_default():
@@ -138,7 +138,9 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
         for device, holder in holders.items():
             waits = device == "/device:CPU:1"  # not for another's, nor for a transfer
             self.assertEqual(holder.op.name in needed, waits, msg=device)
-        self.assertEqual([id(one) for one in others], [id(g) for g in gradients[1:]])
+        self.assertEqual(
+            [id(gradient) for gradient in others], [id(g) for g in gradients[1:]]
+        )
 
     def test_no_variable_changes_before_it_has_been_read(self):
         """Also by a gradient that does not depend on the value."""

@@ -85,8 +85,8 @@ class _Forgets(synchronous.ParameterServer):
 
     def saved(self, variables):
         """The others."""
-        found = super().saved(variables)
-        return {n: v for n, v in found.items() if "Momentum" not in n}
+        values = super().saved(variables)
+        return {n: v for n, v in values.items() if "Momentum" not in n}
 
 
 class _OtherDropout:
@@ -135,13 +135,13 @@ def _compare(
 class _FirstSums(pipeline._Stamp):
     """Forgets the gradients of all micro-batches but the last."""
 
-    def call(self, stage, one):
+    def call(self, stage, pass_):
         """As if each micro-batch were the first to be summed."""
-        sums = self._sums[one.chunk]
-        if one.backward:
+        sums = self._sums[pass_.chunk]
+        if pass_.backward:
             shapes = {k: self._template.shapes[k.split("/", 1)[1]] for k in sums}
-            self._sums[one.chunk] = {k: tf.zeros(s) for k, s in shapes.items()}
-        super().call(stage, one)
+            self._sums[pass_.chunk] = {k: tf.zeros(s) for k, s in shapes.items()}
+        super().call(stage, pass_)
 
 
 class _SameDraws(pipeline._Stamp):
@@ -149,11 +149,11 @@ class _SameDraws(pipeline._Stamp):
 
     def __init__(self, template, *args):
         """The first example's index, which dropout draws from, moves not."""
-        one = pipeline._split
+        original = pipeline._split
 
         def split(*args):
-            found = one(*args)
-            return [values | {"first": found[0]["first"]} for values in found]
+            parts = original(*args)
+            return [values | {"first": parts[0]["first"]} for values in parts]
 
         with mock.patch.object(pipeline, "_split", split):
             super().__init__(template, *args)
@@ -390,8 +390,8 @@ class CompareTest(parameterized.TestCase):
         self.assertEqual(outcome.first.step, 1)
 
     @parameterized.parameters(
-        ("_gradients", lambda found: [1.01 * one for one in found]),
-        ("_column", lambda found: (found[0], tf.ones_like(found[1]))),
+        ("_gradients", lambda values: [1.01 * value for value in values]),
+        ("_column", lambda values: (values[0], tf.ones_like(values[1]))),
     )
     def test_finds_faulty_shards(self, name, faulty):
         case = Case("parameter_server", 2, shards=Shards(2))

@@ -20,9 +20,9 @@ class CasesTest(absltest.TestCase):
             GradientExchange("pscpu"),
             GradientExchange("pscpu", gradient_repacking=2),
         ]
-        found = cases.cases((2,), choices, names=["replicated", "relaxed"])
+        chosen = cases.cases((2,), choices, names=["replicated", "relaxed"])
         self.assertEqual(
-            [(case.variable_update, case.reduction) for case in found],
+            [(case.variable_update, case.reduction) for case in chosen],
             [
                 ("replicated", "pscpu"),
                 ("replicated", "pscpu, 2 packs"),
@@ -33,9 +33,9 @@ class CasesTest(absltest.TestCase):
     def test_every_choice_with_more_than_one_tower(self):
         choices = [GradientExchange("pscpu"), GradientExchange("xring")]
         names = ["parameter_server", "replicated", "independent", "relaxed"]
-        found = cases.cases((1, 2), choices, names=names)
+        chosen = cases.cases((1, 2), choices, names=names)
         self.assertEqual(
-            [(c.variable_update, c.num_towers, c.reduction) for c in found],
+            [(c.variable_update, c.num_towers, c.reduction) for c in chosen],
             [
                 ("parameter_server", 1, "-"),
                 ("parameter_server", 2, "-"),
@@ -66,13 +66,13 @@ class CasesTest(absltest.TestCase):
                 (2, "tree, 2 packs, 3 rounds"),
             ],
         )
-        one = cases.cases((2,), choices, names=["independent"])
-        self.assertEqual(one, [Case("independent", 2)])
+        independent = cases.cases((2,), choices, names=["independent"])
+        self.assertEqual(independent, [Case("independent", 2)])
 
     def test_one_packing_at_a_time(self):
-        found = cases.exchanges(["tree"], (0, 1, 3), (0, 64))
+        chosen = cases.exchanges(["tree"], (0, 1, 3), (0, 64))
         self.assertEqual(
-            [Case("replicated", 2, exchange).reduction for exchange in found],
+            [Case("replicated", 2, exchange).reduction for exchange in chosen],
             ["tree", "tree, 1 pack", "tree, 3 packs", "tree, joined to 64 bytes"],
         )
 
@@ -91,10 +91,10 @@ class PipelinesTest(absltest.TestCase):
         self.assertEqual({how.recompute for how in hows}, {*RECOMPUTE} - {"auto"})
 
     def test_what_cannot_be_cut_is_left_out(self):
-        found = cases.Cuts(2, schedules=("gpipe", "interleaved")).pipelines()
-        self.assertEqual({how.stages for how in found}, {1, 2})
-        self.assertEqual({how.schedule for how in found}, {"gpipe"})
-        self.assertNotIn((1, 1, "none"), [h[:2] + h[5:6] for h in map(_tuple, found)])
+        chosen = cases.Cuts(2, schedules=("gpipe", "interleaved")).pipelines()
+        self.assertEqual({how.stages for how in chosen}, {1, 2})
+        self.assertEqual({how.schedule for how in chosen}, {"gpipe"})
+        self.assertNotIn((1, 1, "none"), [h[:2] + h[5:6] for h in map(_tuple, chosen)])
         gathered = cases.Cuts(4, gathered=True).pipelines()
         several = {how.schedule for how in gathered if how.micro_batches > 1}
         self.assertEqual(several, {"gpipe"})
@@ -115,42 +115,42 @@ class ShardedTest(absltest.TestCase):
         shards = [Shards(2, 1), Shards(1, 2), Shards(2, 2)]
         names = ["parameter_server", "replicated"]
         cuts = cases.Cuts(num_blocks=4)
-        found = cases.sharded((1, 2), shards, cuts, names=names, rounds=(1, 3))
-        self.assertLess(len(found), 30)
-        for one, other in itertools.combinations(range(3), 2):
-            settings = [(c.variable_update, c.num_towers, c.shards) for c in found]
+        chosen = cases.sharded((1, 2), shards, cuts, names=names, rounds=(1, 3))
+        self.assertLess(len(chosen), 30)
+        for first, second in itertools.combinations(range(3), 2):
+            settings = [(c.variable_update, c.num_towers, c.shards) for c in chosen]
             self.assertEqual(
-                {(each[one], each[other]) for each in settings},
+                {(each[first], each[second]) for each in settings},
                 set(
                     itertools.product(
-                        *[(names, (1, 2), shards)[i] for i in (one, other)]
+                        *[(names, (1, 2), shards)[i] for i in (first, second)]
                     )
                 ),
             )
-        for case in found:
+        for case in chosen:
             self.assertIn(case.pipeline and case.pipeline.stages, (None, 1, 2))
         hows = {
             (c.pipeline.stages, c.pipeline.recompute != "none")
-            for c in found
+            for c in chosen
             if c.pipeline
         }
         self.assertEqual(hows, set(itertools.product((1, 2), (False, True))))
-        self.assertEqual({case.rounds for case in found}, {1, 3})
+        self.assertEqual({case.rounds for case in chosen}, {1, 3})
 
     def test_no_more_devices_than_there_are(self):
         cuts = cases.Cuts(4, stages=(), num_devices=4)
-        found = cases.sharded((1, 2, 4), [Shards(2)], cuts, names=["replicated"])
-        self.assertEqual([case.num_towers for case in found], [1, 2])
-        self.assertEqual({case.pipeline for case in found}, {None})
+        chosen = cases.sharded((1, 2, 4), [Shards(2)], cuts, names=["replicated"])
+        self.assertEqual([case.num_towers for case in chosen], [1, 2])
+        self.assertEqual({case.pipeline for case in chosen}, {None})
 
 
 class NarrowTest(parameterized.TestCase):
     def test_every_reduction_by_turns(self):
         choices = cases.exchanges(["tree", "xring", "pscpu"])
         names = ["parameter_server", "replicated"]
-        found = cases.narrow(4, choices, [tf.bfloat16, tf.float16], names=names)
+        chosen = cases.narrow(4, choices, [tf.bfloat16, tf.float16], names=names)
         self.assertEqual(
-            [(case.variable_update, case.reduction) for case in found],
+            [(case.variable_update, case.reduction) for case in chosen],
             [
                 ("parameter_server", "bfloat16"),
                 ("parameter_server", "float16"),
@@ -159,9 +159,9 @@ class NarrowTest(parameterized.TestCase):
                 ("replicated", "pscpu, bfloat16"),
             ],
         )
-        self.assertEqual(found[0].bound(1e-5), 2 * 4 / 256)
-        self.assertEqual(found[1].bound(1e-5), 2 * 4 / 2048)
-        self.assertEqual(found[1].bound(1.0), 1.0)
+        self.assertEqual(chosen[0].bound(1e-5), 2 * 4 / 256)
+        self.assertEqual(chosen[1].bound(1e-5), 2 * 4 / 2048)
+        self.assertEqual(chosen[1].bound(1.0), 1.0)
         self.assertEqual(Case("replicated", 4).bound(1e-5), 1e-5)
         self.assertEqual(Case("replicated", 4).bound(1e-5, tf.bfloat16), 32 / 256)
         rounds = Case("replicated", 4, rounds=8)
@@ -172,24 +172,24 @@ class NarrowTest(parameterized.TestCase):
     def test_each_in_a_dtype_that_it_can_carry(self, kind):
         choices = cases.exchanges(["collective", "tree", "pscpu:1k:collective"])
         where = dict(names=["replicated"], kind=kind)
-        found = cases.narrow(4, choices, [tf.bfloat16, tf.float16], **where)
+        chosen = cases.narrow(4, choices, [tf.bfloat16, tf.float16], **where)
         first = "float16" if kind == "gpu" else "bfloat16"
-        self.assertEqual(found[0].reduction, f"collective, {first}")
-        self.assertLen(found, 3)
-        found = cases.narrow(4, choices, [tf.bfloat16], **where)
-        self.assertLen(found, 1 if kind == "gpu" else 3)
+        self.assertEqual(chosen[0].reduction, f"collective, {first}")
+        self.assertLen(chosen, 3)
+        chosen = cases.narrow(4, choices, [tf.bfloat16], **where)
+        self.assertLen(chosen, 1 if kind == "gpu" else 3)
 
 
 class SortedOnceTest(absltest.TestCase):
     def test_by_mode_and_number_of_towers(self):
         names = "parameter_server", "replicated"
-        found = [Case(n, k, rounds=r) for r in (1, 2) for k in (2, 1) for n in names]
-        found = [
+        actual = [Case(n, k, rounds=r) for r in (1, 2) for k in (2, 1) for n in names]
+        actual = [
             (c.variable_update, c.num_towers, c.rounds)
-            for c in cases.sorted_once(found + found)
+            for c in cases.sorted_once(actual + actual)
         ]
         self.assertEqual(
-            found, [(n, k, r) for n in names for k in (1, 2) for r in (1, 2)]
+            actual, [(n, k, r) for n in names for k in (1, 2) for r in (1, 2)]
         )
 
 

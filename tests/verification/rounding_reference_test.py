@@ -23,9 +23,9 @@ def _trained(
     return rounding_reference.RoundingReference(train, num_steps)
 
 
-def _farthest(one: rounding_reference.RoundingReference) -> list[float]:
+def _farthest(reference: rounding_reference.RoundingReference) -> list[float]:
     """How far rounding has taken the variable that it takes farthest."""
-    return [max(step) for step in zip(*one.grown.values())]
+    return [max(step) for step in zip(*reference.grown.values())]
 
 
 class ReferenceTest(parameterized.TestCase):
@@ -49,11 +49,11 @@ class ReferenceTest(parameterized.TestCase):
 
     @parameterized.parameters((2.0, 4), (5.0, 16))
     def test_starts_that_differ_much_are_not_the_last(self, farther, count):
-        one = _trained(1)
-        others = [[0.0, 0.0]] * (len(one.values[0]) - 1)
+        reference = _trained(1)
+        others = [[0.0, 0.0]] * (len(reference.values[0]) - 1)
         moved = [[[1e-6, end], *others] for end in (1e-6, farther * 1e-6)]
-        with mock.patch.object(one, "_moved", side_effect=moved * 8) as call:
-            self.assertEqual(_farthest(one), [1e-6, farther * 1e-6])
+        with mock.patch.object(reference, "_moved", side_effect=moved * 8) as call:
+            self.assertEqual(_farthest(reference), [1e-6, farther * 1e-6])
         self.assertEqual(call.call_count, count)
 
     def test_it_is_known_how_far_that_goes(self):
@@ -79,22 +79,22 @@ class ReferenceTest(parameterized.TestCase):
         self.assertLess(max(grown[n][-1] for n in set(grown) - noise), 1e-3)
 
     def test_what_little_has_moved_is_held_to_that(self):
-        one = _trained(2, rate=1e-5)
-        start, end = (values["hidden/dense/kernel"] for values in one.values[::2])
+        reference = _trained(2, rate=1e-5)
+        start, end = (values["hidden/dense/kernel"] for values in reference.values[::2])
         way = np.max(np.abs(end - start))
         twice = end + (end - start)
-        ulps, relative = one.distance("hidden/dense/kernel", 2, twice)
+        ulps, relative = reference.distance("hidden/dense/kernel", 2, twice)
         self.assertLess(way / np.max(np.abs(end)), 1e-4)
         self.assertBetween(relative, 0.5, 1.5)
         self.assertGreater(ulps, 4)
         two_each = end + np.float32(4) * np.spacing(np.max(np.abs(end)))
-        relative = one.distance("hidden/dense/kernel", 2, two_each)[1]
+        relative = reference.distance("hidden/dense/kernel", 2, two_each)[1]
         self.assertLess(relative, 1e-5)
 
     def test_what_was_trained_is_left_as_it_was(self):
-        one, other = _trained(2), _trained(2)
-        self.assertGreater(_farthest(one)[-1], 0.0)
-        for mine, its in zip(one.values, other.values, strict=True):
+        one_tower, other = _trained(2), _trained(2)
+        self.assertGreater(_farthest(one_tower)[-1], 0.0)
+        for mine, its in zip(one_tower.values, other.values, strict=True):
             trainer.assert_same_bits(mine, its)
 
     @parameterized.parameters(*VARIABLE_UPDATES)

@@ -41,8 +41,8 @@ class NumTowersTest(parameterized.TestCase):
         split = config.make(config.VerifyConfig, num_towers=asked, logical_gpus=4)
         with mock.patch.object(tf.config, "list_physical_devices") as devices:
             devices.return_value = [mock.Mock()] * bool(num_gpus)
-            found = selection.num_towers(split.verify)
-            self.assertEqual(found, asked or (1, 2, 4))
+            count = selection.num_towers(split.verify)
+            self.assertEqual(count, asked or (1, 2, 4))
         verify = config.make(config.VerifyConfig, num_towers=asked).verify
         gpus = [mock.Mock()] * num_gpus
         with mock.patch.object(tf.config, "list_physical_devices", return_value=gpus):
@@ -81,31 +81,33 @@ class CheckBatchTest(parameterized.TestCase):
 
 class SelectionTest(parameterized.TestCase):
     def test_by_default_everything_that_fits(self):
-        found = _select()
-        self.assertEqual({case.num_towers for case in found.cases}, {1, 2, 4})
-        pipelines = {case.pipeline for case in found.cases} - {None}
+        selected = _select()
+        self.assertEqual({case.num_towers for case in selected.cases}, {1, 2, 4})
+        pipelines = {case.pipeline for case in selected.cases} - {None}
         self.assertEqual({cut.stages for cut in pipelines}, {1, 2})
         self.assertEqual(
-            {case.shards for case in found.cases} - {None}, {Shards(classifier=2)}
+            {case.shards for case in selected.cases} - {None}, {Shards(classifier=2)}
         )
-        left = "\n".join(found.left_out)
+        left = "\n".join(selected.left_out)
         self.assertRegex(left, "^--num_stages=.*: more than the model has blocks")
         self.assertIn("--shard_embeddings=2: ", left)
-        self.assertLen(found.cases, len(set(found.cases)))
+        self.assertLen(selected.cases, len(set(selected.cases)))
 
     def test_what_is_not_wanted(self):
-        found = _select(
+        selected = _select(
             num_towers=(1, 2),
             variable_update=("replicated",),
             compact_gradient_transfer=("float32",),
             pipelines="none",
             num_shards=(1,),
         )
-        self.assertEqual({case.variable_update for case in found.cases}, {"replicated"})
-        for case in found.cases:
+        self.assertEqual(
+            {case.variable_update for case in selected.cases}, {"replicated"}
+        )
+        for case in selected.cases:
             self.assertIsNone(case.pipeline)
             self.assertIsNone(case.shards)
-        self.assertEqual(found.left_out, [])
+        self.assertEqual(selected.left_out, [])
 
     def test_optimizers_whose_steps_may_turn(self):
         [said] = _select("adam", pipelines="none", num_shards=(1,)).left_out
@@ -118,8 +120,8 @@ class SelectionTest(parameterized.TestCase):
         self.assertEqual(
             {case.num_towers for case in whole.cases if case.devices > 1}, {1}
         )
-        found = _select(num_gpus=2, num_towers=(2,), num_stages=(1,))
-        for case in found.cases:
+        selected = _select(num_gpus=2, num_towers=(2,), num_stages=(1,))
+        for case in selected.cases:
             if case.pipeline:
                 self.assertEqual(case.pipeline.stages, 1)
         with self.assertRaisesRegex(ValueError, "and there are 2 GPUs; write 1 or"):

@@ -25,8 +25,8 @@ class DistanceTest(parameterized.TestCase):
         ([1.0], [1.0, 1.0], np.inf, np.inf),
         ([], [], 0.0, 0.0),
     )
-    def test_of_the_largest_element(self, one, other, ulps, relative):
-        arrays = np.array(one, "f4"), np.array(other, "f4")
+    def test_of_the_largest_element(self, first, second, ulps, relative):
+        arrays = np.array(first, "f4"), np.array(second, "f4")
         self.assertEqual(verdict.distance(*arrays), (ulps, relative))
 
     def test_of_counters_and_of_nothing(self):
@@ -43,8 +43,8 @@ class SameBitsTest(parameterized.TestCase):
         (np.int64(3), np.int64(3), True),
         (np.int64(3), np.int64(4), False),
     )
-    def test_shape_dtype_and_every_bit(self, one, other, same):
-        self.assertEqual(verdict.same_bits(one, other), same)
+    def test_shape_dtype_and_every_bit(self, first, second, same):
+        self.assertEqual(verdict.same_bits(first, second), same)
 
 
 class WordsTest(absltest.TestCase):

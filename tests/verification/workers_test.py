@@ -94,10 +94,10 @@ class HelpingTest(parameterized.TestCase):
 
     def test_a_helper_takes_from_the_end(self):
         outcomes = self._compare(_HELPS)
-        found = [next(outcomes)]
+        results = [next(outcomes)]
         self._wait_for(self._marked)
         self.assertEqual(self._marked(), repr(_CASES[-1]))
-        self.assertEqual([*found, *outcomes], _alone())
+        self.assertEqual([*results, *outcomes], _alone())
 
     @parameterized.parameters(_LEAVES, _SAYS_NONSENSE, _FAILS)
     def test_what_a_helper_leaves_is_done(self, program):

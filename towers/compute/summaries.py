@@ -64,18 +64,18 @@ def given(summaries: Sequence[Made], of: Mapping[str, tf.Tensor]) -> tuple[Made,
     )
 
 
-def again(made: Made, tag: str) -> tf.Tensor:
+def again(summary: Made, tag: str) -> tf.Tensor:
     """The operation in the current graph, on its device: string scalar.
 
     Args:
-      made: with tensors.
+      summary: with tensors.
       tag: to show it by.
     """
     nodes, fed = v1.GraphDef(), {}
     node = nodes.node.add()
-    node.CopyFrom(made.node)
+    node.CopyFrom(summary.node)
     node.name = "summary"
-    for index, tensor in enumerate([tf.constant(tag), *made.inputs]):
+    for index, tensor in enumerate([tf.constant(tag), *summary.inputs]):
         placeholder = nodes.node.add(name=f"input_{index}", op="Placeholder")
         placeholder.attr["dtype"].type = tensor.dtype.as_datatype_enum
         node.input.append(placeholder.name)

@@ -152,8 +152,8 @@ def _not_found(name: str, root: str | None) -> str:
     base = re.split("[:/]", name)[0]
     if base != name:
         with contextlib.suppress(tfds.core.DatasetNotFoundError):
-            one = tfds.builder(base, data_dir=root)
-            return f"there is only {', '.join(_prepared_names(one))} in {_root(one)}"
+            data = tfds.builder(base, data_dir=root)
+            return f"there is only {', '.join(_prepared_names(data))} in {_root(data)}"
     if root and (folder := pathlib.Path(root, base)).is_dir():
         return _not_whole(folder)
     names = ["synthetic", *tfds.list_builders(with_community_datasets=False)]

@@ -20,18 +20,18 @@ def is_one(device: str) -> bool:
     return device.startswith(("/job:shard/", "/job:owner/"))
 
 
-def of_node(own: str, devices: Sequence[str], owners: Sequence[str]) -> str:
+def of_node(device: str, devices: Sequence[str], owners: Sequence[str]) -> str:
     """The device of a template's node in a tower.
 
     Args:
-      own: the node's device in the template: empty, a `shard` or an `owner`, perhaps
+      device: the node's device in the template: empty, a `shard` or an `owner`, perhaps
         with a device type.
       devices: of the tower.
       owners: devices of the variables that it reads.
     """
-    if not own:
+    if not device:
         return devices[0]
-    said = tf.DeviceSpec.from_string(own)
+    said = tf.DeviceSpec.from_string(device)
     where = {"shard": devices, "owner": owners}.get(said.job, devices[:1])
     spec = tf.DeviceSpec.from_string(where[said.task or 0])
     return spec.make_merged_spec(said.replace(job=None, task=None)).to_string()

@@ -48,9 +48,9 @@ class Legs(NamedTuple):
     counts: Mapping[tuple[int, bool], int] = {}
     meeting: int = 0
 
-    def last(self, one: Pass) -> Pass:
+    def last(self, pass_: Pass) -> Pass:
         """The last leg of a pass."""
-        return one._replace(leg=self.counts.get((one.chunk, one.backward), 1) - 1)
+        return pass_._replace(leg=self.counts.get((pass_.chunk, pass_.backward), 1) - 1)
 
     def divide(self, order: Order) -> Order:
         """Replaces the passes of an order by their legs.
@@ -204,17 +204,17 @@ def forward_only(stages: int, micro_batches: int, chunks: int = 1) -> Order:
     ]
 
 
-def needs(one: Pass, num_chunks: int, legs: Legs = _WHOLE) -> list[Pass]:
+def needs(pass_: Pass, num_chunks: int, legs: Legs = _WHOLE) -> list[Pass]:
     """What a pass waits for, the passes before it on its stage aside.
 
     The gradients of the micro-batches are summed in their order, so a backward pass
     also waits for that of the micro-batch before.
     """
-    chunk, m, backward, leg = one
+    chunk, m, backward, leg = pass_
     needed = []
     if leg:
         meet = range(legs.meeting) if legs.meeting else [m]
-        needed += [one._replace(micro_batch=k, leg=leg - 1) for k in meet]
+        needed += [pass_._replace(micro_batch=k, leg=leg - 1) for k in meet]
     elif backward:
         needed.append(legs.last(Pass(chunk, m)))
         if chunk + 1 < num_chunks:
@@ -222,7 +222,7 @@ def needs(one: Pass, num_chunks: int, legs: Legs = _WHOLE) -> list[Pass]:
     elif chunk:
         needed.append(legs.last(Pass(chunk - 1, m)))
     if backward and m:
-        needed.append(one._replace(micro_batch=m - 1))
+        needed.append(pass_._replace(micro_batch=m - 1))
     return needed
 
 
@@ -375,8 +375,8 @@ def busy_share_in_legs(order: Order, legs: Legs) -> float:
       legs: of the passes.
     """
 
-    def seconds(one: Pass) -> float:
-        return (2.0 if one.backward else 1.0) / (legs.last(one).leg + 1)
+    def seconds(pass_: Pass) -> float:
+        return (2.0 if pass_.backward else 1.0) / (legs.last(pass_).leg + 1)
 
     spans = simulate(legs.divide(order), seconds, legs)
     busy = sum(span.end - span.begin for span in spans)

@@ -83,11 +83,11 @@ class Chunk:
         counts = {False: len(self.forward), True: max(1, len(self.first))}
         return {(self.number, backward): count for backward, count in counts.items()}
 
-    def function(self, one: Pass) -> Pieces | None:
+    def function(self, pass_: Pass) -> Pieces | None:
         """The function of a pass or leg; None if it has nothing to compute."""
-        back = self.later if one.micro_batch else self.first
-        legs = back if one.backward else self.forward
-        return legs[one.leg] if legs else None
+        back = self.later if pass_.micro_batch else self.first
+        legs = back if pass_.backward else self.forward
+        return legs[pass_.leg] if legs else None
 
 
 def make(number: int, segments: Sequence[Segment], micro_batches: int) -> Chunk:

@@ -201,14 +201,16 @@ class SubgraphCutter:
         self, ops: Collection[tf.Operation], met: Iterable[BatchNormExchange]
     ) -> dict[tf.Operation, int]:
         """For each operation how many meetings it comes after."""
-        sent = {one.received.op: one.sent.op for one in met}
+        sent = {operation.received.op: operation.sent.op for operation in met}
         leg: dict[tf.Operation, int] = {}
         for op in self._operations:
             if op in sent:
                 leg[op] = leg[sent[op]] + 1
             elif op in ops:
                 before = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-                leg[op] = max((leg.get(one, 0) for one in before), default=0)
+                leg[op] = max(
+                    (leg.get(operation, 0) for operation in before), default=0
+                )
         return leg
 
     def _leg(

@@ -215,14 +215,14 @@ class _Meetings:
         self._joined: dict[tuple[str, str, int], CallOutput] = {}
         self._functions: dict[tuple, Function] = {}
 
-    def attend(self, index: int, stage: int, one: Pass) -> None:
+    def attend(self, index: int, stage: int, pass_: Pass) -> None:
         """Adds the joins that a pass receives to its micro-batch's values."""
-        chunk = self._template.chunks[one.chunk]
-        function = chunk.function(one)
-        values = self._stamps[index].values[one.micro_batch]
+        chunk = self._template.chunks[pass_.chunk]
+        function = chunk.function(pass_)
+        values = self._stamps[index].values[pass_.micro_batch]
         for name in function.inputs if function else ():
             if name in chunk.meetings and name not in values:
-                values[name] = self._join(name, index, stage, one)
+                values[name] = self._join(name, index, stage, pass_)
 
     def _join(self, name: str, index: int, stage: int, pass_: Pass) -> CallOutput:
         joint = self._template.joined
@@ -284,17 +284,17 @@ class _Stamp:
         self._last: list[str | None] = [None] * pipeline.stages
         self._sums: list[dict[str, CallOutput]] = [{} for _ in template.chunks]
 
-    def call(self, stage: int, one: Pass) -> None:
+    def call(self, stage: int, pass_: Pass) -> None:
         """Adds a pass."""
-        chunk = self._template.chunks[one.chunk]
-        values = self.values[one.micro_batch]
-        function = chunk.function(one)
+        chunk = self._template.chunks[pass_.chunk]
+        values = self.values[pass_.micro_batch]
+        function = chunk.function(pass_)
         if function is None:
             return
-        if one.backward and one.micro_batch:
-            values = values | self._sums[one.chunk]
-        name = f"{'backward' if one.backward else 'forward'}_{one.chunk}"
-        name += f"_leg_{one.leg}" if one.leg else ""
+        if pass_.backward and pass_.micro_batch:
+            values = values | self._sums[pass_.chunk]
+        name = f"{'backward' if pass_.backward else 'forward'}_{pass_.chunk}"
+        name += f"_leg_{pass_.leg}" if pass_.leg else ""
         outputs: dict[str, CallOutput] = {}
         for k, (pinned, part) in enumerate(function.steps):
             # A step on another device is not part of the stage's order: it waits only
@@ -303,7 +303,7 @@ class _Stamp:
             if pinned:
                 where = placeholders.of_node(pinned, self._all, self._owners)
                 number = self._all.index(where) if where in self._all else stage
-            of = f"stage_{number}/micro_batch_{one.micro_batch}/{name}"
+            of = f"stage_{number}/micro_batch_{pass_.micro_batch}/{name}"
             step_outputs = self._calls.add(
                 part,
                 values | outputs,
@@ -314,8 +314,8 @@ class _Stamp:
             if not pinned:
                 self._last[stage] = next(iter(step_outputs.values())).call
             outputs |= step_outputs
-        self._sums[one.chunk] |= {k: v for k, v in outputs.items() if k[:3] == "sum"}
-        self.values[one.micro_batch] |= outputs
+        self._sums[pass_.chunk] |= {k: v for k, v in outputs.items() if k[:3] == "sum"}
+        self.values[pass_.micro_batch] |= outputs
 
     def tower(self, index: int) -> Tower:
         """The tower's results, once its passes are in the graph."""

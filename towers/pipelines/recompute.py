@@ -315,16 +315,16 @@ def _kept(segments: Sequence[Segment], number: int) -> Kept:
     return frozenset(kept)
 
 
-def beside(one: Segment, meeting: int = 1) -> int:
+def beside(segment: Segment, meeting: int = 1) -> int:
     """Most bytes that a pass of a segment takes beside what is kept.
 
     Its gradients by variables that are whole are among them.
 
     Args:
-      one: the segment.
+      segment: the segment.
       meeting: micro-batches that go through it leg by leg, together.
     """
-    forward, backward = one.forward, one.backward
+    forward, backward = segment.forward, segment.backward
     between = ("saved", "sent")  # what goes from leg to leg, unless it is kept
     kept = [t for n, t in forward.outputs.items() if not n.startswith(between)]
     kept += backward.inputs.values() if backward else []

@@ -93,17 +93,17 @@ class _Front:
         self._kept: list[int] = []  # bytes, rising
         self._passing: list[int] = []  # bytes of the same choices, falling
 
-    def add(self, one: RecomputeChoice) -> bool:
+    def add(self, choice: RecomputeChoice) -> bool:
         """Adds a choice unless one on the front dominates it; returns whether it did.
 
         Choices must be added in order of rising FLOPs.
         """
-        end = bisect.bisect_right(self._kept, one.kept)
-        if end and self._passing[end - 1] <= one.passing:
+        end = bisect.bisect_right(self._kept, choice.kept)
+        if end and self._passing[end - 1] <= choice.passing:
             return False
-        begin = bisect.bisect_left(self._kept, one.kept)
-        while end < len(self._kept) and self._passing[end] >= one.passing:
+        begin = bisect.bisect_left(self._kept, choice.kept)
+        while end < len(self._kept) and self._passing[end] >= choice.passing:
             end += 1
-        self._kept[begin:end] = [one.kept]
-        self._passing[begin:end] = [one.passing]
+        self._kept[begin:end] = [choice.kept]
+        self._passing[begin:end] = [choice.passing]
         return True

@@ -263,16 +263,16 @@ def facts(report: PipelineReport, step: int) -> dict[str, Any]:
     }
 
 
-def gantt(found: Sequence[TowerSpan], title: str, num_stages: int) -> str:
+def gantt(spans_of_step: Sequence[TowerSpan], title: str, num_stages: int) -> str:
     """The passes of a step as a chart: an SVG file's text.
 
     Args:
-      found: the passes.
+      spans_of_step: the passes.
       title: above the chart.
       num_stages: of a tower; the devices behind them are no stages.
     """
-    rows = sorted({(span.scope, span.stage) for span in found})
-    end = max(span.end for span in found)
+    rows = sorted({(span.scope, span.stage) for span in spans_of_step})
+    end = max(span.end for span in spans_of_step)
     left, width, height = 130, 1000, 26
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 20}" '
@@ -280,12 +280,12 @@ def gantt(found: Sequence[TowerSpan], title: str, num_stages: int) -> str:
         'style="background: white">',
         f'<text x="{left}" y="18">{html.escape(title)}</text>',
     ]
-    rounds = 1 + max(span.what.chunk for span in found) // num_stages
+    rounds = 1 + max(span.what.chunk for span in spans_of_step) // num_stages
     for k, (scope, stage) in enumerate(rows):
         y = height * (k + 1)
         kind = "stage" if stage < num_stages else "device"
         parts.append(f'<text x="4" y="{y + 17}">{scope} {kind} {stage}</text>')
-        for span in found:
+        for span in spans_of_step:
             if (span.scope, span.stage) == (scope, stage):
                 colour = _colour(span.what, num_stages, rounds)
                 parts.append(_bar(span, left, y, scale=width / end, colour=colour))
@@ -308,10 +308,12 @@ def gantt(found: Sequence[TowerSpan], title: str, num_stages: int) -> str:
 _COLOURS = {False: ("#3b75af", "#123456"), True: ("#519e3e", "#1d4a12")}
 
 
-def _colour(one: Pass, num_stages: int, rounds: int) -> str:
+def _colour(pass_: Pass, num_stages: int, rounds: int) -> str:
     """The colour of a pass: by direction, shaded by the chunk of its stage."""
-    ends = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in _COLOURS[one.backward]]
-    share = (one.chunk // num_stages) / max(1, rounds - 1)
+    ends = [
+        [int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in _COLOURS[pass_.backward]
+    ]
+    share = (pass_.chunk // num_stages) / max(1, rounds - 1)
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(*ends))
 
 
@@ -331,14 +333,14 @@ def _bar(span: TowerSpan, left: float, y: float, *, scale: float, colour: str) -
     )
 
 
-def chrome_events(found: Sequence[TowerSpan]) -> list[dict[str, Any]]:
+def chrome_events(spans_of_step: Sequence[TowerSpan]) -> list[dict[str, Any]]:
     """The passes as Chrome trace events: a process per tower, a row per stage."""
-    scopes = sorted({span.scope for span in found})
+    scopes = sorted({span.scope for span in spans_of_step})
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": scope}}
         for pid, scope in enumerate(scopes)
     ]
-    for span in found:
+    for span in spans_of_step:
         way = "backward" if span.what.backward else "forward"
         events.append(
             {

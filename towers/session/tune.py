@@ -144,14 +144,14 @@ class ChoiceCache:
             return None
         return entry
 
-    def remember(self, key: str, found: Mapping[str, Any]) -> bool:
+    def remember(self, key: str, choice: Mapping[str, Any]) -> bool:
         """Replaces the file atomically; returns whether that was possible."""
         folder = os.path.dirname(self.path)
         part = f"{self.path}.{os.getpid()}.part"
         try:
             os.makedirs(folder, exist_ok=True)
             with _one_at_a_time(folder):
-                everything = {**self._read(), key: dict(found)}
+                everything = {**self._read(), key: dict(choice)}
                 with open(part, "w", encoding="utf-8") as file:
                     json.dump(everything, file, indent=1)
                 os.replace(part, self.path)

@@ -267,8 +267,8 @@ def narrow(
     return narrowed
 
 
-def sorted_once(found: Sequence[Case]) -> list[Case]:
+def sorted_once(unsorted: Sequence[Case]) -> list[Case]:
     """Each case once, by mode, as in the table, and then by number of towers."""
     places = {name: place for place, name in enumerate(VARIABLE_UPDATES)}
-    once = dict.fromkeys(found)
+    once = dict.fromkeys(unsorted)
     return sorted(once, key=lambda c: (places[c.variable_update], c.num_towers))

@@ -89,14 +89,14 @@ class RoundingReference:
         return dict(zip(names, np.maximum.accumulate(grown, 1).tolist()))
 
     def distance(
-        self, name: str, step: int, found: np.ndarray | None, nudge: Any = None
+        self, name: str, step: int, value: np.ndarray | None, nudge: Any = None
     ) -> tuple[float, float]:
         """How far a variable's value after a step is from the one here.
 
         Args:
           name: that it is saved by.
           step: how many have been taken.
-          found: the value; None if it is missing.
+          value: the value; None if it is missing.
           nudge: by how much it began elsewhere; None: it did not.
 
         Returns:
@@ -106,10 +106,10 @@ class RoundingReference:
           update rounds the value, here and there: as much is admitted.
         """
         expected = self.values[step].get(name)
-        ulps, relative = distance(expected, found)
+        ulps, relative = distance(expected, value)
         if not 0.0 < ulps < np.inf or not (way := self._way(name, step)):
             return ulps, relative
-        apart = ulps if nudge is None else distance(expected, found - nudge)[0]
+        apart = ulps if nudge is None else distance(expected, value - nudge)[0]
         rounded = _ROUNDED * step * self._updates
         return ulps, max(relative, (apart - rounded) / way)
 

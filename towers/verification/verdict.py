@@ -158,7 +158,7 @@ class Outcome:
 
 
 def distance(
-    reference: np.ndarray | None, found: np.ndarray | None
+    reference: np.ndarray | None, value: np.ndarray | None
 ) -> tuple[float, float]:
     """The largest difference of two arrays.
 
@@ -166,7 +166,7 @@ def distance(
       It in ulps of the reference's largest element, and relative to that element;
       infinite where one is missing or not finite.
     """
-    if reference is None or found is None or reference.shape != found.shape:
+    if reference is None or value is None or reference.shape != value.shape:
         return np.inf, np.inf
     if not reference.size:
         return 0.0, 0.0
@@ -174,8 +174,8 @@ def distance(
     if not np.isfinite(largest):
         return np.inf, np.inf
     # Most elements are often equal, as those of a table of which few rows were read.
-    differ = reference != found
-    gaps = np.abs(reference[differ].astype("f8") - found[differ])
+    differ = reference != value
+    gaps = np.abs(reference[differ].astype("f8") - value[differ])
     gap = np.max(gaps, initial=0.0)
     if not np.isfinite(gap):
         return np.inf, np.inf
@@ -184,11 +184,11 @@ def distance(
     return float(gap / ulp), float(gap / scale)
 
 
-def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether two arrays are equal in shape, dtype and every bit: -0 is not 0."""
-    one, other = np.asarray(one), np.asarray(other)
-    same_kind = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return same_kind and one.tobytes() == other.tobytes()
+    first, second = np.asarray(first), np.asarray(second)
+    same_kind = (first.shape, first.dtype) == (second.shape, second.dtype)
+    return same_kind and first.tobytes() == second.tobytes()
 
 
 class Table:

@@ -38,10 +38,10 @@ class CasesTest(parameterized.TestCase):
             cases.parse_list("lenet:1x8, lenet:1x8")
 
     def test_the_default_has_both_of_each_pair(self):
-        found = cases.parse_list(cases.DEFAULT)
-        several = [case for case in found if case.towers > 1]
+        default = cases.parse_list(cases.DEFAULT)
+        several = [case for case in default if case.towers > 1]
         self.assertLen(several, 5)
-        self.assertContainsSubset([case.joined for case in several], found)
+        self.assertContainsSubset([case.joined for case in several], default)
 
     def test_length(self):
         self.assertEqual(cases.length(BenchmarkCase("resnet20", 1, 100), 30), (300, 30))

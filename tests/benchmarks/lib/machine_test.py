@@ -26,9 +26,9 @@ class MachineTest(absltest.TestCase):
             )
 
     def test_versions(self):
-        found = machine.versions(sys.executable, ["numpy", "no-such-package"])
-        self.assertEqual(set(found), {"python", "numpy"})
-        self.assertEqual(found["numpy"], np.__version__)
+        versions = machine.versions(sys.executable, ["numpy", "no-such-package"])
+        self.assertEqual(set(versions), {"python", "numpy"})
+        self.assertEqual(versions["numpy"], np.__version__)
         self.assertEqual(machine.versions("/no/such/python"), {})
 
     def test_no_revision_where_there_is_no_checkout(self):
@@ -38,9 +38,9 @@ class MachineTest(absltest.TestCase):
         path = os.path.join(self.create_tempdir().full_path, "a.json")
         machine.write_json(path, {"x": [1.5]})
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        self.assertEqual(found["x"], [1.5])
-        self.assertIn("cores", found["machine"])
+            written = json.load(file)
+        self.assertEqual(written["x"], [1.5])
+        self.assertIn("cores", written["machine"])
         self.assertEqual(os.listdir(os.path.dirname(path)), ["a.json"])
 
 

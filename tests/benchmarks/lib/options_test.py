@@ -64,19 +64,23 @@ def _parsed(*arguments: str) -> argparse.Namespace:
 
 class OptionsTest(parameterized.TestCase):
     def test_nothing_said(self):
-        found = _parsed()
+        defaults = _parsed()
         self.assertEqual(
-            (found.cases, found.rounds), ([cases.BenchmarkCase("lenet", 4, 8)], 5)
+            (defaults.cases, defaults.rounds), ([cases.BenchmarkCase("lenet", 4, 8)], 5)
         )
-        self.assertEqual((found.seconds, found.towers, found.warmup), (0.3, [2, 4], 0))
-        where = options.places_of(found)
+        self.assertEqual(
+            (defaults.seconds, defaults.towers, defaults.warmup), (0.3, [2, 4], 0)
+        )
+        where = options.places_of(defaults)
         self.assertEqual(where.tf_cnn_benchmarks, "")
         pythons = {where.python, where.torch_python, where.tf_cnn_python}
         self.assertEqual(pythons, {sys.executable})
 
     def test_interpreters_of_their_own(self):
-        found = _parsed("--python=sh", "--tf_cnn_benchmarks=x", "--tf_cnn_python=true")
-        where = options.places_of(found, "/c")
+        options_read = _parsed(
+            "--python=sh", "--tf_cnn_benchmarks=x", "--tf_cnn_python=true"
+        )
+        where = options.places_of(options_read, "/c")
         self.assertEqual(where.tf_cnn_benchmarks, os.path.abspath("x"))
         self.assertEqual(
             (where.python, where.torch_python, where.tf_cnn_python),

@@ -44,11 +44,11 @@ def _results() -> Results:
 class ResultsTest(absltest.TestCase):
     def test_ratios_are_taken_within_rounds(self):
         results = _results()
-        one, two = results.cases
-        self.assertEqual(results.speeds(one, "b"), [20.0, None])
-        self.assertEqual(results.against(one, "b"), (2.0, 2.0, 2.0))
-        self.assertEqual(results.against(two, "b"), (1.75, 0.5, 3.0))
-        self.assertIsNone(results.against(one, "c"))
+        first, second = results.cases
+        self.assertEqual(results.speeds(first, "b"), [20.0, None])
+        self.assertEqual(results.against(first, "b"), (2.0, 2.0, 2.0))
+        self.assertEqual(results.against(second, "b"), (1.75, 0.5, 3.0))
+        self.assertIsNone(results.against(first, "c"))
         self.assertAlmostEqual(results.over_cases("b"), (2.0 * 1.75) ** 0.5)
         self.assertIsNone(results.over_cases("c"))
 
@@ -60,9 +60,9 @@ class ResultsTest(absltest.TestCase):
 
     def test_tables(self):
         results = _results()
-        one, two = results.speed_table()[2:]
-        self.assertEqual(one.split()[:4], ["n:1x4", "45.0", "[40.0,", "50.0]"])
-        self.assertEqual((one.split()[-1], two.split()[-1]), ("-", "failed"))
+        first, second = results.speed_table()[2:]
+        self.assertEqual(first.split()[:4], ["n:1x4", "45.0", "[40.0,", "50.0]"])
+        self.assertEqual((first.split()[-1], second.split()[-1]), ("-", "failed"))
         *_, mean = results.ratio_table()
         self.assertEqual(mean.split(), ["geometric", "mean", "1.87", "-"])
         title, _, pair = results.scaling_table()

@@ -20,13 +20,13 @@ class WaitingTowersTest(parameterized.TestCase):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertEqual(waiting_towers.main(flags.split()), 0)
-        found = json.loads(out.getvalue().splitlines()[-1])
+        report = json.loads(out.getvalue().splitlines()[-1])
         names = "step client process build first operations"
-        self.assertEqual(set(found), set(names.split()))
+        self.assertEqual(set(report), set(names.split()))
         # Three waits one after another would be 1.2 s, on however busy a machine.
-        self.assertBetween(found["step"], 0.4, 1.2)
-        self.assertLess(found["client"], found["step"])
-        self.assertGreater(found["operations"], 50)
+        self.assertBetween(report["step"], 0.4, 1.2)
+        self.assertLess(report["client"], report["step"])
+        self.assertGreater(report["operations"], 50)
 
     def test_the_gradients_are_the_means(self):
         source = inputs.from_arrays(
@@ -35,17 +35,17 @@ class WaitingTowersTest(parameterized.TestCase):
             num_classes=2,
             training=False,
         )
-        made = trainer.Trainer(
+        training = trainer.Trainer(
             waiting_towers.model(0.0, 2, 4),
             source,
             towers=2,
             batch_size=2,
             update=Update("sgd", Piecewise((1.0,))),
         ).start()
-        found = made.steps(1)
+        values = training.steps(1)
         # The loss is 3 x the sum of two means over 4 floats.
         for name in ("weights/weights_0", "weights/weights_1"):
-            np.testing.assert_allclose(found[name], np.full(4, 1 - 3 / 4), rtol=1e-6)
+            np.testing.assert_allclose(values[name], np.full(4, 1 - 3 / 4), rtol=1e-6)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ class BarePeerTest(parameterized.TestCase):
             row = bare_peer.MODELS[name]
             _, net = bare_peer.build(row, 2, 2, dtype=tf.bfloat16, rate=0.1)
             types = [op.type for op in graph.get_operations()]
-        found = sorted(v.shape.num_elements() for v in net.variables)
-        self.assertEqual(found, _sizes_of_ours(name))
+        sizes = sorted(v.shape.num_elements() for v in net.variables)
+        self.assertEqual(sizes, _sizes_of_ours(name))
         # One update per variable for both towers.
         self.assertEqual(
             types.count("ResourceApplyGradientDescent"), len(net.variables)

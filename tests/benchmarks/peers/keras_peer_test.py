@@ -36,11 +36,11 @@ def _number(layer) -> int:
 def _weights(model) -> Weights:
     """The weights of each layer, by kind of layer, in the order of their making."""
     kinds = {"Conv2D": "conv", "Dense": "dense", "BatchNormalization": "norm"}
-    found: Weights = {kind: [] for kind in kinds.values()}
+    weights: Weights = {kind: [] for kind in kinds.values()}
     for layer in sorted(model.layers, key=_number):
         if kind := kinds.get(type(layer).__name__):
-            found[kind].append(layer.get_weights())
-    return found
+            weights[kind].append(layer.get_weights())
+    return weights
 
 
 def _ours() -> dict[str, list[list[tf.Variable]]]:
@@ -49,14 +49,14 @@ def _ours() -> dict[str, list[list[tf.Variable]]]:
     for variable in v1.global_variables():
         scope, name = variable.op.name.rsplit("/", 1)
         scopes.setdefault(scope, {})[name] = variable
-    found = {"conv": [], "dense": [], "norm": []}
+    weights = {"conv": [], "dense": [], "norm": []}
     for leaves in scopes.values():
         names = ["kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance"]
         kind = "norm"
         if "kernel" in leaves:
             kind = "conv" if len(leaves["kernel"].shape) == 4 else "dense"
-        found[kind].append([leaves[name] for name in names if name in leaves])
-    return found
+        weights[kind].append([leaves[name] for name in names if name in leaves])
+    return weights
 
 
 def _run(model, images: np.ndarray, weights: Weights) -> np.ndarray:
@@ -89,9 +89,9 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
                 )
         images = np.random.uniform(size=[2, *row.shape]).astype(np.float32)
         expected = peer(images, training=False).numpy()
-        found = _run(ours, images, _weights(peer))
+        actual = _run(ours, images, _weights(peer))
         scale = np.abs(expected).max()
-        arrays.assert_close(found / scale, expected / scale, rtol=0.0, atol=1e-5)
+        arrays.assert_close(actual / scale, expected / scale, rtol=0.0, atol=1e-5)
 
     def test_trains(self):
         output = io.StringIO()

@@ -18,20 +18,20 @@ class TransportPeerTest(absltest.TestCase):
         setting = transport.SETTINGS["channels"]
         finished = process.run(transport.command(setting, options), timeout=120)
         self.assertEqual(finished.status, 0, finished.lines)
-        found = transport.measured(finished)
+        measured = transport.measured(finished)
         ways = ["socket", "1 ps"] + ([] if transport_peer.grpc is None else ["grpc"])
         self.assertCountEqual(
-            [(one["way"], one["bytes"]) for one in found],
+            [(row["way"], row["bytes"]) for row in measured],
             [(way, size) for way in ways for size in (4096, 262144)],
         )
-        for one in found:
-            self.assertBetween(one["gigabytes_per_second"], 1e-6, 100.0)
+        for row in measured:
+            self.assertBetween(row["gigabytes_per_second"], 1e-6, 100.0)
 
     def test_a_rate_is_bytes_over_time(self):
         calls = []
-        found = transport_peer.rate(lambda: calls.append(1), 1000, seconds=0.01)
+        rate = transport_peer.rate(lambda: calls.append(1), 1000, seconds=0.01)
         # One call warms up; the others take 0.01 seconds, or some more.
-        self.assertBetween(found, (len(calls) - 1) * 1e-7, (len(calls) - 1) * 1e-4)
+        self.assertBetween(rate, (len(calls) - 1) * 1e-7, (len(calls) - 1) * 1e-4)
 
 
 if __name__ == "__main__":
