@@ -422,7 +422,7 @@ FAULTS = [
             "variable_update/synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
         ),
         (
-            "by_name[checkpoint_name(replicas[0])] = list(replicas)",
+            "by_name[checkpoint_name(slots[0])] = list(slots)",
             "pass",
             "variable_update/synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
         ),
@@ -645,8 +645,8 @@ FAULTS = [
             "variable_update/synchronous_test::test_shadowed_replicas_hold_what_the_shadow_copy_holds",
         ),
         (
-            "for replicas in zip(*self._slots):\n            by_name[",
-            "for replicas in ():\n            by_name[",
+            "for slots in zip(*self._slots):\n            by_name[",
+            "for slots in ():\n            by_name[",
             "variable_update/synchronous_test::test_a_restored_checkpoint_reaches_all_replicas",
         ),
     ),

@@ -7,13 +7,13 @@ small models.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from towers.layout import graph_names
+from towers.variable_update.asynchronous import Runner, StepsTaken
 
 v1 = tf.compat.v1
 
@@ -26,18 +26,11 @@ class DeviceLoop(NamedTuple):
     losses: tf.Tensor  # float32 [count], the loss of each
     free: bool = False  # step lines come between two calls
 
-    def runner(
-        self, session: v1.Session
-    ) -> Callable[[int, int], Iterator[tuple[int, np.ndarray, float]]]:
-        """What runs steps in a session.
-
-        Returns:
-          (global step, count) -> iterator of (global step, losses float32 [steps],
-          seconds).
-        """
+    def runner(self, session: v1.Session) -> Runner:
+        """What runs steps in a session."""
         inside = session.make_callable([self.step, self.losses], [self.count])
 
-        def run(step: int, count: int) -> Iterator[tuple[int, np.ndarray, float]]:
+        def run(step: int, count: int) -> Iterator[StepsTaken]:
             del step
             begun = time.perf_counter()
             reached, losses = inside(count)

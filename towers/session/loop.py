@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.graph import TrainGraph
+from towers.variable_update.asynchronous import Runner, StepsTaken
 
 v1 = tf.compat.v1
 
@@ -20,8 +21,6 @@ RunContext: TypeAlias = v1.train.SessionRunContext
 RunArgs: TypeAlias = v1.train.SessionRunArgs
 RunValues: TypeAlias = v1.train.SessionRunValues
 
-# (global step, count) -> (global step, losses float32 [steps], seconds) of these steps.
-Runner = Callable[[int, int], Iterator[tuple[int, np.ndarray, float]]]
 
 NEVER = 2**62  # a step that no run reaches
 
@@ -182,7 +181,7 @@ class _Steps:
             )
         return int(results[-1]), context.stop_requested
 
-    def inside(self, step: int, count: int) -> Iterator[tuple[int, np.ndarray, float]]:
+    def inside(self, step: int, count: int) -> Iterator[StepsTaken]:
         """`count` steps after a global step, as the loop's runner has them."""
         if self._inside is None:
             self._inside = self._train.loop.runner(self._session)

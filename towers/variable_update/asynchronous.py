@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,11 @@ import tensorflow as tf
 from towers.variable_update.step_quota import QuotaBoard, SharedStepQuota
 
 v1 = tf.compat.v1
+
+# (global step after some steps, their losses float32 [steps], seconds that they took).
+StepsTaken = tuple[int, np.ndarray, float]
+# (global step, count) -> takes so many steps.
+Runner = Callable[[int, int], Iterator[StepsTaken]]
 
 
 class TowerStep(NamedTuple):
@@ -121,32 +126,33 @@ class AsynchronousLoop:
         self._board = board
         self.staleness: collections.Counter[int] = collections.Counter()
 
-    def runner(
-        self, session: v1.Session
-    ) -> Callable[[int, int], Iterator[tuple[int, np.ndarray, float]]]:
-        """A function that runs steps in a session.
+    def runner(self, session: v1.Session) -> Runner:
+        """What runs steps in a session.
 
-        Returns:
-          (global step, count) -> iterator of (global step, losses float32 [steps],
-          seconds), in the order in which updates end, several of them at a time.
+        Steps come in the order in which their updates end, several at a time.
         """
         if self._board is not None:
-            return self._shared_runner(session)
+            return self._shared_runner(session, self._board)
         runs = [session.make_callable(step) for step in self._steps]
         return lambda step, count: self._run(runs[:count], step, StepQuota(count))
 
-    def _shared_runner(self, session: v1.Session):
+    def _shared_runner(self, session: v1.Session, board: QuotaBoard) -> Runner:
         """A runner whose steps are shared with other clients."""
-        turns = SharedStepQuota(self._board, session)
+        turns = SharedStepQuota(board, session)
         runs = [turns.make_callable(*pair) for pair in enumerate(self._steps)]
 
-        def run(step: int, count: int):
+        def run(step: int, count: int) -> Iterator[StepsTaken]:
             turns.begin(count)
             return self._run(runs, step, turns)
 
         return run
 
-    def _run(self, runs, step: int, turns: StepQuota | SharedStepQuota):
+    def _run(
+        self,
+        runs: Sequence[Callable[[], Any]],
+        step: int,
+        turns: StepQuota | SharedStepQuota,
+    ) -> Iterator[StepsTaken]:
         crew = _Crew(runs, turns, StalenessGate(self._bound))
         before = time.perf_counter()
         try:
@@ -179,7 +185,12 @@ class AsynchronousLoop:
 class _Crew:
     """One thread per tower, which take steps as long as there are turns."""
 
-    def __init__(self, runs: Sequence[Callable], turns, gate: StalenessGate):
+    def __init__(
+        self,
+        runs: Sequence[Callable[[], Any]],
+        turns: StepQuota | SharedStepQuota,
+        gate: StalenessGate,
+    ):
         self._turns = turns
         self._gate = gate
         self._ended: queue.SimpleQueue = queue.SimpleQueue()

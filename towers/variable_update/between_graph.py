@@ -104,7 +104,6 @@ class ChiefClient(SingleClient):
 
     def __init__(self, mode: VariableUpdate, purpose: int):
         self._placement = placement = mode.placement
-        self._board = mode.board
         self._purpose = purpose
         self._global_step = v1.train.get_global_step()
         self._accumulators: list[tuple[str, Any]] = []  # each with its device
@@ -124,7 +123,13 @@ class ChiefClient(SingleClient):
                     queue.enqueue(self._given) for queue in self._queues
                 ]
 
-    def step(self, sums, *, finish, refills):
+    def step(
+        self,
+        sums: TowerSums,
+        *,
+        finish: Callable[[TowerSums], TrainStep],
+        refills: Sequence[tf.Operation],
+    ) -> TrainStep:
         """Sums all clients' gradients, updates, and sends each follower a token."""
         del refills
         with v1.name_scope("clients"):
@@ -170,7 +175,7 @@ class ChiefClient(SingleClient):
                 self._counts.append(held.num_accumulated())
                 self._drains.append(_take(held))
 
-    def release(self, session):
+    def release(self, session: v1.Session) -> None:
         """Empties the accumulators, and sends the followers their first token."""
         feed = {self._given: self._new_stamp(session)}
         # First what is older is kept out, then what is inside is taken out, which
@@ -190,17 +195,16 @@ class ChiefClient(SingleClient):
 class AsynchronousChief(ChiefClient):
     """The client that allots the steps to all; its towers wait for nobody."""
 
-    def __init__(self, mode, purpose):
+    def __init__(self, mode: VariableUpdate, purpose: int):
         super().__init__(mode, purpose)
+        assert mode.board is not None
+        self._board = mode.board
         with v1.name_scope("clients"), tf.device(self._placement.counters):
             self._ready = _ready_queue().dequeue()
 
-    def step(self, sums, *, finish, refills):
-        """The step of one of this client's towers."""
-        del refills
-        return finish(sums)
+    step = SingleClient.step  # of one of this client's towers
 
-    def release(self, session):
+    def release(self, session: v1.Session) -> None:
         """Sends the followers a token, and lets turns be drawn when all are there."""
         stamp = self._new_stamp(session)
         self._board.close(session, stamp)
@@ -226,7 +230,6 @@ class FollowerClient(SingleClient):
 
     def __init__(self, mode: VariableUpdate, purpose: int):
         self._placement = placement = mode.placement
-        self._board = mode.board
         self._purpose = purpose
         self._refresh = mode.refresh
         self.count = placement.clients if mode.together else 1
@@ -236,7 +239,13 @@ class FollowerClient(SingleClient):
             self._set = self._stamp.assign(self._given, read_value=False)
             self.token = self._stamp.read_value()
 
-    def step(self, sums, *, finish, refills):
+    def step(
+        self,
+        sums: TowerSums,
+        *,
+        finish: Callable[[TowerSums], TrainStep],
+        refills: Sequence[tf.Operation],
+    ) -> TrainStep:
         """Sends the sums, waits for the token; the update is the chief's."""
         where = self._placement
         with v1.name_scope("clients"):
@@ -270,17 +279,16 @@ class AsynchronousFollower(FollowerClient):
 
     watched = False
 
-    def __init__(self, mode, purpose):
+    def __init__(self, mode: VariableUpdate, purpose: int):
         super().__init__(mode, purpose)
+        assert mode.board is not None
+        self._board = mode.board
         with v1.name_scope("clients"), tf.device(self._placement.counters):
             self._report_ready = _ready_queue().enqueue(self._given)
 
-    def step(self, sums, *, finish, refills):
-        """The step of one of this client's towers."""
-        del refills
-        return finish(sums)
+    step = SingleClient.step  # of one of this client's towers
 
-    def ready(self, session, stamp):
+    def ready(self, session: v1.Session, stamp: int) -> None:
         """Reports to the chief, who waits for that, that this client can begin."""
         self._board.stamp = stamp >> STEP_BITS << STEP_BITS
         session.run(self._report_ready, {self._given: stamp})

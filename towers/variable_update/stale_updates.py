@@ -6,17 +6,19 @@ variables before step t, g(w) the mean gradient at w on the step's batch, and up
 g) the optimizer's step from w with gradient g.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from towers.checkpoints.contents import CARRIED
+from towers.compute.sufficient_factors import Gradient, dense
 from towers.gradients import transfer
-from towers.gradients.exchange import DEFAULT
+from towers.gradients.exchange import DEFAULT, GradientExchange
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
-from towers.layout.placement import host_of
+from towers.layout.placement import Placement, host_of
+from towers.optimizers.optimizer import Update
 from towers.variable_update import asynchronous
 from towers.variable_update.step_quota import QuotaBoard
 from towers.variable_update.synchronous import ParameterServer, Replicated
@@ -49,14 +51,20 @@ class Asynchronous(ParameterServer):
     exact = False
     switch = ("cross_replica_sync", False)
 
-    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        seed: int = 0,
+        exchange: GradientExchange = DEFAULT,
+    ):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._version: tf.Tensor | None = None
         self._staleness: list[tf.Tensor] = []
         if placement.clients > 1:
             self.board = QuotaBoard(placement)
 
-    def read(self, name, tower):
+    def read(self, name: str, tower: int) -> Any:
         """The value, read after the global step: it has at least that many updates."""
         del tower
         if self._version is None:
@@ -65,10 +73,16 @@ class Asynchronous(ParameterServer):
                 self._version = step.read_value()
         return self._copy.read(name, after=[self._version.op])
 
-    def update(self, gradients, names, update, rate):
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
         """One tower's update."""
         step = v1.train.get_global_step()
-        present = [g for g in gradients[0] if g is not None]
+        present = [g for g in map(dense, gradients[0]) if g is not None]
         ready = [getattr(gradient, "values", gradient).op for gradient in present]
         with tf.name_scope("staleness"), tf.device(step.device):
             with tf.control_dependencies(ready):
@@ -79,7 +93,9 @@ class Asynchronous(ParameterServer):
         # The global step is incremented after these updates, so after `stale` is read.
         return [*super().update(gradients, names, update, rate), stale.op]
 
-    def loop(self, ends):
+    def loop(
+        self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]
+    ) -> asynchronous.AsynchronousLoop:
         """A thread for each tower's step."""
         steps = []
         for (done, loss), stale in zip(ends, self._staleness):
@@ -104,7 +120,13 @@ class Staged(ParameterServer):
     exact = False
     switch = ("staged_vars", True)
 
-    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        seed: int = 0,
+        exchange: GradientExchange = DEFAULT,
+    ):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._graph = v1.get_default_graph()
         self._staged: dict[str, list[tf.Variable]] = {}
@@ -112,14 +134,22 @@ class Staged(ParameterServer):
         [self._filled] = _carried("filled", [], [placement.master])
 
     def create(
-        self, name, shape, initializer, *, trainable, stage=0, split=None, **options
-    ):
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        stage: int = 0,
+        split: Split | None = None,
+        **options: Any,
+    ) -> None:
         """Makes the one copy and, if it is trained, a staged one for each tower."""
         options |= dict(trainable=trainable, stage=stage, split=split)
         super().create(name, shape, initializer, **options)
         pieces, numbers, axis = [name], [stage], 0
         if split is not None:
-            numbers, axis = range(split.count), split.axis
+            numbers, axis = list(range(split.count)), split.axis
             pieces = [parts.name_of(name, number) for number in numbers]
         if not trainable or pieces[0] in self._staged:
             return
@@ -133,17 +163,23 @@ class Staged(ParameterServer):
                         read = variable.read_value()
                     self._staged_reads.setdefault(piece, []).append(read)
 
-    def read(self, name, tower):
+    def read(self, name: str, tower: int) -> Any:
         """The staged value of a trained variable."""
         if name not in self._staged:
             return super().read(name, tower)
         return self._staged_reads[name][tower]
 
-    def latest(self, name, tower):
+    def latest(self, name: str, tower: int) -> Any:
         """The variable itself."""
         return super().read(name, tower)
 
-    def update(self, gradients, names, update, rate):
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
         """The update, and the copies that the next step reads."""
         arrive, refills = transfer.Arrivals(), []
         for number in range(len(self.placement.towers)):
@@ -163,7 +199,7 @@ class Staged(ParameterServer):
             by_host.setdefault(host_of(copy.device), {})[name] = copy
         return by_host
 
-    def sync(self):
+    def sync(self) -> tf.Operation:
         """Fills the staged copies, from the checkpoint's or from the variables."""
         fills = []
         for name, (first, *others) in self._staged.items():
@@ -179,11 +215,11 @@ class Staged(ParameterServer):
         with tf.control_dependencies(fills):
             return self._filled.assign(1.0, read_value=False)
 
-    def synced(self):
+    def synced(self) -> list[tf.Variable]:
         """The staged copies of all towers but the first."""
         return [v for _, *copies in self._staged.values() for v in copies]
 
-    def saved(self, variables):
+    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """The first tower's staged copies beside the variables."""
         wholes = _carried_wholes("staged", self.wholes)
         return parts.joined(super().saved(variables), wholes)
@@ -210,13 +246,26 @@ class Relaxed(Replicated):
     deferred = 1
     switch = ("variable_consistency", "relaxed")
 
-    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        seed: int = 0,
+        exchange: GradientExchange = DEFAULT,
+    ):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._deferred: dict[str, list[tf.Variable]] = {}
 
-    def update(self, gradients, names, update, rate):
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
         """Applies the deferred gradients, and defers this step's."""
-        late, defers = [], []
+        late: list[list[Gradient]] = []
+        defers = []
         for k, of_tower in enumerate(gradients):
             late.append([])
             for name, gradient in zip(names, of_tower):
@@ -249,17 +298,17 @@ class Relaxed(Replicated):
                 self._deferred.setdefault(piece, []).append(variable)
         return self._deferred[name][tower]
 
-    def sync(self):
+    def sync(self) -> tf.Operation:
         """Copies the first tower's deferred gradients, too."""
         copies = [copy_to(*kept) for kept in self._deferred.values()]
         return tf.group(super().sync(), *copies)
 
-    def synced(self):
+    def synced(self) -> list[tf.Variable]:
         """The deferred gradients of all towers but the first, too."""
         later = [v for _, *variables in self._deferred.values() for v in variables]
         return [*super().synced(), *later]
 
-    def saved(self, variables):
+    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """The first tower's deferred gradients beside its replicas."""
         wholes = _carried_wholes("gradient", self.wholes)
         return parts.joined(super().saved(variables), wholes)

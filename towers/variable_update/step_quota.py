@@ -135,7 +135,7 @@ class SharedStepQuota:
         """What takes a tower's step and draws its next turn."""
         call = self._session.make_callable((step, self._board.draw, self._board.end))
 
-        def run():
+        def run() -> Any:
             result, self._own[tower], end = call()
             self._look(end)
             return result

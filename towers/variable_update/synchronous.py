@@ -1,13 +1,19 @@
 """The synchronous modes: all towers step together, on the variables of this step."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from towers.compute import sufficient_factors
+from towers.compute.tower import Gradient, Tower
 from towers.gradients import mean
-from towers.gradients.exchange import DEFAULT
+from towers.gradients.exchange import DEFAULT, GradientExchange
 from towers.gradients.transfer import Arrivals
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import checkpoint_name
+from towers.layout.placement import Placement
+from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.variable_store import VariableStore, copy_to, one_at_a_time
 
@@ -32,7 +38,13 @@ class ParameterServer(VariableUpdate):
         "sufficient_factors",
     )
 
-    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        seed: int = 0,
+        exchange: GradientExchange = DEFAULT,
+    ):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._copy = VariableStore(
             placement.homes,
@@ -44,16 +56,26 @@ class ParameterServer(VariableUpdate):
         self.variables = self._copy.variables
         self.wholes = self._copy.wholes
 
-    def create(self, name, shape, initializer, **options):
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        **options: Any,
+    ) -> None:
         """Makes the one copy."""
-        self._copy.create(name, shape, initializer, **options)
+        self._copy.create(name, shape, initializer, trainable=trainable, **options)
 
-    def read(self, name, tower):
+    def read(self, name: str, tower: int) -> Any:
         """The one value: it is read once a step for all towers."""
         del tower
         return self._copy.read(name)
 
-    def taken(self, gradients, names):
+    def taken(
+        self, gradients: Sequence[Gradient], names: Sequence[str]
+    ) -> Sequence[Gradient]:
         """Gradients that are products as their factors, where these are smaller."""
         if not self.exchange.sufficient_factors:
             return gradients
@@ -65,7 +87,9 @@ class ParameterServer(VariableUpdate):
             for gradient, name in zip(gradients, names, strict=True)
         ]
 
-    def reduce(self, towers, names):
+    def reduce(
+        self, towers: Sequence[Tower], names: Sequence[str]
+    ) -> list[list[Gradient]]:
         """The mean of each gradient, on its variable's device."""
         hosts = [self.placement.hosts[tower.index] for tower in towers]
         pieces = self._copy.pieces(names)
@@ -84,7 +108,13 @@ class ParameterServer(VariableUpdate):
             devices = {d for t in towers for d in self.placement.stages[t.index]}
             return [self._copy.once_free([c[0] for c in means], names, devices)]
 
-    def update(self, gradients, names, update, rate):
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
         """One update of the one copy."""
         return [self._copy.update(gradients[0], names, update, rate)]
 
@@ -106,7 +136,13 @@ class Replicated(VariableUpdate):
         "small_group",
     )
 
-    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        seed: int = 0,
+        exchange: GradientExchange = DEFAULT,
+    ):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._copies = [
             VariableStore(
@@ -118,7 +154,15 @@ class Replicated(VariableUpdate):
         self.variables = self._copies[0].variables
         self.wholes = self._copies[0].wholes
 
-    def create(self, name, shape, initializer, *, trainable, **options):
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        **options: Any,
+    ) -> None:
         """Makes the variable, and its replicas if it is trained."""
         first, *others = self._copies
         first.create(name, shape, initializer, trainable=trainable, **options)
@@ -126,12 +170,14 @@ class Replicated(VariableUpdate):
         for copy in others if trainable else ():
             copy.create(name, shape, start, trainable=True, **options)
 
-    def read(self, name, tower):
+    def read(self, name: str, tower: int) -> Any:
         """The value of the tower's own replica."""
         has_replica = name in self._copies[tower].variables
         return self._copies[tower if has_replica else 0].read(name)
 
-    def reduce(self, towers, names):
+    def reduce(
+        self, towers: Sequence[Tower], names: Sequence[str]
+    ) -> list[list[Gradient]]:
         """The mean of each gradient, on every tower's device."""
         with tf.name_scope(graph_names.REDUCTION):
             means = mean.of_towers(
@@ -147,7 +193,13 @@ class Replicated(VariableUpdate):
                 for k, devices in enumerate(self.placement.stages)
             ]
 
-    def update(self, gradients, names, update, rate):
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
         """An update of each replica."""
         changes = []
         for k, of_tower in enumerate(gradients):
@@ -158,22 +210,22 @@ class Replicated(VariableUpdate):
             self._slots[k] = slots
         return changes
 
-    def replicas(self):
+    def replicas(self) -> dict[str, list[tf.Variable]]:
         """The replicas of the trained variables and of their slots."""
         by_name = {}
         for name, first in self.variables.items():
             replicas = [copy.variables.get(name) for copy in self._copies]
             if all(replica is not None for replica in replicas):
                 by_name[checkpoint_name(first)] = replicas
-        for replicas in zip(*self._slots):
-            by_name[checkpoint_name(replicas[0])] = list(replicas)
+        for slots in zip(*self._slots):
+            by_name[checkpoint_name(slots[0])] = list(slots)
         return by_name
 
-    def sync(self):
+    def sync(self) -> tf.Operation:
         """Copies the first tower's replicas, slots too, to all others."""
         return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
 
-    def synced(self):
+    def synced(self) -> list[tf.Variable]:
         """The replicas of all towers but the first."""
         return [v for _, *replicas in self.replicas().values() for v in replicas]
 
@@ -193,35 +245,57 @@ class DistributedReplicated(ParameterServer):
         "tower"
     )
 
-    def __init__(self, placement, *, seed=0, exchange=DEFAULT):
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        seed: int = 0,
+        exchange: GradientExchange = DEFAULT,
+    ):
         super().__init__(placement, seed=seed, exchange=exchange)
         self._replicas = [
             VariableStore(homes, seed, prefix=f"replica_{k}/", shards=homes)
             for k, homes in enumerate(placement.replica_homes)
         ]
 
-    def create(self, name, shape, initializer, *, trainable, **options):
+    def create(
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable | None,
+        *,
+        trainable: bool,
+        **options: Any,
+    ) -> None:
         """Makes the shadow copy and, if it is trained, its replicas."""
         super().create(name, shape, initializer, trainable=trainable, **options)
         start = v1.zeros_initializer()  # `sync` copies the shadow copy's value
         for copy in self._replicas if trainable else ():
             copy.create(name, shape, start, trainable=False, **options)
 
-    def read(self, name, tower):
+    def read(self, name: str, tower: int) -> Any:
         """The value of the tower's own replica, if it is trained."""
         copy = self._replicas[tower]
         return copy.read(name) if name in copy.variables else super().read(name, tower)
 
-    def update(self, gradients, names, update, rate):
+    def update(
+        self,
+        gradients: Sequence[Sequence[Gradient]],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> list[tf.Operation]:
         """Updates the shadow copy, then copies it to the replicas."""
         changes = super().update(gradients, names, update, rate)
         return [*changes, *self.refresh(changes)]
 
-    def refresh(self, after):
+    def refresh(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
         """Copies the shadow copy to the replicas once the step has read them."""
         return self._copies(after, once_read=True)
 
-    def _copies(self, after=(), *, once_read: bool = False) -> list[tf.Operation]:
+    def _copies(
+        self, after: Sequence[tf.Operation] = (), *, once_read: bool = False
+    ) -> list[tf.Operation]:
         arrive, copies = Arrivals(), []
         for name, replicas in self.replicas().items():
             with tf.control_dependencies(after):
@@ -235,18 +309,18 @@ class DistributedReplicated(ParameterServer):
                     copies.append(replica.assign(value_here, read_value=False))
         return copies
 
-    def replicas(self):
+    def replicas(self) -> dict[str, list[tf.Variable]]:
         """The replicas of the trained variables."""
         return {
             name: [copy.variables[name] for copy in self._replicas]
             for name in self._replicas[0].variables
         }
 
-    def sync(self):
+    def sync(self) -> tf.Operation:
         """Copies the shadow copy to all replicas, which may hold nothing yet."""
         return tf.group(*self._copies())
 
-    def synced(self):
+    def synced(self) -> list[tf.Variable]:
         """The replicas of all towers."""
         return [v for replicas in self.replicas().values() for v in replicas]
 
@@ -267,7 +341,9 @@ class Independent(Replicated):
     joined = False
     exact = False
 
-    def reduce(self, towers, names):
+    def reduce(
+        self, towers: Sequence[Tower], names: Sequence[str]
+    ) -> list[list[Gradient]]:
         """Each tower's own gradients, beside its replicas."""
         reduced = []
         with tf.name_scope(graph_names.REDUCTION):
@@ -279,7 +355,7 @@ class Independent(Replicated):
                 reduced.append(copy.once_free(means, names, devices))
         return reduced
 
-    def take_turns(self, towers, names):
+    def take_turns(self, towers: Sequence[Tower], names: Sequence[str]) -> None:
         """Has towers that outnumber the cores make large gradients one by one."""
         if 0 < self.placement.at_a_time < len(towers):
             copies = [self._copies[tower.index] for tower in towers]

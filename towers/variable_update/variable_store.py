@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute.tower import Tower
+from towers.compute.tower import Gradient, Tower
 from towers.gradients import exchange
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
@@ -115,7 +115,14 @@ class VariableStore:
                 )
 
     def _make_parts(
-        self, name, shape, initializer, split: Split, *, places, trainable: bool
+        self,
+        name: str,
+        shape: tf.TensorShape,
+        initializer: Callable,
+        split: Split,
+        *,
+        places: Sequence[Sequence[str]],
+        trainable: bool,
     ) -> dict[str, tf.Variable]:
         """Part's name -> part."""
         devices = [
@@ -148,7 +155,9 @@ class VariableStore:
         """The variables, partitioned ones as their parts, in order."""
         return [piece for name in names for piece in parts.each(self.held(name))]
 
-    def divide(self, gradients: Sequence, names: Sequence[str], host: str) -> list:
+    def divide(
+        self, gradients: Sequence[Gradient], names: Sequence[str], host: str
+    ) -> list[Gradient]:
         """A tower's gradients, split like the variables: one for each of `pieces`.
 
         Args:
@@ -178,8 +187,11 @@ class VariableStore:
         return self._reads[name]
 
     def once_free(
-        self, gradients: Sequence, names: Sequence[str], devices: Collection[str]
-    ) -> list:
+        self,
+        gradients: Sequence[Gradient],
+        names: Sequence[str],
+        devices: Collection[str],
+    ) -> list[Gradient]:
         """Gradients, those of large variables each once towers are done with its value.
 
         TensorFlow copies a variable that is updated while somebody holds its value, and
@@ -197,7 +209,7 @@ class VariableStore:
             for name, read in self._reads.items()
             for piece, value in zip(parts.each(self.held(name)), parts.each(read))
         }
-        freed = []
+        freed: list[Gradient] = []
         for gradient, piece in zip(gradients, self.pieces(names), strict=True):
             is_read = piece.ref() in values and isinstance(gradient, tf.Tensor)
             if is_read and _is_large(piece):
@@ -213,7 +225,11 @@ class VariableStore:
         return freed
 
     def update(
-        self, gradients: Sequence, names: Sequence[str], update: Update, rate
+        self,
+        gradients: Sequence[Gradient],
+        names: Sequence[str],
+        update: Update,
+        rate: tf.Tensor,
     ) -> tf.Operation:
         """Applies weight decay, clipping and optimizer.
 
@@ -234,7 +250,13 @@ class VariableStore:
         with tf.device(devices.pop() if len(devices) == 1 else rate.device):
             return self._apply(gradients, variables, update, rate)
 
-    def _apply(self, gradients, variables, update: Update, rate) -> tf.Operation:
+    def _apply(
+        self,
+        gradients: Sequence[Gradient],
+        variables: Sequence[tf.Variable],
+        update: Update,
+        rate: tf.Tensor,
+    ) -> tf.Operation:
         gradients = update.clip(update.decay(gradients, variables))
         self._rate = rate
         if self._optimizer is None:
@@ -319,7 +341,7 @@ def _same_memory(device: str, other: str) -> bool:
     return device == other or (kinds == {"CPU"} and task_of(device) == task_of(other))
 
 
-def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
+def seeded(initializer: Any, name: str, seed: int) -> Callable:
     """The initializer with a seed derived from the run's seed and the variable's name.
 
     TensorFlow would derive it from the number of operations made before, and so from
@@ -334,7 +356,7 @@ def seeded(initializer: Callable | None, name: str, seed: int) -> Callable:
     initializer = initializer or v1.glorot_uniform_initializer()
     if isinstance(initializer, type):
         initializer = initializer()
-    config = getattr(initializer, "get_config", dict)()
+    config: dict[str, Any] = getattr(initializer, "get_config", dict)()
     if "seed" in config and config["seed"] is None:
         derived_seed = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
         # The constructor's dtype is deprecated; get_variable passes it on the call.
