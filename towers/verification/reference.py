@@ -186,8 +186,8 @@ class _Rows:
     count: int
 
     @property
-    def num_classes(self) -> int:
-        return self.source.num_classes
+    def num_classes(self) -> int | tuple[int, int] | None:
+        return getattr(self.source, "num_classes", None)
 
     @property
     def num_examples(self) -> int:
@@ -195,7 +195,7 @@ class _Rows:
 
     @property
     def vocabulary(self) -> tuple[bytes, ...]:
-        return self.source.vocabulary
+        return getattr(self.source, "vocabulary", ())
 
     def feed(self, groups, **options) -> Feed:
         ((host, (device,)),) = groups
