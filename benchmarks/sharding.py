@@ -38,7 +38,8 @@ from towers.data.source import Request
 from towers.data.synthetic import SyntheticSource
 from towers.layout import placement
 from towers.layout.shards import Shards
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.pipelines import spans
 from towers.session import loop, pipeline_report
 

@@ -29,7 +29,8 @@ from towers.data import inputs
 from towers.layout import placement, schedule
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import loop
 
 v1 = tf.compat.v1

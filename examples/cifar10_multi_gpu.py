@@ -18,7 +18,8 @@ import models
 from towers import graph
 from towers.data import inputs
 from towers.layout import placement
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import loop
 
 NUM_GPUS = 2

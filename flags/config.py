@@ -186,6 +186,8 @@ def _names(names: Collection[str]) -> str:
 def _learning_rate(flags: _Given) -> Iterator[str]:
     decay = ("num_epochs_per_decay", "learning_rate_decay_factor")
     schedule = flags.get("piecewise_learning_rate_schedule")
+    if "learning_rate_schedule" in flags:  # which says what it needs itself
+        return
     if schedule is None:
         base = ("init_learning_rate", *decay)
         missing = [name for name in base if name not in flags]

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from typing import ClassVar, NamedTuple
 
-from flags.field import ABOVE_0, AT_LEAST_0, BELOW_1, field
+from flags.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, field
 
 
 class PiecewiseRates(NamedTuple):
@@ -41,8 +41,25 @@ class OptimizerFlags:
         "LR0;E1;LR1;...;En;LRn: learning rate LRi from epoch Ei on, counted from 0",
         unset="the recipe's",
     )
+    learning_rate_schedule: str | None = field(
+        None,
+        "how the learning rate falls from the end of its warm-up to the end of the "
+        "training",
+        unset="the recipe's",
+    )
+    learning_rate_power: float = field(
+        1.0, "power of the polynomial schedule; 1 is linear", must=ABOVE_0
+    )
+    learning_rate_cycle_growth: float = field(
+        1.0,
+        "a cycle of cosine_restarts is so many times as long as the one before",
+        must=AT_LEAST_1,
+    )
     num_epochs_per_decay: float = field(
-        0.0, "epochs between two decays of init_learning_rate", must=AT_LEAST_0
+        0.0,
+        "epochs between two decays of the learning rate, or of the first cycle of "
+        "cosine_restarts",
+        must=AT_LEAST_0,
     )
     learning_rate_decay_factor: float = field(
         0.0, "what each decay multiplies the learning rate by", must=AT_LEAST_0

@@ -231,6 +231,9 @@ ROWS = (
     never(
         "learning_rate_decay_factor", "piecewise_learning_rate_schedule", _EVERY_RATE
     ),
+    never("learning_rate_schedule", "piecewise_learning_rate_schedule", _EVERY_RATE),
+    needs("learning_rate_power", "learning_rate_schedule"),
+    needs("learning_rate_cycle_growth", "learning_rate_schedule"),
     # Devices.
     *(never(flag, "device=cpu") for flag in _OF_GPUS),
     # Stages.

@@ -130,7 +130,8 @@ def _words(kind: Any) -> str:
         return f"({', '.join(map(_words, args))})"
     if origin in (tuple, collections.abc.Sequence):
         return f"({_words(args[0])}, ...)"
-    return _WORDS.get(kind) or kind.__qualname__
+    package = "models." if kind.__module__.startswith("models.") else ""
+    return _WORDS.get(kind) or f"{package}{kind.__qualname__}"
 
 
 def _items(value: Any) -> Any:

@@ -15,7 +15,8 @@ from absl.testing import parameterized
 import models
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
-from towers.optimizers.optimizer import Hyperparameters, Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Hyperparameters, Update
 
 BOUND = 1e-5
 GLOBAL_BATCH = 24

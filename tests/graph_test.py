@@ -14,7 +14,8 @@ from towers.data.synthetic import SyntheticSource
 from towers.gradients.exchange import GradientExchange
 from towers.layout import cluster_spec, placement
 from towers.layout.stages import Pipeline
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import loop
 from towers.variable_update.modes import VARIABLE_UPDATES
 

@@ -14,7 +14,8 @@ from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
 from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import device_loop, loop
 from towers.verification import reference
 

@@ -125,9 +125,9 @@ def make(
         pipeline = findings.get(lambda: _pipeline(config, model, batch_size, cluster))
         together = _towers_per_step(mode, num_towers)
         per_step = batch_size * config.variables.accumulate_steps * together
-        update = findings.get(
-            lambda: update_from_recipe(config.optimizer, model, per_step)
-        )
+        epochs = _epochs(config, model.recipe, sources and sources[0], per_step)
+        make_update = functools.partial(update_from_recipe, epochs=epochs)
+        update = findings.get(lambda: make_update(config.optimizer, model, per_step))
     for check in output_paths.checks(config):
         findings.get(check)
     if cluster is not None:
@@ -325,6 +325,15 @@ def sources_of(
     split = config.evaluation.eval_split
     request = dataclasses.replace(request, vocabulary=source.vocabulary)
     return source, inputs.get(name, request, split=split, training=False)
+
+
+def _epochs(config: Any, recipe: Any, source: Any, per_step: int) -> float:
+    """How long the training is; without a source, which is an error, whatever."""
+    if not source:
+        return 1.0
+    limit, warmup, num_batches = _length(config.training, recipe, source)
+    examples = limit if num_batches is None else (warmup + num_batches) * per_step
+    return examples / source.num_examples
 
 
 def _length(training, recipe, source) -> tuple[int | None, int, int | None]:

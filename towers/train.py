@@ -37,6 +37,7 @@ from towers.layout import cluster_spec, placement
 from towers.layout.gpus import Gpus
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
+from towers.optimizers import learning_rate
 from towers.optimizers.optimizer import OPTIMIZERS
 from towers.session import follower, tune
 from towers.session.hooks import TrainingError
@@ -48,6 +49,7 @@ from towers.variable_update.variable_store import VARIABLE_PLACEMENTS
 # Flag -> the table that its values are names in.
 CHOICES = {
     "compute_dtype": COMPUTE_DTYPES,
+    "learning_rate_schedule": learning_rate.SCHEDULES,
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
     "recompute": RECOMPUTE,
@@ -235,10 +237,7 @@ def _serve(order: Order, console: Console) -> int:
     """Serves the cluster's controller until it says that training has ended."""
     devices = order.config.devices
     where = placement.on_cluster(
-        order.spec,
-        devices.num_gpus,
-        kind=devices.device,
-        gpus=Gpus.of(devices),
+        order.spec, devices.num_gpus, kind=devices.device, gpus=Gpus.of(devices)
     )
     if order.spec.me.job == "worker":
         _prepare(order, where, console)

@@ -31,6 +31,7 @@ from towers.layout.gpus import Gpus
 from towers.layout.placement import cores
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
+from towers.optimizers import learning_rate
 from towers.optimizers.optimizer import OPTIMIZERS
 from towers.session.progress import Console
 from towers.variable_update.modes import VARIABLE_UPDATES
@@ -41,6 +42,7 @@ _MANY = 24
 
 # Flag -> the table that its values are names in.
 CHOICES = {
+    "learning_rate_schedule": learning_rate.SCHEDULES,
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
     # What `auto` chooses is between these.

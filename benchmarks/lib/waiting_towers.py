@@ -31,7 +31,8 @@ from towers.data import inputs
 from towers.gradients import reduction
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import loop
 from towers.variable_update.modes import VARIABLE_UPDATES
 

@@ -24,7 +24,8 @@ from towers.data.synthetic import SyntheticSource
 from towers.layout import placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import loop
 
 v1 = tf.compat.v1

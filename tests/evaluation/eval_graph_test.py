@@ -16,7 +16,8 @@ from towers.compute.tower import TowerSpec
 from towers.data import inputs
 from towers.evaluation import eval_graph
 from towers.layout import placement
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1

@@ -32,7 +32,8 @@ def sample(flag):
         (name, *_) = [name for name in flag.choices if name != flag.default]
         return name.swapcase(), name
     number = 3 if flag.default == 2 else 2
-    value = {int: number, float: 0.25, str: "some/text"}[flag.kind]
+    real = 1.5 if flag.problem(0.25) else 0.25
+    value = {int: number, float: real, str: "some/text"}[flag.kind]
     if flag.many:
         return f"{value},{value}", (value, value)
     return str(value), value

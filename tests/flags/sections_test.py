@@ -42,6 +42,7 @@ FLAGS = {
         """,
     "optimizer": """
         optimizer init_learning_rate piecewise_learning_rate_schedule
+        learning_rate_schedule learning_rate_power learning_rate_cycle_growth
         num_epochs_per_decay learning_rate_decay_factor minimum_learning_rate
         num_learning_rate_warmup_epochs resnet_base_lr momentum nesterov rmsprop_decay
         rmsprop_momentum rmsprop_epsilon adam_beta1 adam_beta2 adam_epsilon

@@ -9,7 +9,8 @@ from absl.testing import parameterized
 from models.model import Images, Model, Recipe, Schedule
 from tests import arrays, trainer
 from towers.gradients import sparse
-from towers.optimizers.optimizer import OPTIMIZERS, Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import OPTIMIZERS, Update
 
 v1 = tf.compat.v1
 _WORDS, _LENGTH = 40, 6

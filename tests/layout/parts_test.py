@@ -11,7 +11,8 @@ from towers.checkpoints.checkpoint import Checkpoints, FiniteCheck
 from towers.layout import parts
 from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts, Split
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.variable_update.variable_store import VariableStore
 
 v1 = tf.compat.v1

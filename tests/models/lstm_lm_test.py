@@ -13,7 +13,8 @@ from models import lstm_lm
 from tests import digit_runs, trainer
 from towers.data import inputs, text
 from towers.data.source import Request
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 
 _TINY = lstm_lm.SIZES["medium"]._replace(units=6, length=5, scale=0.4)
 

@@ -116,19 +116,6 @@ class LossTest(absltest.TestCase):
         np.testing.assert_array_equal(actual["top_5_accuracy"], [1])
 
 
-class RecipeTest(absltest.TestCase):
-    def test_decay_spares_the_normalisation(self):
-        self.assertTrue(model.decay_all("stem/conv/kernel"))
-        self.assertTrue(model.decay_all("logits/dense/bias"))
-        self.assertFalse(model.decay_all("stem/batch_norm/gamma"))
-        self.assertFalse(model.decay_all("stem/batch_norm_1/beta"))
-
-    def test_a_rule_of_decay_that_fails(self):
-        recipe = dataclasses.replace(_tiny().recipe, decayed=lambda name: 1 / 0)
-        with self.assertRaisesRegex(ValueError, r"^decayed\('w'\) .*ZeroDivisionError"):
-            recipe.decays("w")
-
-
 class MisfitTest(parameterized.TestCase):
     def test_a_block_that_does_not_fit_is_named_with_what_it_reads(self):
         def wide(x, nn):

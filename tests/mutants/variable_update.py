@@ -5,6 +5,44 @@ from tests.mutants.fault import of_file
 
 FAULTS = [
     *of_file(
+        "towers/optimizers/learning_rate.py",
+        (
+            "epoch >= tf.constant(self.epochs",
+            "epoch > tf.constant(self.epochs",
+            "optimizers/learning_rate_test::test_piecewise_changes_at_its_epochs",
+        ),
+        (
+            "rate, epoch, self.rates[0], self.warmup",
+            "rate, epoch, self.rates[-1], self.warmup",
+            "optimizers/learning_rate_test::test_warmup",
+        ),
+        (
+            "tf.where(epoch < warmup_epochs,",
+            "tf.where(epoch <= warmup_epochs,",
+            "optimizers/learning_rate_test::test_warmup_grows_from_zero",
+        ),
+        (
+            "tf.maximum(self.rate * self.factor**periods, self.minimum)",
+            "self.rate * self.factor**periods",
+            "optimizers/learning_rate_test::test_staircase_with_floor",
+        ),
+        (
+            "self.period * (1.0 + 2.0**-21)",
+            "self.period",
+            "optimizers/learning_rate_test::test_staircase_steps_down_on_every_boundary",
+        ),
+        (
+            "done = (cycles - begin) / growth**number",
+            "done = cycles - begin",
+            "optimizers/learning_rate_test::test_its_published_formula",
+        ),
+        (
+            "rising = settings.warmup_epochs or _RISING * settings.epochs",
+            "rising = _RISING * settings.epochs",
+            "optimizers/learning_rate_test::test_one_cycle_rises_over_the_warmup",
+        ),
+    ),
+    *of_file(
         "towers/optimizers/optimizer.py",
         (
             "settings.rmsprop_decay,\n        momentum=settings.rmsprop_momentum,",
@@ -67,26 +105,6 @@ FAULTS = [
             "return self.weight_decay * tf.add_n(losses)",
             "return 2 * self.weight_decay * tf.add_n(losses)",
             "optimizers/adamw_lars_lamb_test::test_only_what_is_a_gradient_adds_to_the_loss",
-        ),
-        (
-            "epoch >= tf.constant(self.epochs",
-            "epoch > tf.constant(self.epochs",
-            "optimizers/optimizer_test::test_piecewise_changes_at_its_epochs",
-        ),
-        (
-            "warm = self.rates[0] * epoch",
-            "warm = self.rates[-1] * epoch",
-            "optimizers/optimizer_test::test_warmup",
-        ),
-        (
-            "(1.0 + 2.0**-21)",
-            "1.0",
-            "optimizers/optimizer_test::test_staircase_steps_down_on_every_boundary",
-        ),
-        (
-            "rate = tf.maximum(rate, self.minimum)",
-            "",
-            "optimizers/optimizer_test::test_staircase_with_floor",
         ),
         (
             "if self.optimizer not in OPTIMIZERS:",
@@ -202,8 +220,8 @@ FAULTS = [
         "towers/optimizers/from_recipe.py",
         ("global_batch / 256", "global_batch", "planning_test::test_learning_rate"),
         (
-            "schedule.warmup_epochs if warmup is None else warmup,",
-            "warmup or schedule.warmup_epochs,",
+            "schedule.warmup_epochs if given is None else given",
+            "given or schedule.warmup_epochs",
             "planning_test::test_learning_rate",
         ),
         (
@@ -569,19 +587,6 @@ FAULTS = [
             "if not self.place.in_loss or not self.weight_decay or not decayed:",
             "if not self.weight_decay or not decayed:",
             "optimizers/adamw_lars_lamb_test::test_only_what_is_a_gradient_adds_to_the_loss",
-        ),
-        (
-            "rate = tf.where(epoch < self.warmup_epochs, warm, rate)\n"
-            "        return rate\n"
-            "\n"
-            "\n"
-            "@data",
-            "rate = tf.where(epoch <= self.warmup_epochs, warm, rate)\n"
-            "        return rate\n"
-            "\n"
-            "\n"
-            "@data",
-            "optimizers/optimizer_test::test_warmup_grows_from_zero",
         ),
     ),
     *of_file(

@@ -9,7 +9,8 @@ from absl.testing import parameterized
 from tests import arrays, trainer
 from towers.compute import nodes
 from towers.optimizers import adamw_lars_lamb
-from towers.optimizers.optimizer import OPTIMIZERS, Hyperparameters, Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import OPTIMIZERS, Hyperparameters, Update
 
 v1 = tf.compat.v1
 

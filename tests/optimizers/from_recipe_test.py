@@ -3,7 +3,7 @@
 import dataclasses
 
 import tensorflow as tf
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 import models
 from flags import config
@@ -12,8 +12,9 @@ from towers.optimizers import from_recipe
 
 
 def _update(model="lenet", global_batch=32, **flags):
+    model = models.get(model) if isinstance(model, str) else model
     return from_recipe.update_from_recipe(
-        config.make(**flags).optimizer, models.get(model), global_batch
+        config.make(**flags).optimizer, model, global_batch, epochs=10.0
     )
 
 
@@ -22,7 +23,7 @@ def _rate(update, epoch):
         return float(session.run(update.learning_rate(tf.constant(epoch))))
 
 
-class LearningTest(absltest.TestCase):
+class LearningTest(parameterized.TestCase):
     def test_the_recipe_where_no_flag_says_otherwise(self):
         recipe = models.get("lenet").recipe
         update = _update()
@@ -48,7 +49,42 @@ class LearningTest(absltest.TestCase):
         recipe = dataclasses.replace(lenet.recipe, optimizer="sgdd")
         model = dataclasses.replace(lenet, recipe=recipe)
         with self.assertRaisesRegex(ValueError, "Recipe.optimizer is 'sgdd', .* sgd"):
-            from_recipe.update_from_recipe(config.make().optimizer, model, 32)
+            _update(model)
+
+    def test_a_schedule_by_flags_takes_the_recipes_rate_and_warmup(self):
+        """lenet: 0.05 after a warm-up of 10 epochs, shortened here to 2."""
+        update = _update(
+            learning_rate_schedule="cosine",
+            num_learning_rate_warmup_epochs=2.0,
+            minimum_learning_rate=0.01,
+        )
+        for epoch, rate in ((1.0, 0.025), (2.0, 0.05), (6.0, 0.03), (10.0, 0.01)):
+            self.assertAlmostEqual(_rate(update, epoch), rate, places=7)
+        update = _update("resnet50", 512, learning_rate_schedule="polynomial")
+        self.assertAlmostEqual(_rate(update, 5.0), 0.256, places=6)  # warmed up
+
+    def test_a_schedule_of_the_recipe(self):
+        lenet = models.get("lenet")
+        schedule = models.Schedule((0.4,), name="polynomial", power=2.0, minimum=0.1)
+        recipe = dataclasses.replace(lenet.recipe, schedule=schedule)
+        update = _update(dataclasses.replace(lenet, recipe=recipe))
+        self.assertAlmostEqual(_rate(update, 5.0), 0.1 + 0.3 / 4, places=6)
+
+    @parameterized.parameters(
+        ("exponential", {}, "exponential: needs --learning_rate_decay_factor"),
+        ("exponential", {}, "exponential: needs --num_epochs_per_decay"),
+        ("cosine", {"num_epochs_per_decay": 2.0}, "=2.0: .*=cosine does not read it"),
+        ("cosine", {"learning_rate_power": 2.0}, "=2.0: .*=cosine does not read it"),
+        ("cosine", {"minimum_learning_rate": 1.0}, "=1.0: is above .* start, 0.05"),
+        (
+            "inverse_sqrt",
+            {"num_learning_rate_warmup_epochs": 0.0},
+            "needs --num_learning_rate_warmup_epochs",
+        ),
+    )
+    def test_flags_that_do_not_fit_the_schedule(self, name, flags, sentence):
+        with self.assertRaisesRegex(collected.PlanError, sentence):
+            _update(learning_rate_schedule=name, **flags)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Optimizers against their formulas in numpy; learning rates against tables."""
+"""Optimizers against their formulas in numpy."""
 
 import dataclasses
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from towers.optimizers import optimizer
+from towers.optimizers.learning_rate import Piecewise
 
 v1 = tf.compat.v1
 _START = np.array([[1.0, -2.0, 0.5]], np.float32)
@@ -143,12 +144,12 @@ class OptimizerTest(parameterized.TestCase):
 
     def test_one_that_there_is_not(self):
         with self.assertRaisesRegex(ValueError, "^Update.optimizer is 'sdg', .* sgd,"):
-            optimizer.Update("sdg", optimizer.Piecewise((0.1,)))
+            optimizer.Update("sdg", Piecewise((0.1,)))
 
     def test_weight_decay_touches_what_the_recipe_says(self):
         update = optimizer.Update(
             "sgd",
-            optimizer.Piecewise((0.1,)),
+            Piecewise((0.1,)),
             weight_decay=0.5,
             decayed=lambda name: name != "free",
         )
@@ -181,9 +182,7 @@ class OptimizerTest(parameterized.TestCase):
 
         with tf.Graph().as_default():
             variable = v1.get_variable("v", initializer=_START, use_resource=True)
-            optimizer_made = optimizer.Update(name, optimizer.Piecewise((1.0,))).make(
-                rate
-            )
+            optimizer_made = optimizer.Update(name, Piecewise((1.0,))).make(rate)
             for _ in range(2):
                 optimizer_made.apply_gradients([(tf.ones([1, 3]), variable)])
         self.assertLen(calls, 2)
@@ -194,7 +193,7 @@ class ClipTest(parameterized.TestCase):
     _ROWS = np.array([[0.0, 12.0]], np.float32)
 
     def _clipped(self, **limits):
-        update = optimizer.Update("sgd", optimizer.Piecewise((1.0,)), **limits)
+        update = optimizer.Update("sgd", Piecewise((1.0,)), **limits)
         with tf.Graph().as_default(), v1.Session() as session:
             rows = tf.IndexedSlices(tf.constant(self._ROWS), [1], [4, 2])
             dense, none, sparse = update.clip([tf.constant(self._DENSE), None, rows])
@@ -218,53 +217,6 @@ class ClipTest(parameterized.TestCase):
         dense, rows = self._clipped(clip_norm=100.0, clip_value=50.0)
         np.testing.assert_array_equal(dense, self._DENSE)
         np.testing.assert_array_equal(rows, self._ROWS)
-
-
-class LearningRateTest(parameterized.TestCase):
-    def _rates(self, schedule, epochs):
-        with tf.Graph().as_default(), v1.Session() as session:
-            return session.run([schedule(tf.constant(float(e))) for e in epochs])
-
-    def test_piecewise_changes_at_its_epochs(self):
-        schedule = optimizer.Piecewise((1.0, 0.5, 0.25), (2.0, 4.0))
-        rates = self._rates(schedule, [0, 1.9, 2, 3, 4, 100])
-        np.testing.assert_array_equal(rates, [1, 1, 0.5, 0.5, 0.25, 0.25])
-
-    @parameterized.parameters(
-        (0.1, (), "one rate more"),
-        ((0.1, 0.01), (), "one rate more"),
-        ((0.1,), (1.0,), "one rate more"),
-        ((0.1, 0.2, 0.3), (2.0, 1.0), "must be ascending"),
-    )
-    def test_rates_that_do_not_fit_their_epochs(self, rates, epochs, words):
-        with self.assertRaisesRegex(ValueError, f"^Piecewise.* {words}"):
-            optimizer.Piecewise(rates, epochs)
-        optimizer.Piecewise(np.array([0.1, 0.2]), [1.0])
-
-    def test_constant(self):
-        self.assertEqual(self._rates(optimizer.Piecewise((0.5,)), [3]), [0.5])
-
-    def test_warmup_grows_from_zero(self):
-        schedule = optimizer.Piecewise((1.0, 0.5), (8.0,), warmup_epochs=4.0)
-        rates = self._rates(schedule, [0, 1, 2, 4, 8])
-        np.testing.assert_array_equal(rates, [0, 0.25, 0.5, 1, 0.5])
-        at_once = optimizer.Piecewise((1.0, 0.5), (4.0,), warmup_epochs=4.0)
-        np.testing.assert_array_equal(self._rates(at_once, [2, 4]), [0.5, 0.5])
-
-    def test_staircase_with_floor(self):
-        schedule = optimizer.Staircase(1.0, 0.5, 2.0, minimum=0.2)
-        rates = self._rates(schedule, [0, 1.9, 2, 4, 6, 40])
-        np.testing.assert_allclose(rates, [1, 1, 0.5, 0.25, 0.2, 0.2])
-
-    @parameterized.parameters(0.1, 0.3, 0.7, 1 / 3)
-    def test_staircase_steps_down_on_every_boundary(self, period):
-        """Also where epoch / period is rounded to just below a whole number."""
-        schedule = optimizer.Staircase(1.0, 0.5, period)
-        steps = np.arange(1, 40)
-        on = self._rates(schedule, list(steps * period))
-        np.testing.assert_array_equal(on, 0.5**steps)
-        before = self._rates(schedule, list(steps * period - 1e-4))
-        np.testing.assert_array_equal(before, 0.5 ** (steps - 1.0))
 
 
 if __name__ == "__main__":

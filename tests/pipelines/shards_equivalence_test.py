@@ -14,7 +14,8 @@ from towers.evaluation import eval_graph
 from towers.layout.graph_names import checkpoint_name
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.optimizers.optimizer import Hyperparameters, Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Hyperparameters, Update
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1

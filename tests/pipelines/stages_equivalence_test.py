@@ -9,8 +9,8 @@ from absl.testing import parameterized
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers.layout.stages import Pipeline
+from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.loss_scale import LossScaling
-from towers.optimizers.optimizer import Piecewise
 
 BOUND = 1e-5
 GLOBAL_BATCH = 16

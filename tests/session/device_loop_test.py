@@ -12,7 +12,8 @@ from towers.compute.tower import TowerSpec
 from towers.data import digits, inputs, records
 from towers.errors.side_outputs import SideOutputs
 from towers.evaluation import eval_graph
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.session import device_loop, hooks, loop, summary
 
 v1 = tf.compat.v1

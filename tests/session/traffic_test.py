@@ -12,6 +12,7 @@ from towers import graph
 from towers.gradients.exchange import GradientExchange
 from towers.layout import cluster_spec, placement
 from towers.optimizers import optimizer
+from towers.optimizers.learning_rate import Piecewise
 from towers.session import loop, traffic
 from towers.variable_update.modes import VARIABLE_UPDATES
 
@@ -149,7 +150,7 @@ class UpdateTest(parameterized.TestCase):
 
     @parameterized.parameters(sorted(optimizer.OPTIMIZERS))
     def test_of_every_optimizer(self, name):
-        rate = optimizer.Piecewise((0.1,))
+        rate = Piecewise((0.1,))
         limits = dict(clip_value=1.0, clip_norm=1.0, ema_decay=0.9, weight_decay=1e-3)
         self._check(update=optimizer.Update(name, rate, **limits))
 

@@ -9,7 +9,8 @@ from absl.testing import parameterized
 from models.model import Images, Model, Recipe, Schedule
 from tests import arrays, trainer
 from towers.data import inputs
-from towers.optimizers.optimizer import Hyperparameters, Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Hyperparameters, Update
 
 v1 = tf.compat.v1
 

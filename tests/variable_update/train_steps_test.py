@@ -12,7 +12,8 @@ from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
 from towers.compute import nodes
 from towers.data import inputs
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 
 
 def _normed_model() -> Model:

@@ -6,7 +6,8 @@ from absl.testing import parameterized
 
 from tests import arrays
 from towers.compute import nodes
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.variable_update import variable_store
 
 v1 = tf.compat.v1

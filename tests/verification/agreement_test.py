@@ -14,7 +14,8 @@ from towers import graph
 from towers.compute import classifier
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.pipelines import pipeline
 from towers.variable_update import synchronous
 from towers.variable_update.modes import VARIABLE_UPDATES

@@ -7,7 +7,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.variable_update.modes import VARIABLE_UPDATES
 from towers.verification import agreement, reference, rounding_reference
 from towers.verification.verdict import Case

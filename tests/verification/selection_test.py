@@ -9,7 +9,8 @@ from flags import config
 from tests import trainer
 from towers import graph
 from towers.layout.shards import Shards
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 from towers.verification import agreement, selection
 
 

@@ -1,23 +1,40 @@
 """From a model's recipe and the flags to the update: optimizer and learning rate."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
-import tensorflow as tf
-
+import models
+from flags.optimizer import OptimizerFlags
 from towers.errors.collected import CollectedErrors, PlanError
-from towers.optimizers.optimizer import (
-    OPTIMIZERS,
-    Hyperparameters,
+from towers.optimizers.learning_rate import (
+    PIECEWISE,
+    SCHEDULES,
+    LearningRate,
     Piecewise,
+    Scheduled,
     Staircase,
-    Update,
 )
+from towers.optimizers.optimizer import OPTIMIZERS, Hyperparameters, Update
+
+# A setting of `Scheduled` -> its flag.
+_FLAGS = {
+    "minimum": "minimum_learning_rate",
+    "power": "learning_rate_power",
+    "factor": "learning_rate_decay_factor",
+    "period": "num_epochs_per_decay",
+    "growth": "learning_rate_cycle_growth",
+}
 
 
-def update_from_recipe(flags: Any, model: Any, global_batch: int) -> Update:
+def update_from_recipe(
+    flags: OptimizerFlags, model: models.Model, global_batch: int, *, epochs: float
+) -> Update:
     """The recipe's update, with what the flags put in its place.
+
+    Args:
+      flags: that are set.
+      model: whose recipe it is.
+      global_batch: examples of a step.
+      epochs: length of the training, at whose end schedules end.
 
     Raises:
       ValueError: there is no such optimizer as the recipe names.
@@ -42,7 +59,10 @@ def update_from_recipe(flags: Any, model: Any, global_batch: int) -> Update:
             checks.errors.append(
                 f"--{number}={value}: --optimizer={name} does not read it"
             )
-    rate = checks.get(lambda: _learning_rate(flags, recipe.schedule, global_batch))
+    rates = checks.get(lambda: _rates(flags, recipe.schedule, global_batch))
+    rate = rates and checks.get(
+        lambda: _learning_rate(flags, recipe.schedule, rates, epochs)
+    )
     if checks.errors:
         raise PlanError(checks.errors)
     decay, ema, norm = flags.weight_decay, flags.ema_decay, flags.gradient_clip_norm
@@ -58,23 +78,12 @@ def update_from_recipe(flags: Any, model: Any, global_batch: int) -> Update:
     )
 
 
-def _learning_rate(
-    flags, schedule, global_batch: int
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    warmup = flags.num_learning_rate_warmup_epochs
+def _rates(
+    flags: OptimizerFlags, schedule: models.Schedule, global_batch: int
+) -> tuple[float, ...]:
+    """The flag's rate, or the recipe's, grown with the batch where they do."""
     if flags.init_learning_rate is not None:
-        if flags.num_epochs_per_decay:
-            return Staircase(
-                flags.init_learning_rate,
-                flags.learning_rate_decay_factor,
-                flags.num_epochs_per_decay,
-                warmup or 0.0,
-                flags.minimum_learning_rate,
-            )
-        return Piecewise((flags.init_learning_rate,), (), warmup or 0.0)
-    if flags.piecewise:
-        rates, epochs = flags.piecewise
-        return Piecewise(rates, epochs, warmup or 0.0)
+        return (flags.init_learning_rate,)
     scale = global_batch / schedule.per_examples if schedule.per_examples else 1.0
     if flags.resnet_base_lr is not None:
         if not schedule.per_examples:
@@ -88,8 +97,66 @@ def _learning_rate(
                 "begins with 0, which cannot be scaled; use --init_learning_rate"
             )
         scale = flags.resnet_base_lr / schedule.rates[0] * global_batch / 256
-    return Piecewise(
-        tuple(rate * scale for rate in schedule.rates),
-        schedule.epochs,
-        schedule.warmup_epochs if warmup is None else warmup,
-    )
+    return tuple(rate * scale for rate in schedule.rates)
+
+
+def _learning_rate(
+    flags: OptimizerFlags,
+    schedule: models.Schedule,
+    rates: tuple[float, ...],
+    epochs: float,
+) -> LearningRate:
+    """The schedule that flags name, or the constant or stairs that they make, or the
+    recipe's."""
+    given = flags.num_learning_rate_warmup_epochs
+    warmup = schedule.warmup_epochs if given is None else given
+    if flags.learning_rate_schedule:
+        name = flags.learning_rate_schedule
+        return _scheduled(name, flags, rates[0], epochs=epochs, warmup=warmup)
+    if flags.init_learning_rate is not None:
+        if flags.num_epochs_per_decay:
+            return Staircase(
+                flags.init_learning_rate,
+                flags.learning_rate_decay_factor,
+                flags.num_epochs_per_decay,
+                given or 0.0,
+                flags.minimum_learning_rate,
+            )
+        return Piecewise(rates, (), given or 0.0)
+    if flags.piecewise:
+        return Piecewise(*flags.piecewise, given or 0.0)
+    if schedule.name == PIECEWISE:
+        return Piecewise(rates, schedule.epochs, warmup)
+    settings = {setting: getattr(schedule, setting) for setting in _FLAGS}
+    return Scheduled(schedule.name, rates[0], epochs, warmup, **settings)
+
+
+def _scheduled(
+    name: str, flags: OptimizerFlags, rate: float, *, epochs: float, warmup: float
+) -> Scheduled:
+    """The schedule of this name, with the settings of flags.
+
+    Raises:
+      PlanError: it does not read a flag that is given, or lacks one.
+    """
+    row, defaults = SCHEDULES[name], OptimizerFlags()
+    errors, settings = [], {}
+    schedule = f"--learning_rate_schedule={name}"
+    for setting, flag in _FLAGS.items():
+        value = getattr(flags, flag)
+        if value != getattr(defaults, flag):
+            settings[setting] = value
+            if setting not in ("minimum", *row.reads):
+                errors.append(f"--{flag}={value}: {schedule} does not read it")
+        elif setting in row.needs and not value:
+            errors.append(f"{schedule}: needs --{flag}")
+    if "warmup_epochs" in row.needs and not warmup:
+        errors.append(f"{schedule}: needs --num_learning_rate_warmup_epochs")
+    if (lowest := flags.minimum_learning_rate) > rate:
+        errors.append(
+            f"--minimum_learning_rate={lowest}: is above the learning rate at the "
+            f"start, {rate:g}"
+        )
+    if errors:
+        raise PlanError(errors)
+    return Scheduled(name, rate, epochs, warmup, **settings)

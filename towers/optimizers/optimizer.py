@@ -1,10 +1,9 @@
-"""Optimizers by name, learning rate schedules, weight decay and gradient clipping."""
+"""Optimizers by name, weight decay and gradient clipping."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from towers.layout import parts
@@ -261,71 +260,3 @@ def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     with tf.device(gradient.device):
         return change(gradient)
-
-
-@dataclasses.dataclass(frozen=True)
-class Piecewise:
-    """A piecewise constant rate over epochs with a linear warm-up.
-
-    Attributes:
-      rates: one more than `epochs`; `rates[i]` holds before `epochs[i]`.
-      epochs: increasing.
-      warmup_epochs: the rate grows linearly from 0 to `rates[0]` over these.
-    """
-
-    rates: tuple[float, ...]
-    epochs: tuple[float, ...] = ()
-    warmup_epochs: float = 0.0
-
-    def __post_init__(self):
-        lists = np.ndim(self.rates) == np.ndim(self.epochs) == 1
-        if not lists or len(self.rates) != len(self.epochs) + 1:
-            raise ValueError(
-                f"Piecewise has rates {self.rates} and epochs {self.epochs}, and must "
-                "have one rate more than epochs at which they change, as in "
-                "Piecewise((0.1, 0.01), (30,))"
-            )
-        if list(self.epochs) != sorted(self.epochs):
-            raise ValueError(
-                f"Piecewise.epochs is {self.epochs}, and must be ascending"
-            )
-
-    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
-        """The rate at an epoch; both float32 scalars."""
-        passed = tf.reduce_sum(
-            tf.cast(
-                epoch >= tf.constant(self.epochs, tf.float32, [len(self.epochs)]),
-                tf.int32,
-            )
-        )
-        rate = tf.gather(tf.constant(self.rates, tf.float32), passed)
-        if self.warmup_epochs:
-            warm = self.rates[0] * epoch / self.warmup_epochs
-            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
-        return rate
-
-
-@dataclasses.dataclass(frozen=True)
-class Staircase:
-    """rate x factor ^ (whole periods passed), with a warm-up and a floor.
-
-    The rule of `--init_learning_rate`, `--num_epochs_per_decay` and
-    `--learning_rate_decay_factor`.
-    """
-
-    rate: float
-    factor: float
-    period: float  # epochs
-    warmup_epochs: float = 0.0
-    minimum: float = 0.0
-
-    def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
-        """The rate at an epoch; both float32 scalars."""
-        # A step on the boundary has passed it, though the quotient may be rounded down.
-        periods = tf.floor(epoch / self.period * (1.0 + 2.0**-21))
-        rate = self.rate * self.factor**periods
-        rate = tf.maximum(rate, self.minimum)
-        if self.warmup_epochs:
-            warm = self.rate * epoch / self.warmup_epochs
-            rate = tf.where(epoch < self.warmup_epochs, warm, rate)
-        return rate

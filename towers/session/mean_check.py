@@ -30,8 +30,9 @@ from towers.layout.parts import Split
 from towers.layout.placement import Placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
+from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.loss_scale import DEFAULT_SCALE
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.optimizer import Update
 from towers.session import loop
 from towers.variable_update import between_graph
 from towers.variable_update.modes import VARIABLE_UPDATES

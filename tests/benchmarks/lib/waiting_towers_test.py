@@ -10,7 +10,8 @@ from absl.testing import absltest, parameterized
 from benchmarks.lib import waiting_towers
 from tests import trainer
 from towers.data import inputs
-from towers.optimizers.optimizer import Piecewise, Update
+from towers.optimizers.learning_rate import Piecewise
+from towers.optimizers.optimizer import Update
 
 
 class WaitingTowersTest(parameterized.TestCase):
