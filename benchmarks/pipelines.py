@@ -42,10 +42,9 @@ from models.inputs import Tokens
 from models.transformer_lm import TransformerSize, chain
 from towers import graph, planning
 from towers.compute import tower
-from towers.data import nests
 from towers.layout import partition, placement, schedule
 from towers.layout.stages import Pipeline
-from towers.pipelines import costs, recompute, segment, spans
+from towers.pipelines import costs, recompute, spans
 from towers.session import loop, pipeline_report
 
 v1 = tf.compat.v1
@@ -182,10 +181,18 @@ def compute(options: argparse.Namespace) -> list[str]:
 
 def _work(model: models.Model, size: int, kind: str = "cpu") -> costs.TowerToCut:
     wanted = model.inputs
-    batch = nests.batch_of((wanted.features, wanted.labels), size)
+    features, labels = (
+        tf.TensorSpec([size, *shape], dtype) for shape, dtype in _specs(wanted)
+    )
     task = tower.TowerSpec(model=model, num_classes=wanted.num_classes)
-    where = placement.local(1, kind=kind)
-    return costs.TowerToCut(task, segment.MicroBatchSpec(*batch), where)
+    return costs.TowerToCut(task, features, labels, placement.local(1, kind=kind))
+
+
+def _specs(inputs: Any) -> list[tuple[tuple[int, ...], tf.DType]]:
+    """Shape of an example and dtype, of features and labels."""
+    if inputs.kind == "images":
+        return [(tuple(inputs.shape), tf.float32), ((), tf.int32)]
+    return [((inputs.length,), tf.int32)] * 2
 
 
 def balance(options: argparse.Namespace) -> list[str]:

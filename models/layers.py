@@ -6,30 +6,34 @@ A block gets a `Layers` object, by custom called `nn`: the layers as methods, an
 decides, by a custom getter around it, on which device they live and what is read.
 """
 
+import dataclasses
 import math
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from models.logits import Product
+from models.uniform import example_uniform
 
 v1 = tf.compat.v1
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
+Initializer = Callable[..., tf.Tensor] | None  # of `tf.compat.v1` or Keras
 
 
 class Statistic(NamedTuple):
     """A batch statistic that a moving average is to follow."""
 
-    variable: Any  # the moving average
+    variable: tf.Tensor  # the moving average
     value: tf.Tensor  # this batch's value, float32, of the variable's shape
     momentum: float  # average = momentum x average + (1 - momentum) x value
 
 
-class BatchStatistics(Protocol):
+@dataclasses.dataclass(frozen=True)
+class BatchStatistics:
     """How one of several batches of equal size gets the statistics of all of them."""
 
     count: int  # of batches
@@ -38,44 +42,9 @@ class BatchStatistics(Protocol):
     moments: Callable[[tf.Tensor], tf.Tensor]
 
 
-def _he_initializer(gain: float = 2.0):
+def _he_initializer(gain: float = 2.0) -> Initializer:
     """Truncated normal of variance gain / fan-in (He et al. 2015)."""
     return v1.variance_scaling_initializer(gain, mode="fan_in")
-
-
-def example_uniform(
-    shape: tuple[int, ...], *, seed: int, salt: int = 0, first: tf.Tensor | int
-) -> tf.Tensor:
-    """Uniform numbers in [0, 1) that belong to examples, not to batches.
-
-    Row b is a function of (seed, salt, first + b) alone: the Philox generator is
-    counter-based, so a batch that starts at another example starts at another
-    counter, and four towers draw what one tower draws on the joined batch.
-
-    Args:
-      shape: [batch, ...], static.
-      seed: of the run.
-      salt: differs between uses in the model, or in what reads its data.
-      first: int64 scalar, index in the stream of the batch's first example.
-
-    Returns:
-      float32 of `shape`.
-    """
-    units = int(np.prod(shape[1:], dtype=np.int64))
-    blocks = -(-units // 4)  # Philox makes four numbers per counter value
-    counter = tf.stack([tf.cast(first, tf.int64) * blocks, tf.constant(salt, tf.int64)])
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[shape[0] * blocks * 4],
-        key=tf.constant([seed & (2**64 - 1)], tf.uint64),
-        counter=tf.bitcast(counter, tf.uint64),
-        dtype=tf.uint32,
-        alg=1,  # Philox
-    )
-    # As the uniform operation has it; XLA's makes other numbers of the same bits.
-    mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
-    one_to_two = tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32))
-    flat = tf.bitcast(one_to_two, tf.float32) - 1.0
-    return tf.reshape(tf.reshape(flat, [shape[0], -1])[:, :units], shape)
 
 
 class Layers:
@@ -128,7 +97,13 @@ class Layers:
         """Number of channels of x, [batch, height, width, channels] in any format."""
         return x.shape[self.channel_axis]
 
-    def variable(self, name: str, shape, initializer=None, dtype=None) -> tf.Tensor:
+    def variable(
+        self,
+        name: str,
+        shape: Sequence[int],
+        initializer: Initializer = None,
+        dtype: tf.DType | None = None,
+    ) -> tf.Tensor:
         """A trainable variable of the current scope, read for this tower.
 
         Variables are stored in float32; `dtype` (the compute dtype when None) is the
@@ -144,8 +119,8 @@ class Layers:
         strides: int = 1,
         *,
         padding: str = "SAME",
-        initializer=None,
-        **options,
+        initializer: Initializer = None,
+        **options: Any,
     ) -> tf.Tensor:
         """2-D convolution.
 
@@ -160,7 +135,7 @@ class Layers:
             when None: a rectifier follows most convolutions, if not in the same call.
           **options: `use_bias`, `bias_initializer` and `activation`, as of `dense`.
         """
-        size = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
+        size = (kernel, kernel) if isinstance(kernel, int) else (kernel[0], kernel[1])
         if padding == "FIXED" and (strides == 1 or size == (1, 1)):
             padding = "SAME"  # the same zeros, without a copy of x
         elif padding == "FIXED":
@@ -186,8 +161,8 @@ class Layers:
         *,
         use_bias: bool = True,
         activation: Activation = None,
-        initializer=None,
-        bias_initializer=None,
+        initializer: Initializer = None,
+        bias_initializer: Initializer = None,
     ) -> tf.Tensor:
         """Fully connected layer on the last axis.
 
@@ -243,7 +218,7 @@ class Layers:
         epsilon: float = 1e-5,
         scale: bool = True,
         activation: Activation = None,
-        gamma_initializer=None,
+        gamma_initializer: Initializer = None,
     ) -> tf.Tensor:
         """Batch normalisation over all axes but the channels (Ioffe & Szegedy 2015).
 
@@ -297,18 +272,22 @@ class Layers:
         shape = first if self.data_format == "NCHW" else last
         return x if x.shape.rank == 4 else tf.reshape(x, shape)
 
-    def _normalise_joined(self, x, gamma, beta, epsilon: float):
+    def _normalise_joined(
+        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """As `fused_batch_norm`, over all batches."""
+        joined = self.joined
+        assert joined
         axes = [0, 2, 3] if self.data_format == "NCHW" else [0, 1, 2]
         shape = [1] * 4
         shape[self.channel_axis] = -1
         wide = tf.cast(x, tf.float32)
         moments = tf.stack(tf.nn.moments(wide, axes))
-        mean, variance = tf.unstack(self.joined.moments(moments))
+        mean, variance = tf.unstack(joined.moments(moments))
         centred = wide - tf.reshape(mean, shape)
         factor = gamma * tf.math.rsqrt(variance + epsilon)
         y = centred * tf.reshape(factor, shape) + tf.reshape(beta, shape)
-        count = self.joined.count * x.shape.num_elements() // self.channels(x)
+        count = joined.count * x.shape.num_elements() // self.channels(x)
         return tf.cast(y, x.dtype), mean, variance * (count / max(count - 1, 1))
 
     def max_pool(
@@ -338,11 +317,11 @@ class Layers:
             x = tf.transpose(x, [0, 2, 3, 1])
         return tf.reshape(x, [x.shape[0], int(np.prod(x.shape[1:]))])
 
-    def concat(self, xs) -> tf.Tensor:
+    def concat(self, xs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Joins activations along the channels."""
         return tf.concat(xs, self.channel_axis)
 
-    def local_response_norm(self, x: tf.Tensor, **options) -> tf.Tensor:
+    def local_response_norm(self, x: tf.Tensor, **options: float) -> tf.Tensor:
         """`tf.nn.local_response_normalization` in any format and dtype.
 
         Its one kernel on every device is that for NHWC in float32.
@@ -378,9 +357,9 @@ class Layers:
         product: Callable[[tf.Tensor], tf.Tensor],
         shape: list[int],
         *,
-        initializer,
+        initializer: Initializer,
         use_bias: bool = True,
-        bias_initializer=None,
+        bias_initializer: Initializer = None,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """product(kernel) + bias, and the two: variables in this scope."""
         kernel = self.variable("kernel", shape, initializer)

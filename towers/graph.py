@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
+from models.model import Model
 from models.validation import COUNT, check, one_of
 from towers.checkpoints import constants
 from towers.compute import (
@@ -25,8 +26,7 @@ from towers.compute import (
 )
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Site, Template, Tower, TowerSpec
-from towers.data import nests
-from towers.data.source import Batch, ClientShare, Feed, Source, classes
+from towers.data.source import Batch, ClientShare, Feed, Source
 from towers.gradients import transfer
 from towers.gradients.exchange import GradientExchange
 from towers.layout import graph_names, parts
@@ -36,15 +36,14 @@ from towers.layout.stages import Pipeline
 from towers.optimizers.loss_scale import LossScale, LossScaling
 from towers.optimizers.optimizer import Update
 from towers.pipelines import costs, cutting, pipeline, recompute
-from towers.pipelines.pipeline import PipelineTemplate
 from towers.variable_update import between_graph, train_steps
+from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
-from towers.variable_update.between_graph import TrainStep
+from towers.variable_update.between_graph import SingleClient, TrainStep
 from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
-
-AnyTemplate: TypeAlias = Template | PipelineTemplate
+AnyTemplate: TypeAlias = Template | pipeline.PipelineTemplate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +110,7 @@ class TrainGraph(NamedTuple):
     template: AnyTemplate
     steps: list[TrainStep]  # one of all towers, or one for each; below is the first
     train_op: tf.Operation  # one step and its update
-    loop: Any  # what runs many steps in one call, as `device_loop.DeviceLoop`, or None
+    loop: StepLoop | None  # what runs many steps in one call
     step: tf.Tensor  # int64 scalar, the global step after `train_op`
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     penalty: tf.Tensor  # float32 scalar, what the weight decay adds to the loss
@@ -120,7 +119,7 @@ class TrainGraph(NamedTuple):
     learning_rate: tf.Tensor  # float32 scalar
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed
-    averages: dict[str, Any]  # variable -> its moving average or those of parts, or {}
+    averages: dict[str, tf.Variable | parts.Parts]  # variable -> its moving average
     saved: dict[str, tf.Variable | parts.Parts]  # by name in a checkpoint
     constants: dict[str, tf.Variable]  # of `checkpoints.constants`, as `saved`
     initializer: tf.Operation  # of every variable that `sync` does not fill
@@ -128,7 +127,7 @@ class TrainGraph(NamedTuple):
     skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after the initializer and a restore
-    clients: Any  # this one's part among those that train together, of `clients`
+    clients: SingleClient  # this one's part among those that train together
     options: Options
     num_examples: int  # of one epoch
     examples_per_step: int  # of the towers that step together, of all clients
@@ -140,7 +139,7 @@ class TrainGraph(NamedTuple):
 
 
 def build(
-    model: Any,
+    model: Model,
     source: Source,
     update: Update,
     *,
@@ -151,7 +150,7 @@ def build(
     """Builds the train graph.
 
     Args:
-      model: a `models.Model`.
+      model: what a tower computes.
       source: where batches come from, of `towers.data.inputs` or one's own.
       update: optimizer, learning rate, weight decay.
       placement: devices of the towers and variables.
@@ -269,12 +268,12 @@ def _scalars(
 
 
 def tower_spec(
-    model: Any, source: Source, options: Options, placement: Placement
+    model: Model, source: Source, options: Options, placement: Placement
 ) -> TowerSpec:
     """What a tower computes, by itself.
 
     Args:
-      model: a `models.Model`.
+      model: that it trains.
       source: where its batches come from.
       options: of the train graph.
       placement: of the towers.
@@ -283,7 +282,7 @@ def tower_spec(
     elsewhere, shards = placement.is_cluster, options.shards
     return TowerSpec(
         model=model,
-        num_classes=classes(source, model),
+        num_classes=source.num_classes,
         data_format=options.data_format,
         dtype=options.dtype,
         seed=options.seed,
@@ -296,7 +295,7 @@ def tower_spec(
 
 
 def _train_spec(
-    model: Any, source: Source, mode: VariableUpdate, options: Options
+    model: Model, source: Source, mode: VariableUpdate, options: Options
 ) -> TowerSpec:
     """What a tower computes, and with whom it shares batch norm's statistics."""
     # Those that step together on one model, and can meet while they do.
@@ -337,9 +336,8 @@ def copy_towers(
       ValueError: the towers cannot be made; the sentence says why.
     """
     batch = batches[0]
-    size = nests.batch_size(batch.features)
-    cutting.check_fit(task, size, variables.placement)
-    features, labels = (nests.piece(part, rounds) for part in batch[:2])
+    cutting.check_fit(task, batch.features.shape[0], variables.placement)
+    features, labels = (_piece(part, rounds) for part in batch[:2])
     task = costs.with_cut(task, features, labels, variables.placement)
     task = recompute.with_choice(task, features, labels, variables.placement)
     trace = pipeline.trace if task.pipeline else tower.trace
@@ -365,7 +363,7 @@ def copy_towers(
         Site(
             scope=f"{scope}_{index}",
             devices=devices,
-            inputs={**batch.tensors(), **scalars[index]},
+            inputs={**batch._asdict(), **scalars[index]},
             reads=reads(index, host, devices),
         )
         for index, (devices, host, batch) in enumerate(
@@ -394,3 +392,8 @@ def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
     if rounds > 1:
         return functools.partial(accumulation.accumulation_loops, rounds=rounds)
     return copy_tower.copy_tower
+
+
+def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:
+    size, *rest = batch.shape
+    return tf.TensorSpec([size // rounds, *rest], batch.dtype)

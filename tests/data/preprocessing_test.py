@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from models.layers import example_uniform
+from models.uniform import example_uniform
 from towers.data import preprocessing
 from towers.data.preprocessing import DRAWS, PREPROCESSING
 
@@ -20,12 +20,6 @@ _SHAPES = {
     "pairs": ((3,), (2,)),
     "imagenet": ((40, 60, 3), (20, 20, 3)),
 }
-
-
-_OF_SEED_3 = (
-    (0.71710145, 0.24235833, 0.56627274, 0.79089642),
-    (0.67829680, 0.86085045, 0.34116149, 0.83022797),
-)
 
 
 def _run(make):
@@ -47,43 +41,6 @@ def _coordinates(count, height, width):
     row, column = np.mgrid[:height, :width]
     image = np.stack([row, column, np.ones_like(row)], -1)
     return np.repeat(image[None], count, 0)
-
-
-class ExampleUniformTest(tf.test.TestCase):
-    def test_rows_belong_to_examples(self):
-        whole = _run(lambda: example_uniform((12, 3, 2), seed=5, first=8))
-        parts = _run(
-            lambda: [example_uniform((4, 3, 2), seed=5, first=f) for f in (8, 12, 16)]
-        )
-        self.assertAllEqual(whole, np.concatenate(parts))
-
-    def test_the_draws_of_a_seed_stay_the_same(self):
-        """A run is resumed by another version, too."""
-        draws = _run(lambda: example_uniform((2, 4), seed=3, first=5))
-        self.assertAllClose(draws, _OF_SEED_3, rtol=0, atol=1e-7)
-
-    def test_seed_and_salt_tell_draws_apart(self):
-        draws = _run(
-            lambda: [
-                example_uniform((9, 4), seed=seed, first=0, salt=salt)
-                for seed, salt in ((1, 0), (2, 0), (1, 1), (-1, 0))
-            ]
-        )
-        for index, draw in enumerate(draws):
-            for other in draws[:index]:
-                self.assertNotAllClose(draw, other)
-
-    def test_xla_draws_the_same(self):
-        by_xla = tf.function(lambda: _draws(3, first=9), autograph=False)
-        compiled = tf.function(
-            lambda: _draws(3, first=9), autograph=False, jit_compile=True
-        )
-        self.assertAllEqual(by_xla(), compiled())
-
-    def test_is_uniform(self):
-        draw = _run(lambda: example_uniform((20000, 5), seed=3, first=10**12))
-        counts, _ = np.histogram(draw, 10, (0, 1))
-        self.assertAllClose(counts / draw.size, np.full(10, 0.1), atol=0.005)
 
 
 class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):

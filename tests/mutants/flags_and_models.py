@@ -34,27 +34,30 @@ FAULTS = [
         ),
     ),
     *of_file(
-        "models/layers.py",
+        "models/uniform.py",
         (
             "blocks = -(-units // 4)",
             "blocks = units // 4 + 1",
-            "data/preprocessing_test::test_the_draws_of_a_seed_stay_the_same",
+            "models/uniform_test::test_the_draws_of_a_seed_stay_the_same",
         ),
         (
             "tf.constant([seed & (2**64 - 1)], tf.uint64)",
             "tf.constant([seed & 1], tf.uint64)",
-            "data/preprocessing_test::test_seed_and_salt_tell_draws_apart",
+            "models/uniform_test::test_seed_and_salt_tell_draws_apart",
         ),
         (
             "tf.constant(salt, tf.int64)])",
             "tf.constant(0, tf.int64)])",
-            "data/preprocessing_test::test_seed_and_salt_tell_draws_apart",
+            "models/uniform_test::test_seed_and_salt_tell_draws_apart",
         ),
         (
             "counter = tf.stack([tf.cast(first, tf.int64) * blocks,",
             "counter = tf.stack([tf.cast(first, tf.int64),",
-            "data/preprocessing_test::test_rows_belong_to_examples",
+            "models/uniform_test::test_rows_belong_to_examples",
         ),
+    ),
+    *of_file(
+        "models/layers.py",
         (
             "keep = tf.cast(draw >= rate, x.dtype)",
             "keep = tf.cast(draw >= 1.0 - rate, x.dtype)",

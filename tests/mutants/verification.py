@@ -80,7 +80,7 @@ FAULTS = [
             "verification/agreement_test::test_independent_towers_keep_to_the_schedule_of_all",
         ),
         (
-            "return feed._replace(batches=[feed.batches[self.tower]])",
+            "return feed._replace(batches=[feed.batches[self._tower]])",
             "return feed._replace(batches=[feed.batches[0]])",
             "verification/agreement_test::test_every_mode_agrees",
         ),

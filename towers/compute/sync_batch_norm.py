@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from models.layers import BatchStatistics
+
 v1 = tf.compat.v1
 
 
@@ -111,20 +113,6 @@ JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
 }
 
 
-class SyncedBatch(NamedTuple):
-    """The exchange with other batches, for the batch norm of `models.layers`.
-
-    Attributes:
-      count: batches that share statistics.
-      mean: a batch's tensor -> the mean over all batches.
-      moments: a batch's [2, channels] mean and variance -> those of all batches.
-    """
-
-    count: int  # type: ignore[assignment]
-    mean: Callable[[tf.Tensor], tf.Tensor]
-    moments: Callable[[tf.Tensor], tf.Tensor]
-
-
 class SentStatistics(NamedTuple):
     """What a tower sends.
 
@@ -147,11 +135,11 @@ class StatisticsExchanges:
     def __init__(self):
         self.sent: dict[str, SentStatistics] = {}
 
-    def joined(self, joint: SharedStatistics) -> SyncedBatch | None:
+    def joined(self, joint: SharedStatistics) -> BatchStatistics | None:
         """The exchange for batch norm; None if each batch has its own statistics."""
         if joint.count == 1:
             return None
-        return SyncedBatch(joint.count, self._mean, self._moments)
+        return BatchStatistics(joint.count, self._mean, self._moments)
 
     def _receive(self, tensor: tf.Tensor, join: str) -> tf.Tensor:
         sent = tf.identity(tensor)

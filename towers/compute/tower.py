@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from models.layers import Layers
+from models.model import Model
 from towers.compute import (
     classifier,
     deterministic_sum,
@@ -41,8 +43,6 @@ from towers.compute.sync_batch_norm import (
 )
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import VariableLookup, VariablePlaceholders
-from towers.data import nests
-from towers.data.source import classes
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -89,8 +89,7 @@ class TowerSpec:
     """What every tower computes; plain data, no devices.
 
     Attributes:
-      model: a `models.Model` (or what has its `name`, `blocks`, `inputs`,
-        `new_layers`, `run`, `measure`).
+      model: what is trained.
       num_classes: of the data set.
       training: with dropout, batch statistics and gradients, or without.
       data_format: `NHWC` or `NCHW`.
@@ -104,7 +103,7 @@ class TowerSpec:
       shards: what of the model is sharded over the tower's devices; None: nothing is.
     """
 
-    model: Any
+    model: Model
     num_classes: int | tuple[int, int]
     training: bool = True
     data_format: str = "NHWC"
@@ -186,8 +185,8 @@ class Template:
 
 def trace(
     task: TowerSpec,
-    features: Any,
-    labels: Any,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
     *,
     create: Callable[..., Any],
 ) -> Template:
@@ -195,8 +194,8 @@ def trace(
 
     Args:
       task: what to compute.
-      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
-      labels: nest of `tf.TensorSpec`s [batch, ...].
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
       create: called with (name, shape, initializer, trainable=[, split=]) at the
         model's first `get_variable` of a name; creates the variable.
 
@@ -209,7 +208,13 @@ def trace(
         create, splits(task, features), first=task.training
     )
     with TracedGraph(variables).as_default() as graph:
-        batch = nests.batch_placeholders(features, labels)
+        batch = {
+            "features": v1.placeholder(features.dtype, features.shape, "features"),
+            "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
+            "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
+            "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
+            "first": v1.placeholder(tf.int64, [], "first"),
+        }
         scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn, outputs = _run(task, batch, variables, exchanges)
         outputs = classifier.shard_logits(outputs, nn, variables.parts, task.shards)
@@ -233,10 +238,10 @@ def trace(
 
 def _run(
     task: TowerSpec,
-    batch: Mapping[str, Any],
+    batch: Mapping[str, tf.Tensor],
     variables: VariablePlaceholders,
     exchanges: StatisticsExchanges,
-) -> tuple[Any, Any]:
+) -> tuple[Layers, Any]:
     """The model's layers, and what its last block returns."""
     nn = task.model.new_layers(
         training=task.training,
@@ -264,19 +269,19 @@ def running(task: TowerSpec, variables: VariablePlaceholders) -> Iterator[None]:
         yield
 
 
-def splits(task: TowerSpec, features: Any) -> dict[str, Split]:
+def splits(task: TowerSpec, features: tf.TensorSpec) -> dict[str, Split]:
     """Sharded variable -> its split, found by a trial run of the model."""
     if not task.shards:
         return {}
     return shards.splits(task.shards, *_try(task, features), task.model.name)
 
 
-def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
+def check_batch_norm(batch_norm: str, model: Model, source: Any) -> None:
     """Refuses synchronized batch norm for a model without any, by a trial run of it.
 
     Args:
       batch_norm: a row of `joining.BATCH_NORM`.
-      model: a `models.Model`.
+      model: that is trained.
       source: the data set.
 
     Raises:
@@ -284,29 +289,30 @@ def check_batch_norm(batch_norm: str, model: Any, source: Any) -> None:
     """
     if not any(BATCH_NORM[batch_norm]):
         return
-    features = nests.batch_of(source.features, model.recipe.batch_size)
-    nn, _ = _try(TowerSpec(model, classes(source, model)), features)
+    dtype = tf.float32 if model.inputs.kind == "images" else tf.int32
+    features = tf.TensorSpec([model.recipe.batch_size, *source.shape], dtype)
+    nn, _ = _try(TowerSpec(model, source.num_classes), features)
     if not nn.statistics:
         raise ValueError(
             f"--batch_norm={batch_norm}: {model.name} has no batch norm; leave it out"
         )
 
 
-def _try(task: TowerSpec, features: Any) -> tuple[Any, Any]:
+def _try(task: TowerSpec, features: tf.TensorSpec) -> tuple[Layers, Any]:
     """A trial run of the model, in a graph that is thrown away; results as `_run`."""
     variables = VariablePlaceholders(
         lambda *_, **options: None, {}, first=task.training
     )
     with TracedGraph(variables).as_default():
         batch = {
-            "features": nests.placeholders("features", features),
+            "features": v1.placeholder(features.dtype, features.shape),
             "first": v1.placeholder(tf.int64, []),
         }
         return _run(task, batch, variables, StatisticsExchanges())
 
 
 def shares_of(
-    task: TowerSpec, outputs: Any, batch: Mapping[str, Any]
+    task: TowerSpec, outputs: Any, batch: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
     """A batch's shares of the mean `loss` and metrics, float32 scalars by name.
 
@@ -315,12 +321,7 @@ def shares_of(
       outputs: of the last block.
       batch: `labels`, `weights`, `total_weight`.
     """
-    values = task.model.measure(
-        outputs,
-        batch["labels"],
-        num_classes=task.num_classes,
-        batch_size=batch["weights"].shape[0],
-    )
+    values = task.model.measure(outputs, batch["labels"], task.num_classes)
     share_of = batch["weights"] / batch["total_weight"]
     return {
         name: tf.reduce_sum(value * share_of, name=name)

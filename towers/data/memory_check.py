@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from towers.errors.memory_limits import Limit
 
 _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
+_ELEMENT_BYTES = 4  # of float32 features and of int32 tokens
 
 
 def check(
     factors: Mapping[str, int],
-    example_bytes: int,
+    shape: Sequence[int],
     *,
     prefetch: int = 0,
     limits: Sequence[Limit] = (),
@@ -22,7 +23,7 @@ def check(
 
     Args:
       factors: flag -> its value; their product is the examples of a step.
-      example_bytes: size of one example.
+      shape: of one example's features.
       prefetch: steps whose batches are kept ready, `--datasets_prefetch_buffer_size`.
       limits: of this process.
 
@@ -36,7 +37,7 @@ def check(
             f"--{name}={value}: a step would have {examples} examples, and must have "
             f"fewer than {_INT_LIMIT}"
         )
-    step = examples * example_bytes
+    step = examples * math.prod(shape) * _ELEMENT_BYTES
     limit = min(limits, key=lambda limit: limit.most, default=None)
     if limit and step * (1 + prefetch) > limit.most:
         if step * 2 <= limit.most:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from models.layers import example_uniform
+from models.uniform import example_uniform
 from towers.data.preprocessing import DRAWS, Preprocessing, Size
 from towers.data.records import Records, permutation
 

@@ -12,6 +12,7 @@ from towers.graph import copy_towers
 from towers.layout import parts
 from towers.layout.graph_names import EVALUATION
 from towers.layout.placement import Placement
+from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
 
@@ -21,8 +22,7 @@ class EvalGraph(NamedTuple):
 
     feed: Feed
     sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
-    weight: tf.Tensor  # float32 scalar, of those examples
-    count: tf.Tensor  # int64 scalar, how many they are
+    weight: tf.Tensor  # float32 scalar, how many examples those are
     num_steps: int
     examples_per_step: int
 
@@ -44,7 +44,9 @@ class AveragedVariables:
       averages: variable -> its moving average.
     """
 
-    def __init__(self, mode: Any, averages: Mapping[str, Any]):
+    def __init__(
+        self, mode: VariableUpdate, averages: Mapping[str, tf.Variable | parts.Parts]
+    ):
         self.placement = mode.placement
         self._mode = mode
         self._averages = averages
@@ -75,7 +77,7 @@ def attach(
     source: Source,
     *,
     placement: Placement,
-    mode: Any,
+    mode: VariableUpdate | AveragedVariables,
     batch_size: int,
     num_examples: int | None = None,
 ) -> EvalGraph:
@@ -110,13 +112,11 @@ def attach(
         )
         with tf.device(placement.master):
             weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
-            left = limit - tf.stack([batch.first for batch in feed.batches])
-            count = tf.reduce_sum(tf.clip_by_value(left, 0, batch_size))
             names = ["loss", *towers[0].metrics]
             shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
             sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
             sums = refilled(sums, feed.refills)
-    return EvalGraph(feed, sums, weight, count, steps, per_step)
+    return EvalGraph(feed, sums, weight, steps, per_step)
 
 
 def run(
@@ -145,14 +145,13 @@ def run(
     """
     if not (follows and graph.feed.begins_anew):
         session.run(graph.feed.initializer)
-    next_sums = session.make_callable([graph.count, graph.weight, graph.sums])
+    next_sums = session.make_callable([graph.weight, graph.sums])
     totals = dict.fromkeys(graph.sums, 0.0)
-    counted, total_weight = 0, 0.0
+    counted = 0.0
     begun = time.perf_counter()
     for index in range(graph.num_steps):
-        count, weight, sums = next_sums()
-        counted += int(count)
-        total_weight += float(weight)
+        weight, sums = next_sums()
+        counted += float(weight)
         for name, value in sums.items():
             totals[name] += float(value)
         if progress:
@@ -161,14 +160,9 @@ def run(
         if index + 1 < graph.num_steps and stopped():
             return None
     seconds = time.perf_counter() - begun
-    if not total_weight:
-        raise ValueError(
-            f"the {counted} examples of the evaluation weigh nothing; give one of them "
-            "a weight above 0"
-        )
     return EvalResult(
         step=step,
-        num_examples=counted,
-        means={name: total / total_weight for name, total in totals.items()},
+        num_examples=round(counted),
+        means={name: total / max(counted, 1.0) for name, total in totals.items()},
         examples_per_second=counted / seconds,
     )

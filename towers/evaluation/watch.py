@@ -83,6 +83,7 @@ def evaluate_checkpoints(
 
         if sessions.keep(attempt, stop, resumes=True) == 0:
             return 0
+        assert stop.received is not None
         done = f"step {evaluator.step}" if evaluator.step >= 0 else "nothing"
         console(
             f"Stopped by {signal.Signals(stop.received).name}: {done} was evaluated "
@@ -237,8 +238,8 @@ class _Evaluator:
 def _is_the_end(plan: Plan, *, global_step: int, position: int) -> bool:
     """Whether the run that `plan` describes, on any number of towers, ends here."""
     if plan.num_batches is not None:
-        assert plan.num_steps is not None  # follows from num_batches
         return global_step >= plan.num_steps
+    assert plan.options.limit is not None  # then it ends the run
     return position >= plan.options.limit
 
 
@@ -248,7 +249,9 @@ def _wait(seconds: float, over: Callable[[], object]) -> None:
         time.sleep(max(0.0, min(0.5, until - time.monotonic())))
 
 
-def _names(variables: dict[str, tf.Variable], ema_decay: float):
+def _names(
+    variables: dict[str, tf.Variable], ema_decay: float
+) -> dict[str, tf.Variable]:
     """Checkpoint name -> variable: moving averages stand in for what they average."""
     if not ema_decay:
         return variables

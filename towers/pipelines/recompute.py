@@ -27,13 +27,12 @@ logical device, in megabytes); ours is TensorFlow's.
 import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from towers.compute import flops
 from towers.compute.tower import TowerSpec
-from towers.data import nests
 from towers.layout import parts, schedule
 from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, is_called, session_config, task_of
@@ -66,16 +65,16 @@ Kept = frozenset[tuple[str, int]]  # (tensor, bytes)
 
 def with_choice(
     task: TowerSpec,
-    features: Any,
-    labels: Any,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
     placement: Placement,
 ) -> TowerSpec:
     """The task with its pipeline's choice, if that is still open.
 
     Args:
       task: what a tower computes; its pipeline is cut.
-      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
-      labels: nest of `tf.TensorSpec`s [batch, ...].
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
       placement: of the towers.
 
     Raises:
@@ -110,8 +109,8 @@ def with_choice(
 
 def estimate(
     task: TowerSpec,
-    features: Any,
-    labels: Any,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
     *,
     slots: int = _SLOTS,
 ) -> list[int]:
@@ -120,8 +119,8 @@ def estimate(
     Args:
       task: what a tower computes; its pipeline is cut and recomputes nothing, whole
         stages or every block.
-      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
-      labels: nest of `tf.TensorSpec`s [batch, ...].
+      features: shape [batch, ...] and dtype of a tower's batch.
+      labels: shape [batch, ...] and dtype.
       slots: of the optimizer.
     """
     assert task.pipeline
@@ -153,8 +152,8 @@ class _Stage(NamedTuple):
 
 def _stages(
     task: TowerSpec,
-    features: Any,
-    labels: Any,
+    features: tf.TensorSpec,
+    labels: tf.TensorSpec,
     *,
     grain: int,
     slots: int = _SLOTS,
@@ -162,8 +161,8 @@ def _stages(
     assert task.pipeline
     how, groups = _groups(task.pipeline, task.model.blocks)
     several = how.micro_batches > 1
-    batch_bytes = nests.num_bytes(features) * (1 + several)
-    batch = segment.MicroBatchSpec.of(features, labels, how.micro_batches)
+    batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
+    batch = segment.MicroBatchSpec(how.micro_batch(features), how.micro_batch(labels))
     whole = dataclasses.replace(task, pipeline=None)
     traced = [
         _segments(whole, groups, batch, recomputed=flag) for flag in (False, True)

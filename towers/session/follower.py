@@ -19,6 +19,7 @@ from towers.planning import Plan
 from towers.session import loop, mean_check
 from towers.session.loop import RunArgs, RunContext, RunValues
 from towers.variable_update import between_graph
+from towers.variable_update.between_graph import FollowerClient
 from towers.variable_update.step_quota import RestartedError
 
 v1 = tf.compat.v1
@@ -33,8 +34,9 @@ class CheckTokens(loop.Hook):
     """
 
     def __init__(self, train: graph.TrainGraph, stamp: int):
-        self._token = train.clients.token
-        self._watched = train.clients.watched
+        client = train.clients
+        assert isinstance(client, FollowerClient)
+        self._token, self._watched = client.token, client.watched
         self._stamp = stamp
 
     def next_due(self, step: int) -> int:
@@ -123,11 +125,13 @@ def _may_be_old(error: tf.errors.FailedPreconditionError, plan: Plan) -> bool:
 
 def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int]:
     """Steps from a token on until the chief starts over; its new token, if known."""
+    client = train.clients
+    assert isinstance(client, FollowerClient)
     try:
-        train.clients.begin(session, stamp)
+        client.begin(session, stamp)
         session.run(train.sync)
         session.run(train.feed.initializer)
-        train.clients.ready(session, stamp)
+        client.ready(session, stamp)
         loop.run(train, session, [CheckTokens(train, stamp)], last_step=loop.NEVER)
     except RestartedError as news:
         return [] if news.stamp is None else [news.stamp]

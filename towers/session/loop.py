@@ -184,6 +184,7 @@ class _Steps:
     def inside(self, step: int, count: int) -> Iterator[StepsTaken]:
         """`count` steps after a global step, as the loop's runner has them."""
         if self._inside is None:
+            assert self._train.loop is not None
             self._inside = self._train.loop.runner(self._session)
         begun = time.monotonic()
         yield from self._inside(step, count)

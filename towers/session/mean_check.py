@@ -13,16 +13,19 @@ are known to the last bit.
 """
 
 import dataclasses
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from models.inputs import Pairs
+from models.layers import Layers
+from models.logits import Product
+from models.model import Block, Model, Recipe, Schedule
 from towers import graph
 from towers.cluster.sessions import Sessions
-from towers.data.source import Batch, ClientShare, Feed
+from towers.data.source import Batch, ClientShare, Feed, Groups
 from towers.gradients import reduction
 from towers.gradients.exchange import GradientExchange
 from towers.layout import parts
@@ -35,6 +38,7 @@ from towers.optimizers.loss_scale import DEFAULT_SCALE
 from towers.optimizers.optimizer import Update
 from towers.session import loop
 from towers.variable_update import between_graph
+from towers.variable_update.base import VariableUpdate
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -58,7 +62,7 @@ def check(
     config: v1.ConfigProto,
     sessions: Sessions,
     *,
-    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+    modes: Mapping[str, type[VariableUpdate]] = VARIABLE_UPDATES,
 ) -> None:
     """Trains a step or two of the graph of `build`, and looks at the variables.
 
@@ -88,7 +92,7 @@ def build(
     options: graph.Options,
     placement: Placement,
     *,
-    modes: Mapping[str, Callable[..., Any]] = VARIABLE_UPDATES,
+    modes: Mapping[str, type[VariableUpdate]] = VARIABLE_UPDATES,
 ) -> graph.TrainGraph:
     """The graph of the check; arguments as `check` has them."""
     scaling, pipeline = options.loss_scaling, _small(options.pipeline)
@@ -198,49 +202,27 @@ def _first(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
     return outputs if tf.is_tensor(outputs) else outputs.cross_entropy(labels)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ones:
-    """A model for `tower.TowerSpec` whose gradients are 1 everywhere.
+class _Ones(Model):
+    """A model whose gradients are 1 everywhere.
 
     The loss of an example is the sum of the variables; of the embedding table, only the
     rows that are looked up count.  For the classifier, see `_classifies`.
 
-    Attributes:
-      blocks: named functions (x, nn) -> x: the first looks up, and each adds variables.
-      loss: (outputs, labels) -> float32 [batch].
+    Its blocks are functions (x, nn) -> x: the first looks up, and each adds variables,
+    whose names are the same however many blocks there are.
     """
 
-    blocks: tuple[tuple[str, Any], ...]
-    loss: Callable[..., tf.Tensor] = _first
-    name = "probe"
-
-    @property
-    def inputs(self) -> "_Ones":
-        """Itself: it has `prepare`."""
-        return self
-
-    def new_layers(self, *, dtype: tf.DType, **others: Any) -> Any:
-        """Layers with no batch statistics."""
-        del others
-        noted: dict[str, Any] = dict(
-            statistics=[], joined=None, products=[], tables=[], lookup=None
-        )
-        return types.SimpleNamespace(dtype=dtype, **noted)
-
-    def prepare(self, features: tf.Tensor, nn: Any) -> tf.Tensor:
-        """Returns the row indices unchanged."""
-        del nn
-        return features
-
-    def run(self, x: tf.Tensor, nn: Any) -> tf.Tensor:
+    def run(self, x: tf.Tensor, nn: Layers) -> tf.Tensor:
         """Float32 [batch], the loss of each example; or logits, [batch, classes]."""
         for _, block in self.blocks:
             x = block(x, nn)
         return x
 
-    def measure(self, outputs, labels, **batch: int) -> dict[str, tf.Tensor]:
+    def measure(
+        self, outputs: Any, labels: tf.Tensor, num_classes: int | tuple[int, int]
+    ) -> dict[str, tf.Tensor]:
         """The loss, and no metrics."""
-        del batch
+        del num_classes
         return {"loss": self.loss(outputs, labels)}
 
 
@@ -252,13 +234,19 @@ def _ones(sizes: Sequence[int], width: int, count: int, shards: Shards) -> _Ones
     blocks += [_adds(f"block_{k}", [_ELEMENTS]) for k in range(1, count)]
     if shards.classifier > 1:
         blocks[-1] = _classifies(blocks[-1], shards.classifier)
-    return _Ones(tuple((f"block_{k}", block) for k, block in enumerate(blocks)))
+    return _Ones(
+        name="probe",
+        blocks=[(f"block_{k}", block) for k, block in enumerate(blocks)],
+        inputs=Pairs((1, 1)),  # whose indices are not changed
+        recipe=Recipe(batch_size=1, schedule=Schedule((1.0,))),
+        loss=_first,
+    )
 
 
-def _looks_up(adds: Any, count: int) -> Any:
+def _looks_up(adds: Block, count: int) -> Block:
     """A block: row indices -> the loss of each example."""
 
-    def block(rows, nn):
+    def block(rows: tf.Tensor, nn: Layers) -> tf.Tensor:
         added = adds(tf.zeros([rows.shape[0]]), nn)
         table = _variable(_ROWS, [2 * count, 3], nn)
         nn.tables.append(table)
@@ -273,20 +261,20 @@ def _looks_up(adds: Any, count: int) -> Any:
     return block
 
 
-def _adds(name: str, sizes: Sequence[int]) -> Any:
+def _adds(name: str, sizes: Sequence[int]) -> Block:
     """A block that adds a variable of each size to the loss of each example."""
 
-    def block(loss, nn):
+    def block(loss: tf.Tensor, nn: Layers) -> tf.Tensor:
         held = [_variable(f"probe/{name}_{size}", [size], nn) for size in sizes]
         return loss + tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) for v in held])
 
     return block
 
 
-def _multiplies(adds: Any, width: int) -> Any:
+def _multiplies(adds: Block, width: int) -> Block:
     """A block that adds a dense layer's outputs, of inputs of 1, to each loss."""
 
-    def block(loss, nn):
+    def block(loss: tf.Tensor, nn: Layers) -> tf.Tensor:
         loss = adds(loss, nn)
         kernel = _variable("probe/dense", [width, width], nn)
         y = tf.matmul(tf.ones([loss.shape[0], width], nn.dtype), kernel)
@@ -309,25 +297,26 @@ def _weights(count: int) -> np.ndarray:
     return weights
 
 
-def _classifies(block: Any, count: int) -> Any:
+def _classifies(block: Block, count: int) -> Block:
     """A block and a dense layer that turn the loss of each example into logits."""
     weights = _weights(count)
 
-    def classified(x, nn):
+    def classified(x: tf.Tensor, nn: Layers) -> tf.Tensor:
         loss = block(x, nn)
         x = tf.cast(tf.stack([loss, tf.ones_like(loss)], 1), nn.dtype)
         start = np.stack([weights, 0.0 * weights])
         kernel = _variable(_KERNEL, start.shape, nn, v1.constant_initializer(start))
         bias = _variable(_BIAS, weights.shape, nn)
         y = tf.nn.bias_add(tf.matmul(x, kernel), bias)
-        noted = dict(y=y, x=x, kernel=kernel, bias=bias, transposed=False)
-        nn.products.append(types.SimpleNamespace(**noted))
+        nn.products.append(Product(y, x, kernel, bias))
         return y
 
     return classified
 
 
-def _variable(name: str, shape: Sequence[int], nn: Any, start: Any = None):
+def _variable(
+    name: str, shape: Sequence[int], nn: Layers, start: Callable | None = None
+) -> tf.Tensor:
     start = start or v1.zeros_initializer()
     return v1.get_variable(name, shape, nn.dtype, initializer=start)
 
@@ -339,7 +328,7 @@ class _Source:
     shares and all partial sums are exact, in 16 bits too, up to `_EXAMPLES` examples.
     """
 
-    num_classes = 1
+    num_classes: int | tuple[int, int] = 1
     num_examples = 1
     vocabulary = ()
 
@@ -347,7 +336,12 @@ class _Source:
         self._joined = joined
 
     def feed(
-        self, groups, *, batch_size: int, part: ClientShare, **others: Any
+        self,
+        groups: Groups,
+        *,
+        batch_size: int,
+        part: ClientShare = ClientShare(),  # noqa: B008 - a tuple
+        **others: Any,
     ) -> Feed:
         """Constants on each tower's host."""
         del others

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,20 @@ v1 = tf.compat.v1
 StepsTaken = tuple[int, np.ndarray, float]
 # (global step, count) -> takes so many steps.
 Runner = Callable[[int, int], Iterator[StepsTaken]]
+
+
+class StepLoop(Protocol):
+    """What runs many steps in one call, `AsynchronousLoop` or `DeviceLoop`."""
+
+    @property
+    def free(self) -> bool:
+        """Whether step lines are printed while it runs or between two calls."""
+
+    def runner(self, session: v1.Session) -> Runner:
+        """What runs steps in a session."""
+
+    def report(self) -> list[str]:
+        """Lines about the steps that were taken."""
 
 
 class TowerStep(NamedTuple):

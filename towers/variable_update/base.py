@@ -17,6 +17,7 @@ from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
+from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.step_quota import QuotaBoard
 
 
@@ -178,7 +179,7 @@ class VariableUpdate:
         """
         del towers, names
 
-    def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> Any:
+    def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> StepLoop | None:
         """A runner of the steps between those with hooks; None: the session loop.
 
         Args:

@@ -33,10 +33,11 @@ so; nor can replicas that exchange gradients and are not equal, bit for bit.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from towers import graph
@@ -144,9 +145,11 @@ def _outcome(
     bound = case.bound(subject.bound, references[0].narrowest)
     updates = 1 if train.mode.together else case.num_towers
     history = rounding_reference.steps(train, variables, subject.num_steps, updates)
-    for step, values in enumerate(history):
-        if shared:  # what it does not save is missing
-            values = {_Key(None, n): None for n in references[0].values[0]} | values
+    for step, variable_values in enumerate(history):
+        # What it does not save is missing.
+        names = references[0].values[0] if shared else ()
+        values: _Values = {_Key(None, name): None for name in names}
+        values |= variable_values
         for key, value in values.items():
             expected = references[(key.tower or 0) % len(references)]
             difference = Difference(
@@ -180,7 +183,12 @@ class _Key(NamedTuple):
         return self.name if self.tower is None else f"replica_{self.tower}/{self.name}"
 
 
-def _variables(train: graph.TrainGraph, shared: bool) -> dict[_Key, Any]:
+_Values = dict[_Key, np.ndarray | None]
+
+
+def _variables(
+    train: graph.TrainGraph, shared: bool
+) -> dict[_Key, tf.Variable | parts.Parts]:
     """The variables to compare: all replicas, and what is saved.
 
     Args:
@@ -204,11 +212,11 @@ def _variables(train: graph.TrainGraph, shared: bool) -> dict[_Key, Any]:
     return {_Key(None, name): value for name, value in train.saved.items()} | compared
 
 
-def _apart(step: int, values: Mapping[_Key, Any]) -> Difference | None:
+def _apart(step: int, values: "_Values") -> Difference | None:
     """The first replica that is not equal to what is saved, bit for bit."""
     for key, value in values.items():
         saved = values[key._replace(tower=None)]
-        if saved is None:  # which is a difference of another kind
+        if saved is None or value is None:  # which is a difference of another kind
             continue
         if not same_bits(saved, value):
             return Difference(step, str(key), *distance(saved, value))

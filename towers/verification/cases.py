@@ -6,9 +6,10 @@ recomputation, towers and modes, every pair of values occurs in some case (pairw
 testing).
 """
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -17,10 +18,12 @@ from towers.gradients.reduction import carries, usable
 from towers.layout.schedule import SCHEDULES
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
+from towers.variable_update.base import VariableUpdate
 from towers.variable_update.modes import VARIABLE_UPDATES
 from towers.verification.verdict import Case
 
-Modes = Mapping[str, Callable[..., Any]]
+Modes = Mapping[str, type[VariableUpdate]]
+Choice = TypeVar("Choice")
 
 # Every algorithm that any device has, one that works in shards, and one that is chosen
 # by size in bytes.
@@ -40,11 +43,11 @@ def exchanges(
     small_bytes: Sequence[int] = (0, 1024),
 ) -> list[GradientExchange]:
     """Every spec with every packing, but not two packings at once."""
-    packings = [{"gradient_repacking": number} for number in packs]
-    packings += [{"small_bytes": size} for size in small_bytes]
+    packings = [GradientExchange(gradient_repacking=number) for number in packs]
+    packings += [GradientExchange(small_bytes=size) for size in small_bytes]
     choices = [
-        GradientExchange(all_reduce_spec=s, **packing)
-        for s in specs
+        dataclasses.replace(packing, all_reduce_spec=spec)
+        for spec in specs
         for packing in packings
     ]
     return list(dict.fromkeys(choices))
@@ -160,16 +163,17 @@ def pipelined(
     return candidates if thorough else list(pairwise(candidates, _settings))
 
 
-def _settings(case: Case) -> tuple:
+def _settings(case: Case) -> Sequence[Hashable]:
     """What a pipeline's case is made of."""
     how = case.pipeline
+    assert how
     settings = how.stages, how.micro_batches, how.schedule, how.recompute
     return case.variable_update, case.num_towers, *settings
 
 
 def pairwise(
-    choices: Sequence[Any], settings: Callable[[Any], Sequence[Any]]
-) -> Iterator[Any]:
+    choices: Sequence[Choice], settings: Callable[[Choice], Sequence[Hashable]]
+) -> Iterator[Choice]:
     """A small selection in which every pair of values is left (pairwise testing).
 
     Args:
@@ -222,7 +226,7 @@ def sharded(
     return list(pairwise([case for case in candidates if cuts.fits(case)], _spread))
 
 
-def _spread(case: Case) -> tuple:
+def _spread(case: Case) -> Sequence[Hashable]:
     """What a case of `sharded` is made of."""
     how = case.pipeline
     cut = how and (how.stages > 1, how.recompute != "none")

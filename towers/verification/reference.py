@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from models.model import Model
 from towers import graph
 from towers.compute.sync_batch_norm import BATCH_NORM
-from towers.data.source import Feed, Source
+from towers.data.source import Feed, Groups, Source
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement as placement_lib
 from towers.layout.gpus import Gpus
 from towers.optimizers.optimizer import Update
+from towers.variable_update.base import VariableUpdate
 from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 from towers.verification.cases import Modes
 from towers.verification.rounding_reference import RoundingReference
@@ -34,7 +36,7 @@ class TrainingSubject:
     """What is trained.
 
     Attributes:
-      model: a `models.Model`.
+      model: that is trained.
       source: where batches come from.
       update: optimizer, learning rate, weight decay.
       global_batch: examples per step, of all towers together.
@@ -46,7 +48,7 @@ class TrainingSubject:
       options: of every train graph, but what the case decides.
     """
 
-    model: Any
+    model: Model
     source: Source
     update: Update
     global_batch: int
@@ -177,30 +179,19 @@ _OF_PROPERTY = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class _Rows:
     """A source of which one tower gets what tower `tower` of `count` would get."""
 
-    source: Source
-    tower: int
-    count: int
+    def __init__(self, source: Source, tower: int, count: int):
+        self.num_classes = source.num_classes
+        self.num_examples = source.num_examples
+        self.vocabulary = getattr(source, "vocabulary", ())
+        self._source, self._tower, self._count = source, tower, count
 
-    @property
-    def num_classes(self) -> int | tuple[int, int] | None:
-        return getattr(self.source, "num_classes", None)
-
-    @property
-    def num_examples(self) -> int:
-        return self.source.num_examples
-
-    @property
-    def vocabulary(self) -> tuple[bytes, ...]:
-        return getattr(self.source, "vocabulary", ())
-
-    def feed(self, groups, **options) -> Feed:
+    def feed(self, groups: Groups, **options: Any) -> Feed:
         ((host, (device,)),) = groups
-        feed = self.source.feed([(host, [device] * self.count)], **options)
-        return feed._replace(batches=[feed.batches[self.tower]])
+        feed = self._source.feed([(host, [device] * self._count)], **options)
+        return feed._replace(batches=[feed.batches[self._tower]])
 
 
 def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGraph:
@@ -237,6 +228,6 @@ def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGrap
         )
 
 
-def _exchange(mode: type) -> GradientExchange:
+def _exchange(mode: type[VariableUpdate]) -> GradientExchange:
     """Asynchronous towers are let in one at a time."""
     return GradientExchange() if mode.together else GradientExchange(max_staleness=0)

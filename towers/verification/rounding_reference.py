@@ -3,8 +3,8 @@
 import collections
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +34,8 @@ _ROUNDED = 2
 
 # What every start takes so far, relative to its size or way, has none but by rounding.
 _NOISE = 0.1
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class RoundingReference:
@@ -89,7 +91,11 @@ class RoundingReference:
         return dict(zip(names, np.maximum.accumulate(grown, 1).tolist()))
 
     def distance(
-        self, name: str, step: int, value: np.ndarray | None, nudge: Any = None
+        self,
+        name: str,
+        step: int,
+        value: np.ndarray | None,
+        nudge: np.ndarray | None = None,
     ) -> tuple[float, float]:
         """How far a variable's value after a step is from the one here.
 
@@ -109,7 +115,9 @@ class RoundingReference:
         ulps, relative = distance(expected, value)
         if not 0.0 < ulps < np.inf or not (way := self._way(name, step)):
             return ulps, relative
-        apart = ulps if nudge is None else distance(expected, value - nudge)[0]
+        apart = ulps
+        if nudge is not None and value is not None:
+            apart = distance(expected, value - nudge)[0]
         rounded = _ROUNDED * step * self._updates
         return ulps, max(relative, (apart - rounded) / way)
 
@@ -161,12 +169,12 @@ def _narrowest(graph_def: v1.GraphDef) -> tf.DType:
 
 def steps(
     train: graph.TrainGraph,
-    variables: Mapping[Any, Any],
+    variables: Mapping[Key, Any],
     num_steps: int,
     updates: int = 1,
     *,
     nudge: int | None = None,
-) -> Iterator[dict[Any, np.ndarray]]:
+) -> Iterator[dict[Key, np.ndarray]]:
     """Trains; the variables' values before the first step and after each.
 
     Args:
@@ -184,7 +192,7 @@ def steps(
             loop.start(train, session, lambda session: _nudge(train, session, nudge))
         values_of = session.make_callable(dict(variables))
 
-        def read():
+        def read() -> dict[Key, np.ndarray]:
             return {
                 key: np.concatenate(value, variables[key].axis)
                 if isinstance(variables[key], parts.Parts)

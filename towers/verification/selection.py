@@ -3,10 +3,10 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from flags.verify import VerifyFlags
 from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.gradients.exchange import GradientExchange
 from towers.layout.shards import Shards
@@ -23,7 +23,7 @@ _TOO_MANY = {
 }
 
 
-def num_towers(verify: Any) -> Sequence[int]:
+def num_towers(verify: VerifyFlags) -> Sequence[int]:
     """The numbers of towers to compare; by default, those that devices allow.
 
     Args:
@@ -34,7 +34,7 @@ def num_towers(verify: Any) -> Sequence[int]:
     return verify.num_towers or by_default
 
 
-def check_batch(verify: Any, global_batch: int, batch_size: int) -> None:
+def check_batch(verify: VerifyFlags, global_batch: int, batch_size: int) -> None:
     """Raises ValueError unless every number of towers can share the batch.
 
     Args:
@@ -71,7 +71,10 @@ class Selection:
     """
 
     def __init__(
-        self, verify: Any, subject: agreement.TrainingSubject, specs: Sequence[str]
+        self,
+        verify: VerifyFlags,
+        subject: agreement.TrainingSubject,
+        specs: Sequence[str],
     ):
         self._verify = verify
         self._subject = subject
@@ -167,14 +170,16 @@ class Selection:
             self.left_out.append(f"--pipelines: {_cause(error)}")
         return not error
 
-    def _refused(self, **way: Any) -> ValueError | None:
+    def _refused(
+        self, *, shards: Shards | None = None, pipeline: Pipeline | None = None
+    ) -> ValueError | None:
         """Why the model cannot be trained in a way, of `agreement.check`, if it cannot.
 
         Raises:
           ValueError: it cannot be trained in any.
         """
         try:
-            agreement.check(self._subject, **way)
+            agreement.check(self._subject, shards=shards, pipeline=pipeline)
         except ValueError as error:
             if not self._trains:  # not yet known
                 agreement.check(self._subject)
@@ -224,15 +229,15 @@ class Selection:
             self.left_out.append(f"--{flag}={rest}: {_TOO_MANY[flag]}")
 
 
-def _rounds(verify: Any) -> Sequence[int]:
+def _rounds(verify: VerifyFlags) -> Sequence[int]:
     """Rounds of gradient accumulation; one where batch norm would span them."""
     pieces = BATCH_NORM[verify.batch_norm].micro_batches
     return (1,) if pieces else verify.accumulate_steps
 
 
-def _modes(verify: Any) -> Sequence[str]:
+def _modes(verify: VerifyFlags) -> Sequence[str]:
     """The modes to compare; all of them when empty."""
-    names = verify.variable_update
+    names: Sequence[str] = verify.variable_update
     if BATCH_NORM[verify.batch_norm].towers:
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
         names = names or joined
@@ -244,7 +249,7 @@ def _modes(verify: Any) -> Sequence[str]:
     return names
 
 
-def _num_gpus(verify: Any) -> int:
+def _num_gpus(verify: VerifyFlags) -> int:
     if verify.device == "cpu":
         return 0
     return len(tf.config.list_physical_devices("GPU")) * verify.logical_gpus

@@ -72,11 +72,11 @@ class Case:
         if self.transfer:
             words.append(self.transfer.name)
         if self.pipeline:
-            words += self._pipeline()
+            words += _of_pipeline(self.pipeline)
         if self.rounds > 1:
             words.append(f"{self.rounds} rounds")
         if self.shards:
-            words.append(self._shards())
+            words.append(_of_shards(self.shards))
         return ", ".join(words) or "-"
 
     def _exchange(self) -> list[str]:
@@ -91,17 +91,18 @@ class Case:
             words.append(f"joined to {self.exchange.small_bytes} bytes")
         return words
 
-    def _shards(self) -> str:
-        names = zip(("classes", "rows"), self.shards)
-        spread = " and ".join(name for name, count in names if count > 1)
-        return f"{spread} over {self.shards.devices}"
 
-    def _pipeline(self) -> list[str]:
-        how = self.pipeline
-        words = [f"{how.schedule} K={how.stages} M={how.micro_batches}"]
-        if how.recompute != "none":
-            words.append(f"recompute {how.recompute}")
-        return words
+def _of_shards(shards: Shards) -> str:
+    names = zip(("classes", "rows"), shards)
+    spread = " and ".join(name for name, count in names if count > 1)
+    return f"{spread} over {shards.devices}"
+
+
+def _of_pipeline(how: Pipeline) -> list[str]:
+    words = [f"{how.schedule} K={how.stages} M={how.micro_batches}"]
+    if how.recompute != "none":
+        words.append(f"recompute {how.recompute}")
+    return words
 
 
 class Difference(NamedTuple):
