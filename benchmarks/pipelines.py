@@ -42,9 +42,10 @@ from models.inputs import Tokens
 from models.transformer_lm import TransformerSize, chain
 from towers import graph, planning
 from towers.compute import tower
+from towers.data import nests
 from towers.layout import partition, placement, schedule
 from towers.layout.stages import Pipeline
-from towers.pipelines import costs, recompute, spans
+from towers.pipelines import costs, recompute, segment, spans
 from towers.session import loop, pipeline_report
 
 v1 = tf.compat.v1
@@ -181,18 +182,10 @@ def compute(options: argparse.Namespace) -> list[str]:
 
 def _work(model: models.Model, size: int, kind: str = "cpu") -> costs.TowerToCut:
     wanted = model.inputs
-    features, labels = (
-        tf.TensorSpec([size, *shape], dtype) for shape, dtype in _specs(wanted)
-    )
+    batch = nests.batch_of((wanted.features, wanted.labels), size)
     task = tower.TowerSpec(model=model, num_classes=wanted.num_classes)
-    return costs.TowerToCut(task, features, labels, placement.local(1, kind=kind))
-
-
-def _specs(inputs: Any) -> list[tuple[tuple[int, ...], tf.DType]]:
-    """Shape of an example and dtype, of features and labels."""
-    if inputs.kind == "images":
-        return [(tuple(inputs.shape), tf.float32), ((), tf.int32)]
-    return [((inputs.length,), tf.int32)] * 2
+    where = placement.local(1, kind=kind)
+    return costs.TowerToCut(task, segment.MicroBatchSpec(*batch), where)
 
 
 def balance(options: argparse.Namespace) -> list[str]:

@@ -19,10 +19,20 @@ from models import (
     user_model,
     vgg,
 )
-from models.inputs import Images, Pairs, Tokens
+from models.inputs import Images, Inputs, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
 
-__all__ = ["MODELS", "Images", "Model", "Pairs", "Recipe", "Schedule", "Tokens", "get"]
+__all__ = [
+    "MODELS",
+    "Images",
+    "Inputs",
+    "Model",
+    "Pairs",
+    "Recipe",
+    "Schedule",
+    "Tokens",
+    "get",
+]
 
 # name -> builder.  A new model is one function and one row.
 MODELS: dict[str, Callable[[], Model]] = {

@@ -1,20 +1,205 @@
-"""What a network reads: images, the tokens of a text, or pairs of a user and an item.
+"""What a network reads: tensors by their specs, images, tokens of a text, or pairs.
 
-The class says which kind of data set fits, what synthetic data looks like, how a batch
-becomes what the first block reads, and in which unit a speed is told.
+    Inputs(
+        features={"image": tf.TensorSpec([8, 8, 1]), "table": tf.TensorSpec([5])},
+        labels=tf.TensorSpec([]),
+    )
+
+The class says which data fits, what synthetic data looks like, how a batch becomes what
+the first block reads, and in which unit a speed is told.  An example is its features
+and labels: nests (dicts, tuples) of tensors of any dtype and static shape.  The three
+other classes are such inputs with a data set of their own.
 """
 
 import dataclasses
-from typing import ClassVar
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from models.layers import Layers
 from models.validation import COUNT, check
 
+# Labels are less than this; of pairs (users, items).
+Classes = int | tuple[int, int]
+
+_IMAGE = "image"
+
+
+class Example:
+    """What the classes share.
+
+    Attributes:
+      features: nest of `tf.TensorSpec`s of one example, without the batch dimension.
+      labels: nest of `tf.TensorSpec`s; () where there are none.
+    """
+
+    features: Any
+    labels: Any
+
+    @property
+    def has_images(self) -> bool:
+        """Whether features are images, so that the data format makes a difference."""
+        return any(self._is_image(path, spec) for path, spec in _leaves(self.features))
+
+    def prepare(self, features: Any, nn: Layers) -> Any:
+        """A batch as the first block reads it.
+
+        Args:
+          features: nest of tensors [batch, ...].
+          nn: layers of the tower.
+
+        Returns:
+          the nest, its floats in the compute dtype, its images in the data format.
+
+        Raises:
+          ValueError: the features are not those that the model reads.
+        """
+        self.check_fit("features", features)
+        prepared = []
+        for (path, x), (_, spec) in zip(_leaves(features), _leaves(self.features)):
+            x = tf.cast(x, nn.dtype) if x.dtype.is_floating else x
+            if nn.data_format == "NCHW" and self._is_image(path, spec):
+                x = tf.transpose(x, [0, 3, 1, 2])
+            prepared.append(x)
+        return tf.nest.pack_sequence_as(features, prepared)
+
+    def check_fit(self, kind: str, batch: Any) -> None:
+        """Compares a batch with what the model reads, where that is fixed.
+
+        Args:
+          kind: `features` or `labels`.
+          batch: nest of tensors or specs [batch, ...].
+
+        Raises:
+          ValueError: they differ; the sentence names the tensor.
+        """
+
+    def _is_image(self, path: "_Path", spec: tf.TensorSpec) -> bool:
+        """Whether a feature is an image, [height, width, channels]."""
+        return _name(path, spec) == _IMAGE and spec.shape.rank == 3
+
 
 @dataclasses.dataclass(frozen=True)
-class Images:
+class Inputs(Example):
+    """Features and labels as the data have them.
+
+    Attributes:
+      features: nest of `tf.TensorSpec`s of one example, without the batch dimension.
+      labels: nest of `tf.TensorSpec`s; () where there are none.
+      images: names of the features that are images, [height, width, channels], and are
+        transposed for the data format NCHW.  The name of a feature is that of its spec,
+        or else its key.  None: what is called `image` and has these three dimensions.
+      num_classes: `nn.num_classes`, where the data have no number of their own;
+        integers of synthetic data are in [0, num_classes).
+      data_name: the data set when the user names none.
+      num_examples: examples in an epoch of synthetic data.
+      unit: what a speed counts, in the plural.
+      units_per_example: how many of them an example is.
+      kind: as `Images` has it.
+    """
+
+    features: Any
+    labels: Any = ()
+    images: Sequence[str] | None = None
+    num_classes: int = 2
+    data_name: str = "synthetic"
+    num_examples: int = 1_000_000
+    unit: str = "examples"
+    units_per_example: int = 1
+
+    kind: ClassVar[str] = "examples"
+    preprocessing: ClassVar[str] = ""
+    shape: ClassVar[tuple[()]] = ()
+
+    def __post_init__(self):
+        counts = ("num_classes", "num_examples", "units_per_example")
+        check(self, **dict.fromkeys(counts, COUNT))
+        for kind in ("features", "labels"):
+            for path, spec in _leaves(getattr(self, kind)):
+                _check_spec(f"Inputs.{kind}{_words(path)}", spec)
+        ranks = {_name(*leaf): leaf[1].shape.rank for leaf in _leaves(self.features)}
+        if not ranks:
+            raise ValueError("Inputs.features has no tensor; name what the model reads")
+        for name in self.images or ():
+            if ranks.get(name) != 3:
+                raise ValueError(
+                    f"Inputs.images names {name!r}, which is no feature of shape "
+                    "[height, width, channels]"
+                )
+
+    def check_fit(self, kind: str, batch: Any) -> None:
+        """As `Example` has it."""
+        wanted = {
+            path: _spelled(s, s.shape) for path, s in _leaves(getattr(self, kind))
+        }
+        given = {path: _spelled(t, t.shape[1:]) for path, t in _leaves(batch)}
+        for path in wanted | given:
+            has = given.get(path, "missing")
+            reads = wanted.get(path, "nothing of that name")
+            if has != reads:
+                raise ValueError(
+                    f"{kind}{_words(path)} is {has}, the model reads {reads}"
+                )
+
+    def _is_image(self, path: "_Path", spec: tf.TensorSpec) -> bool:
+        if self.images is None:
+            return super()._is_image(path, spec)
+        return _name(path, spec) in self.images
+
+
+# Keys and indices from the outermost nest to a tensor.
+_Path = tuple[Any, ...]
+
+
+def _leaves(nest: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    """(path, tensor or spec), in the order of `tf.nest.flatten`."""
+    if isinstance(nest, Mapping):
+        for key in sorted(nest):
+            yield from _leaves(nest[key], (*path, key))
+    elif isinstance(nest, tuple | list):
+        for index, part in enumerate(nest):
+            yield from _leaves(part, (*path, index))
+    else:
+        yield path, nest
+
+
+def _words(path: _Path) -> str:
+    return "".join(f"[{key!r}]" for key in path)
+
+
+def _name(path: _Path, spec: tf.TensorSpec) -> str:
+    """What a feature is called: the name of its spec, or its innermost key."""
+    return spec.name or (str(path[-1]) if path else "")
+
+
+def _spelled(tensor: Any, shape: tf.TensorShape) -> str:
+    return f"{tensor.dtype.name} {list(shape)}"
+
+
+def _check_spec(what: str, spec: Any) -> None:
+    """Refuses what says no dtype and static shape.
+
+    Raises:
+      ValueError: the sentence begins with `what`.
+    """
+    if not isinstance(spec, tf.TensorSpec):
+        raise ValueError(f"{what} is {reprlib.repr(spec)}, and must be a tf.TensorSpec")
+    if not spec.shape.is_fully_defined():
+        raise ValueError(
+            f"{what} has the shape {spec.shape}, all of which must be known; pad what "
+            "is shorter, and leave out the batch dimension"
+        )
+    if not (spec.dtype.is_numpy_compatible and spec.dtype != tf.string):
+        raise ValueError(
+            f"{what} is {spec.dtype.name}, and towers read numbers; look words up "
+            "where the data are made"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Images(Example):
     """Images, [batch, height, width, channels], with a class each, int32 [batch].
 
     Attributes:
@@ -36,23 +221,28 @@ class Images:
 
     kind: ClassVar[str] = "images"
     unit: ClassVar[str] = "images"
+    units_per_example: ClassVar[int] = 1
 
     def __post_init__(self):
         check(self, **dict.fromkeys(("shape", "num_classes", "num_examples"), COUNT))
 
     @property
-    def units_per_example(self) -> int:
-        """How many of them an example is."""
-        return 1
+    def features(self) -> tf.TensorSpec:
+        """The spec of one image."""
+        return tf.TensorSpec(self.shape, tf.float32, _IMAGE)
+
+    @property
+    def labels(self) -> tf.TensorSpec:
+        """The spec of its class."""
+        return tf.TensorSpec([], tf.int32)
 
     def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
-        """A batch as the first block reads it: in the compute dtype and data format."""
-        x = tf.cast(features, nn.dtype)
-        return tf.transpose(x, [0, 3, 1, 2]) if nn.data_format == "NCHW" else x
+        """As `Example` has it; images of any dtype become floats."""
+        return super().prepare(tf.cast(features, nn.dtype), nn)
 
 
 @dataclasses.dataclass(frozen=True)
-class Tokens:
+class Tokens(Example):
     """Windows of a text, each token with the one that follows it.
 
     An example is `length` tokens and, as its label, the `length` tokens that begin one
@@ -87,18 +277,23 @@ class Tokens:
         return (self.length,)
 
     @property
+    def features(self) -> tf.TensorSpec:
+        """The spec of a window."""
+        return tf.TensorSpec([self.length], tf.int32)
+
+    @property
+    def labels(self) -> tf.TensorSpec:
+        """The spec of the tokens that follow."""
+        return self.features
+
+    @property
     def units_per_example(self) -> int:
         """How many tokens an example is."""
         return self.length
 
-    def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
-        """A batch as the first block reads it: as it is."""
-        del nn
-        return features
-
 
 @dataclasses.dataclass(frozen=True)
-class Pairs:
+class Pairs(Example):
     """Pairs of a user and an item, and whether the user liked the item.
 
     An example is one pair, int32 [batch, 2], its label int32 [batch]; in evaluation it
@@ -125,7 +320,12 @@ class Pairs:
     def __post_init__(self):
         check(self, **dict.fromkeys(("num_classes", "num_examples"), COUNT))
 
-    def prepare(self, features: tf.Tensor, nn: Layers) -> tf.Tensor:
-        """A batch as the first block reads it: as it is."""
-        del nn
-        return features
+    @property
+    def features(self) -> tf.TensorSpec:
+        """The spec of one pair."""
+        return tf.TensorSpec([2], tf.int32)
+
+    @property
+    def labels(self) -> tf.TensorSpec:
+        """The spec of whether the item was liked."""
+        return tf.TensorSpec([], tf.int32)

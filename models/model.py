@@ -29,7 +29,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.inputs import Images, Pairs, Tokens
+from models.inputs import Classes, Images, Inputs, Pairs, Tokens
 from models.layers import Layers
 from models.logits import cross_entropy, in_top_k
 from models.recipe import Recipe, Schedule  # noqa: F401 - model files take both here
@@ -45,9 +45,9 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 # What a model's `layers` are given, by name.
 _SETTINGS = inspect.signature(Layers).parameters
 
-# A block maps x to x: a tensor [batch, ...] or a tuple of such tensors, float unless it
-# is the first that reads tokens.  Its second argument is the `Layers` of the tower that
-# runs it.
+# A block maps x to x: a tensor [batch, ...] or a nest (dict, tuple) of such tensors, of
+# which the first gets the features.  Its second argument is the `Layers` of the tower
+# that runs it.
 Block = Callable[[Any, Layers], Any]
 
 
@@ -110,8 +110,8 @@ def _check_part(name: str, x: Any) -> None:
     """Looks at one of the tensors that a block returned."""
     if not isinstance(x, tf.Tensor):
         raise ValueError(
-            f"block {name!r} returned {type(x).__name__}; return a tensor, or a tuple "
-            "of tensors"
+            f"block {name!r} returned {type(x).__name__}; return a tensor, or a dict "
+            "or tuple of tensors"
         )
     if not x.shape.is_fully_defined():
         raise ValueError(
@@ -176,10 +176,10 @@ class Model:
 
     name: str
     blocks: Sequence[tuple[str, Block]]
-    inputs: Images | Tokens | Pairs
+    inputs: Inputs | Images | Tokens | Pairs
     recipe: Recipe
-    loss: Callable[[Any, tf.Tensor], tf.Tensor] = softmax_cross_entropy
-    metrics: Callable[[Any, tf.Tensor], dict[str, tf.Tensor]] = top_k_accuracy
+    loss: Callable[[Any, Any], tf.Tensor] = softmax_cross_entropy
+    metrics: Callable[[Any, Any], dict[str, tf.Tensor]] = top_k_accuracy
     derived: Callable[[Mapping[str, float]], dict[str, float]] = nothing_derived
     layers: Callable[..., Layers] = Layers
     num_parameters: int = 0
@@ -235,25 +235,26 @@ class Model:
         return run_blocks(self.blocks, x, nn)
 
     def measure(
-        self, outputs: Any, labels: tf.Tensor, num_classes: int | tuple[int, int]
+        self, outputs: Any, labels: Any, *, num_classes: Classes, batch_size: int
     ) -> dict[str, tf.Tensor]:
         """`loss` and the metrics of each example.
 
         Args:
           outputs: of the last block.
-          labels: int [batch, ...].
+          labels: nest of tensors [batch, ...].
           num_classes: of the data set.
+          batch_size: examples in the batch.
 
         Returns:
           float32 [batch] each.
 
         Raises:
-          ValueError: the softmax is over fewer classes than the data set has, or not
-            over those of each example; loss or metrics fail, or are not one number
-            for each example.
+          ValueError: labels or classes are not those that the model is for; loss or
+            metrics fail, or are not one number for each example.
         """
+        self.inputs.check_fit("labels", labels)
         if self.loss is softmax_cross_entropy:
-            self._check_logits(outputs, num_classes, labels.shape[0])
+            self._check_logits(outputs, num_classes, batch_size)
         with blamed(lambda: f"the loss of model {self.name!r}"):
             values = {"loss": self.loss(outputs, labels)}
         with blamed(lambda: f"the metrics of model {self.name!r}"):
@@ -264,7 +265,7 @@ class Model:
                 f"tensors, none of them loss, not {reprlib.repr(metrics)}"
             )
         for name, value in (values := {**values, **metrics}).items():
-            self._check_value(name, value, labels.shape[:1])
+            self._check_value(name, value, batch_size)
         return values
 
     def with_derived(self, means: Mapping[str, float]) -> dict[str, float]:
@@ -278,7 +279,7 @@ class Model:
         return {**means, **more}
 
     def _check_logits(
-        self, outputs: Any, num_classes: int | tuple[int, int], batch_size: int
+        self, outputs: Any, num_classes: Classes, batch_size: int
     ) -> None:
         shape: Any = getattr(outputs, "shape", ())
         if len(shape) != 2 or not isinstance(num_classes, int):
@@ -299,11 +300,11 @@ class Model:
                 "outputs, or name a data set with fewer classes"
             )
 
-    def _check_value(self, name: str, value: Any, shape: tf.TensorShape) -> None:
+    def _check_value(self, name: str, value: Any, batch_size: int) -> None:
         what = f"{name} of model {self.name!r}"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{what}: no such name; write letters, digits and _")
-        actual, wanted = type(value).__name__, f"float32 {shape}"
+        actual, wanted = type(value).__name__, f"float32 ({batch_size},)"
         if isinstance(value, tf.Tensor):
             actual = f"{value.dtype.name} {value.shape}"
         if actual != wanted:

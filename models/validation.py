@@ -99,6 +99,8 @@ def check_takes(what: str, function: Callable[..., Any], *args: str, **kwargs: A
 
 def _fits(value: Any, kind: Any) -> bool:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
     if origin is types.UnionType:
         return any(_fits(value, member) for member in args)
     if origin is collections.abc.Callable:

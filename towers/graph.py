@@ -26,7 +26,8 @@ from towers.compute import (
 )
 from towers.compute.copy_tower import nothing_is_garbage
 from towers.compute.tower import Site, Template, Tower, TowerSpec
-from towers.data.source import Batch, ClientShare, Feed, Source
+from towers.data import nests
+from towers.data.source import Batch, ClientShare, Feed, Source, classes
 from towers.gradients import transfer
 from towers.gradients.exchange import GradientExchange
 from towers.layout import graph_names, parts
@@ -282,7 +283,7 @@ def tower_spec(
     elsewhere, shards = placement.is_cluster, options.shards
     return TowerSpec(
         model=model,
-        num_classes=source.num_classes,
+        num_classes=classes(source, model),
         data_format=options.data_format,
         dtype=options.dtype,
         seed=options.seed,
@@ -336,8 +337,9 @@ def copy_towers(
       ValueError: the towers cannot be made; the sentence says why.
     """
     batch = batches[0]
-    cutting.check_fit(task, batch.features.shape[0], variables.placement)
-    features, labels = (_piece(part, rounds) for part in batch[:2])
+    size = nests.batch_size(batch.features)
+    cutting.check_fit(task, size, variables.placement)
+    features, labels = (nests.piece(part, rounds) for part in batch[:2])
     task = costs.with_cut(task, features, labels, variables.placement)
     task = recompute.with_choice(task, features, labels, variables.placement)
     trace = pipeline.trace if task.pipeline else tower.trace
@@ -363,7 +365,7 @@ def copy_towers(
         Site(
             scope=f"{scope}_{index}",
             devices=devices,
-            inputs={**batch._asdict(), **scalars[index]},
+            inputs={**batch.tensors(), **scalars[index]},
             reads=reads(index, host, devices),
         )
         for index, (devices, host, batch) in enumerate(
@@ -392,8 +394,3 @@ def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
     if rounds > 1:
         return functools.partial(accumulation.accumulation_loops, rounds=rounds)
     return copy_tower.copy_tower
-
-
-def _piece(batch: tf.Tensor, rounds: int) -> tf.TensorSpec:
-    size, *rest = batch.shape
-    return tf.TensorSpec([size // rounds, *rest], batch.dtype)

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from towers.compute.tower import check_batch_norm
-from towers.data import memory_check
+from towers.data import memory_check, nests
 from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
 from towers.errors import memory_limits
@@ -86,21 +86,23 @@ def check_data(
 
 def _images(config, model) -> None:
     """Refuses flags that only images give a meaning."""
+    kind = model.inputs.kind
     for name, value in (
         ("data_format", config.model.data_format),
         ("distortions", config.data.distortions),
     ):
-        if value is not None and model.inputs.kind != "images":
+        fits = model.inputs.has_images if name == "data_format" else kind == "images"
+        if value is not None and not fits:
             raise ValueError(
-                f"--{name}={value}: {model.name} reads {model.inputs.kind}, not "
-                "images; leave it out"
+                f"--{name}={value}: {model.name} reads {kind}, not images; leave it out"
             )
 
 
 def _distortions(config, model) -> None:
     """Refuses to distort by a preprocessing that has no distortions."""
     name = model.inputs.preprocessing
-    if config.data.distortions and not PREPROCESSING[name].distorts:
+    row = PREPROCESSING.get(name)  # none where data is its own
+    if config.data.distortions and not (row is None or row.distorts):
         raise ValueError(
             f"--distortions=True: {model.name}'s preprocessing, {name}, has no "
             "distortions; leave it out"
@@ -114,7 +116,7 @@ def _room(config, model, num_towers: int, source) -> None:
     prefetch = config.data.datasets_prefetch_buffer_size
     check = functools.partial(
         memory_check.check,
-        shape=source.shape,
+        example_bytes=nests.num_bytes((source.features, source.labels)),
         prefetch=0 if source.name == "synthetic" else prefetch,
         limits=memory_limits.of_process(),
     )

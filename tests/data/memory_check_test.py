@@ -15,7 +15,7 @@ def _limit(size: int) -> Limit:
 class RoomTest(parameterized.TestCase):
     def _check(self, *, batch=32, rounds=1, towers=4, **others):
         factors = dict(batch_size=batch, accumulate_steps=rounds, num_gpus=towers)
-        memory_check.check(factors, (8, 8, 1), **others)
+        memory_check.check(factors, 4 * 8 * 8, **others)
 
     def test_what_fits(self):
         self._check()

@@ -64,7 +64,9 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
     def test_validation(self):
         for _ in range(2):  # the second time the file is there
             source = inputs.get("films", self.request, training=False)
-            self.assertEqual((source.num_examples, source.shape), (USERS, (100, 2)))
+            self.assertEqual(
+                (source.num_examples, source.features.shape), (USERS, (100, 2))
+            )
             pairs, labels, _, _ = batch_reader.read(source, 2)
             for user, row in enumerate(self.rated[:24]):
                 self.assertAllEqual(pairs[user, :, 0], np.full(100, user))

@@ -25,7 +25,7 @@ def _pairs():
 
 class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
     def test_every_row_of_the_table_is_tested(self):
-        self.assertCountEqual(SYNTHETIC, ["images", "pairs", "tokens"])
+        self.assertCountEqual(SYNTHETIC, ["examples", "images", "pairs", "tokens"])
 
     @parameterized.product(layout=("3x4", "two_hosts"), make=(_images, _tokens, _pairs))
     def test_rows_do_not_depend_on_the_layout(self, layout, make):
@@ -57,7 +57,7 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
         request = Request(shape=(50, 50, 3), num_classes=4)
         source = inputs.get("synthetic", request)
         features, labels, _, _ = batch_reader.read(source, 1)
-        self.assertEqual((source.num_classes, source.shape), (4, (50, 50, 3)))
+        self.assertEqual((source.num_classes, source.features.shape), (4, (50, 50, 3)))
         self.assertAllInRange(features, 7 / 127.5 - 1.001, 247 / 127.5 - 0.999)
         pixels = (features + 1) * 127.5
         self.assertAllClose(pixels, np.round(pixels), rtol=0, atol=1e-3)

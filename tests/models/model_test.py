@@ -210,7 +210,9 @@ class MeasureTest(parameterized.TestCase):
         chain = dataclasses.replace(_tiny(), **parts)
         with tf.Graph().as_default():
             labels = v1.placeholder(tf.int32, [4])
-            return chain.measure(tf.zeros(outputs), labels, classes)
+            return chain.measure(
+                tf.zeros(outputs), labels, num_classes=classes, batch_size=4
+            )
 
     def test_one_number_for_each_example(self):
         actual = self._measure([4, 3])
@@ -277,11 +279,11 @@ class MeasureTest(parameterized.TestCase):
 
 class DeclaredTest(parameterized.TestCase):
     @parameterized.parameters(
-        (model.Model, dict(recipe=None), "Model.recipe is None, .* models.Recipe"),
+        (model.Model, dict(recipe=None), "Model.recipe is None, .* (models.)?Recipe"),
         (
             model.Model,
             dict(inputs=3),
-            "Model.inputs is 3, and must be models.Images or",
+            "Model.inputs is 3, and must be (models.)?Inputs or",
         ),
         (model.Model, dict(loss=None), "Model.loss is None, and must be a function"),
         (model.Model, dict(name=""), "Model.name is '', and must be one line"),
@@ -309,7 +311,7 @@ class DeclaredTest(parameterized.TestCase):
         (
             model.Recipe,
             dict(schedule=0.1),
-            "Recipe.schedule is 0.1, .* models.Schedule",
+            "Recipe.schedule is 0.1, .* (models.)?Schedule",
         ),
         (model.Schedule, dict(rates=0.1), "Schedule.rates is 0.1"),
         (model.Schedule, dict(rates=(-0.1,)), "Schedule.rates is .* at least 0"),

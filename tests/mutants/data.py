@@ -334,7 +334,7 @@ FAULTS = [
     *of_file(
         "towers/data/source.py",
         (
-            "tf.maximum(weight, 1.0)",
+            "tf.where(weight > 0, weight, 1.0)",
             "weight",
             "variable_update/train_steps_test::test_a_step_beyond_the_last_example_changes_nothing",
         ),
@@ -357,8 +357,8 @@ FAULTS = [
             "data/synthetic_test::test_looks_like_scaled_images",
         ),
         (
-            "features, labels = (_narrow(part.read_value()) for part in kept)",
-            "features, labels = (part.read_value() for part in kept)",
+            "[tf.cast(v.read_value(), dtype) for v, dtype in zip(kept, dtypes)]",
+            "[v.read_value() for v, dtype in zip(kept, dtypes)]",
             "data/synthetic_test::test_pairs_of_which_one_in_five_is_liked",
         ),
         (

@@ -26,8 +26,8 @@ FAULTS = [
             "compute/accumulation_test::test_rounds_are_one_larger_batch",
         ),
         (
-            "inputs={**batch._asdict(), **scalars[index]},",
-            "inputs={**batch._asdict(), **scalars[0]},",
+            "inputs={**batch.tensors(), **scalars[index]},",
+            "inputs={**batch.tensors(), **scalars[0]},",
             "variable_update/train_steps_test",
         ),
     ),

@@ -233,9 +233,8 @@ FAULTS = [
     *of_file(
         "towers/pipelines/recompute.py",
         (
-            "batch_bytes = features.shape.num_elements() * "
-            "features.dtype.size * (1 + several)",
-            "batch_bytes = features.shape.num_elements() * features.dtype.size",
+            "batch_bytes = nests.num_bytes(features) * (1 + several)",
+            "batch_bytes = nests.num_bytes(features)",
             "pipelines/recompute_test::test_is_the_best_of_all_choices",
         ),
         (

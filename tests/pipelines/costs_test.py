@@ -14,8 +14,10 @@ from towers.layout import placement
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs
+from towers.pipelines.segment import MicroBatchSpec
 
 _FEATURES, _LABELS = tf.TensorSpec([8, 4, 4, 1]), tf.TensorSpec([8], tf.int32)
+_BATCH = MicroBatchSpec(_FEATURES, _LABELS)
 
 
 def _dense(units):
@@ -37,7 +39,7 @@ def _task(*units, **how):
 
 def _work(*units):
     where = placement.local(1, kind="cpu")
-    return costs.TowerToCut(_task(*units), _FEATURES, _LABELS, where)
+    return costs.TowerToCut(_task(*units), _BATCH, where)
 
 
 # Files that do not hold the times of two blocks.
@@ -152,7 +154,7 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(whole.pipeline.cut, (3, 4))
         plain = dataclasses.replace(spread, pipeline=None)
-        work = costs.TowerToCut(plain, _FEATURES, _LABELS, where)
+        work = costs.TowerToCut(plain, _BATCH, where)
         *others, last = costs.COSTS[balance](work)
         self.assertEqual(last, 0.0)
         unsharded = dataclasses.replace(
@@ -165,7 +167,7 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
     def test_the_time_of_a_block_that_is_spread_is_that_of_the_rest(self):
         task = dataclasses.replace(_task(5, 7, 3), shards=Shards(2))
         where = placement.local(2, kind="cpu", num_stages=2)
-        work = costs.TowerToCut(task, _FEATURES, _LABELS, where)
+        work = costs.TowerToCut(task, _BATCH, where)
         with mock.patch.object(costs, "measure", return_value=[1.0, 2.0, 4.0]):
             self.assertEqual(costs.time(work), [1.0, 2.0, 0.0])
 

@@ -13,11 +13,10 @@ import tensorflow as tf
 
 from towers.compute import copy_tower
 from towers.compute.tower import Site, Template, Tower
+from towers.data import nests
 from towers.layout import parts
 
 v1 = tf.compat.v1
-
-_BATCH = ("features", "labels", "weights")
 
 
 def accumulation_loops(
@@ -78,8 +77,9 @@ def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]
 def _cut(site: Site, rounds: int) -> dict[str, tf.Tensor]:
     """The batch as [rounds, piece, ...]."""
     cut = {}
-    for name in _BATCH:
-        batch = site.inputs[name]
+    for name, batch in site.inputs.items():
+        if not nests.of_batch(name):
+            continue
         size, *rest = batch.shape
         with tf.device(batch.device):
             cut[name] = tf.reshape(batch, [rounds, size // rounds, *rest])
@@ -93,7 +93,7 @@ def _round_of(site: Site, cut: dict[str, tf.Tensor], index: tf.Tensor) -> Site:
         inputs = {
             name: tf.identity(tensor)
             for name, tensor in site.inputs.items()
-            if name not in _BATCH
+            if name not in cut
         }
         inputs |= {name: tf.gather(part, index) for name, part in cut.items()}
         size = inputs["weights"].shape[0]

@@ -43,6 +43,8 @@ from towers.compute.sync_batch_norm import (
 )
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import VariableLookup, VariablePlaceholders
+from towers.data import nests
+from towers.data.source import classes
 from towers.layout import shards
 from towers.layout.parts import Split
 from towers.layout.shards import Shards
@@ -185,8 +187,8 @@ class Template:
 
 def trace(
     task: TowerSpec,
-    features: tf.TensorSpec,
-    labels: tf.TensorSpec,
+    features: Any,
+    labels: Any,
     *,
     create: Callable[..., Any],
 ) -> Template:
@@ -194,8 +196,8 @@ def trace(
 
     Args:
       task: what to compute.
-      features: shape [batch, ...] and dtype of a tower's batch.
-      labels: shape [batch, ...] and dtype.
+      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
+      labels: nest of `tf.TensorSpec`s [batch, ...].
       create: called with (name, shape, initializer, trainable=[, split=]) at the
         model's first `get_variable` of a name; creates the variable.
 
@@ -208,13 +210,7 @@ def trace(
         create, splits(task, features), first=task.training
     )
     with TracedGraph(variables).as_default() as graph:
-        batch = {
-            "features": v1.placeholder(features.dtype, features.shape, "features"),
-            "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
-            "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
-            "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
-            "first": v1.placeholder(tf.int64, [], "first"),
-        }
+        batch = nests.batch_placeholders(features, labels)
         scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn, outputs = _run(task, batch, variables, exchanges)
         outputs = classifier.shard_logits(outputs, nn, variables.parts, task.shards)
@@ -238,7 +234,7 @@ def trace(
 
 def _run(
     task: TowerSpec,
-    batch: Mapping[str, tf.Tensor],
+    batch: Mapping[str, Any],
     variables: VariablePlaceholders,
     exchanges: StatisticsExchanges,
 ) -> tuple[Layers, Any]:
@@ -269,7 +265,7 @@ def running(task: TowerSpec, variables: VariablePlaceholders) -> Iterator[None]:
         yield
 
 
-def splits(task: TowerSpec, features: tf.TensorSpec) -> dict[str, Split]:
+def splits(task: TowerSpec, features: Any) -> dict[str, Split]:
     """Sharded variable -> its split, found by a trial run of the model."""
     if not task.shards:
         return {}
@@ -289,30 +285,29 @@ def check_batch_norm(batch_norm: str, model: Model, source: Any) -> None:
     """
     if not any(BATCH_NORM[batch_norm]):
         return
-    dtype = tf.float32 if model.inputs.kind == "images" else tf.int32
-    features = tf.TensorSpec([model.recipe.batch_size, *source.shape], dtype)
-    nn, _ = _try(TowerSpec(model, source.num_classes), features)
+    features = nests.batch_of(source.features, model.recipe.batch_size)
+    nn, _ = _try(TowerSpec(model, classes(source, model)), features)
     if not nn.statistics:
         raise ValueError(
             f"--batch_norm={batch_norm}: {model.name} has no batch norm; leave it out"
         )
 
 
-def _try(task: TowerSpec, features: tf.TensorSpec) -> tuple[Layers, Any]:
+def _try(task: TowerSpec, features: Any) -> tuple[Layers, Any]:
     """A trial run of the model, in a graph that is thrown away; results as `_run`."""
     variables = VariablePlaceholders(
         lambda *_, **options: None, {}, first=task.training
     )
     with TracedGraph(variables).as_default():
         batch = {
-            "features": v1.placeholder(features.dtype, features.shape),
+            "features": nests.placeholders("features", features),
             "first": v1.placeholder(tf.int64, []),
         }
         return _run(task, batch, variables, StatisticsExchanges())
 
 
 def shares_of(
-    task: TowerSpec, outputs: Any, batch: Mapping[str, tf.Tensor]
+    task: TowerSpec, outputs: Any, batch: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:
     """A batch's shares of the mean `loss` and metrics, float32 scalars by name.
 
@@ -321,7 +316,12 @@ def shares_of(
       outputs: of the last block.
       batch: `labels`, `weights`, `total_weight`.
     """
-    values = task.model.measure(outputs, batch["labels"], task.num_classes)
+    values = task.model.measure(
+        outputs,
+        batch["labels"],
+        num_classes=task.num_classes,
+        batch_size=batch["weights"].shape[0],
+    )
     share_of = batch["weights"] / batch["total_weight"]
     return {
         name: tf.reduce_sum(value * share_of, name=name)

@@ -12,6 +12,7 @@ is a batch like any other.
 """
 
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ import tensorflow as tf
 from flags.sections import DataFlags
 from towers.data import catalog, preprocessing, ratings, records, text
 from towers.data.records import Records
-from towers.data.source import Request
+from towers.data.source import Request, specs
 from towers.data.stream import HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
@@ -36,7 +37,7 @@ class DatasetSource(StreamSource):
       name: of the data set.
       num_classes: labels are in [0, num_classes); of pairs, (users, items).
       num_examples: in the split, which is an epoch.
-      shape: of the features, (height, width, channels).
+      features, labels: nests of `tf.TensorSpec`s of one example.
       path: where its files are, or "".
       vocabulary: as `Records` has it.
       records: the examples before decoding.
@@ -70,7 +71,7 @@ class DatasetSource(StreamSource):
         super().__init__(prefetch=request.prefetch, threads=request.threads)
         row = preprocessing.get(request.preprocessing, kind=request.kind)
         try:
-            self.shape = row.fit(examples.shape, request.shape)
+            shape = row.fit(examples.shape, request.shape)
         except ValueError as error:
             raise ValueError(f"data set {examples.name}: {error}") from error
         self.name = examples.name
@@ -79,9 +80,10 @@ class DatasetSource(StreamSource):
         self.path = examples.path
         self.vocabulary = examples.vocabulary
         self.records = examples
+        self.features, self.labels = specs(dataclasses.replace(request, shape=shape))
         self._stream = Stream(
             records=examples,
-            shape=self.shape,
+            shape=shape,
             preprocessing=row,
             seed=request.seed,
             shuffle=training,
@@ -127,7 +129,8 @@ def get(
     """
     # Before files are looked for; synthetic data is not prepared, but a wrong name is
     # wrong there, too.
-    preprocessing.get(request.preprocessing, kind=request.kind)
+    if request.kind != "examples":  # which stay as they are
+        preprocessing.get(request.preprocessing, kind=request.kind)
     return DATASETS.get(name, _named)(name, request, split, training)
 
 
@@ -237,6 +240,14 @@ def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     return catalog.find(name, splits=splits, data_dir=request.data_dir or "")
 
 
+def _examples(name: str, request: Request, *, splits: Sequence[str]) -> Records:
+    del request, splits
+    raise ValueError(
+        f"--data_name={name}: the model's inputs are tf.TensorSpecs, and {name} has no "
+        "data by them; name data of its own, or leave it out for synthetic data"
+    )
+
+
 def _synthetic(
     name: str, request: Request, split: str | None, training: bool
 ) -> NamedSource:
@@ -249,6 +260,7 @@ KINDS: dict[str, Callable[..., Records]] = {
     "images": _images,
     "tokens": text.find,
     "pairs": ratings.find_ratings,
+    "examples": _examples,
 }
 
 # name -> (name, request, split, training) -> source.  Other names are TFDS's or paths.

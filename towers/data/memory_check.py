@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from towers.errors.memory_limits import Limit
 
 _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
-_ELEMENT_BYTES = 4  # of float32 features and of int32 tokens
 
 
 def check(
     factors: Mapping[str, int],
-    shape: Sequence[int],
+    example_bytes: int,
     *,
     prefetch: int = 0,
     limits: Sequence[Limit] = (),
@@ -23,7 +22,7 @@ def check(
 
     Args:
       factors: flag -> its value; their product is the examples of a step.
-      shape: of one example's features.
+      example_bytes: size of one example.
       prefetch: steps whose batches are kept ready, `--datasets_prefetch_buffer_size`.
       limits: of this process.
 
@@ -37,7 +36,7 @@ def check(
             f"--{name}={value}: a step would have {examples} examples, and must have "
             f"fewer than {_INT_LIMIT}"
         )
-    step = examples * math.prod(shape) * _ELEMENT_BYTES
+    step = examples * example_bytes
     limit = min(limits, key=lambda limit: limit.most, default=None)
     if limit and step * (1 + prefetch) > limit.most:
         if step * 2 <= limit.most:

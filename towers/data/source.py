@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from towers.data import nests
 from towers.data.preprocessing import Size
 
 # (host, its towers' devices), in tower order.
@@ -13,12 +14,20 @@ Groups = Sequence[tuple[str, Sequence[str]]]
 
 
 class Batch(NamedTuple):
-    """One tower's batch: consecutive examples of the stream."""
+    """One tower's batch: consecutive examples of the stream.
 
-    features: tf.Tensor  # float32 [batch, height, width, channels], or int32 of others
-    labels: tf.Tensor  # int32 [batch], or [batch, length]
-    weights: tf.Tensor  # float32 [batch], 1 for examples that count and 0 for others
+    Features and labels are tensors [batch, ...], or nests (dicts, tuples) of them, of
+    any dtype and static shape.
+    """
+
+    features: Any
+    labels: Any  # () where there are none
+    weights: tf.Tensor  # float32 [batch], of each example; 0 for those beyond the last
     first: tf.Tensor  # int64 scalar, index in the stream of the first example
+
+    def tensors(self) -> dict[str, tf.Tensor]:
+        """The tensors by name, `features/<i>` and `labels/<i>` of nests."""
+        return nests.flat(self._asdict())
 
 
 class ClientShare(NamedTuple):
@@ -43,13 +52,14 @@ class Feed(NamedTuple):
     batches: list[Batch]  # one per tower
     initializer: tf.Operation  # seeks to the position; may be run again
     refills: list[tf.Operation]  # one per tower, to be run in each of its steps
-    # float32 scalar, the weight of the step's examples; None: that of the batches.
+    # float32 scalar, the weight of the step's examples; None: that of the batches, and
+    # clients that step together find out the others'.
     weight: tf.Tensor | None = None
     # Whether it begins anew by itself after the steps of its part.
     begins_anew: bool = False
 
     def total_weights(self, *, joined: bool) -> list[tf.Tensor]:
-        """What each tower divides its sum of losses by, float32 scalars of at least 1.
+        """What each tower divides its sum of losses by, float32 scalars above 0.
 
         Args:
           joined: whether that is the weight of all examples of the step, or of the
@@ -63,7 +73,7 @@ class Feed(NamedTuple):
             whole = tf.add_n(weights) if self.weight is None else self.weight
             weights = [whole] * len(weights)
         # A step may lie beyond the last example as a whole: then nothing is learnt.
-        return [tf.maximum(weight, 1.0) for weight in weights]
+        return [tf.where(weight > 0, weight, 1.0) for weight in weights]
 
 
 def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:
@@ -83,13 +93,13 @@ class Source(Protocol):
     """Where the batches of a graph come from; a class of one's own may be one.
 
     One that has a `vocabulary`, the word of each token, has it kept in checkpoints.
+    One that has `num_classes` has labels in [0, num_classes); of pairs it is (users,
+    items).  Others have the number that the model's inputs name.
 
     Attributes:
-      num_classes: labels are in [0, num_classes); of pairs, (users, items).
       num_examples: in an epoch.
     """
 
-    num_classes: int | tuple[int, int]
     num_examples: int
 
     def feed(
@@ -125,6 +135,8 @@ class Request:
         instead.
       num_classes: of synthetic data, and the largest vocabulary of a text; of pairs
         (users, items).  Other real data has its own number.
+      features, labels: nests of `tf.TensorSpec`s of one example, without the batch
+        dimension, of data of the kind `examples`.
       num_examples: in an epoch of synthetic data.
       kind: of data, a row of `inputs.KINDS`.
       preprocessing: a row of `preprocessing.PREPROCESSING` that is for this kind.
@@ -139,6 +151,8 @@ class Request:
 
     shape: Size
     num_classes: int | tuple[int, int] = 1000
+    features: Any = ()
+    labels: Any = ()
     num_examples: int = 1_281_167
     kind: str = "images"
     preprocessing: str = "scale"
@@ -148,6 +162,27 @@ class Request:
     vocabulary: tuple[bytes, ...] = ()
     prefetch: int = 1
     threads: int | None = None
+
+
+def specs(request: Request) -> tuple[Any, Any]:
+    """Nests of the specs of one example's features and labels, as it is requested."""
+    if request.kind == "examples":
+        return request.features, request.labels
+    dtype = tf.float32 if request.kind == "images" else tf.int32
+    lengths = {"images": (), "tokens": request.shape, "pairs": request.shape[:-1]}
+    labels = tf.TensorSpec(lengths[request.kind], tf.int32)
+    return tf.TensorSpec(request.shape, dtype), labels
+
+
+def classes(source: Source, model: Any) -> int | tuple[int, int]:
+    """The number of classes, or (users, items), that a model is to tell apart.
+
+    Args:
+      source: of the data.
+      model: a `models.Model`, which names the number where the source does not.
+    """
+    number = getattr(source, "num_classes", None)
+    return model.inputs.num_classes if number is None else number
 
 
 def weighted(

@@ -6,6 +6,7 @@ host reads which rows, how a batch is split to towers, and how it gets to the de
 
 import tensorflow as tf
 
+from towers.data import nests
 from towers.data.source import (
     Batch,
     ClientShare,
@@ -135,6 +136,4 @@ def _take(iterator: v1.data.Iterator, num_towers: int, apart: bool) -> list[Piec
     """
     if apart:
         return [iterator.get_next() for _ in range(num_towers)]
-    batch = iterator.get_next()
-    parts = [tf.split(tensor, num_towers) for tensor in tf.nest.flatten(batch)]
-    return [tf.nest.pack_sequence_as(batch, tower) for tower in zip(*parts)]
+    return nests.split(iterator.get_next(), num_towers)

@@ -1,14 +1,16 @@
 """Synthetic data: random examples that stay in the towers' memory."""
 
 import functools
-import math
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from models.uniform import example_uniform
+from towers.data import nests, source
 from towers.data.source import (
     Batch,
     ClientShare,
@@ -20,8 +22,8 @@ from towers.data.source import (
 )
 from towers.data.stream import unsaved
 
-# (features, labels) of some examples.
-Rows = tuple[tf.Tensor, tf.Tensor]
+# (features, labels) of some examples, nests of tensors [examples, ...].
+Rows = tuple[Any, Any]
 
 # Synthetic pixels are truncated normal, with mean, deviation and bounds (two
 # deviations) of tf_cnn_benchmarks, rounded to whole numbers.  They are drawn from a
@@ -49,15 +51,15 @@ class SyntheticSource:
     one tower of four times the batch size holds.
 
     Attributes:
-      name, num_classes, num_examples, shape, path, vocabulary: as `DatasetSource` has
-        them.
+      name, num_classes, num_examples, features, labels, path, vocabulary: as
+        `DatasetSource` has them.
     """
 
     def __init__(self, request: Request):
         self.name = "synthetic"
         self.num_classes = request.num_classes
         self.num_examples = request.num_examples
-        self.shape = request.shape
+        self.features, self.labels = source.specs(request)
         self.path = ""
         self.vocabulary = ()
         self._request = request
@@ -93,8 +95,8 @@ class SyntheticSource:
                 starts.append(start)
                 for device, first, rows in zip(devices, firsts, drawn, strict=True):
                     with tf.device(device):
-                        kept = [unsaved(part) for part in rows]
-                        features, labels = (_narrow(part.read_value()) for part in kept)
+                        kept = [unsaved(row) for row in tf.nest.flatten(rows)]
+                        features, labels = self._batch(kept)
                     starts += [variable.initializer for variable in kept]
                     with tf.device(host):
                         indices = now + np.arange(first, first + batch_size)
@@ -104,18 +106,25 @@ class SyntheticSource:
             nothing = [tf.no_op()] * len(batches)
             return Feed(batches, tf.group(starts), nothing, weight)
 
+    def _batch(self, kept: Sequence[tf.Variable]) -> Rows:
+        """Features and labels, read from the variables in their order."""
+        specs = self.features, self.labels
+        dtypes = [spec.dtype for spec in tf.nest.flatten(specs)]
+        tensors = [tf.cast(v.read_value(), dtype) for v, dtype in zip(kept, dtypes)]
+        return tf.nest.pack_sequence_as(specs, tensors)
+
 
 def _drawn(request: Request, firsts: Sequence[int], count: int) -> list[Rows]:
     """The `count` rows from each of `firsts` on, which are consecutive or all one."""
     draw = SYNTHETIC[request.kind]
     if len(set(firsts)) == 1:
         return [draw(request, firsts[0], count)] * len(firsts)
-    size = max(1, _TOGETHER // (4 * math.prod(request.shape) * count))
+    size = max(1, _TOGETHER // (nests.num_bytes(source.specs(request)) * count))
     batches: list[Rows] = []
     for begin in range(0, len(firsts), size):
         some = firsts[begin : begin + size]
         together = draw(request, some[0], count * len(some))
-        batches += zip(*(tf.split(part, len(some)) for part in together))
+        batches += nests.split(together, len(some))
     return batches
 
 
@@ -147,17 +156,31 @@ def _pairs(request: Request, first: int, count: int) -> Rows:
     return tf.cast(pairs, tf.int64), tf.cast(positive, tf.int64)
 
 
+def _examples(request: Request, first: int, count: int) -> Rows:
+    """As the specs of the request say: floats in [-1, 1), integers that are classes."""
+    number = itertools.count(1)
+
+    def drawn(spec: tf.TensorSpec) -> tf.Tensor:
+        draw = example_uniform(
+            (count, *spec.shape), salt=next(number), seed=request.seed, first=first
+        )
+        if spec.dtype == tf.bool:
+            return tf.cast(draw < 0.5, tf.int64)
+        if spec.dtype.is_integer:
+            return tf.cast(draw * request.num_classes, tf.int64)
+        return tf.cast(2 * draw - 1, spec.dtype)
+
+    return tf.nest.map_structure(drawn, source.specs(request))
+
+
 # kind of data -> (request, first row of the global batch, number of rows) -> features
 # and labels.  Integers are int64, because GPUs hold no int32 variables.
 SYNTHETIC: dict[str, Callable[[Request, int, int], Rows]] = {
     "images": _images,
     "tokens": _tokens,
     "pairs": _pairs,
+    "examples": _examples,
 }
-
-
-def _narrow(part: tf.Tensor) -> tf.Tensor:
-    return tf.cast(part, tf.int32) if part.dtype.is_integer else part
 
 
 def _counter(position: tf.Tensor, step: int) -> tuple[tf.Tensor, tf.Operation]:

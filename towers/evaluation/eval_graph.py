@@ -22,7 +22,8 @@ class EvalGraph(NamedTuple):
 
     feed: Feed
     sums: dict[str, tf.Tensor]  # of the losses and metrics over a step's examples
-    weight: tf.Tensor  # float32 scalar, how many examples those are
+    weight: tf.Tensor  # float32 scalar, of those examples
+    count: tf.Tensor  # int64 scalar, how many they are
     num_steps: int
     examples_per_step: int
 
@@ -112,11 +113,13 @@ def attach(
         )
         with tf.device(placement.master):
             weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
+            left = limit - tf.stack([batch.first for batch in feed.batches])
+            count = tf.reduce_sum(tf.clip_by_value(left, 0, batch_size))
             names = ["loss", *towers[0].metrics]
             shares = [{"loss": tower.loss, **tower.metrics} for tower in towers]
             sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
             sums = refilled(sums, feed.refills)
-    return EvalGraph(feed, sums, weight, steps, per_step)
+    return EvalGraph(feed, sums, weight, count, steps, per_step)
 
 
 def run(
@@ -145,13 +148,14 @@ def run(
     """
     if not (follows and graph.feed.begins_anew):
         session.run(graph.feed.initializer)
-    next_sums = session.make_callable([graph.weight, graph.sums])
+    next_sums = session.make_callable([graph.count, graph.weight, graph.sums])
     totals = dict.fromkeys(graph.sums, 0.0)
-    counted = 0.0
+    counted, total_weight = 0, 0.0
     begun = time.perf_counter()
     for index in range(graph.num_steps):
-        weight, sums = next_sums()
-        counted += float(weight)
+        count, weight, sums = next_sums()
+        counted += int(count)
+        total_weight += float(weight)
         for name, value in sums.items():
             totals[name] += float(value)
         if progress:
@@ -160,9 +164,14 @@ def run(
         if index + 1 < graph.num_steps and stopped():
             return None
     seconds = time.perf_counter() - begun
+    if not total_weight:
+        raise ValueError(
+            f"the {counted} examples of the evaluation weigh nothing; give one of them "
+            "a weight above 0"
+        )
     return EvalResult(
         step=step,
-        num_examples=round(counted),
-        means={name: total / max(counted, 1.0) for name, total in totals.items()},
+        num_examples=counted,
+        means={name: total / total_weight for name, total in totals.items()},
         examples_per_second=counted / seconds,
     )

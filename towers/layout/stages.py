@@ -9,8 +9,6 @@ import math
 from collections.abc import Collection
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from models.validation import AT_LEAST_0, COUNT, check, one_of
 from towers.layout.partition import Cut
 from towers.layout.schedule import (
@@ -133,13 +131,6 @@ class Pipeline:
         if self.recompute == "auto":
             return self.chosen.blocks if self.chosen else ()
         return range(count) if self.recompute != "none" else ()
-
-    def micro_batch(self, spec: tf.TensorSpec) -> tf.TensorSpec:
-        """The spec of a micro-batch of a tensor [batch, ...]."""
-        batch, *shape = spec.shape
-        size, rest = divmod(batch, self.micro_batches)
-        assert not rest, (spec, self)
-        return tf.TensorSpec([size, *shape], spec.dtype)
 
     def for_batch(self, batch_size: int) -> "Pipeline":
         """The same for another batch size, as evaluation may have.

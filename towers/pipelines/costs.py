@@ -16,6 +16,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +24,8 @@ from models.validation import check, one_of
 from towers.compute.flops import of_operations
 from towers.compute.sync_batch_norm import SharedStatistics
 from towers.compute.tower import Site, TowerSpec
+from towers.data import nests
+from towers.data.source import Batch
 from towers.errors import output_paths
 from towers.layout import partition, schedule
 from towers.layout.parts import is_part
@@ -44,14 +47,12 @@ class TowerToCut:
 
     Attributes:
       task: what a tower computes.
-      features: shape [micro-batch, ...] and dtype.
-      labels: shape [micro-batch, ...] and dtype.
+      batch: nests of the features and labels of a micro-batch.
       placement: of the towers.
     """
 
     task: TowerSpec
-    features: tf.TensorSpec
-    labels: tf.TensorSpec
+    batch: segment.MicroBatchSpec
     placement: Placement
 
     def segments(self) -> list[Segment]:
@@ -59,7 +60,7 @@ class TowerToCut:
         return segment.trace(
             self.task,
             [[block] for block in self.task.model.blocks],
-            segment.MicroBatchSpec(self.features, self.labels),
+            self.batch,
             create=lambda *args, **options: None,
         )
 
@@ -144,16 +145,16 @@ AUTO = "time"  # what --partition=auto stands for
 
 def with_cut(
     task: TowerSpec,
-    features: tf.TensorSpec,
-    labels: tf.TensorSpec,
+    features: Any,
+    labels: Any,
     placement: Placement,
 ) -> TowerSpec:
     """Chooses the cut of a task's pipeline, unless it has one or no pipeline.
 
     Args:
       task: what a tower computes.
-      features: shape [batch, ...] and dtype of a tower's batch.
-      labels: shape [batch, ...] and dtype.
+      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
+      labels: nest of `tf.TensorSpec`s [batch, ...].
       placement: of the towers.
 
     Raises:
@@ -168,9 +169,9 @@ def with_cut(
         return task
     costs = [1.0] * count
     if 1 < pieces < count:
-        micro, micro_labels = map(how.micro_batch, (features, labels))
+        micro = segment.MicroBatchSpec.of(features, labels, how.micro_batches)
         plain = dataclasses.replace(task, pipeline=None, joined=SharedStatistics())
-        costs = COSTS[how.balance](TowerToCut(plain, micro, micro_labels, placement))
+        costs = COSTS[how.balance](TowerToCut(plain, micro, placement))
     cut = partition.balanced(costs, pieces)
     return dataclasses.replace(task, pipeline=dataclasses.replace(how, cut=cut))
 
@@ -199,7 +200,7 @@ def measure(work: TowerToCut) -> list[float]:
     task = dataclasses.replace(work.task, pipeline=apart)
     with tf.Graph().as_default() as graph:
         copy = VariableStore([[device]] * count, _SEED)
-        template = pipeline.trace(task, work.features, work.labels, create=copy.create)
+        template = pipeline.trace(task, *work.batch, create=copy.create)
         reads = {
             name: tf.cast(copy.read(name), dtype)
             for name, dtype in template.reads.items()
@@ -233,14 +234,15 @@ def _fastest(session: v1.Session, ends: Sequence[tf.Tensor], count: int) -> list
 
 def _inputs(work: TowerToCut, device: str) -> dict[str, tf.Tensor]:
     """A batch of zeros: its values do not change the time."""
-    size = work.labels.shape[0]
+    size = nests.batch_size(work.batch.features)
     with tf.device(device):
+        features, labels = tf.nest.map_structure(
+            lambda spec: tf.zeros(spec.shape, spec.dtype), tuple(work.batch)
+        )
+        batch = Batch(features, labels, tf.ones([size]), tf.constant(0, tf.int64))
         return {
-            "features": tf.zeros(work.features.shape, work.features.dtype),
-            "labels": tf.zeros(work.labels.shape, work.labels.dtype),
-            "weights": tf.ones([size]),
+            **batch.tensors(),
             "total_weight": tf.constant(float(size)),
-            "first": tf.constant(0, tf.int64),
             "loss_scale": tf.constant(1.0),
         }
 
@@ -260,7 +262,10 @@ def _key(work: TowerToCut) -> str:
     facts = (
         blocks,
         (task.model.name, task.training, task.data_format, task.dtype.name),
-        (tuple(work.features.shape), work.features.dtype.name),
+        tuple(
+            (tuple(spec.shape), spec.dtype.name)
+            for spec in tf.nest.flatten(work.batch.features)
+        ),
         (work.placement.kind, platform.node(), os.cpu_count(), gpus),
         (tf.__version__, tf.config.experimental.tensor_float_32_execution_enabled()),
     )

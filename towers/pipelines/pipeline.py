@@ -24,6 +24,7 @@ from towers.compute import deterministic_sum, sync_batch_norm
 from towers.compute.summaries import Made
 from towers.compute.sync_batch_norm import SharedStatistics
 from towers.compute.tower import Gradient, Site, StatisticRule, Tower, TowerSpec
+from towers.data import nests
 from towers.layout import parts as parts_lib
 from towers.layout import placeholders
 from towers.layout import schedule as schedule_lib
@@ -86,18 +87,14 @@ class PipelineTemplate:
 
 
 def trace(
-    task: TowerSpec,
-    features: tf.TensorSpec,
-    labels: tf.TensorSpec,
-    *,
-    create: Callable[..., Any],
+    task: TowerSpec, features: Any, labels: Any, *, create: Callable[..., Any]
 ) -> PipelineTemplate:
     """Traces the model once, segment by segment.
 
     Args:
       task: what a tower computes, and how it is cut.
-      features: shape [batch, ...] and dtype of a tower's batch.
-      labels: shape [batch, ...] and dtype.
+      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
+      labels: nest of `tf.TensorSpec`s [batch, ...].
       create: makes a variable, as `tower.trace` has it; also gets `stage`, the number
         of the first that asks for it.
 
@@ -111,7 +108,7 @@ def trace(
     segments = segment_lib.trace(
         task,
         [blocks for group in groups for blocks in group],
-        segment_lib.MicroBatchSpec(*map(pipeline.micro_batch, (features, labels))),
+        segment_lib.MicroBatchSpec.of(features, labels, pipeline.micro_batches),
         create=_by_stage(create, [c % pipeline.stages for c in chunk_of]),
         recomputed=pipeline.recomputed(len(chunk_of)),
     )
@@ -389,12 +386,12 @@ def _split(site: Site, count: int) -> list[dict[str, tf.Tensor]]:
     inputs = site.inputs
     size = inputs["weights"].shape[0] // count
     sizes = [size] * count  # explicit: GPUs lack the kernel of an even int32 split
-    with tf.device(site.devices[0]):
-        features = tf.split(inputs["features"], sizes)
-    with tf.device(site.devices[-1]):
-        labels = tf.split(inputs["labels"], sizes)
-        weights = tf.split(inputs["weights"], sizes)
+    pieces: dict[str, list[tf.Tensor]] = {}
+    for name, tensor in inputs.items():
+        if kind := nests.of_batch(name):
+            with tf.device(site.devices[0 if kind == "features" else -1]):
+                pieces[name] = tf.split(tensor, sizes)
     with tf.device(inputs["first"].device):
-        firsts = tf.unstack(inputs["first"] + tf.range(count, dtype=tf.int64) * size)
-    names = ("features", "labels", "weights", "first")
-    return [dict(zip(names, v)) for v in zip(features, labels, weights, firsts)]
+        firsts = inputs["first"] + tf.range(count, dtype=tf.int64) * size
+        pieces["first"] = tf.unstack(firsts)
+    return [dict(zip(pieces, tensors)) for tensors in zip(*pieces.values())]

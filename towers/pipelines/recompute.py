@@ -27,12 +27,13 @@ logical device, in megabytes); ours is TensorFlow's.
 import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.compute import flops
 from towers.compute.tower import TowerSpec
+from towers.data import nests
 from towers.layout import parts, schedule
 from towers.layout.partition import pieces_of
 from towers.layout.placement import Placement, is_called, session_config, task_of
@@ -65,16 +66,16 @@ Kept = frozenset[tuple[str, int]]  # (tensor, bytes)
 
 def with_choice(
     task: TowerSpec,
-    features: tf.TensorSpec,
-    labels: tf.TensorSpec,
+    features: Any,
+    labels: Any,
     placement: Placement,
 ) -> TowerSpec:
     """The task with its pipeline's choice, if that is still open.
 
     Args:
       task: what a tower computes; its pipeline is cut.
-      features: shape [batch, ...] and dtype of a tower's batch.
-      labels: shape [batch, ...] and dtype.
+      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
+      labels: nest of `tf.TensorSpec`s [batch, ...].
       placement: of the towers.
 
     Raises:
@@ -109,8 +110,8 @@ def with_choice(
 
 def estimate(
     task: TowerSpec,
-    features: tf.TensorSpec,
-    labels: tf.TensorSpec,
+    features: Any,
+    labels: Any,
     *,
     slots: int = _SLOTS,
 ) -> list[int]:
@@ -119,8 +120,8 @@ def estimate(
     Args:
       task: what a tower computes; its pipeline is cut and recomputes nothing, whole
         stages or every block.
-      features: shape [batch, ...] and dtype of a tower's batch.
-      labels: shape [batch, ...] and dtype.
+      features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
+      labels: nest of `tf.TensorSpec`s [batch, ...].
       slots: of the optimizer.
     """
     assert task.pipeline
@@ -152,8 +153,8 @@ class _Stage(NamedTuple):
 
 def _stages(
     task: TowerSpec,
-    features: tf.TensorSpec,
-    labels: tf.TensorSpec,
+    features: Any,
+    labels: Any,
     *,
     grain: int,
     slots: int = _SLOTS,
@@ -161,8 +162,8 @@ def _stages(
     assert task.pipeline
     how, groups = _groups(task.pipeline, task.model.blocks)
     several = how.micro_batches > 1
-    batch_bytes = features.shape.num_elements() * features.dtype.size * (1 + several)
-    batch = segment.MicroBatchSpec(how.micro_batch(features), how.micro_batch(labels))
+    batch_bytes = nests.num_bytes(features) * (1 + several)
+    batch = segment.MicroBatchSpec.of(features, labels, how.micro_batches)
     whole = dataclasses.replace(task, pipeline=None)
     traced = [
         _segments(whole, groups, batch, recomputed=flag) for flag in (False, True)

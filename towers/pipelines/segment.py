@@ -43,6 +43,7 @@ from towers.compute.sync_batch_norm import StatisticsExchanges
 from towers.compute.tower import StatisticRule, TowerSpec, shares_of
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import KnownVariable, VariablePlaceholders
+from towers.data import nests
 from towers.pipelines import chain, segment_gradients
 from towers.pipelines.chain import Blocks
 from towers.pipelines.piece import (
@@ -56,10 +57,15 @@ v1 = tf.compat.v1
 
 
 class MicroBatchSpec(NamedTuple):
-    """Shapes and dtypes of a micro-batch."""
+    """Nests of `tf.TensorSpec`s [micro-batch, ...]."""
 
-    features: tf.TensorSpec
-    labels: tf.TensorSpec
+    features: Any
+    labels: Any
+
+    @classmethod
+    def of(cls, features: Any, labels: Any, count: int) -> "MicroBatchSpec":
+        """That of each of `count` micro-batches of a batch, given by nests of specs."""
+        return cls(nests.piece(features, count), nests.piece(labels, count))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +182,10 @@ class _Open:
         if before:
             chain.hand_on(before.graph, self.graph)
         with self.graph.as_default():
-            self.given = _placeholders(batch)
+            self._batch = nests.batch_placeholders(*batch)
+            self.given = nests.flat(self._batch)
+            scale = v1.placeholder(tf.float32, [], "loss_scale")
+            self.given["loss_scale"] = scale
             self._nn = task.model.new_layers(
                 training=task.training,
                 num_classes=task.num_classes,
@@ -200,7 +209,7 @@ class _Open:
         """The input of the segment's first block."""
         if before is None:
             self.xs = []
-            return task.model.inputs.prepare(self.given["features"], self._nn)
+            return task.model.inputs.prepare(self._batch["features"], self._nn)
         self.xs = [
             v1.placeholder(y.dtype, y.shape, f"x{i}") for i, y in enumerate(before.ys)
         ]
@@ -215,7 +224,7 @@ class _Open:
                 self.outputs, self._nn, parts, task.shards
             )
             with chain.guard(f"the loss or a metric of model {task.model.name!r}"):
-                shares = shares_of(task, outputs, self.given)
+                shares = shares_of(task, outputs, self._batch)
             model_checks.check(self.graph)
             model_checks.check_devices(self.graph)
         self.shares = {f"share/{name}": share for name, share in shares.items()}
@@ -323,15 +332,3 @@ class _Open:
             )
             for name, sent in self._sent.sent.items()
         ]
-
-
-def _placeholders(batch: MicroBatchSpec) -> dict[str, tf.Tensor]:
-    features, labels = batch
-    return {
-        "features": v1.placeholder(features.dtype, features.shape, "features"),
-        "labels": v1.placeholder(labels.dtype, labels.shape, "labels"),
-        "weights": v1.placeholder(tf.float32, labels.shape[:1], "weights"),
-        "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
-        "first": v1.placeholder(tf.int64, [], "first"),
-        "loss_scale": v1.placeholder(tf.float32, [], "loss_scale"),
-    }

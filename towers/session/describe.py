@@ -29,7 +29,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     num_towers = plan.placement.num_towers
     spec = built.mode.all_reduce_spec
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
-    images = plan.model.inputs.kind == "images"
+    images = plan.model.inputs.has_images
     evaluates = plan.config.evaluation.during_training
     rows = [
         ("Model", plan.model.name),

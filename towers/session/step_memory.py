@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from towers.compute.copy_tower import at_a_time
 from towers.compute.tower import Template
+from towers.data import nests
 from towers.errors.memory_limits import Limit
 from towers.graph import AnyTemplate, TrainGraph
 from towers.pipelines import liveness
@@ -108,6 +109,5 @@ def _variables(train: TrainGraph) -> int:
 def _batches(train: TrainGraph) -> int:
     """Bytes of the batches of a step."""
     return sum(
-        liveness.size(batch.features) + liveness.size(batch.labels)
-        for batch in train.feed.batches
+        nests.num_bytes((batch.features, batch.labels)) for batch in train.feed.batches
     )

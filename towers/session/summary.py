@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from towers.compute import sufficient_factors, summaries
 from towers.compute.summaries import Made
+from towers.data import nests
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.layout import graph_names
@@ -58,9 +59,13 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
                 parts.append(_histogram(f"gradients/{name}", gradient))
                 value = join(read(train.mode.held(name)))
                 parts.append(_histogram(f"variables/{name}", value))
-            images = train.feed.batches[0].features
-            if images.shape.rank == 4 and images.shape[-1] in (1, 3, 4):
-                parts.append(tf.raw_ops.ImageSummary(tag="images", tensor=images))
+            features = train.feed.batches[0].features
+            parts += [
+                tf.raw_ops.ImageSummary(tag=tag, tensor=images)
+                for tag, images in nests.named("images", features).items()
+                if images.shape.rank == 4 and images.shape[-1] in (1, 3, 4)
+                if images.dtype in (tf.float32, tf.float16, tf.uint8)
+            ]
         parts += [
             _of_model(shown, tag) for tag, shown in _tagged(tower.summaries, scalars)
         ]

@@ -183,7 +183,7 @@ class _Rows:
     """A source of which one tower gets what tower `tower` of `count` would get."""
 
     def __init__(self, source: Source, tower: int, count: int):
-        self.num_classes = source.num_classes
+        self.num_classes = getattr(source, "num_classes", None)
         self.num_examples = source.num_examples
         self.vocabulary = getattr(source, "vocabulary", ())
         self._source, self._tower, self._count = source, tower, count

@@ -1,0 +1,112 @@
+"""Nests of tensors: the features or the labels of a batch, in dicts and tuples.
+
+A tower's inputs are tensors by name.  A lone tensor is `features`; those of a nest are
+`features/0`, `features/1`, ... in the order of `tf.nest.flatten`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+# What is divided where a batch is: into towers, rounds or micro-batches.
+BATCH = ("features", "labels", "weights")
+
+
+def named(kind: str, nest: Any) -> dict[str, Any]:
+    """Name of a tower's input -> its tensor or spec.
+
+    Args:
+      kind: `features` or `labels`.
+      nest: of tensors or specs; without any, there are no names.
+    """
+    if not tf.nest.is_nested(nest):
+        return {kind: nest}
+    return {f"{kind}/{i}": leaf for i, leaf in enumerate(tf.nest.flatten(nest))}
+
+
+def flat(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A tower's inputs by name, of which some are nests, as `named` has them."""
+    return {
+        name: leaf
+        for kind, nest in batch.items()
+        for name, leaf in named(kind, nest).items()
+    }
+
+
+def of_batch(name: str) -> str:
+    """The row of `BATCH` that a tower's input belongs to, or "" of a scalar."""
+    kind = name.partition("/")[0]
+    return kind if kind in BATCH else ""
+
+
+def placeholders(kind: str, specs: Any) -> Any:
+    """A nest of placeholders, each with its name of `named`."""
+    leaves = [
+        v1.placeholder(spec.dtype, spec.shape, name)
+        for name, spec in named(kind, specs).items()
+    ]
+    return tf.nest.pack_sequence_as(specs, leaves)
+
+
+def batch_placeholders(features: Any, labels: Any) -> dict[str, Any]:
+    """The placeholders of a batch and of the total weight, in the current graph.
+
+    Args:
+      features: nest of `tf.TensorSpec`s [batch, ...].
+      labels: nest of `tf.TensorSpec`s [batch, ...].
+
+    Returns:
+      nests `features` and `labels`; float32 `weights` [batch] and `total_weight` [];
+      int64 `first` [], the index of the first example.
+    """
+    return {
+        "features": placeholders("features", features),
+        "labels": placeholders("labels", labels),
+        "weights": v1.placeholder(tf.float32, [batch_size(features)], "weights"),
+        "total_weight": v1.placeholder(tf.float32, [], "total_weight"),
+        "first": v1.placeholder(tf.int64, [], "first"),
+    }
+
+
+def batch_size(features: Any) -> int:
+    """Examples of a batch: the first dimension of its tensors or specs."""
+    return tf.nest.flatten(features)[0].shape[0]
+
+
+def batch_of(specs: Any, size: int) -> Any:
+    """The specs of a batch of `size` examples, from those of one example."""
+    return tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([size, *spec.shape], spec.dtype), specs
+    )
+
+
+def num_bytes(specs: Any) -> int:
+    """Of all tensors of the nest, whose shapes are static."""
+    leaves = tf.nest.flatten(specs)
+    return sum(leaf.shape.num_elements() * leaf.dtype.size for leaf in leaves)
+
+
+def piece(batch: Any, count: int) -> Any:
+    """The specs of one of `count` equal pieces of a batch.
+
+    Args:
+      batch: nest of tensors or specs [batch, ...].
+      count: divides the batch.
+    """
+
+    def of(leaf: Any) -> tf.TensorSpec:
+        size, *rest = leaf.shape
+        assert size % count == 0, (leaf, count)
+        return tf.TensorSpec([size // count, *rest], leaf.dtype)
+
+    return tf.nest.map_structure(of, batch)
+
+
+def split(batch: Any, count: int) -> list[Any]:
+    """A nest of tensors [batch, ...] in `count` nests of equal pieces."""
+    leaves = [tf.split(leaf, count) for leaf in tf.nest.flatten(batch)]
+    flat = zip(*leaves) if leaves else [()] * count
+    return [tf.nest.pack_sequence_as(batch, list(pieces)) for pieces in flat]
