@@ -70,7 +70,8 @@ class DataFlags:
         None,
         "the data set: its TFDS name, or digits or shakespeare (which ship with the "
         "project), or the path of a plain text file or of a folder with one for each "
-        "split, or synthetic",
+        "split, or synthetic; your own by path/to/file.py:function or "
+        "package.module:function",
         unset="the model's own",
     )
     data_dir: str | None = field(

@@ -3,12 +3,14 @@
 import dataclasses
 from unittest import mock
 
+import numpy as np
 from absl.testing import absltest, parameterized
 
 from flags import config
 from models.inputs import Images, Tokens
 from tests import digit_runs
 from towers import planning
+from towers.data import from_arrays
 from towers.errors import memory_limits
 from towers.layout import cluster_spec
 
@@ -17,6 +19,12 @@ def _dense():
     """A model without batch norm."""
     blocks = (("logits", lambda x, nn: nn.dense(nn.flatten(x), nn.num_classes)),)
     return dataclasses.replace(digit_runs.small_model(), name="dense", blocks=blocks)
+
+
+def zeros(split):
+    """Data of one's own."""
+    del split
+    return from_arrays(np.zeros([4, 8, 8, 1], np.float32), np.zeros(4, np.int32))
 
 
 class PlanChecksTest(parameterized.TestCase):
@@ -45,6 +53,12 @@ class PlanChecksTest(parameterized.TestCase):
         spec = cluster_spec.local({"worker": 1})
         [error] = self._errors(spec=spec, local_parameter_device="gpu")
         self.assertRegex(error, "^--local_parameter_device=gpu.*on a cluster")
+
+    def test_data_that_python_reads_is_read_where_the_graph_is_built(self):
+        spec = cluster_spec.local({"worker": 1})
+        (error,) = self._errors(spec=spec, data_name="tests.plan_checks_test:zeros")
+        self.assertRegex(error, "_test:zeros: Python reads it")
+        self.assertIn("--replication=between_graph", error)
 
     def test_batches_that_no_memory_holds(self):
         [error] = self._errors(accumulate_steps=2**31 - 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 from towers.compute.tower import check_batch_norm
 from towers.data import memory_check, nests
+from towers.data.example_source import ExampleSource
 from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
 from towers.errors import memory_limits
@@ -80,8 +81,20 @@ def check_data(
         findings.get(lambda: eval_settings.check(config.evaluation, **settings))
         if where and tasks is None:
             findings.get(lambda: _room(config, model, where.num_towers, source))
+        if tasks and not tasks.between:
+            findings.get(lambda: _of_one_process(source))
     if findings.errors:
         raise PlanError(findings.errors)
+
+
+def _of_one_process(source) -> None:
+    """Refuses data that other tasks of an in-graph cluster cannot read."""
+    if isinstance(source, ExampleSource) and source.examples.in_python:
+        raise ValueError(
+            f"--data_name={source.name}: Python reads it, which only the process that "
+            "builds the graph can run; write --replication=between_graph, where each "
+            "worker builds its own"
+        )
 
 
 def _images(config, model) -> None:

@@ -321,7 +321,7 @@ def _damage(order: Order, error: BaseException) -> str | None:
     """What is wrong with the data, if the error is about them."""
     splits = (order.plan.source, order.plan.eval_source)
     damage = inputs.explain(error, *(source for source in splits if source is not None))
-    if damage and order.spec:
+    if damage and order.spec and order.plan.source.path:
         damage += "; each worker reads its share of it there, on its own disk"
     return damage
 

@@ -19,7 +19,16 @@ import numpy as np
 import tensorflow as tf
 
 from flags.sections import DataFlags
-from towers.data import catalog, preprocessing, ratings, records, text
+from towers.data import (
+    catalog,
+    own_data,
+    preprocessing,
+    ratings,
+    records,
+    text,
+)
+from towers.data.example_source import ExampleSource
+from towers.data.examples import explain_example
 from towers.data.records import Records
 from towers.data.source import Request, specs
 from towers.data.stream import HostShare, Stream
@@ -106,7 +115,7 @@ class DatasetSource(StreamSource):
         return source
 
 
-NamedSource = SyntheticSource | DatasetSource
+NamedSource = SyntheticSource | DatasetSource | ExampleSource
 
 
 def get(
@@ -115,8 +124,9 @@ def get(
     """The source that `--data_name=name` means.
 
     Args:
-      name: a row of `DATASETS`, or the TFDS name of a data set of the kind that is
-        requested, or the path of a text (see `text.find`).
+      name: a row of `DATASETS`, a function of the user's (see `own_data.get`), the TFDS
+        name of a data set of the kind that is requested, or the path of a text (see
+        `text.find`).
       request: how the network wants its examples.
       split: as TFDS writes it, parts (`train[:90%]`) too.  None for `train`, or for
         evaluation `validation`, or `test` where there is no such split.
@@ -131,6 +141,8 @@ def get(
     # wrong there, too.
     if request.kind != "examples":  # which stay as they are
         preprocessing.get(request.preprocessing, kind=request.kind)
+    if own_data.is_function(name):
+        return own_data.get(name, request, split, training)
     return DATASETS.get(name, _named)(name, request, split, training)
 
 
@@ -212,12 +224,15 @@ def from_dataset(
 
 
 def explain(error: Exception, *sources: NamedSource) -> str | None:
-    """One sentence about a session call that failed on damaged files, or None.
+    """One sentence about a session call that failed on damaged files or on an example
+    of the user's, or None.
 
     Args:
       error: from the call.
       sources: that it may have read.
     """
+    if sentence := explain_example(error):
+        return sentence
     named = [source for source in sources if isinstance(source, DatasetSource)]
     return records.explain(error, examples=[source.records for source in named])
 

@@ -1,0 +1,170 @@
+"""Examples by number: what the user's data is before a run reads it.
+
+    examples = from_arrays(features, labels)  # or another of this package's functions
+    source = ExampleSource(examples, request, training=True)
+
+`Examples` says how many there are, what one is, and how those of some numbers are read.
+It knows nothing of seeds, epochs or towers; `example_source.ExampleSource` does.
+"""
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# (features, labels), or (features, labels, weights): nests of [count, ...].
+Parts = tuple[Any, ...]
+
+_NAMES = ("features", "labels", "weights")
+
+
+class ExampleError(Exception):
+    """An example cannot be had; the message is the sentence for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """The examples of one split, addressed by their numbers.
+
+    Attributes:
+      name: of the kind of data, as `arrays`.
+      num_examples: in the split.
+      specs: of one example: (features, labels), or (features, labels, weight); nests
+        (dicts, tuples) of `tf.TensorSpec`s, without the batch dimension.
+      read: numbers, int64 [count], -> the examples' `Parts`; or, if `single`, an int64
+        scalar -> the parts of one example.
+      single: whether `read` reads one example at a time.
+      calls: of `read` at the same time.
+      augment: (parts of one example, draws float32 [8]) -> its parts for training.
+      weights: numbers, int64 [...], -> float32 [...], where the weights of examples can
+        be had without reading them.
+      in_python: whether `read` calls Python, which only this process can.
+      vocabularies: name -> entries; entry i is what the number i in the data means.
+    """
+
+    name: str
+    num_examples: int
+    specs: Parts
+    read: Callable[[tf.Tensor], Parts]
+    single: bool = False
+    calls: int | None = None
+    augment: Callable[[Parts, tf.Tensor], Parts] | None = None
+    weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+    in_python: bool = True
+    vocabularies: Mapping[str, tuple[bytes, ...]] = dataclasses.field(
+        default_factory=dict
+    )
+
+
+def leaves(parts: Parts) -> list[tuple[str, Any]]:
+    """(name, value) of each tensor, array or spec of an example, in `tf.nest`'s order.
+
+    The names are what the user would write, as `features['table']`.
+    """
+    return [leaf for n, part in zip(_NAMES, parts) for leaf in named(n, part)]
+
+
+def named(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    """(name, value) of each leaf of a nest of dicts and tuples, which has this name."""
+    if isinstance(nest, Mapping):
+        for key in sorted(nest):
+            yield from named(f"{name}[{key!r}]", nest[key])
+    elif isinstance(nest, tuple):
+        for index, part in enumerate(nest):
+            yield from named(f"{name}[{index}]", part)
+    else:
+        yield name, nest
+
+
+def map_nest(function: Callable[[str, Any], Any], name: str, nest: Any) -> Any:
+    """A nest like `nest`, of `function` of the name and value of each leaf."""
+    if isinstance(nest, Mapping):
+        return {
+            key: map_nest(function, f"{name}[{key!r}]", part)
+            for key, part in nest.items()
+        }
+    if isinstance(nest, tuple):
+        return tuple(
+            map_nest(function, f"{name}[{index}]", part)
+            for index, part in enumerate(nest)
+        )
+    return function(name, nest)
+
+
+def map_parts(function: Callable[[str, Any], Any], parts: Parts) -> Parts:
+    """`map_nest` of each part of an example, under its name."""
+    return tuple(map_nest(function, name, part) for name, part in zip(_NAMES, parts))
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+    """An array of a dtype that TensorFlow has.
+
+    Args:
+      name: that an error calls it by.
+      value: anything that numpy makes an array of.  As `tf.constant` has it, numbers
+        of Python's are int32 and float32.
+
+    Raises:
+      ValueError: it is ragged, or of no such dtype.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # inhomogeneous
+        raise ValueError(
+            f"{name} is ragged: its rows differ in shape; pad them to one"
+        ) from error
+    if type(value) in (int, float):
+        array = array.astype(np.int32 if isinstance(value, int) else np.float32)
+    with contextlib.suppress(TypeError):
+        if tf.as_dtype(array.dtype) != tf.string:  # as objects and text are, too
+            return array
+    raise ValueError(
+        f"{name} is of dtype {array.dtype}; make it numbers of one dtype and shape"
+    )
+
+
+def first_not_finite(array: np.ndarray) -> int | None:
+    """The index of the first row with a number that is not finite, or None."""
+    if array.dtype.kind not in "fc":
+        return None
+    finite = np.isfinite(array)
+    if np.all(finite):
+        return None
+    return int(np.argmin(finite) // max(1, finite[0].size))
+
+
+def call(
+    function: Callable[[np.ndarray], list[np.ndarray]],
+    numbers: tf.Tensor,
+    specs: Parts,
+) -> Parts:
+    """Adds a call of Python's to the current graph, which only this process can run.
+
+    Args:
+      function: numbers, int64 [count], -> the leaves of the examples' parts, arrays
+        [count, ...].
+      numbers: int64 [count].
+      specs: of one example.
+    """
+    flat = tf.nest.flatten(specs)
+    read = tf.numpy_function(
+        function, [numbers], [spec.dtype for spec in flat], stateful=False
+    )
+    for tensor, spec in zip(read, flat):
+        tensor.set_shape([*numbers.shape, *spec.shape])
+    return tf.nest.pack_sequence_as(specs, read)
+
+
+def spec_of(array: np.ndarray) -> tf.TensorSpec:
+    """The spec of one row of an array."""
+    return tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype))
+
+
+def explain_example(error: BaseException) -> str | None:
+    """The sentence of an `ExampleError` that a session call failed with, or None."""
+    match = re.search(rf"{ExampleError.__name__}: (.*)", str(error))
+    return match[1] if match else None

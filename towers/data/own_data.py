@@ -1,0 +1,72 @@
+"""Data of the user's own, by the function that returns it: `--data_name=FILE:function`.
+
+def data(split):  # "train", or what is evaluated: "validation"
+    features, labels = ...
+    return towers.data.from_arrays(features, labels)
+"""
+
+import inspect
+import os
+
+from models import load, user_errors
+from towers.data.example_source import ExampleSource
+from towers.data.examples import Examples
+from towers.data.source import Request
+
+# The split that is evaluated when no flag names one.
+_EVALUATED = "validation"
+
+
+def is_function(name: str) -> bool:
+    """Whether `--data_name=name` means a function: `cifar10:3.0.2` and paths do not."""
+    place, _, function = name.rpartition(":")
+    words = place.endswith(".py") or all(map(str.isidentifier, place.split(".")))
+    return words and function.isidentifier() and not os.path.exists(name)
+
+
+def get(
+    name: str, request: Request, split: str | None, training: bool
+) -> ExampleSource:
+    """The source of what a user's function returns.
+
+    Args:
+      name: `path/to/file.py:function` or `package.module:function`, as
+        `models.load.load_function` takes it.
+      request: how the network wants its examples.
+      split: that the function is called with; None for `train`, or for evaluation
+        `validation`.
+      training: whether examples are shuffled and augmented.
+
+    Raises:
+      ValueError: there is no such function, it fails, or what it returns is no data or
+        not that which the network reads.
+    """
+    if request.data_dir:
+        raise ValueError(
+            f"--data_dir={request.data_dir}: is where TFDS keeps its data sets, and "
+            f"{name} is a function; leave it out"
+        )
+    function = load.load_function("data_name", name)
+    split = split or ("train" if training else _EVALUATED)
+    what = f"--data_name={name}: {name.rpartition(':')[2]}"
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(split)
+    except TypeError as error:
+        raise ValueError(
+            f"{what} is to take the name of a split and return its examples: {error}"
+        ) from error
+    except ValueError:  # some that are written in C do not say what they take
+        pass
+    with user_errors.blamed(lambda: f"{what}({split!r}) failed", function):
+        examples = function(split)
+    if not isinstance(examples, Examples):
+        raise ValueError(
+            f"{what}({split!r}) returned {type(examples).__name__}; return what a "
+            "function of towers.data makes, as from_arrays or from_source"
+        )
+    try:
+        source = ExampleSource(examples, request, training=training)
+    except ValueError as error:
+        raise ValueError(f"{what}({split!r}): {error}") from error
+    source.name = os.path.basename(name)
+    return source
