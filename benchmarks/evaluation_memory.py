@@ -33,7 +33,7 @@ from benchmarks.lib import ratios, table
 from benchmarks.lib.options import parser_for, positive
 from flags import config
 from towers import planning
-from towers.cluster.sessions import session_config
+from towers.cluster.sessions import session_config, settle_process
 from towers.evaluation import evaluator
 from towers.session.progress import Console
 from towers.session.report import BenchmarkLog
@@ -92,6 +92,7 @@ def _plan(model: str, folder: str) -> planning.Plan:
         eval_at_end=True,
         eval_dir=folder,
     )
+    settle_process(planning.placement_of(settings), settings.devices)
     return planning.make(settings, models.get)
 
 

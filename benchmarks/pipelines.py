@@ -41,6 +41,7 @@ from flags import config
 from models.inputs import Tokens
 from models.transformer_lm import TransformerSize, chain
 from towers import graph, planning
+from towers.cluster import sessions
 from towers.compute import tower
 from towers.data import nests
 from towers.layout import partition, placement, schedule
@@ -95,6 +96,7 @@ def build(
         init_learning_rate=0.01,
         **settings,
     )
+    sessions.settle_process(planning.placement_of(wanted), wanted.devices)
     plan = planning.make(wanted, lambda name: model)
     return graph.build(
         model,

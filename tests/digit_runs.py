@@ -17,6 +17,7 @@ from flags import config
 from models.model import Images, Model, Recipe, Schedule
 from towers import planning, run
 from towers.checkpoints import checkpoint
+from towers.cluster.sessions import settle_process
 from towers.compute import flops
 from towers.evaluation import watch
 from towers.session import progress
@@ -84,7 +85,9 @@ class Runs(parameterized.TestCase):
         settings = {"device": "cpu", "data_name": "digits", **settings}
         get_model = get_model or (lambda name: small_model())
         with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": data_dir()}):
-            plan = planning.make(config.make(**settings), get_model)
+            made = config.make(**settings)
+            settle_process(planning.placement_of(made), made.devices)
+            plan = planning.make(made, get_model)
             act = (
                 watch.evaluate_checkpoints if plan.config.evaluation.eval else run.train
             )

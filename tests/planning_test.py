@@ -14,7 +14,6 @@ from flags import config
 from models.inputs import Images
 from models.model import Model, Recipe, Schedule
 from towers import planning
-from towers.cluster import sessions
 from towers.data import inputs
 from towers.gradients.exchange import GradientExchange
 from towers.layout import cluster_spec, placement
@@ -325,18 +324,6 @@ class PlanTest(parameterized.TestCase):
         plan = planning.make(settings, lambda name: _model(), spec)
         self.assertLen(plan.placement.towers, 6)
         self.assertEqual(plan.examples_per_step, 48)
-
-    @parameterized.parameters(None, cluster_spec.local({"ps": 1, "worker": 1}))
-    def test_data_are_prepared_with_the_threads_of_the_run(self, spec):
-        calls = mock.Mock()
-        with (
-            mock.patch.object(sessions, "settle_process", calls.take),
-            mock.patch.object(inputs, "get", calls.get),
-        ):
-            calls.get.side_effect = ValueError("no data")
-            with self.assertRaisesRegex(planning.PlanError, "^no data$"):
-                planning.make(config.make(device="cpu"), lambda name: _model(), spec)
-        self.assertEqual([call[0] for call in calls.mock_calls], ["take", "get"])
 
     def test_classes_are_on_the_devices_of_one_worker(self):
         spec = cluster_spec.local({"ps": 1, "worker": 2})

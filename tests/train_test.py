@@ -357,6 +357,19 @@ class TrainTest(absltest.TestCase):
             self.assertEqual((status, bool(os.listdir(folder))), (0, there))
             self.assertStartsWith("".join(lines), said)
 
+    def test_the_process_is_settled_before_data_is_read(self):
+        calls = mock.Mock()
+        with (
+            mock.patch.object(train, "settle_process", calls.settle),
+            mock.patch.object(train.inputs, "get", calls.get),
+        ):
+            calls.get.side_effect = ValueError("no data")
+            for flags in ([], ["--local_cluster=ps:1,worker:1"]):
+                status, _, errors = self._main("--device=cpu", *flags)
+                self.assertEqual((status, errors), (2, ["error: no data"]))
+                self.assertEqual([c[0] for c in calls.mock_calls], ["settle", "get"])
+                calls.reset_mock()
+
     def test_data_that_a_worker_lacks_are_to_be_on_its_disk(self):
         hosts = ["--worker_hosts=b:1", "--controller_host=c:1", "--job_name=controller"]
         words = "x.tfrecord; No such file or directory\n[[{{node IteratorGetNext}}]]"

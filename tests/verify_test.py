@@ -15,7 +15,7 @@ from models import language
 from models.inputs import Tokens
 from models.model import Model, Recipe, Schedule
 from tests import trainer
-from towers import verify
+from towers import planning, verify
 from towers.variable_update import modes, synchronous
 
 _OWN = "--model=tests.verify_test:own"
@@ -119,6 +119,16 @@ def _run(*arguments: str) -> tuple[int, list[str], list[str]]:
 
 
 class VerifyTest(parameterized.TestCase):
+    def test_the_process_is_settled_before_data_is_read(self):
+        calls = mock.Mock()
+        with (
+            mock.patch.object(verify, "settle_process", calls.settle),
+            mock.patch.object(planning, "make", calls.make),
+        ):
+            calls.make.side_effect = ValueError("no data")
+            self.assertEqual(verify.main(["verify", _OWN, *_SMALL]), 2)
+        self.assertEqual([call[0] for call in calls.mock_calls], ["settle", "make"])
+
     def test_the_command(self):
         flags = ["--all_reduce_spec=xring", "--gradient_repacking=3"]
         flags += ["--agg_small_grads_max_bytes=64"]

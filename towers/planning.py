@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from towers import graph, plan_checks
-from towers.cluster import sessions
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import output_paths
@@ -99,6 +98,9 @@ def make(
 ) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
+    The data set is what first makes TensorFlow work, which decides things for the whole
+    process: a main calls `cluster.sessions.settle_process` before.
+
     Args:
       config: a `flags.config.Config` that `check` found nothing wrong with.
       get_model: `--model` -> `models.Model`.
@@ -111,10 +113,8 @@ def make(
     """
     findings = CollectedErrors()
     model = findings.get(lambda: get_model(config.model.model))
-    where = findings.get(lambda: _placement(config, cluster))
+    where = findings.get(lambda: placement_of(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
-    if where:  # the data set is what first makes TensorFlow work
-        sessions.settle_process(where, config.devices)
     sources = model and findings.get(lambda: sources_of(config, model))
     if model:
         fit = functools.partial(plan_checks.check_data, where=where, tasks=cluster)
@@ -210,7 +210,18 @@ def _shards(flags) -> Shards | None:
     return shards if shards != Shards() else None
 
 
-def _placement(config, cluster) -> placement.Placement:
+def placement_of(
+    config: Any, cluster: ClusterSpec | None = None
+) -> placement.Placement:
+    """Which devices hold what.
+
+    Args:
+      config: the settings.
+      cluster: to train on, rather than in this process alone.
+
+    Raises:
+      ValueError: there are no such devices, or too few.
+    """
     devices, flags = config.devices, config.stages
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     gpus = Gpus.of(devices)

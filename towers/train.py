@@ -3,6 +3,7 @@
 python -m towers.train --num_gpus=4
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -57,9 +58,6 @@ CHOICES = {
     "variable_placement": VARIABLE_PLACEMENTS,
     "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
 }
-
-# That nobody trains in a folder until it is given up: a run may be started again.
-_DESERTED_SECONDS = 30.0
 
 _LIMITS = ("max_restarts", "stall_secs", "wait_secs")  # of a local cluster
 
@@ -263,8 +261,7 @@ def _evaluate(order: Order, console: Console) -> int:
     """Evaluates, in this process, the checkpoints that others write."""
     absent = _absence(order, console)
     return _explained(
-        order,
-        lambda: watch.evaluate_checkpoints(order.plan, console, absent=absent),
+        order, lambda: watch.evaluate_checkpoints(order.plan, console, absent=absent)
     )
 
 
@@ -274,7 +271,7 @@ def _absence(order: Order, console: Console) -> Callable[[], str]:
     if spec and spec.role == cluster_spec.EVALUATOR and spec.jobs:
         return server.Absence(spec, wait_secs=seconds)
     directory = order.config.output.train_dir
-    seconds = seconds if spec else _DESERTED_SECONDS
+    seconds = seconds if spec else watch.DESERTED_SECONDS
     return watch.Desertion(directory, seconds=seconds, console=console)
 
 
@@ -362,10 +359,12 @@ def _read(argv: Sequence[str]) -> Order:
 
 def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Plan:
     """The plan of a run on the cluster, or beside it for its evaluator."""
-    settings = tune.settled(config)
+    settings, watched = tune.settled(config), None
     if spec and spec.role == cluster_spec.EVALUATOR:
-        return planning.make(settings, models.get, watched=spec)
-    return planning.make(settings, models.get, spec)
+        spec, watched = None, spec
+    with contextlib.suppress(ValueError):  # of which the plan says all
+        settle_process(planning.placement_of(settings, spec), settings.devices)
+    return planning.make(settings, models.get, spec, watched=watched)
 
 
 def _parsed(argv: Sequence[str]) -> tuple[Config, list[str], Collection[str]]:

@@ -6,6 +6,7 @@ Exit status 0: all agree; 1: one does not, or what is compared fails; 2: the fla
 model or the data are at fault; others as docs/exit_statuses.md has them.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import sys
@@ -22,6 +23,7 @@ import tensorflow as tf
 import models
 from flags import config, parse
 from towers import planning
+from towers.cluster.sessions import settle_process
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain, interrupts
@@ -179,6 +181,8 @@ def _plan(settings: config.VerifyConfig) -> planning.Plan:
     flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
     # Ten bits of a product would hide what is looked for.
     run = config.make(num_gpus=num_towers, tensor_float_32=False, **flat)
+    with contextlib.suppress(ValueError):  # of which the plan says all
+        settle_process(planning.placement_of(run), run.devices)
     try:
         return planning.make(run, models.get)
     except planning.PlanError as error:

@@ -9,7 +9,6 @@ from absl.testing import parameterized
 import models
 from flags import config
 from towers import graph, planning
-from towers.cluster import sessions
 from towers.layout import processor
 from towers.layout.stages import Pipeline
 from towers.session import describe
@@ -56,10 +55,7 @@ class DescribeTest(parameterized.TestCase):
             device="gpu", model="mlp", data_name="synthetic", batch_size=2, **flags
         )
         gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
-        with (
-            mock.patch.object(tf.config, "list_physical_devices", return_value=[gpu]),
-            mock.patch.object(sessions, "settle_process"),
-        ):
+        with mock.patch.object(tf.config, "list_physical_devices", return_value=[gpu]):
             plan = planning.make(settings, models.get)
             rows = dict(describe.header(plan, plan.build()))
         self.assertEqual(rows["Compute dtype"], said)

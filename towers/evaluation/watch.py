@@ -22,6 +22,9 @@ v1 = tf.compat.v1
 
 _AVERAGE = "/ExponentialMovingAverage"  # after the name of a variable
 
+# That nobody trains in a folder until it is given up: a run may be started again.
+DESERTED_SECONDS = 30.0
+
 
 def evaluate_checkpoints(
     plan: Plan,
