@@ -32,7 +32,7 @@ import models
 from benchmarks.lib import ratios, table
 from benchmarks.lib.options import parser_for, positive
 from flags import config
-from towers import planning
+from towers import graph, planning
 from towers.cluster.sessions import session_config, settle_process
 from towers.evaluation import evaluator
 from towers.session.progress import Console
@@ -60,7 +60,7 @@ def evaluating(folder: str, model: str) -> Iterator[dict[str, Callable[[int], No
       model: that is evaluated.
     """
     plan = _plan(model, folder)
-    built = plan.build()
+    built = graph.build(**plan.parts)
     with built.graph.as_default():
         towers = evaluator.attach(plan, built)
         initializer = v1.global_variables_initializer()

@@ -39,7 +39,7 @@ from benchmarks.lib.options import (
     writable,
 )
 from flags import config
-from towers import planning
+from towers import graph, planning
 from towers.gradients import mean, reduction, transfer
 from towers.layout import placement
 
@@ -82,7 +82,7 @@ def shapes_of(name: str) -> list[tf.TensorShape]:
         model=name, data_name="synthetic", device="cpu", batch_size=1
     )
     plan = planning.make(settings, models.get)
-    built = plan.build()
+    built = graph.build(**plan.parts)
     return [built.mode.variables[name].shape for name in built.template.trainable]
 
 

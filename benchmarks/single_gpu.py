@@ -29,6 +29,7 @@ from flags import config
 from towers import planning
 from towers.cluster.sessions import session_config, settle_process
 from towers.compute import flops
+from towers.graph import build
 from towers.session import loop
 
 v1 = tf.compat.v1
@@ -95,7 +96,7 @@ def _ours(
     options: argparse.Namespace, dtype: str, flags: dict[str, str]
 ) -> tuple[Callable, int]:
     plan = _plan(options, dtype, flags)
-    train = plan.build()
+    train = build(**plan.parts)
     config = session_config(plan.placement, plan.config.devices)
     session = v1.Session(graph=train.graph, config=config)
     loop.start(train, session, lambda session: None)

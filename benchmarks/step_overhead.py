@@ -45,7 +45,7 @@ def _session(plan: planning.Plan, train: graph.TrainGraph) -> v1.Session:
 
 def bare(plan: planning.Plan) -> float:
     """Seconds per step of a callable, called over and over."""
-    train = plan.build()
+    train = graph.build(**plan.parts)
     with _session(plan, train) as session:
         loop.start(train, session, lambda session: None)
         step = session.make_callable(train.train_op)
@@ -59,7 +59,7 @@ def bare(plan: planning.Plan) -> float:
 
 def looped(plan: planning.Plan) -> float:
     """Seconds per step of the session loop."""
-    train = plan.build()
+    train = graph.build(**plan.parts)
     with _session(plan, train) as session:
         loop.start(train, session, lambda session: None)
         loop.run(train, session, [], last_step=plan.num_warmup)

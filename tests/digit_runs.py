@@ -85,9 +85,10 @@ class Runs(parameterized.TestCase):
         settings = {"device": "cpu", "data_name": "digits", **settings}
         get_model = get_model or (lambda name: small_model())
         with mock.patch.dict(os.environ, {"TFDS_DATA_DIR": data_dir()}):
-            made = config.make(**settings)
-            settle_process(planning.placement_of(made), made.devices)
-            plan = planning.make(made, get_model)
+            run_config = config.make(**settings)
+            where = planning.placement_of(run_config)
+            settle_process(where, run_config.devices)
+            plan = planning.make(run_config, get_model)
             act = (
                 watch.evaluate_checkpoints if plan.config.evaluation.eval else run.train
             )

@@ -40,8 +40,8 @@ from towers.pipelines import costs, cutting, pipeline, recompute
 from towers.variable_update import between_graph, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
-from towers.variable_update.between_graph import SingleClient, TrainStep
 from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
+from towers.variable_update.train_steps import SingleClient, TrainStep
 
 v1 = tf.compat.v1
 AnyTemplate: TypeAlias = Template | pipeline.PipelineTemplate
@@ -347,7 +347,7 @@ def copy_towers(
     looks_up = rounds == 1 and not task.compiled
     if isinstance(template, Template) and looks_up:
         template = embedding_lookup.cut_out(template)
-    cast, arrive = precision.Casts(), transfer.Arrivals()
+    cast, arrive = precision.PrecisionCasts(), transfer.Arrivals()
     hosts = transfer.arrival_hosts(variables.placement)
 
     def reads(

@@ -73,15 +73,11 @@ class Plan:
             return self.num_warmup + self.num_batches
         return -(-self.options.limit // self.examples_per_step)
 
-    def build(self) -> graph.TrainGraph:
-        """The train graph."""
-        return graph.build(
-            self.model,
-            self.source,
-            self.update,
-            placement=self.placement,
-            options=self.options,
-        )
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The arguments of `graph.build`."""
+        names = ("model", "source", "update", "placement", "options")
+        return {name: getattr(self, name) for name in names}
 
     def steps(self, epochs: float) -> int:
         """The global step at which so many epochs have passed, rounded up."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
+from towers import graph
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.cluster.sessions import Local, Sessions, session_config
@@ -109,7 +110,7 @@ def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
     if plan.placement.notice:
         console(plan.placement.notice)
     console("Generating training model")
-    built = plan.build()
+    built = graph.build(**plan.parts)
     evaluator.check_goal(plan, built)
     with built.graph.as_default():
         prepared = _complete(plan, built, console, lock)

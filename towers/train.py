@@ -23,7 +23,7 @@ import tensorflow as tf
 import models
 from flags import parse, roles
 from flags.config import Config
-from towers import planning, run
+from towers import graph, planning, run
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.cluster import local_cluster, messages, proxies, server
 from towers.cluster.controller import Controller
@@ -125,7 +125,7 @@ def _check(order: Order) -> int:
             how = dataclasses.replace(how, balance="params")
         options = dataclasses.replace(plan.options, pipeline=how)
         plan = dataclasses.replace(plan, options=options)
-        evaluator.check_goal(plan, plan.build())
+        evaluator.check_goal(plan, graph.build(**plan.parts))
     print("legal", flush=True)
     return 0
 

@@ -31,7 +31,7 @@ import models
 from benchmarks.lib.options import natural, parser_for, positive
 from benchmarks.peers import bare_peer
 from flags import config
-from towers import planning
+from towers import graph, planning
 from towers.layout import placement
 from towers.session import loop
 
@@ -84,7 +84,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
 def _towers(options: argparse.Namespace) -> Built:
     """As this project builds them."""
     plan = _plan(options)
-    train = plan.build()
+    train = graph.build(**plan.parts)
     return Built(
         graph=train.graph,
         config=placement.session_config(plan.placement),

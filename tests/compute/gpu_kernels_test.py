@@ -17,7 +17,7 @@ from absl.testing import parameterized
 import models
 from flags import config
 from models.model import Model
-from towers import planning
+from towers import graph, planning
 from towers.evaluation import evaluator
 from towers.optimizers import optimizer
 from towers.session import device_loop, mean_check, replicas, summary
@@ -109,7 +109,7 @@ def _graphs(**settings) -> list[v1.GraphDef]:
             device="gpu", num_batches=2, eval_at_end=evaluates, **settings
         )
         plan = planning.make(config_made, models.get)
-        built = plan.build()
+        built = graph.build(**plan.parts)
     with built.graph.as_default():
         evaluator.attach(plan, built)
         summary.build(built, 3)

@@ -68,11 +68,6 @@ class PrecisionTest(parameterized.TestCase):
         ]
         self.assertEqual({op.outputs[0].dtype for op in sums}, {tf.float32})
 
-    def test_widen_keeps_float32_as_it_is(self):
-        with tf.Graph().as_default():
-            shares = [tf.ones([2]), tf.ones([2])]
-            self.assertEqual(precision.widen(shares, ["/device:CPU:0"]), shares)
-
     def test_a_variable_is_read_in_one_dtype(self):
         def torn(x, nn):
             wide = v1.get_variable("w", [16, 5], tf.float32)

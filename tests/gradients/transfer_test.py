@@ -396,6 +396,11 @@ class WireTest(parameterized.TestCase):
         for value in kept:
             np.testing.assert_array_equal(value, values)
 
+    def test_widen_keeps_float32_as_it_is(self):
+        with tf.Graph().as_default():
+            shares = [tf.ones([2]), tf.ones([2])]
+            self.assertEqual(transfer.widen(shares, ["/device:CPU:0"]), shares)
+
     def test_float32_costs_nothing(self):
         wire = Wire()
         self.assertFalse(wire.narrow)

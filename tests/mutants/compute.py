@@ -143,11 +143,6 @@ FAULTS = [
             "if True:",
             "compute/precision_test::test_weights_are_cast_once_for_all_towers",
         ),
-        (
-            "tf.cast(share, tf.float32))",
-            "share)",
-            "compute/precision_test::test_gradients_travel_in_16_bits_and_are_added_in_32",
-        ),
     ),
     *of_file(
         "towers/compute/split_by_device.py",

@@ -27,13 +27,18 @@ FAULTS = [
             "gradients/mean_test::test_gradients_that_differ_in_kind_are_an_error_that_names_the",
         ),
         (
-            "wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]",
+            "wide = [transfer.widen(s, d) for s, d in zip(shares, destinations)]",
             "wide = shares",
             "compute/precision_test::test_towers_equal_one_tower_to_the_rounding_of_bfloat16",
         ),
     ),
     *of_file(
         "towers/gradients/transfer.py",
+        (
+            "return [_widen(share, device) for share, device in zip(shares, where)]",
+            "return list(shares)",
+            "compute/precision_test::test_gradients_travel_in_16_bits_and_are_added_in_32",
+        ),
         (
             "dtype.size > max_bytes",
             "dtype.size >= max_bytes",

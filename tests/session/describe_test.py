@@ -17,7 +17,7 @@ from towers.session import describe
 def _described(**flags):
     settings = config.make(device="cpu", data_name="synthetic", batch_size=2, **flags)
     plan = planning.make(settings, models.get)
-    built = plan.build()
+    built = graph.build(**plan.parts)
     return dict(describe.header(plan, built)), describe.facts(plan, built)
 
 
@@ -57,7 +57,7 @@ class DescribeTest(parameterized.TestCase):
         gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
         with mock.patch.object(tf.config, "list_physical_devices", return_value=[gpu]):
             plan = planning.make(settings, models.get)
-            rows = dict(describe.header(plan, plan.build()))
+            rows = dict(describe.header(plan, graph.build(**plan.parts)))
         self.assertEqual(rows["Compute dtype"], said)
 
     @parameterized.parameters(("float32", False), ("bfloat16", True))

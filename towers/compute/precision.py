@@ -15,7 +15,6 @@ bfloat16 has float32's range, so its gradients need no loss scaling; those of fl
 do (`loss_scale`).
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +29,7 @@ COMPUTE_DTYPES: dict[str, tf.DType] = {
 }
 
 
-class Casts:
+class PrecisionCasts:
     """Casts that are made once, where the tensor lies, and shared by all towers."""
 
     def __init__(self):
@@ -48,19 +47,3 @@ class Casts:
             with tf.device(tensor.device):
                 self._made[key] = tf.cast(tensor, dtype)
         return self._made[key]
-
-
-def widen(shares: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Gradients in float32, cast after the transfer, so that 16 bits travel.
-
-    Args:
-      shares: one gradient, of each tower, in any float dtype.
-      devices: where the mean is wanted: one device for all, or each tower's own.
-    """
-    if all(share.dtype == tf.float32 for share in shares):
-        return list(shares)
-    wide = []
-    for k, share in enumerate(shares):
-        with tf.device(devices[k] if len(devices) == len(shares) else devices[0]):
-            wide.append(tf.cast(share, tf.float32))
-    return wide

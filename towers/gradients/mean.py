@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from towers.compute import deterministic_sum, precision, sufficient_factors
+from towers.compute import deterministic_sum, sufficient_factors
 from towers.compute.sufficient_factors import Factors
 from towers.compute.tower import Gradient
-from towers.gradients import sparse
+from towers.gradients import sparse, transfer
 from towers.gradients.reduction import Devices, Reduce, Shares, towers_by_host
 from towers.gradients.transfer import bring, summed
 from towers.layout.placement import task_of
@@ -151,7 +151,7 @@ def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
 
 def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
     """The float32 sum on a device, where 16-bit shares are widened as they arrive."""
-    wide = precision.widen(shares, [device])
+    wide = transfer.widen(shares, [device])
     with tf.device(device):
         return deterministic_sum.sum_in_order(wide)
 
@@ -160,7 +160,7 @@ def in_float32(reduce_all: ReduceAll) -> ReduceAll:
     """A reduction that widens 16-bit shares on their own devices first."""
 
     def run(shares, destinations):
-        wide = [precision.widen(s, d) for s, d in zip(shares, destinations)]
+        wide = [transfer.widen(s, d) for s, d in zip(shares, destinations)]
         return reduce_all(wide, destinations)
 
     return run

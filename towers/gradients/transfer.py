@@ -22,9 +22,8 @@ once to each worker and once back, however many towers there are.
 Each transfer costs both ends some 0.1 ms, whatever its size, and a model has hundreds
 of small variables.  So small tensors from one device to another are concatenated before
 they are sent, and split where they arrive (`bring`, `summed`).  Between the devices of
-one task a transfer costs some microseconds, of TensorFlow's executors or of a GPU's
-bus; there only very small tensors go together, but with many towers these transfers
-are most of a graph.
+one task a transfer costs microseconds; there only very small tensors go together, but
+with many towers these transfers are most of a graph.
 
 **Packs.**  On request, gradients are concatenated, reduced together and split again,
 which wraps any reduction.  With four gradients a b c d of which a and c are small,
@@ -102,6 +101,19 @@ class Wire:
 
 
 WIDE = Wire()
+
+
+def widen(shares: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Gradients in float32, cast after the transfer, so that 16 bits travel.
+
+    Args:
+      shares: one gradient, of each tower, in any float dtype.
+      devices: where the mean is wanted: one device for all, or each tower's own.
+    """
+    if all(share.dtype == tf.float32 for share in shares):
+        return list(shares)
+    where = devices if len(devices) == len(shares) else [devices[0]] * len(shares)
+    return [_widen(share, device) for share, device in zip(shares, where)]
 
 
 def _widen(tensor: tf.Tensor, device: str) -> tf.Tensor:

@@ -51,7 +51,7 @@ def diagnose_failure(
     Returns:
       the finding, or why there is none, as the beginning of a sentence.
     """
-    train = plan.build()
+    train = graph.build(**plan.parts)
     if not train.mode.together:
         return (
             "which gradient was the first to fail cannot be told, as the steps of "

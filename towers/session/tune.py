@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from flags.config import Config
+from towers import graph
 from towers.cluster.sessions import session_config
 from towers.errors import explain, output_paths
 from towers.gradients import reduction
@@ -111,7 +112,7 @@ def measure(plan: Plan, choice: TrainingChoice) -> list[float]:
         exchange=exchange,
         limit=None,
     )
-    built = dataclasses.replace(plan, options=options).build()
+    built = graph.build(**dataclasses.replace(plan, options=options).parts)
     seconds = []
     config = session_config(plan.placement, plan.config.devices)
     with v1.Session(graph=built.graph, config=config) as session:

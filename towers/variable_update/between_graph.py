@@ -24,7 +24,7 @@ them, and then take turns (see `turns`).
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -34,6 +34,7 @@ from towers.gradients import sparse
 from towers.layout.placement import Placement, task_of
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.step_quota import STEP_BITS
+from towers.variable_update.train_steps import SingleClient, TowerSums, TrainStep
 
 v1 = tf.compat.v1
 
@@ -44,54 +45,6 @@ _PURPOSE_BITS = 1
 # A stamp: tenths of a second since 2026, 34 bits; purpose; step, `STEP_BITS`.
 _BEGIN = 1767225600
 _WAITING = 1024  # capacity of token queues, which also hold those of old attempts
-
-
-class TowerSums(NamedTuple):
-    """The sums over the towers of a step."""
-
-    gradients: list[list[Any]]  # [copies][variables]
-    statistics: list[tf.Tensor]  # the mean of each batch statistic
-    loss: tf.Tensor  # float32 scalar, mean over the step's examples
-    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
-
-
-class TrainStep(NamedTuple):
-    """Towers that step together, and their update."""
-
-    train_op: tf.Operation
-    step: tf.Tensor  # int64 scalar, the global step after `train_op`
-    loss: tf.Tensor  # float32 scalar, mean over the step's examples
-    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
-
-
-class SingleClient:
-    """One client.
-
-    Attributes:
-      count: of the clients whose towers step together.
-    """
-
-    count = 1
-
-    def step(
-        self,
-        sums: TowerSums,
-        *,
-        finish: Callable[[TowerSums], TrainStep],
-        refills: Sequence[tf.Operation],
-    ) -> TrainStep:
-        """The step of all clients.
-
-        Args:
-          sums: of this client's towers.
-          finish: makes the update from the sums of all, and lets the refills run.
-          refills: of this client's input.
-        """
-        del refills
-        return finish(sums)
-
-    def release(self, session: v1.Session) -> None:
-        """Lets the other clients begin; called once every variable has its value."""
 
 
 class ChiefClient(SingleClient):

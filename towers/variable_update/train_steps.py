@@ -7,8 +7,8 @@ the global step is incremented.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -21,7 +21,6 @@ from towers.layout.graph_names import REDUCTION
 from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
-from towers.variable_update.between_graph import SingleClient, TowerSums, TrainStep
 
 v1 = tf.compat.v1
 
@@ -44,6 +43,54 @@ def create_counters(device: str) -> Counters:
         global_step = v1.train.create_global_step()
         with v1.name_scope(graph_names.READ):
             return Counters(global_step, position, position.read_value())
+
+
+class TowerSums(NamedTuple):
+    """The sums over the towers of a step."""
+
+    gradients: list[list[Any]]  # [copies][variables]
+    statistics: list[tf.Tensor]  # the mean of each batch statistic
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
+class TrainStep(NamedTuple):
+    """Towers that step together, and their update."""
+
+    train_op: tf.Operation
+    step: tf.Tensor  # int64 scalar, the global step after `train_op`
+    loss: tf.Tensor  # float32 scalar, mean over the step's examples
+    metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+
+
+class SingleClient:
+    """One client.
+
+    Attributes:
+      count: of the clients whose towers step together.
+    """
+
+    count = 1
+
+    def step(
+        self,
+        sums: TowerSums,
+        *,
+        finish: Callable[[TowerSums], TrainStep],
+        refills: Sequence[tf.Operation],
+    ) -> TrainStep:
+        """The step of all clients.
+
+        Args:
+          sums: of this client's towers.
+          finish: makes the update from the sums of all, and lets the refills run.
+          refills: of this client's input.
+        """
+        del refills
+        return finish(sums)
+
+    def release(self, session: v1.Session) -> None:
+        """Lets the other clients begin; called once every variable has its value."""
 
 
 @dataclasses.dataclass(kw_only=True)

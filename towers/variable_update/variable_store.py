@@ -165,6 +165,8 @@ class VariableStore:
           names: of the variables.
           host: CPU device beside the tower.
         """
+        if not self.wholes:
+            return list(gradients)
         return [
             piece
             for gradient, name in zip(gradients, names, strict=True)
