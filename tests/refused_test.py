@@ -1,13 +1,12 @@
 """Command lines that break one rule each on which flags go together, as users write
 them, with what is said: a list of its own, so that no rule can be lost unseen."""
 
-from collections.abc import Mapping
-from typing import Any
 from unittest import mock
 
 from absl.testing import absltest, parameterized
 
-from flags import config, field, rules
+from flags import config, rules
+from tests import flag_lines
 
 # What `--help` takes from tables of `towers`, as far as it is written below.
 _CHOICES = {
@@ -239,20 +238,9 @@ _OF_VERIFY = (
 def _errors(line: str, program: type[config.Settings] = config.Config) -> list[str]:
     """What is said about a command line of a program; nothing if it is legal."""
     flags = config.all_flags(program)
-    settings = dict(_read(word, flags) for word in line.split())
+    settings = config.make(program, **flag_lines.settings(line, program))
     choices = {name: table for name, table in _CHOICES.items() if name in flags}
-    return config.check(config.make(program, **settings), choices)
-
-
-def _read(word: str, flags: Mapping[str, field.Flag]) -> tuple[str, Any]:
-    """The name and value of a flag; `flags.parse` would write its help each time."""
-    name, _, text = word.removeprefix("--").partition("=")
-    if name not in flags:
-        return name.removeprefix("no"), False
-    kind = flags[name].kind
-    if flags[name].many:
-        return name, tuple(map(kind, text.split(",")))
-    return name, True if kind is bool and not text else kind(text)
+    return config.check(settings, choices)
 
 
 def _is_refused(line: str, needed: str = "") -> bool:

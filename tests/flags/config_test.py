@@ -5,6 +5,7 @@ import dataclasses
 from absl.testing import absltest, parameterized
 
 from flags import config
+from tests import flag_lines
 
 CHOICES = {
     "model": ("lenet", "resnet50", "resnet56"),
@@ -12,11 +13,103 @@ CHOICES = {
     "variable_update": ("parameter_server", "independent"),
 }
 
-EVALUATE_OFTEN = (
-    "--eval_during_training_every_n_steps, --eval_during_training_every_n_epochs, "
-    "--eval_during_training_at_specified_steps or "
-    "--eval_during_training_at_specified_epochs"
-)
+LEGAL = """
+
+--num_gpus=4 --gpu_indices=0,1,2,3 --device=gpu
+--model=package.module:function
+--data_name=mnist --data_dir=/data
+--data_name=synthetic
+--num_epochs=2.5 --num_warmup_batches=0
+--init_learning_rate=0.1 --num_epochs_per_decay=2 --learning_rate_decay_factor=0.5 \
+--minimum_learning_rate=0.001
+--piecewise_learning_rate_schedule=0.1;80;0.01 --num_learning_rate_warmup_epochs=5
+--init_learning_rate=0.0
+--eval --train_dir=d --eval_interval_secs=60
+--eval_during_training_at_specified_epochs=1,2 --stop_at_top_1_accuracy=0.97
+--train_dir=d --save_model_steps=20
+--train_dir=d --summary_verbosity=3 --save_summaries_steps=10
+--benchmark_log_dir=d --benchmark_test_id=x
+--noeval_at_end
+--batch_norm=tower --num_micro_batches=4 --schedule=gpipe
+--use_fp16 --compact_gradient_transfer=true
+--batch_norm=sync --num_stages=1
+--batch_norm=sync_micro_batch --num_micro_batches=4
+""".splitlines()[1:]
+
+# Below each line its sentence, from the first flag on: what takes more than a row of
+# `flags.rules` to say, whose sentences `rules_test` and `refused_test` have.
+ILLEGAL = """
+--num_gpus=0
+ must be at least 1 and at most 1024
+--batch_size=-3
+ must be at least 1
+--num_epochs=1e+16
+ must be above 0 and at most 1e9
+--num_epochs=0.0
+ must be above 0 and at most 1e9
+--init_learning_rate=1e+39
+ must be at most 3e+38
+--num_inter_threads=5000
+ must be at least 0 and at most 4096
+--gpu_memory_frac_for_testing=7.0
+ must be at least 0 and at most 1
+--steps_per_loop=0
+ must be at least 1
+--num_batches=0
+ must be at least 1
+--summary_verbosity=4
+ must be 0, 1, 2 or 3
+--model=resnet51
+ no such model; did you mean resnet56, resnet50, lenet?
+--optimizer=sgdd
+ no such optimizer; did you mean sgd?
+--data_format=NHCW
+ no such data_format; did you mean NHWC, NCHW?
+--variable_update=collective_all_reduce
+ use --variable_update=replicated with --job_name or --local_cluster
+--data_name=imagenet
+ its TFDS name is imagenet2012
+--train_dir=
+ must not be empty; leave the flag out instead
+--eval --train_dir=d --eval_during_training_every_n_steps=3 \
+--eval_during_training_at_specified_steps=1,2
+ does not go with --eval_during_training_every_n_steps=3 and \
+--eval_during_training_at_specified_steps=1,2; give one
+--compact_gradient_transfer=true
+ needs 16 bits in --compute_dtype; to round float32 gradients on their way, name the \
+dtype: --compact_gradient_transfer=bfloat16
+--graph_file=a/../a/b.json --trace_file=a/b.json
+ is --trace_file, too; name another file
+--learning_rate_decay_factor=0.5
+ needs --init_learning_rate and --num_epochs_per_decay
+--minimum_learning_rate=0.75 --init_learning_rate=0.5 --num_epochs_per_decay=1 \
+--learning_rate_decay_factor=0.5
+ is above --init_learning_rate=0.5
+--minimum_learning_rate=0.5
+ needs --init_learning_rate, --num_epochs_per_decay and --learning_rate_decay_factor
+--piecewise_learning_rate_schedule=0.1;80
+--piecewise_learning_rate_schedule='0.1;80': has 2 parts; write \
+LR0;E1;LR1;...;En;LRn, an odd number
+--num_gpus=3 --shard_classifier=2
+ is not a multiple of --shard_classifier=2; write --num_gpus=2 or 4, or \
+--shard_classifier=1 or 3
+--shard_classifier=2 --num_gpus=4 --shard_embeddings=4
+ is not --shard_embeddings=4, and both are devices of a tower; write the same \
+number twice
+--shard_classifier=4 --num_gpus=4 --num_stages=2
+ is not --num_stages=2, and both are devices of a tower; write --shard_classifier=2
+--gpu_indices=0,1
+ names 2 GPUs for --num_gpus=1
+--gpu_indices=1,1 --num_gpus=2
+ names a GPU twice
+--batch_norm=tower --num_micro_batches=4
+ needs all micro-batches of a stage before one goes on, and --schedule=1f1b sends one \
+back before; write --schedule=gpipe, or --batch_norm=micro_batch
+""".strip().splitlines()
+ILLEGAL = [
+    (line, words if words[0] == "-" else f"{line.split()[0]}:{words}")
+    for line, words in zip(ILLEGAL[::2], ILLEGAL[1::2])
+]
 
 
 def errors(**settings):
@@ -52,356 +145,13 @@ class MakeTest(parameterized.TestCase):
 
 
 class CheckTest(parameterized.TestCase):
-    @parameterized.named_parameters(
-        ("defaults", {}),
-        ("towers", {"num_gpus": 4, "gpu_indices": (0, 1, 2, 3), "device": "gpu"}),
-        ("own model", {"model": "package.module:function"}),
-        ("any data set", {"data_name": "mnist", "data_dir": "/data"}),
-        ("synthetic", {"data_name": "synthetic"}),
-        ("whole epochs", {"num_epochs": 2}),
-        ("warm-up beside epochs", {"num_epochs": 2.5, "num_warmup_batches": 0}),
-        (
-            "decay",
-            {
-                "init_learning_rate": 0.1,
-                "num_epochs_per_decay": 2.0,
-                "learning_rate_decay_factor": 0.5,
-                "minimum_learning_rate": 0.001,
-            },
-        ),
-        (
-            "piecewise with warm-up",
-            {
-                "piecewise_learning_rate_schedule": "0.1;80;0.01;120;0.001",
-                "num_learning_rate_warmup_epochs": 5.0,
-            },
-        ),
-        ("constant rate of zero", {"init_learning_rate": 0.0}),
-        ("evaluation", {"eval": True, "train_dir": "d", "eval_interval_secs": 60}),
-        (
-            "early stop",
-            {
-                "eval_during_training_at_specified_epochs": (1.0, 2.0),
-                "stop_at_top_1_accuracy": 0.97,
-            },
-        ),
-        ("checkpoints", {"train_dir": "d", "save_model_steps": 20}),
-        (
-            "summaries",
-            {"train_dir": "d", "summary_verbosity": 3, "save_summaries_steps": 10},
-        ),
-        ("label", {"benchmark_log_dir": "d", "benchmark_test_id": "x"}),
-        ("no evaluation", {"eval_at_end": False}),
-        (
-            "statistics of a whole batch",
-            dict(batch_norm="tower", num_micro_batches=4, schedule="gpipe"),
-        ),
-        (
-            "compact transfer of float16",
-            dict(use_fp16=True, compact_gradient_transfer="true"),
-        ),
-        ("statistics of all towers", dict(batch_norm="sync", num_stages=1)),
-        (
-            "statistics of a micro-batch of all towers",
-            dict(batch_norm="sync_micro_batch", num_micro_batches=4),
-        ),
-    )
-    def test_legal(self, settings):
-        self.assertEqual(errors(**settings), [])
+    @parameterized.parameters(*LEGAL)
+    def test_legal(self, line):
+        self.assertEqual(errors(**flag_lines.settings(line)), [])
 
-    @parameterized.named_parameters(
-        (
-            "no tower",
-            {"num_gpus": 0},
-            "--num_gpus=0: must be at least 1 and at most 1024",
-        ),
-        ("batch", {"batch_size": -3}, "--batch_size=-3: must be at least 1"),
-        ("empty batch", {"batch_size": 0}, "--batch_size=0: must be at least 1"),
-        (
-            "epochs that cannot be counted",
-            {"num_epochs": 1e16},
-            "--num_epochs=1e+16: must be above 0 and at most 1e9",
-        ),
-        (
-            "no float32",
-            {"init_learning_rate": 1e39},
-            "--init_learning_rate=1e+39: must be at most 3e+38",
-        ),
-        (
-            "towers that no machine has",
-            {"num_gpus": 2**31 - 1},
-            "--num_gpus=2147483647: must be at least 1 and at most 1024",
-        ),
-        (
-            "threads that no machine has",
-            {"num_inter_threads": 5000},
-            "--num_inter_threads=5000: must be at least 0 and at most 4096",
-        ),
-        (
-            "more than a GPU has",
-            {"gpu_memory_frac_for_testing": 7.0},
-            "--gpu_memory_frac_for_testing=7.0: must be at least 0 and at most 1",
-        ),
-        ("loop", {"steps_per_loop": 0}, "--steps_per_loop=0: must be at least 1"),
-        ("length", {"num_batches": 0}, "--num_batches=0: must be at least 1"),
-        (
-            "epochs",
-            {"num_epochs": 0.0},
-            "--num_epochs=0.0: must be above 0 and at most 1e9",
-        ),
-        (
-            "verbosity",
-            {"summary_verbosity": 4},
-            "--summary_verbosity=4: must be 0, 1, 2 or 3",
-        ),
-        (
-            "model",
-            {"model": "resnet51"},
-            "--model=resnet51: no such model; did you mean resnet56, resnet50, lenet?",
-        ),
-        (
-            "optimizer",
-            {"optimizer": "sgdd"},
-            "--optimizer=sgdd: no such optimizer; did you mean sgd?",
-        ),
-        (
-            "layout",
-            {"data_format": "NHCW"},
-            "--data_format=NHCW: no such data_format; did you mean NHWC, NCHW?",
-        ),
-        (
-            "mode of another name",
-            {"variable_update": "collective_all_reduce"},
-            "--variable_update=collective_all_reduce: use "
-            "--variable_update=replicated with --job_name or --local_cluster",
-        ),
-        (
-            "the old name of a data set",
-            {"data_name": "imagenet"},
-            "--data_name=imagenet: its TFDS name is imagenet2012",
-        ),
-        (
-            "empty folder name, as from an unset shell variable",
-            {"train_dir": ""},
-            "--train_dir=: must not be empty; leave the flag out instead",
-        ),
-        (
-            "two lengths",
-            {"num_batches": 3, "num_epochs": 1.0},
-            "--num_batches=3: does not go with --num_epochs=1.0; give one",
-        ),
-        (
-            "two ways to save",
-            {"train_dir": "d", "save_model_secs": 3, "save_model_steps": 1},
-            "--save_model_secs=3: does not go with --save_model_steps=1; give one",
-        ),
-        (
-            "two ways to evaluate",
-            {
-                "eval": True,
-                "train_dir": "d",
-                "eval_during_training_every_n_steps": 3,
-                "eval_during_training_at_specified_steps": (1, 2),
-            },
-            "--eval: does not go with --eval_during_training_every_n_steps=3 and "
-            "--eval_during_training_at_specified_steps=1,2; give one",
-        ),
-        (
-            "two lengths of evaluation",
-            {"num_eval_batches": 1, "num_eval_epochs": 1.0},
-            "--num_eval_batches=1: does not go with --num_eval_epochs=1.0; give one",
-        ),
-        ("nothing to evaluate", {"eval": True}, "--eval: needs --train_dir"),
-        (
-            "early stop without evaluation",
-            {"stop_at_top_1_accuracy": 0.5},
-            f"--stop_at_top_1_accuracy=0.5: needs {EVALUATE_OFTEN}",
-        ),
-        (
-            "nowhere to save",
-            {"save_model_steps": 5},
-            "--save_model_steps=5: needs --train_dir",
-        ),
-        (
-            "nothing to keep",
-            {"max_ckpts_to_keep": 1},
-            "--max_ckpts_to_keep=1: needs --train_dir",
-        ),
-        (
-            "16 bits of nothing",
-            {"compact_gradient_transfer": "true"},
-            "--compact_gradient_transfer=true: needs 16 bits in --compute_dtype; to "
-            "round float32 gradients on their way, name the dtype: "
-            "--compact_gradient_transfer=bfloat16",
-        ),
-        (
-            "packs of one copy",
-            {"gradient_repacking": 2},
-            "--gradient_repacking=2: needs --variable_update=replicated or "
-            "--variable_update=relaxed",
-        ),
-        (
-            "sparse gradients that meet no others",
-            {"variable_update": "independent", "sparse_to_dense_grads": True},
-            "--sparse_to_dense_grads: does not go with --variable_update=independent, "
-            "where no gradient leaves its tower",
-        ),
-        (
-            "summaries never written",
-            {"train_dir": "d", "summary_verbosity": 1},
-            "--summary_verbosity=1: needs --save_summaries_steps",
-        ),
-        (
-            "empty summaries",
-            {"train_dir": "d", "save_summaries_steps": 5},
-            "--save_summaries_steps=5: needs --summary_verbosity",
-        ),
-        (
-            "label of nothing",
-            {"benchmark_test_id": "x"},
-            "--benchmark_test_id=x: needs --benchmark_log_dir",
-        ),
-        (
-            "one file for two",
-            {"trace_file": "a/b.json", "graph_file": "a/../a/b.json"},
-            "--graph_file=a/../a/b.json: is --trace_file, too; name another file",
-        ),
-        (
-            "half a decay",
-            {"learning_rate_decay_factor": 0.5},
-            "--learning_rate_decay_factor=0.5: needs --init_learning_rate and "
-            "--num_epochs_per_decay",
-        ),
-        (
-            "a rate that falls to more than it was",
-            dict(
-                init_learning_rate=0.5,
-                num_epochs_per_decay=1.0,
-                learning_rate_decay_factor=0.5,
-                minimum_learning_rate=0.75,
-            ),
-            "--minimum_learning_rate=0.75: is above --init_learning_rate=0.5",
-        ),
-        (
-            "decay of the recipe's schedule",
-            {"minimum_learning_rate": 0.5},
-            "--minimum_learning_rate=0.5: needs --init_learning_rate, "
-            "--num_epochs_per_decay and --learning_rate_decay_factor",
-        ),
-        (
-            "two schedules",
-            {
-                "piecewise_learning_rate_schedule": "0.1;80;0.01",
-                "init_learning_rate": 0.1,
-            },
-            "--init_learning_rate=0.1: does not go with "
-            "--piecewise_learning_rate_schedule='0.1;80;0.01', which says every "
-            "learning rate",
-        ),
-        (
-            "two base rates",
-            {"init_learning_rate": 0.1, "resnet_base_lr": 0.2},
-            "--init_learning_rate=0.1: does not go with --resnet_base_lr=0.2; give one",
-        ),
-        (
-            "schedule",
-            {"piecewise_learning_rate_schedule": "0.1;80"},
-            "--piecewise_learning_rate_schedule='0.1;80': has 2 parts; write "
-            "LR0;E1;LR1;...;En;LRn, an odd number",
-        ),
-        (
-            "devices that make no towers of shards",
-            {"num_gpus": 3, "shard_classifier": 2},
-            "--num_gpus=3: is not a multiple of --shard_classifier=2; write "
-            "--num_gpus=2 or 4, or --shard_classifier=1 or 3",
-        ),
-        (
-            "towers of two sizes",
-            {"num_gpus": 4, "shard_classifier": 2, "shard_embeddings": 4},
-            "--shard_classifier=2: is not --shard_embeddings=4, and both are devices "
-            "of a tower; write the same number twice",
-        ),
-        (
-            "shards beside stages",
-            {"num_gpus": 4, "shard_classifier": 4, "num_stages": 2},
-            "--shard_classifier=4: is not --num_stages=2, and both are devices of a "
-            "tower; write --shard_classifier=2",
-        ),
-        (
-            "a cut of one stage",
-            {"partition": "flops"},
-            "--partition=flops: needs --num_stages",
-        ),
-        (
-            "a schedule of one pass",
-            {"schedule": "gpipe"},
-            "--schedule=gpipe: needs --num_stages or --num_micro_batches",
-        ),
-        (
-            "an order of one stage's chunks",
-            {"schedule": "interleaved", "num_micro_batches": 4},
-            "--schedule=interleaved: needs --num_stages",
-        ),
-        (
-            "chunks that are not interleaved",
-            {"chunks_per_stage": 3, "num_stages": 2, "num_gpus": 2},
-            "--chunks_per_stage=3: needs --schedule=interleaved",
-        ),
-        (
-            "compiled stages",
-            {"num_stages": 2, "num_gpus": 2, "xla_compile": True},
-            "--xla_compile: does not go with --num_stages=2, whose passes are "
-            "functions of their own",
-        ),
-        (
-            "GPUs of too few towers",
-            {"gpu_indices": (0, 1)},
-            "--gpu_indices=0,1: names 2 GPUs for --num_gpus=1",
-        ),
-        (
-            "one GPU for two towers",
-            {"gpu_indices": (1, 1), "num_gpus": 2},
-            "--gpu_indices=1,1: names a GPU twice",
-        ),
-        (
-            "GPU of a CPU",
-            {"device": "cpu", "local_parameter_device": "gpu"},
-            "--local_parameter_device=gpu: does not go with --device=cpu",
-        ),
-        (
-            "memory of no GPU",
-            {"device": "cpu", "allow_growth": False},
-            "--noallow_growth: does not go with --device=cpu",
-        ),
-        (
-            "files of synthetic data",
-            {"data_name": "synthetic", "data_dir": "/data"},
-            "--data_dir=/data: does not go with --data_name=synthetic, which reads no "
-            "files",
-        ),
-        (
-            "statistics of a whole batch in 1f1b",
-            dict(batch_norm="tower", num_micro_batches=4),
-            "--batch_norm=tower: needs all micro-batches of a stage before one goes "
-            "on, and --schedule=1f1b sends one back before; write --schedule=gpipe, or "
-            "--batch_norm=micro_batch",
-        ),
-        (
-            "statistics of all rounds",
-            dict(batch_norm="sync", accumulate_steps=2),
-            "--batch_norm=sync: does not go with --accumulate_steps=2, of whose rounds "
-            "one ends before the next begins; --num_micro_batches can wait for one "
-            "another",
-        ),
-        (
-            "statistics of micro-batches that there are not",
-            dict(batch_norm="sync_micro_batch"),
-            "--batch_norm=sync_micro_batch: needs --num_micro_batches or "
-            "--accumulate_steps",
-        ),
-    )
-    def test_illegal(self, settings, *expected):
-        self.assertEqual(errors(**settings), list(expected))
+    @parameterized.parameters(*ILLEGAL)
+    def test_illegal(self, line, sentence):
+        self.assertEqual(errors(**flag_lines.settings(line)), [sentence])
 
     def test_all_errors_are_found_at_once(self):
         problems = errors(
