@@ -49,6 +49,7 @@ _EXCLUDED = (
 --resnet_base_lr=0.5 --piecewise_learning_rate_schedule=0.1
 --num_epochs_per_decay=0.5 --piecewise_learning_rate_schedule=0.1
 --learning_rate_decay_factor=0.5 --piecewise_learning_rate_schedule=0.1
+--learning_rate_schedule=cosine --piecewise_learning_rate_schedule=0.1
 --local_parameter_device=gpu --device=cpu
 --gpu_indices=1 --device=cpu
 --logical_gpus=2 --device=cpu
@@ -134,6 +135,8 @@ _NEEDED = (
         "--eval_during_training_at_specified_steps or "
         "--eval_during_training_at_specified_epochs",
     ),
+    ("--learning_rate_power=2.0", "--learning_rate_schedule"),
+    ("--learning_rate_cycle_growth=2.0", "--learning_rate_schedule"),
     ("--save_model_secs=60", "--train_dir"),
     ("--save_model_steps=10", "--train_dir"),
     ("--max_ckpts_to_keep=2", "--train_dir"),
