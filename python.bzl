@@ -64,6 +64,6 @@ def _source(inner):
     """The folder's files, and those of the folders in it, for a test that reads them."""
     native.filegroup(
         name = "source_files",
-        srcs = native.glob(["**/*.py"]) + ["BUILD"] + inner,
+        srcs = native.glob(["**/*.py", "**/*.txt"]) + ["BUILD"] + inner,
         visibility = _EVERYBODY,
     )

@@ -13,7 +13,7 @@ from absl.testing import absltest
 from tests import mutants
 from tests.mutants import __main__ as main
 from tests.mutants import runner
-from tests.mutants.fault import Fault
+from tests.mutants.fault import Fault, read
 from tests.root import ROOT
 
 _LEAST = 120  # rows
@@ -32,7 +32,40 @@ _TOY = {
 }
 
 
+_TABLE = """# Sums.
+
+towers/data/stream.py
+  test_order (hangs)
+- a
+-     b
++ c
+- d
++
+  test_seed data/source_test::test_x
+- e
++ f
+towers/models/__init__.py
+  test_all
+- g
++ h
+"""
+
+
 class TableTest(absltest.TestCase):
+    def test_reads_a_table(self):
+        order, stream = "data/stream_test::test_order", "towers/data/stream.py"
+        seed = "data/stream_test::test_seed data/source_test::test_x"
+        every = "models/models_test::test_all"
+        self.assertEqual(
+            read(_TABLE),
+            [
+                Fault(stream, "a\n    b", "c", order, hangs=True),
+                Fault(stream, "d", "", order, hangs=True),
+                Fault(stream, "e", "f", seed),
+                Fault("towers/models/__init__.py", "g", "h", every),
+            ],
+        )
+
     def test_each_old_text_is_in_its_file_once(self):
         for fault in mutants.FAULTS:
             text = (ROOT / fault.file).read_text(encoding="utf-8")

@@ -74,6 +74,35 @@ class Fault(NamedTuple):
         return text
 
 
-def of_file(file: str, *rows: tuple) -> list[Fault]:
-    """The faults of a file, from rows of what follows its path."""
-    return [Fault(file, *row) for row in rows]
+def read(table: str) -> list[Fault]:
+    """The faults of a table.
+
+    Args:
+      table: below the path of a file, which stands at the margin, the words of tests
+        are indented; below those are the old lines, each after "-", and the new ones,
+        after "+".  A word `test_order` is of the file's own test; `(hangs)` may follow.
+    """
+    faults: list[Fault] = []
+    file, words, texts = "", "", ([], [])
+    for line in [*table.splitlines(), ""]:
+        if texts[1] and line[:1] != "+":
+            old, new = ("\n".join(text) for text in texts)
+            hangs = words.endswith(" (hangs)")
+            faults.append(Fault(file, old, new, words.removesuffix(" (hangs)"), hangs))
+            texts = ([], [])
+        if line[:1] in ("-", "+") and line:
+            texts["-+".index(line[0])].append(line[2:])
+        elif line.startswith("  "):
+            words = " ".join(_whole_name(file, word) for word in line.split())
+        elif line and line[0] != "#":
+            file = line
+    return faults
+
+
+def _whole_name(file: str, word: str) -> str:
+    """A word of a table as `Fault.tests` has it."""
+    if not word.startswith("test_"):
+        return word
+    folder, _, stem = file.removesuffix(".py").removeprefix("towers/").rpartition("/")
+    stem = folder.rpartition("/")[2] if stem == "__init__" else stem
+    return f"{folder}/{stem}_test::{word}".removeprefix("/")
