@@ -54,7 +54,9 @@ def python_tests(options, folders = []):
         name = file[:-len(".py")]
         native.py_test(
             name = name,
-            srcs = [file],
+            srcs = [file, "//tests:program.py"],
+            main = "//tests:program.py",
+            args = [native.package_name().replace("/", ".") + "." + name],
             deps = [":shared", "//tests:shared"] if native.package_name() != "tests" else [":shared"],
             **options.get(name, {})
         )

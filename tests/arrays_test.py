@@ -1,7 +1,7 @@
 """What the comparisons of the tests must refuse."""
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import arrays, trainer
 
@@ -81,7 +81,3 @@ class ArraysTest(parameterized.TestCase):
             arrays.assert_all_same_bits([], [])
         with self.assertRaises(ValueError):
             arrays.assert_all_same_bits([_ONE], [_ONE, _ONE])
-
-
-if __name__ == "__main__":
-    absltest.main()

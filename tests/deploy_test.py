@@ -157,7 +157,3 @@ class ScriptsTest(absltest.TestCase):
         self.assertCountEqual(
             [words[2] for words in lines if words[0] == "ssh"], ["p", "w0", "w1"]
         )
-
-
-if __name__ == "__main__":
-    absltest.main()

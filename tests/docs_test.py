@@ -130,7 +130,3 @@ class SnippetsTest(tf.test.TestCase):
 
     def test_the_readme_is_short(self):
         self.assertLessEqual(len(_text("README.md").splitlines()), 200)
-
-
-if __name__ == "__main__":
-    tf.test.main()

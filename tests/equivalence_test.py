@@ -286,7 +286,3 @@ class ResumeTest(tf.test.TestCase, parameterized.TestCase):
         trainer.assert_same_bits(self.values[7], other.values())
         values = other.steps(self.last)
         self.assertLess(trainer.difference(self.straight, values), BOUND)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -7,7 +7,7 @@ import os
 import sys
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import digit_runs
 from tests.root import ROOT
@@ -58,7 +58,3 @@ class ExamplesTest(parameterized.TestCase):
     def test_every_example_has_a_row(self):
         names = {path.stem for path in (ROOT / "examples").glob("[a-z]*.py")}
         self.assertEqual(names, {*_SHOWN})
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -13,7 +13,7 @@ import signal
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import digit_runs
 from tests.root import ROOT
@@ -220,7 +220,3 @@ class ExitStatusesTest(digit_runs.Runs):
             controller = mock.create_autospec(Controller, instance=True)
             Controller.__exit__(controller, type(error), error, None)
             controller.dismiss.assert_called_once_with(status)
-
-
-if __name__ == "__main__":
-    absltest.main()

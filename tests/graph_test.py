@@ -184,7 +184,3 @@ class GraphTest(parameterized.TestCase):
         trainer.assert_same_bits(first.steps(3), second.steps(3))
         loop.run(first.train, first.session, [], last_step=4)
         self.assertEqual(second.values()["global_step"], 3)
-
-
-if __name__ == "__main__":
-    tf.test.main()

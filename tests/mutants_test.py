@@ -153,7 +153,3 @@ class ScoreTest(absltest.TestCase):
         self.assertEqual(main.conclude([caught] * 96 + [missed] * 3), 1)
         hung = missed._replace(fault=missed.fault._replace(hangs=True))
         self.assertEqual(main.conclude([hung]), 0)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -287,7 +287,3 @@ class SyntheticTest(parameterized.TestCase):
         source = inputs.get("synthetic", request)
         of_one, of_four = (_trained(model, source, towers=n) for n in (1, 4))
         self.assertLess(trainer.difference(of_one, of_four), 1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

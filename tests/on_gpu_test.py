@@ -231,7 +231,3 @@ class AgreementOnGpuTest(_OnGpus):
             *(f"--num_towers=1,{count}", "--num_steps=3", "--pipelines=none"),
             *("--variable_update=replicated", "--all_reduce_spec=nccl"),
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import digit_runs
 from tests.root import ROOT
@@ -77,7 +77,3 @@ class OtherSystemsTest(parameterized.TestCase):
         self.assertEqual(statuses, wanted, done.stderr)
         if system == "win32":
             self.assertIn("error: --local_cluster: needs Linux or macOS;", done.stderr)
-
-
-if __name__ == "__main__":
-    absltest.main()

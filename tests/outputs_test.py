@@ -9,8 +9,6 @@ import shutil
 import signal
 from unittest import mock
 
-from absl.testing import absltest
-
 from tests import digit_runs
 from towers.errors import collected
 
@@ -131,7 +129,3 @@ class OutputsTest(digit_runs.Runs):
         folder = os.path.join(self.directory, "eval")
         self.assertLen(os.listdir(folder), 1)
         self.assertEqual({step for step, *_ in digit_runs.events(folder)}, {2, 4, 6})
-
-
-if __name__ == "__main__":
-    absltest.main()

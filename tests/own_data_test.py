@@ -101,7 +101,3 @@ class OwnDataTest(absltest.TestCase):
         self.assertEqual(status, 2)
         words = r"features\['i'\] is float64 \[2\], the model reads float32 \[2\]"
         self.assertRegex(text, words)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -4,7 +4,7 @@ import dataclasses
 from unittest import mock
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config
 from models.inputs import Images, Tokens
@@ -103,7 +103,3 @@ class PlanChecksTest(parameterized.TestCase):
     def test_batch_norm_of_a_model_without(self):
         [error] = self._errors(batch_norm="sync", num_gpus=2)
         self.assertStartsWith(error, "--batch_norm=sync: dense has no batch norm")
-
-
-if __name__ == "__main__":
-    absltest.main()

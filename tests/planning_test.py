@@ -425,7 +425,3 @@ class PlanTest(parameterized.TestCase):
 
     def assertStartsWith(self, text, start):  # noqa: N802 - as unittest has it
         self.assertEqual(text[: len(start)], start)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -3,7 +3,7 @@ them, with what is said: a list of its own, so that no rule can be lost unseen."
 
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config, rules
 from tests import flag_lines
@@ -284,7 +284,3 @@ class RefusedTest(parameterized.TestCase):
             with mock.patch.object(rules, "ROWS", rest):
                 seen = not all(_is_refused(*line) for line in lines)
             self.assertTrue(seen, f"no line above breaks {row}")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import other_systems
 from tests.root import ROOT
@@ -430,17 +430,15 @@ def every_file_is_tested(project: Project) -> Iterator[str]:
 
 
 def runs_under_both_runners(project: Project) -> Iterator[str]:
-    """Bazel runs a test as a program, which without a main passes and tests nothing."""
+    """Bazel runs `tests/program.py` with a test's name, and without pytest."""
     for path in project.files("tests"):
         if not path.endswith("_test.py"):
             continue
-        tree = project.trees[path]
-        last = ast.unparse(tree.body[-1]).splitlines()
-        if last[0] != "if __name__ == '__main__':" or not last[-1].endswith("main()"):
-            yield f"{path}:{tree.body[-1].lineno}: must end by calling absltest.main()"
-        for node in tree.body:
+        for node in project.trees[path].body:
             if isinstance(node, Function) and node.name.startswith("test"):
                 yield f"{path}:{node.lineno}: {node.name}: put it into a TestCase"
+            elif isinstance(node, ast.If) and "__main__" in ast.unparse(node.test):
+                yield f"{path}:{node.lineno}: remove it: tests/program.py is the main"
         for line, name in project.imports(path):
             if name.split(".")[0] == "pytest":
                 yield f"{path}:{line}: Bazel runs it without pytest; use absltest"
@@ -761,12 +759,11 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
     ),
     runs_under_both_runners: (
         {
-            "tests/a_test.py": "import os",
+            "tests/a_test.py": "import os\nclass ATest: pass",
             "tests/b_test.py": f"import pytest\ndef test(): pass\n{_MAIN_CALL}",
-            "tests/c_test.py": f"def make(): pass\n{_MAIN_CALL}",
-            "tests/conftest.py": "",
+            "tests/conftest.py": _MAIN_CALL,
         },
-        ["tests/a_test.py:1", "tests/b_test.py:2", "tests/b_test.py:1"],
+        ["tests/b_test.py:2", "tests/b_test.py:3", "tests/b_test.py:1"],
     ),
     docstrings: (
         {
@@ -865,7 +862,3 @@ class RulesTest(parameterized.TestCase):
         self.assertEqual(
             _row("a", ["b" * 80]).splitlines()[1], f'        "{"b" * 80}",'
         )
-
-
-if __name__ == "__main__":
-    absltest.main()

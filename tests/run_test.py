@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import config
@@ -483,7 +483,3 @@ class MishapsTest(digit_runs.Runs):
             self._train(6)  # which is saved at its end
         self.assertRegex(printed.getvalue(), "step 4 could .*training goes on")
         self.assertEqual(self.steps(), [2, 6])
-
-
-if __name__ == "__main__":
-    absltest.main()

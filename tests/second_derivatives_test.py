@@ -181,7 +181,3 @@ def _trained(towers: int, factor: float, dtype: tf.DType) -> dict[str, np.ndarra
         dtype=dtype,
     )
     return training.start().steps(5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

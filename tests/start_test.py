@@ -298,7 +298,3 @@ class StartTest(parameterized.TestCase, tf.test.TestCase):
             check=True,
         )
         return done.stdout.splitlines()
-
-
-if __name__ == "__main__":
-    tf.test.main()

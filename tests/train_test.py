@@ -536,7 +536,3 @@ class TrainTest(absltest.TestCase):
             of_flag = [error for error in errors if error.startswith(f"error: {flag}")]
             self.assertLen(of_flag, 1, f"{flag}\n{errors}")
         self.assertEqual(sorted(os.listdir(self.folder)), before)
-
-
-if __name__ == "__main__":
-    absltest.main()

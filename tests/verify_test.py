@@ -8,7 +8,7 @@ import sys
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config
 from models import language
@@ -355,7 +355,3 @@ class VerifyTest(parameterized.TestCase):
         ):
             self.assertEqual(verify.main(["verify", "--help"]), 141)
         self.assertEqual(errors.getvalue(), "")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -118,7 +118,3 @@ class ChaosTest(absltest.TestCase):
             with contextlib.redirect_stderr(out), self.assertRaises(SystemExit):
                 chaos.parse([f"--kills={kills}", "--seeds=3"])
             self.assertIn(advice, out.getvalue())
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -110,7 +110,3 @@ class ClusterSpeedTest(absltest.TestCase):
     def test_towers_are_shared_by_two_workers(self):
         with self.assertRaises(SystemExit):
             cluster_speed.parse(["--case=lenet:3x8"])
-
-
-if __name__ == "__main__":
-    absltest.main()

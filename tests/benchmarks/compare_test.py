@@ -6,7 +6,7 @@ import json
 import os
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from benchmarks import compare
 from benchmarks.lib import machine, process
@@ -123,7 +123,3 @@ class CompareTest(parameterized.TestCase):
         status, said = _compare(argument)
         self.assertEqual(status, 2)
         self.assertIn(reason, said)
-
-
-if __name__ == "__main__":
-    absltest.main()

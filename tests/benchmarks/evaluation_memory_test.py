@@ -28,7 +28,3 @@ class EvaluationMemoryTest(absltest.TestCase):
     def test_report(self):
         lines = evaluation_memory.report({"run": [90.0, 110.0, 100.0]})
         self.assertEqual(lines[2].split(), "run 100 [90.0, 110]".split())
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -90,7 +90,3 @@ class EstimatesTest(absltest.TestCase):
         lines = ["1\timages/sec: 8", f"estimate: {3 * 2**20}, grew by: {4 * 2**20}"]
         self.assertEqual(memory.estimate_row("x", lines), ["x", "3", "4", "0.75"])
         self.assertIsNone(memory.estimate_row("x", lines[:1]))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -110,7 +110,3 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
         [line] = _printed("build", "--stages=2", "--micro_batches=2", "--towers=1")
         nodes = int(re.search(r"(\d+) nodes", line)[1])
         self.assertBetween(nodes, 100, 4000)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -101,7 +101,3 @@ class ReduceTest(tf.test.TestCase, parameterized.TestCase):
             reduce.parse(arguments)
         self.assertEqual(caught.exception.code, 2)
         self.assertIn(reason, errors.getvalue())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -7,7 +7,7 @@ import math
 import os
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from benchmarks import scaling
 from benchmarks.lib import process
@@ -85,7 +85,3 @@ class ScalingTest(parameterized.TestCase):
         self.assertEqual(options.modes, list(scaling.MODES))
         self.assertEqual(options.towers[-1], 64)
         self.assertTrue(math.isfinite(options.wait))
-
-
-if __name__ == "__main__":
-    absltest.main()

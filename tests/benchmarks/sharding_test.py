@@ -31,7 +31,3 @@ class ShardingTest(absltest.TestCase):
         ]
         lines = sharding.report(rows)
         self.assertEqual(lines[-1].split(), "2 0.0 0.0 0.600 1.10 9".split())
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -39,7 +39,3 @@ class SingleGpuTest(tf.test.TestCase):
             (8, "1.00 2.00 1.00 0.250"),  # of the bare graph's speed
         ):
             self.assertEqual([row[column] for row in actual], wanted.split())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -75,7 +75,3 @@ class StartupTest(absltest.TestCase):
             status, said = _main("--rounds=1")
         self.assertEqual(status, 1)
         self.assertRegex(said, r"\nerror: .*ValueError: sorry\n$")
-
-
-if __name__ == "__main__":
-    absltest.main()

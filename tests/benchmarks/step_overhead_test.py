@@ -26,7 +26,3 @@ class StepOverheadTest(tf.test.TestCase):
         self.assertEqual(
             lines[3].split(), "run 2000 [2000, 2000] 0.750 [0.500, 1.00]".split()
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

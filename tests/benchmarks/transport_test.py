@@ -60,7 +60,3 @@ class TransportTest(absltest.TestCase):
         for flag in ("--settings=fast", "--counts=0", "--sizes=x"):
             with self.assertRaises(SystemExit):
                 transport.parse([flag])
-
-
-if __name__ == "__main__":
-    absltest.main()

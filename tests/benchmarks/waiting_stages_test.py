@@ -45,7 +45,3 @@ class WaitingStagesTest(tf.test.TestCase, parameterized.TestCase):
         lines = output.getvalue().splitlines()
         self.assertLen([line for line in lines if line.startswith("1f1b")], 1)
         self.assertIn("smallest share", lines[-1])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -293,7 +293,3 @@ class CheckpointTest(tf.test.TestCase):
                 checkpoints.save(session, 2)
             self.assertEqual(caught.exception.step, 2)
         self.assertEqual(self._restore()[1], 1)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -4,7 +4,6 @@ import os
 import pathlib
 
 import tensorflow as tf
-from absl.testing import absltest
 
 from flags import config
 from models import language
@@ -147,7 +146,3 @@ class CheckpointTest(tf.test.TestCase):
             ValueError, r"number 1 is '\\\\xff\\n' there and 'y\\x00' here"
         ):
             checkpoints.restore(session)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.checkpoints import contents
 
@@ -52,7 +52,3 @@ class ContentsTest(parameterized.TestCase):
         contents.check_counts(path, {"other"})
         with self.assertRaisesRegex(tf.errors.DataLossError, f"position is {count}"):
             contents.check_counts(path, {"position", "other"})
-
-
-if __name__ == "__main__":
-    absltest.main()

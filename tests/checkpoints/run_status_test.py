@@ -69,7 +69,3 @@ class FailureTest(absltest.TestCase):
         run_status.clear(None)
         file = self.create_tempfile().full_path
         run_status.leave(os.path.join(file, "train"), "a reason")
-
-
-if __name__ == "__main__":
-    absltest.main()

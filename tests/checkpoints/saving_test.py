@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.checkpoints import checkpoint, saving
 from towers.errors import lock
@@ -287,7 +287,3 @@ def _not_listed():
 
 def _fails(error):
     return mock.patch.object(v1.train.Saver, "save", side_effect=error)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -131,7 +131,3 @@ class BetweenGraphTest(digit_runs.Runs):
         self.assertEqual(cluster.end(), 0, cluster.lines[-20:])
         self.assertEmpty(cluster.left())
         self._assert_equals_one_tower(num_batches=60)
-
-
-if __name__ == "__main__":
-    absltest.main()

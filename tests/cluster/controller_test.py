@@ -411,7 +411,3 @@ class ControllerTest(parameterized.TestCase):
         self.assertEqual(self.sessions.keep(attempt, self.stop, resumes=True), 5)
         self.assertEqual(held, [["w0:1", "w1:1"]] * 2)
         self.assertStartsWith(self.lines[-1], "Lost worker 1 at w1:1: it was started")
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests.root import ROOT
 from towers.cluster import deaths
@@ -72,7 +72,3 @@ class DeathsTest(parameterized.TestCase):
             self.assertEqual(deaths.memory_kills(), 0)
         if os.path.exists("/proc/vmstat"):
             self.assertGreaterEqual(deaths.memory_kills(), 0)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -104,7 +104,3 @@ class InParallelTest(absltest.TestCase):
     def test_all_at_a_time(self):
         meeting = threading.Barrier(3)
         health_check.in_parallel(lambda task: meeting.wait(30), _SPEC.servers)
-
-
-if __name__ == "__main__":
-    absltest.main()

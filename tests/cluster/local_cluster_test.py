@@ -257,7 +257,3 @@ class RefusalTest(absltest.TestCase):
             text=True,
         )
         self._check(finished.returncode, finished.stderr)
-
-
-if __name__ == "__main__":
-    absltest.main()

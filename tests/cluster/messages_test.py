@@ -58,7 +58,3 @@ class LeaderTest(absltest.TestCase):
         hosts = {"ps": ["p:1"], "worker": ["w:1", "w:2"]}
         between = messages.TaskInfo(tf.__version__, hosts, {"CPU": 2}, "1")
         self.assertEqual(messages.leader(between), "w:1")
-
-
-if __name__ == "__main__":
-    absltest.main()

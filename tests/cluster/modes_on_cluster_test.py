@@ -6,7 +6,7 @@ two ps tasks or none.
 
 import json
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import in_process_cluster
 
@@ -182,7 +182,3 @@ class TasksTogetherTest(parameterized.TestCase):
         step, position, counted, stalest = self.found["asynchronous"]
         self.assertEqual((step, position, counted), (40, 40 * 4, 40))
         self.assertLessEqual(stalest, 2)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -36,7 +36,3 @@ class ExposureTest(absltest.TestCase):
         self.assertLen(re.findall(r"deploy/\w+\.\w+", warning), 3)
         warning = self._exposed(**local, eth0=["10.0.0.2"], eth1=["8.8.8.8"])
         self.assertIn("whoever on the Internet reaches 8.8.8.8 can", warning)
-
-
-if __name__ == "__main__":
-    absltest.main()

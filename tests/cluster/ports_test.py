@@ -100,7 +100,3 @@ class PortsTest(absltest.TestCase):
                     self.assertFalse(self._breaks(lines, 0.5))
                     again.sendall(b"settings")
                 self.assertFalse(lines.broken())
-
-
-if __name__ == "__main__":
-    absltest.main()

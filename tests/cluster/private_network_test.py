@@ -9,7 +9,7 @@ import subprocess
 import sys
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests.root import ROOT
 from towers.cluster import private_network
@@ -91,7 +91,3 @@ class PrivateNetworkTest(parameterized.TestCase):
                 continue
             with socket.socket(kind, socket.SOCK_STREAM) as listener:
                 listener.bind((address, 0))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -50,7 +50,3 @@ class ProxiesTest(absltest.TestCase):
             in_process_cluster.ended(
                 *flags, between=False, data_dir=digit_runs.data_dir()
             )
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -197,7 +197,3 @@ class ServerTest(absltest.TestCase):
         self.assertEqual((status, ends), (5, []))
         left.set()
         self.assertEmpty(lines)
-
-
-if __name__ == "__main__":
-    absltest.main()

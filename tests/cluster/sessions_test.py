@@ -123,7 +123,3 @@ class LocalTest(tf.test.TestCase):
         self.assertEqual(session_config.device_count["CPU"], 4)
         options = session_config.graph_options.optimizer_options
         self.assertEqual(options.global_jit_level, options.ON_1)
-
-
-if __name__ == "__main__":
-    tf.test.main()

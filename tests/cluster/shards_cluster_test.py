@@ -7,7 +7,7 @@ four devices each; in the last test they are processes of their own.
 import os
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from models.inputs import Tokens
@@ -198,7 +198,3 @@ class ProcessesTest(digit_runs.Runs):
         flags["train_dir"] = self.directory = os.path.join(self.directory, "alone")
         self.run_flags(get_model=models.get, batch_size=16, **flags)
         self.assertLess(trainer.difference(self.values(), there), 1e-5)
-
-
-if __name__ == "__main__":
-    absltest.main()

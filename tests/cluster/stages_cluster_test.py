@@ -114,7 +114,3 @@ class ClusterTest(absltest.TestCase):
         for name, (difference, over) in printed.items():
             self.assertLess(difference, 1e-5, name)
             self.assertEqual(over, 2, name)
-
-
-if __name__ == "__main__":
-    absltest.main()

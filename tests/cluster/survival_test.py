@@ -282,7 +282,3 @@ class EvaluatorTest(digit_runs.Runs):
                 self.assertEqual(train.main(["train", *flags, *more]), 1)
             said = f"error: no more checkpoints will come: .*{reason}"
             self.assertRegex(errors.getvalue(), said)
-
-
-if __name__ == "__main__":
-    absltest.main()

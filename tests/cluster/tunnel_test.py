@@ -5,8 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-from absl.testing import absltest
-
 from testing import machines, programs
 from testing.machines import FIRST, SECOND
 from tests import digit_runs, trainer
@@ -150,7 +148,3 @@ class TunnelTest(digit_runs.Runs):
         subprocess.run([machines.SCRIPT, "keys", other, FIRST], check=True)
         stolen = os.path.join(other, FIRST)  # of another authority
         self.assertIn("refused", self._python(FIRST, _CALL, SECOND, tls, mine, stolen))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -89,7 +89,3 @@ class WatchedSessionTest(tf.test.TestCase):
             session.run(get)
         with self.assertRaisesRegex(watchdog.StallError, "^worker 1: gone$"):
             session.run(constant)
-
-
-if __name__ == "__main__":
-    tf.test.main()

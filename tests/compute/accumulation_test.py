@@ -118,7 +118,3 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
         one_tower = _trained(1, 2, trainer.normed_model())
         other = together.start().steps(6)
         self.assertLess(trainer.difference(one_tower, other), 1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models.logits import Product
 from tests import arrays
@@ -146,7 +146,3 @@ class SpreadTest(parameterized.TestCase):
             ):
                 with self.assertRaisesRegex(ValueError, "as one tensor; let it ask"):
                     read(both.spread)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -139,7 +139,3 @@ class ConvolutionTest(parameterized.TestCase, tf.test.TestCase):
 def _uniform(random, shape, dtype):
     """Numbers that bfloat16 has, too."""
     return tf.cast(tf.constant(random.uniform(-1, 1, shape), tf.bfloat16), dtype)
-
-
-if __name__ == "__main__":
-    tf.test.main()

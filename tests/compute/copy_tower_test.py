@@ -191,7 +191,3 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
     def test_none_waits_where_it_may_not(self, **options):
         actual = self._waits_for(self._trainer(1, **options))
         self.assertEqual(actual, {k: set() for k in range(5)})
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -81,7 +81,3 @@ class DifferentiateTest(tf.test.TestCase):
             self.assertNotEmpty(sums)
             self.assertEqual({len(op.inputs) for op in sums}, {2})
             arrays.assert_close(*session.run([gradient, wanted]), rtol=1e-6)
-
-
-if __name__ == "__main__":
-    tf.test.main()

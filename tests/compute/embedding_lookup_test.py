@@ -133,7 +133,3 @@ class TrainTest(parameterized.TestCase):
         self.assertLess(trainer.difference(one_tower, rounds.start().steps(5)), 1e-5)
         many = self._trained(3, variable_update=mode)
         self.assertLess(trainer.difference(one_tower, many), 1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

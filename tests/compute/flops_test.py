@@ -72,7 +72,3 @@ class FlopsTest(tf.test.TestCase):
         for dtype in (tf.float32, tf.bfloat16):
             peak = flops.measure_peak(where, dtype, seconds=0.02)
             self.assertBetween(peak, 1e9, 1e15)
-
-
-if __name__ == "__main__":
-    tf.test.main()

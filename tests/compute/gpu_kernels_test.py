@@ -181,7 +181,3 @@ class GpuKernelsTest(parameterized.TestCase):
         settings = {"model": "ncf", "local_parameter_device": "gpu", "ema_decay": 0.9}
         for graph_def in _graphs(num_gpus=2, optimizer=name, **settings):
             self.assertEmpty(list(_without_kernel(graph_def)))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -130,7 +130,3 @@ class CompactTest(absltest.TestCase):
             total = tf.add_n([a, b, tf.cast(c, tf.float32)])
         nodes = _compact(graph, [total.name]).node
         assert sum(node.op == "Const" for node in nodes) == 3
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -182,7 +182,3 @@ class KernelsTest(parameterized.TestCase, tf.test.TestCase):
         np.add.at(wanted, y.astype(int).ravel(), np.arange(y.size))
         there = dx.transpose(0, 2, 3, 1) if turned else dx
         self.assertAllEqual(there, wanted[x.astype(int)])
-
-
-if __name__ == "__main__":
-    tf.test.main()

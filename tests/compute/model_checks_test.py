@@ -1,7 +1,7 @@
 """What towers cannot repeat."""
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.compute import model_checks
 
@@ -100,7 +100,3 @@ class RepeatableTest(parameterized.TestCase):
             v1.placeholder(tf.float32)
             tf.numpy_function(lambda: 1.0, [], tf.float32)
             model_checks.check(graph)
-
-
-if __name__ == "__main__":
-    absltest.main()

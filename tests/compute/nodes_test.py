@@ -27,7 +27,3 @@ class NodesTest(absltest.TestCase):
         needed = nodes.needed_by(by_name, ["both:1"])
         self.assertContainsSubset({"a", "b", "c", "first", "both"}, needed)
         self.assertNotIn("other", needed)
-
-
-if __name__ == "__main__":
-    absltest.main()

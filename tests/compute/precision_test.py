@@ -85,7 +85,3 @@ class PrecisionTest(parameterized.TestCase):
             _, values = _trained(models.get("mlp"), steps=2, dtype=dtype)
             for value in values.values():
                 self.assertTrue(np.all(np.isfinite(value)), name)
-
-
-if __name__ == "__main__":
-    tf.test.main()

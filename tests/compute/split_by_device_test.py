@@ -110,7 +110,3 @@ class DivisionTest(absltest.TestCase):
         for node in graph_def.node:
             node.device = ""
         self.assertLen(split_by_device.split_by_device(graph_def, ["end:0"]), 1)
-
-
-if __name__ == "__main__":
-    absltest.main()

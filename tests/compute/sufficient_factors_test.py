@@ -250,7 +250,3 @@ class TrainedTest(parameterized.TestCase):
         wide = training.train.template.trainable.index("wide/dense/kernel")
         self.assertIsInstance(gradients[wide], tf.Tensor)
         training.start().steps(1)
-
-
-if __name__ == "__main__":
-    tf.test.main()

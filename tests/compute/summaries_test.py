@@ -48,7 +48,3 @@ class SummariesTest(parameterized.TestCase):
             v1.add_to_collection(key, v1.placeholder(tf.string))
             v1.add_to_collection(key, tf.raw_ops.MergeSummary(inputs=[["b"], ["c"]]))
             self.assertEmpty(summaries.collect(graph))
-
-
-if __name__ == "__main__":
-    tf.test.main()

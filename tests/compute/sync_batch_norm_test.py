@@ -135,7 +135,3 @@ class SyncBatchNormTest(tf.test.TestCase, parameterized.TestCase):
     def test_towers_that_do_not_step_together_cannot(self, mode):
         with self.assertRaisesRegex(ValueError, "batch_norm=sync: the towers must"):
             _trained(2, batch_norm="sync", variable_update=mode)
-
-
-if __name__ == "__main__":
-    tf.test.main()

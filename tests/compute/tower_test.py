@@ -293,7 +293,3 @@ class TowerTest(tf.test.TestCase):
                         variable.load(value.astype("f4"), session)
                     losses.append(session.run(stamped.loss))
         arrays.assert_close(losses[0], losses[1], rtol=1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models.model import softmax_cross_entropy, top_k_accuracy
 from tests import embedding_models, trainer
@@ -214,7 +214,3 @@ class DevicesTest(parameterized.TestCase):
         with TracedGraph(VariablePlaceholders(lambda *_, **__: None, {})).as_default():
             with tf.device(None), tf.device(""):
                 self.assertEqual(tf.constant(1.0).device, "")
-
-
-if __name__ == "__main__":
-    absltest.main()

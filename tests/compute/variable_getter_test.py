@@ -190,7 +190,3 @@ class VariablesTest(absltest.TestCase):
             initial = self.initializer([2, 3], dtype=tf.float32)
             np.testing.assert_array_equal(tf.get_static_value(initial), wanted)
         self.assertEqual(self._get(variables, "c", initializer=1.0).shape, [])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -202,7 +202,3 @@ class AutoJitTest(tf.test.TestCase):
             for said in (done.stdout, plain.getvalue())
         ]
         arrays.assert_close(*losses, rtol=1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -54,7 +54,3 @@ class FromArraysTest(parameterized.TestCase, tf.test.TestCase):
     def test_what_does_not_fit_is_named(self, arguments, words):
         with self.assertRaisesRegex(ValueError, words):
             from_arrays(*arguments)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -274,7 +274,3 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         with mock.patch.object(tfds.core.DatasetInfo, "file_format", other):
             with self.assertRaisesRegex(ValueError, "holds array_record files"):
                 self._find("digits")
-
-
-if __name__ == "__main__":
-    tf.test.main()

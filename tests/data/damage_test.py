@@ -108,7 +108,3 @@ class DamageTest(parameterized.TestCase, tf.test.TestCase):
         with mock.patch.object(damage, "_MANY_RECORDS", 7):
             with self.assertLogs("towers.data.damage", "WARNING"):
                 damage.first(self.files, _decode)
-
-
-if __name__ == "__main__":
-    tf.test.main()

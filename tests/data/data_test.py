@@ -10,7 +10,3 @@ class DataTest(absltest.TestCase):
         self.assertEqual(data.__all__, sorted(data.__all__))
         for name in data.__all__:
             self.assertTrue(getattr(data, name).__doc__.startswith("The examples"))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -46,7 +46,3 @@ class DigitsTest(tf.test.TestCase):
             for row in table[digits.hold_out(table[:, 64])]
         )
         self.assertEqual(actual, wanted)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -151,7 +151,3 @@ class ExampleSourceTest(parameterized.TestCase, tf.test.TestCase):
             request = dataclasses.replace(request, preprocessing="bytes")
         with self.assertRaisesRegex(ValueError, words):
             ExampleSource(_numbered(), request)
-
-
-if __name__ == "__main__":
-    tf.test.main()

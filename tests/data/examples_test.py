@@ -68,7 +68,3 @@ class CallTest(tf.test.TestCase):
             examples.explain_example(caught.exception), "example 1 is not there"
         )
         self.assertIsNone(examples.explain_example(ValueError("anything else")))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -278,7 +278,3 @@ class OwnDataTest(tf.test.TestCase):
 
     def assertStartsWith(self, text, start):  # noqa: N802 - as unittest has it
         self.assertEqual(text[: len(start)], start)
-
-
-if __name__ == "__main__":
-    tf.test.main()

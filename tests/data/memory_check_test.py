@@ -1,6 +1,6 @@
 """Batches against the memory that there is."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.data import memory_check
 from towers.errors.memory_limits import Limit
@@ -38,7 +38,3 @@ class RoomTest(parameterized.TestCase):
     def test_refuses(self, settings, sentence):
         with self.assertRaisesRegex(ValueError, f"^--{sentence}"):
             self._check(**{"prefetch": 1, "limits": [_limit(16 * 10**9)]} | settings)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -64,7 +64,3 @@ class SizesTest(tf.test.TestCase):
         )
         self.assertAllEqual(pieces[1][2], [3, 4])
         self.assertEqual(pieces[1][1], ())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -54,7 +54,3 @@ class EpochOrderTest(parameterized.TestCase, tf.test.TestCase):
             mean = counts.mean()
             # Chi-squared by its degrees of freedom, 48: 1.8 is passed once in 2,000.
             self.assertLess(np.mean((counts - mean) ** 2 / mean), 1.8)
-
-
-if __name__ == "__main__":
-    tf.test.main()

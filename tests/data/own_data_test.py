@@ -73,7 +73,3 @@ class OwnDataTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_names_of_functions(self, name, is_function):
         self.assertEqual(own_data.is_function(name), is_function)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -240,7 +240,3 @@ class PreprocessingTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_scale_keeps_the_images_size(self):
         self.assertEqual(PREPROCESSING["scale"].fit((8, 8, 1), (28, 28, 1)), (8, 8, 1))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -43,7 +43,3 @@ class FromSourceTest(parameterized.TestCase, tf.test.TestCase):
     def test_what_is_no_source(self, source, words):
         with self.assertRaisesRegex(ValueError, words):
             from_source(source)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -122,7 +122,3 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
         numbers = np.arange(200)
         with self.assertRaisesRegex(ValueError, "^--data_name=mine: every user rated"):
             ratings._write("mine", pathlib.Path(), (numbers, numbers, numbers))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -352,7 +352,3 @@ class ExplainTest(tf.test.TestCase):
         ):
             error = kind(None, None, message % "IteratorGetNext")
             self.assertIsNone(records.explain(error, examples=[examples]))
-
-
-if __name__ == "__main__":
-    tf.test.main()

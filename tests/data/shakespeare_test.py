@@ -29,7 +29,3 @@ class ShakespeareTest(tf.test.TestCase):
             ]
         self.assertEqual([len(part) for part in parts], [1_003_854, 111_540])
         self.assertEqual(b"".join(parts), shakespeare.read_text())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -30,7 +30,3 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
                     weight_of_all = source.weight_of_all(first, part, 4, limit)
                     self.assertAllEqual(weight_of_all, weight)
             self.assertIsNone(source.weight_of_all(first, source.ClientShare(), 4, 31))
-
-
-if __name__ == "__main__":
-    tf.test.main()

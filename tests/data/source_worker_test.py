@@ -1,7 +1,7 @@
 """What a worker reads: rows of examples, and sentences about those it cannot have."""
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests.data.sources import Squares
 from towers.data import source_worker
@@ -50,7 +50,3 @@ class RowsTest(parameterized.TestCase):
         self.assertEqual(source_worker.flattened({"b": (1, 2), "a": ()}), [1, 2])
         self.assertEqual(source_worker.parts_of([1, 2]), (1, 2))
         self.assertEqual(source_worker.parts_of({"a": 1}), ({"a": 1}, ()))
-
-
-if __name__ == "__main__":
-    absltest.main()

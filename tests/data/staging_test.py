@@ -45,7 +45,3 @@ class StagedTest(tf.test.TestCase):
                         self.assertAllEqual(features, [[step * 10 + tower] * 3] * 2)
                         self.assertAllEqual(labels, [step] * 2)
                         self.assertAllEqual(indices, [step] * 2)
-
-
-if __name__ == "__main__":
-    tf.test.main()

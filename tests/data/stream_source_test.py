@@ -52,7 +52,3 @@ class StreamSourceTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertAllEqual(batch.features["b"], np.stack([i, -i], 1))
                     self.assertAllEqual(batch.labels, (i % 3,))
                     self.assertAllEqual(batch.weights, np.where(i < 20, i + 1, 0))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -215,7 +215,3 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
         short = _numbered(10)._replace(num_examples=12)
         with self.assertRaisesRegex(tf.errors.OpError, "12 elements but contained"):
             _read(_stream(short, in_memory=in_memory), 4)
-
-
-if __name__ == "__main__":
-    tf.test.main()

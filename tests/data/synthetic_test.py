@@ -90,7 +90,3 @@ class SyntheticTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(labels.mean(), 0.2, atol=0.03)
         counts = np.bincount(pairs[:, 1])
         self.assertGreater(counts[0], 3 * counts[-1])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -74,7 +74,3 @@ class FolderTest(parameterized.TestCase, tf.test.TestCase):
                 ValueError, f"which split is train-and-test.txt, {split} or {other}[?]"
             ):
                 self.split(split)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -371,7 +371,3 @@ class FindTest(TextTestCase):
         ):
             with self.assertRaisesRegex(ValueError, f"^--data_name={name}: {reason}$"):
                 text.find(name, _request(4), splits=("train",))
-
-
-if __name__ == "__main__":
-    tf.test.main()

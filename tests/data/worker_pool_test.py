@@ -128,7 +128,3 @@ class WorkerPoolTest(absltest.TestCase):
                     pool.rows(np.array([0]))
             finally:
                 sys.path.remove(folder)
-
-
-if __name__ == "__main__":
-    absltest.main()

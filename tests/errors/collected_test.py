@@ -59,7 +59,3 @@ class FoundTest(absltest.TestCase):
                 self.assertEqual(file.read(), "")
         with self.assertRaises(PermissionError):
             collected.not_printed(OSError(errno.EACCES, "no"))
-
-
-if __name__ == "__main__":
-    absltest.main()

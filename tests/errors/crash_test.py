@@ -50,7 +50,3 @@ class CrashTest(absltest.TestCase):
 
     def _fail(self):
         raise ValueError("as it was")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -232,7 +232,3 @@ class ExplainTest(tf.test.TestCase):
                 return queue.dequeue()
 
         self.assertIsNone(explain.operation_error(_error(take)))
-
-
-if __name__ == "__main__":
-    tf.test.main()

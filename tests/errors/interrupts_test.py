@@ -3,7 +3,7 @@
 import signal
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.errors import interrupts
 from towers.errors.terminal import ENDING
@@ -53,7 +53,3 @@ class InterruptsTest(parameterized.TestCase):
         self.assertEqual(interrupts.of(KeyboardInterrupt()).status, 130)
         terminated = interrupts.Interrupted(signal.SIGTERM)
         self.assertIs(interrupts.of(terminated), terminated)
-
-
-if __name__ == "__main__":
-    absltest.main()

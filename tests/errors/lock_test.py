@@ -138,7 +138,3 @@ class LockTest(parameterized.TestCase):
         fcntl.flock(asking, fcntl.LOCK_EX)
         with mock.patch.object(time, "sleep", lambda _: os.close(asking)):
             lock.Lock(self.root).release()
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -150,7 +150,3 @@ class UlimitTest(absltest.TestCase):
         self.assertBetween(
             int(limits["ulimit -d, 1.0 GB,"]), 800_000_000, 1_000_000 * 1024
         )
-
-
-if __name__ == "__main__":
-    absltest.main()

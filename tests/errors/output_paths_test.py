@@ -165,7 +165,3 @@ class ChecksTest(parameterized.TestCase):
             ):
                 look()
         output_paths.checks(config.make(train_dir="a b{c} \u00fc]"))[0]()
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -9,7 +9,7 @@ import sys
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.errors import side_outputs
 from towers.errors.side_outputs import SideOutputs
@@ -134,7 +134,3 @@ def _files_of_at_most(num_bytes):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-if __name__ == "__main__":
-    absltest.main()

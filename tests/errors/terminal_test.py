@@ -9,7 +9,7 @@ import sys
 import termios
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests.root import ROOT
 from towers.errors import terminal
@@ -77,7 +77,3 @@ class TerminalTest(parameterized.TestCase):
     def test_a_hangup(self):
         hangups = list(filter(terminal.is_hangup, terminal.ENDING))
         self.assertEqual(hangups, [signal.SIGHUP])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -242,7 +242,3 @@ class EvaluateTest(parameterized.TestCase):
 
     def assertEndsWith(self, text, end, message):  # noqa: N802 - as unittest has it
         self.assertTrue(text.endswith(end), f"{message}: {text}")
-
-
-if __name__ == "__main__":
-    tf.test.main()

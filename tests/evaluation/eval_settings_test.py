@@ -1,6 +1,6 @@
 """Which settings of evaluation go with which run."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import sections
 from towers.errors.collected import PlanError
@@ -78,7 +78,3 @@ class EvaluationTest(parameterized.TestCase):
         [error] = self._errors(real=False, **flags)
         name, *_ = flags
         self.assertRegex(error, f"^--{name}: synthetic .* --data_name$")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -142,7 +142,3 @@ class StopTest(digit_runs.Runs):
         self.run_flags(train_dir=self.directory, batch_size=16, **trained)
         text = self._run(signal.SIGINT, 130, eval=True, **flags)
         self.assertIn("global_step 1 was stopped", text)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -11,7 +11,7 @@ import tempfile
 import types
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import config
@@ -339,7 +339,3 @@ class WatchTest(digit_runs.Runs):
             self.assertEqual(slept[3:], [0.5, 0.5])
             watch._wait(60, lambda: stop.received)
             self.assertLen(slept, 5)
-
-
-if __name__ == "__main__":
-    absltest.main()

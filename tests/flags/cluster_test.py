@@ -1,6 +1,6 @@
 """Tests of flags.cluster: how tasks are written, and what goes together."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import cluster, config, parse
 
@@ -80,7 +80,3 @@ class RulesTest(parameterized.TestCase):
         hosts = [f"--{each}=a:1, b:1 " for each in ("ps_hosts", "worker_hosts")]
         settings = parse.parse(["train", "--job_name=ps", *hosts], {})
         self.assertEqual(getattr(settings.cluster, name), ("a:1", "b:1"))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config
 from tests import flag_lines
@@ -188,7 +188,3 @@ class CheckTest(parameterized.TestCase):
             with self.subTest(name):
                 (error,) = errors(**{name: {"not": "a value"}})
                 self.assertStartsWith(error, f"--{name}=")
-
-
-if __name__ == "__main__":
-    absltest.main()

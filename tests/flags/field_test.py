@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import field
 
@@ -147,7 +147,3 @@ class WordsTest(parameterized.TestCase):
             "did you mean --resnet50, --resnet101, --lenet?",
         )
         self.assertEqual(field.did_you_mean("zzz", names), "")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,6 +1,6 @@
 """What `--help` prints."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config, help_text, tf_cnn_benchmarks
 from flags.help_text import FULL
@@ -69,7 +69,3 @@ class HelpTextTest(parameterized.TestCase):
         for name in tf_cnn_benchmarks.refused():
             self.assertIn(f"\n  --{name}", full)
             self.assertNotIn(f"\n  --{name} ", group)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,6 +1,6 @@
 """Tests of flags.optimizer: what its schedules admit."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import optimizer
 
@@ -27,7 +27,3 @@ class ScheduleTest(parameterized.TestCase):
     def test_refuses(self, text, message):
         with self.assertRaisesRegex(ValueError, message):
             optimizer.parse_piecewise_rates(text)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -350,7 +350,3 @@ class ImportTest(absltest.TestCase):
             "sys.exit('tensorflow' in sys.modules or 'numpy' in sys.modules)"
         )
         subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-
-
-if __name__ == "__main__":
-    absltest.main()

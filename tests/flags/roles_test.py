@@ -60,7 +60,3 @@ class AgreedTest(absltest.TestCase):
         typed = ["--train_dir=x", "--data_dir=y", "--num_intra_threads=1"]
         typed += ["--stall_secs=9", "--pipeline_report=z", "--device=cpu"]
         self.assertEqual(sorted(roles.agreed(_read(*shared, *typed))), sorted(shared))
-
-
-if __name__ == "__main__":
-    absltest.main()

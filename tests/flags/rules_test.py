@@ -131,7 +131,3 @@ class WordsTest(absltest.TestCase):
             rules.page(),
             "run python -m flags.rules > docs/flags.md",
         )
-
-
-if __name__ == "__main__":
-    absltest.main()

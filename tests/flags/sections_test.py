@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config, sections
 
@@ -102,7 +102,3 @@ class SectionsTest(parameterized.TestCase):
     def test_the_command_without_flags_trains_lenet_in_one_tower(self):
         self.assertEqual(sections.ModelFlags().model, "lenet")
         self.assertEqual(sections.DeviceFlags().num_gpus, 1)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,6 +1,6 @@
 """The flags of stages."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import stages
 
@@ -15,7 +15,3 @@ class StagedTest(parameterized.TestCase):
     )
     def test_what_makes_a_pipeline(self, **settings):
         self.assertTrue(stages.StagesFlags(**settings).pipelined)
-
-
-if __name__ == "__main__":
-    absltest.main()

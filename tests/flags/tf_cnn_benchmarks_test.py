@@ -121,7 +121,3 @@ class ValuesTest(parameterized.TestCase):
         self.assertStartsWith(error, f"--variable_update={mode}: ")
         self.assertNotIn("no such", error)
         self.assertEqual(config.check(settings, {"variable_update": [mode]}), [])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -96,7 +96,3 @@ class ModesTest(absltest.TestCase):
                 self.assertEqual(
                     config.check(config.make(**settings), _TABLES), [sentence]
                 )
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -67,7 +67,3 @@ class VerifyTest(absltest.TestCase):
         self.assertIn("(default: all; one of: replicated, independent)", text)
         self.assertIn("(default: 0,1024)", text)
         self.assertNotIn("--num_gpus", text)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -148,7 +148,3 @@ class AllReduceTest(parameterized.TestCase):
             with v1.Session(config=v1.ConfigProto(device_count={"CPU": 4})) as session:
                 for total in session.run(totals):
                     np.testing.assert_array_equal(total, wanted)
-
-
-if __name__ == "__main__":
-    tf.test.main()

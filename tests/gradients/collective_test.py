@@ -101,7 +101,3 @@ class CollectiveTest(parameterized.TestCase):
         runs[1].start()
         _run(runs[1].session, loop.step, feed_dict={loop.count: 6})
         trainer.assert_same_bits(plain, runs[1].values())
-
-
-if __name__ == "__main__":
-    tf.test.main()

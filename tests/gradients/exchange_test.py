@@ -42,7 +42,3 @@ class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
             reduce_all(shares, [_DEVICES] * 4)
             sums = [op.outputs[0] for op in graph.get_operations() if op.type == "AddN"]
         self.assertEqual([total.shape[0] for total in sums], [10, 100, 8])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -137,7 +137,3 @@ class MeanTest(parameterized.TestCase):
             "and a missing one in tower 1, 3; 'c' has a missing gradient in tower 0 "
             "and a sparse one in tower 1, 3; all towers must compute the same",
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -188,7 +188,3 @@ class CheckTest(parameterized.TestCase):
         for kind in ("cpu", "logical gpu"):
             self.assertNotIn("nccl", reduction.usable(kind))
         self.assertEqual(reduction.usable("gpu"), list(reduction.REDUCTIONS))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -261,7 +261,3 @@ class TrainTest(parameterized.TestCase):
         )
         _, other = _trained(1, plain)
         self.assertGreater(trainer.difference(other, dense), 1e-3)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -3,7 +3,7 @@
 import random
 import re
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.gradients import spec
 
@@ -125,7 +125,3 @@ def _spell(ranges: list[spec.SpecRange]) -> str:
         levels = [f"{a.name}#{a.shards}" for a in levels if a]
         words += ["/".join(levels)] + ([] if limit is None else [str(limit)])
     return ":".join(words)
-
-
-if __name__ == "__main__":
-    absltest.main()

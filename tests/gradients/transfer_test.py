@@ -461,7 +461,3 @@ class PackingTest(parameterized.TestCase):
             # Where all gradients are sparse there is nothing to pack.
             self.assertEqual(transfer.equal_packs(2, reduce)([], []), [])
             self.assertEqual(transfer.small_packs(32, 2, reduce)([], []), [])
-
-
-if __name__ == "__main__":
-    absltest.main()

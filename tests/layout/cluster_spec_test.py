@@ -263,7 +263,3 @@ class FindTest(absltest.TestCase):
         spec = cluster_spec.find(given, {})
         self.assertEqual(spec.role, cluster_spec.LAUNCHER)
         self.assertEqual((spec.me, len(spec.servers)), (Task("worker", 0), 4))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,6 +1,6 @@
 """Which GPUs there are for towers, and what is said where there are too few."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config
 from towers.layout.gpus import Gpus
@@ -79,7 +79,3 @@ class GpusTest(parameterized.TestCase):
         self.assertStartsWith(
             Gpus(split=4).notice(4), "4 logical GPUs, 4 to a GPU: they share its memory"
         )
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -4,7 +4,7 @@ import io
 import os
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import config
@@ -71,7 +71,3 @@ class GraphNamesTest(parameterized.TestCase):
             scope = "" if name == "global_step" else "variables/"
             self.assertEqual(variable.op.name, scope + name)
             self.assertEqual(graph_names.checkpoint_name(variable), name)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.layout import partition
 
@@ -78,7 +78,3 @@ class AfterTest(parameterized.TestCase):
     def test_impossible_cuts(self, names, pieces, sentence):
         with self.assertRaisesRegex(ValueError, sentence):
             partition.after(names, self.blocks, pieces)
-
-
-if __name__ == "__main__":
-    absltest.main()

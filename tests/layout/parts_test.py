@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import arrays
 from towers.checkpoints.checkpoint import Checkpoints, FiniteCheck
@@ -179,7 +179,3 @@ class DivideTest(tf.test.TestCase, parameterized.TestCase):
             np.testing.assert_array_equal(actual, wanted)
             shapes = session.run([p.dense_shape for p in pieces])
         self.assertEqual([list(s) for s in shapes], [p.shape for p in variable])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -25,7 +25,3 @@ class PlaceholdersTest(absltest.TestCase):
             self.assertTrue(placeholders.is_one(device))
         for device in ("", "/device:CPU:0", "/job:ps/task:0"):
             self.assertFalse(placeholders.is_one(device))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -251,7 +251,3 @@ class PlacementTest(parameterized.TestCase):
             )
             options = config.graph_options.optimizer_options
             self.assertEqual(options.global_jit_level == options.ON_1, asked)
-
-
-if __name__ == "__main__":
-    tf.test.main()

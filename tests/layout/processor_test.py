@@ -3,7 +3,7 @@
 import os
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.layout import processor
 
@@ -51,7 +51,3 @@ class ProcessorTest(parameterized.TestCase):
     def _has(self, facts):
         path = self.create_tempfile(content=facts).full_path
         self.enter_context(mock.patch.object(processor, "_FACTS", path))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,6 +1,6 @@
 """Schedules: every order can be kept, takes the time and holds the memory it should."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.layout import schedule
 from towers.layout.schedule import SCHEDULES, Legs, Pass
@@ -246,7 +246,3 @@ class NumbersTest(parameterized.TestCase):
         order = schedule.one_forward_one_backward(2, 8)
         slow = schedule.simulate(order, lambda p: 3.0 if p.chunk else 1.0)
         self.assertAlmostEqual(max(span.end for span in slow), 1 + 8 * 6 + 1)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -81,7 +81,3 @@ class SplitsTest(absltest.TestCase):
         self.nn.tables = []
         with self.assertRaisesRegex(ValueError, "no block of mine looks up rows"):
             self._splits(1, 2)
-
-
-if __name__ == "__main__":
-    absltest.main()

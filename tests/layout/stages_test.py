@@ -2,7 +2,7 @@
 
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.layout import schedule
 from towers.layout.schedule import Pass
@@ -87,7 +87,3 @@ class PipelineTest(parameterized.TestCase):
 
     def test_every_way_to_recompute_is_described(self):
         self.assertEqual(list(RECOMPUTE), ["none", "stage", "block", "auto"])
-
-
-if __name__ == "__main__":
-    absltest.main()

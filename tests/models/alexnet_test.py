@@ -35,7 +35,3 @@ class AlexnetTest(absltest.TestCase):
                 alexnet.alexnet().run(tf.zeros([2, 67, 67, 3]), nn)
             types = [op.type for op in graph.get_operations()]
             self.assertEqual(types.count("StatelessRandomUniformFullIntV2"), drops)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -56,7 +56,3 @@ class Cifar10TutorialTest(absltest.TestCase):
     def test_decays_the_two_hidden_dense_kernels(self):
         decayed = [name for name in self.variables if self.model.recipe.decayed(name)]
         self.assertEqual(decayed, ["local3/dense/kernel", "local4/dense/kernel"])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -76,7 +76,3 @@ class AuxiliaryHeadTest(absltest.TestCase):
             rtol=1e-3,
         )
         np.testing.assert_array_equal(metrics["top_1_accuracy"], [1.0])
-
-
-if __name__ == "__main__":
-    absltest.main()

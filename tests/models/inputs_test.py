@@ -41,7 +41,3 @@ class ExamplesTest(parameterized.TestCase, tf.test.TestCase):
         pairs = inputs.Pairs(num_classes=(4, 5))
         self.assertEqual((pairs.unit, pairs.units_per_example), ("examples", 1))
         self.assertEqual(pairs.shape, (2,))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -52,7 +52,3 @@ class LanguageTest(absltest.TestCase):
         )
         worst = language.perplexity({"bits_per_token": 1e6})
         self.assertEqual(worst, {"perplexity": math.inf})
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -4,7 +4,7 @@ import types
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import layers
 from tests import arrays, graph_test_case
@@ -321,7 +321,3 @@ class DropoutTest(LayersTestCase):
         x = tf.ones([2, 3])
         self.assertIs(_layers(training=False).dropout(x, 0.5), x)
         self.assertIs(_layers().dropout(x, 0.0), x)
-
-
-if __name__ == "__main__":
-    absltest.main()

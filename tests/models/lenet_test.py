@@ -1,7 +1,7 @@
 """LeNet has the size published for MNIST, and takes the digits."""
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import layers, lenet
 
@@ -24,7 +24,3 @@ class LenetTest(parameterized.TestCase):
             lenet.lenet().run(tf.zeros([2, *shape]), nn)
             sizes = [v.shape.num_elements() for v in v1.trainable_variables()]
         self.assertEqual(sum(sizes), count)
-
-
-if __name__ == "__main__":
-    absltest.main()

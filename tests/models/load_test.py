@@ -6,7 +6,7 @@ import sys
 import types
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import load
 
@@ -125,7 +125,3 @@ class LoadTest(parameterized.TestCase):
         sys.modules["theirs"] = module
         with self.assertRaisesRegex(ValueError, "has no function 'tiny'$"):
             load.load_function("model", "theirs:tiny")
-
-
-if __name__ == "__main__":
-    absltest.main()

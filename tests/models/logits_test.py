@@ -44,7 +44,3 @@ class LogitsTest(absltest.TestCase):
             self.assertEqual(
                 logits.in_top_k(_Pieces(), 7, k), ("in_top_k", 7, asked), f"{k=}"
             )
-
-
-if __name__ == "__main__":
-    absltest.main()

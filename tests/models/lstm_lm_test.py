@@ -102,7 +102,3 @@ class RunTest(digit_runs.Runs):
             self.assertAlmostEqual(2**bits / perplexity, 1, places=3)
         (_, first), (_, last) = numbers
         self.assertLess(last, first / 5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

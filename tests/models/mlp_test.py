@@ -1,7 +1,7 @@
 """The multilayer perceptron has its paper's size, and takes the digits'."""
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import layers, mlp
 
@@ -17,7 +17,3 @@ class MlpTest(parameterized.TestCase):
             mlp.mlp().run(tf.zeros([2, size, size, 1]), nn)
             sizes = [v.shape.num_elements() for v in v1.trainable_variables()]
         self.assertEqual(sum(sizes), count)
-
-
-if __name__ == "__main__":
-    absltest.main()

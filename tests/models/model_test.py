@@ -335,7 +335,3 @@ class DeclaredTest(parameterized.TestCase):
         }
         with self.assertRaisesRegex(ValueError, f"^{sentence}"):
             dataclasses.replace(whole[kind], **fields)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 
@@ -167,7 +167,3 @@ class GetTest(parameterized.TestCase):
     def test_refuses(self, name, sentence):
         with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
             models.get(name)
-
-
-if __name__ == "__main__":
-    absltest.main()

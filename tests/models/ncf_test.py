@@ -131,7 +131,3 @@ class RunTest(digit_runs.Runs):
         self.assertBetween(gain, 0.0, hit)
         self.assertLessEqual(hit, 1.0)
         self.assertRegex("\n".join(lines), r"total examples/sec: \d+")
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -29,7 +29,3 @@ class ScheduleTest(parameterized.TestCase):
     def test_what_is_no_schedule(self, settings, words):
         with self.assertRaisesRegex(ValueError, words):
             recipe.Schedule(**settings)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import layers, resnet
 from towers.compute import flops
@@ -136,7 +136,3 @@ class ImagenetTest(parameterized.TestCase):
             )
             session.run(v1.global_variables_initializer())
             np.testing.assert_allclose(session.run(y), x, rtol=1e-6)
-
-
-if __name__ == "__main__":
-    absltest.main()

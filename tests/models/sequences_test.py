@@ -2,7 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import sequences
 from tests import arrays, graph_test_case
@@ -202,7 +202,3 @@ class OtherLayersTest(SequencesTestCase):
         rest = _layers(seed=3, first_example=1).dropout(x[1:], 0.5)
         whole, rest = self.evaluate([whole, rest])
         self.assertGreater(np.std(whole), 0)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -132,7 +132,3 @@ class EmbeddedRunTest(digit_runs.Runs):
         self.assertLess(last, 5.0)
         self.assertRegex("\n".join(lines), r"total tokens/sec: \d+")
         self.assertRegex("\n".join(lines), "MFLOP per token")
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -16,7 +16,3 @@ class TrivialTest(absltest.TestCase):
             kernels = [v for v in v1.trainable_variables() if "kernel" in v.op.name]
         shapes = [kernel.shape.as_list() for kernel in kernels]
         self.assertEqual(shapes, [[227 * 227 * 3, 1], [1, 4096], [4096, 1001]])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -58,7 +58,3 @@ class ExampleUniformTest(tf.test.TestCase):
         draw = _run(lambda: example_uniform((20000, 5), seed=3, first=10**12))
         counts, _ = np.histogram(draw, 10, (0, 1))
         self.assertAllClose(counts / draw.size, np.full(10, 0.1), atol=0.005)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -4,7 +4,7 @@ import functools
 import re
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import user_errors
 
@@ -121,7 +121,3 @@ class BlameTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, f"^it: none {place}$"):
             with user_errors.blamed(lambda: "it"):
                 _raise(user_errors.SignatureError("none", _divide))
-
-
-if __name__ == "__main__":
-    absltest.main()

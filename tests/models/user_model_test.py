@@ -6,7 +6,7 @@ import sys
 import types
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from models import user_model
@@ -115,7 +115,3 @@ class OwnTest(parameterized.TestCase):
             rf"^--model={name}: .*{sentence}.* \(.*user_model_test.py:\d+\)$",
         ):
             user_model.get(name)
-
-
-if __name__ == "__main__":
-    absltest.main()

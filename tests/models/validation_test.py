@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import user_errors, validation
 
@@ -104,7 +104,3 @@ class TakesTest(parameterized.TestCase):
         validation.check_takes("it", _Part, size=5)
         with self.assertRaisesRegex(ValueError, r"^it must take \(sizes=\): .*'sizes'"):
             validation.check_takes("it", _Part, sizes=5)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,7 +1,7 @@
 """VGG networks have their published sizes."""
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models import layers, vgg
 from towers.compute import flops
@@ -31,7 +31,3 @@ class VggTest(parameterized.TestCase):
         self.assertEqual(names[:3], ["conv1_1", "conv1_2", "conv2_1"])
         self.assertEqual(names[-4:], ["conv5_3", "dense6", "dense7", "logits"])
         self.assertLen(names, 16)
-
-
-if __name__ == "__main__":
-    absltest.main()

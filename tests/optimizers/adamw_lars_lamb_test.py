@@ -249,7 +249,3 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
         training.steps(8)
         resumed, _ = self._trained(name, 2, "replicated", directory=directory)
         trainer.assert_same_bits(training.everything(), resumed.everything())
-
-
-if __name__ == "__main__":
-    tf.test.main()

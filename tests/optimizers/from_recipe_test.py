@@ -3,7 +3,7 @@
 import dataclasses
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import config
@@ -85,7 +85,3 @@ class LearningTest(parameterized.TestCase):
     def test_flags_that_do_not_fit_the_schedule(self, name, flags, sentence):
         with self.assertRaisesRegex(collected.PlanError, sentence):
             _update(learning_rate_schedule=name, **flags)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -165,7 +165,3 @@ class ScheduledTest(parameterized.TestCase):
     def test_settings_that_make_no_schedule(self, name, settings, sentence):
         with self.assertRaisesRegex(ValueError, sentence):
             Scheduled(name, _RATE, _EPOCHS, **settings)
-
-
-if __name__ == "__main__":
-    tf.test.main()

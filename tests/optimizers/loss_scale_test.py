@@ -229,7 +229,3 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
             moved.append(np.max(np.abs(training.steps(1)["small/w"] - before)))
         self.assertEqual(moved[0], 0.0)
         self.assertGreater(moved[1], 2.0**-30)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -217,7 +217,3 @@ class ClipTest(parameterized.TestCase):
         dense, rows = self._clipped(clip_norm=100.0, clip_value=50.0)
         np.testing.assert_array_equal(dense, self._DENSE)
         np.testing.assert_array_equal(rows, self._ROWS)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -72,7 +72,3 @@ class SparseStepsTest(parameterized.TestCase):
             with tf.Graph().as_default(), tf.device(device):
                 table = v1.get_variable("table", [2, 2], use_resource=True)
                 self.assertEqual(sparse_updates._has_kernel(table), there)
-
-
-if __name__ == "__main__":
-    tf.test.main()

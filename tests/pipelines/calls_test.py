@@ -80,7 +80,3 @@ class CallsTest(absltest.TestCase):
             self.assertEqual(outputs["x"].tensor().op.type, "StatefulPartitionedCall")
             with self.assertRaises(tf.errors.InvalidArgumentError):
                 session.run(outputs["x"].tensor())
-
-
-if __name__ == "__main__":
-    absltest.main()

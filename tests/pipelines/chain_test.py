@@ -122,7 +122,3 @@ class ChainTest(tf.test.TestCase, parameterized.TestCase):
         model = Model("wrong", blocks, model.inputs, model.recipe)
         with self.assertRaisesRegex(ValueError, r"as it was \(.*chain_test.py:\d+\)$"):
             self._trace(model, (1, 3))
-
-
-if __name__ == "__main__":
-    tf.test.main()

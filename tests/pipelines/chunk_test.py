@@ -146,7 +146,3 @@ class ChunkTest(parameterized.TestCase):
         held = [op for op in body.get_operations() if op.control_inputs]
         # Block by block: all but the last wait for a gradient.
         self.assertLen({op.name for op in held if op.type == "Identity"}, 3)
-
-
-if __name__ == "__main__":
-    tf.test.main()

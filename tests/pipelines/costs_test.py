@@ -180,7 +180,3 @@ class CostsTest(tf.test.TestCase, parameterized.TestCase):
     def test_every_cost_is_tested(self):
         self.assertEqual(list(costs.COSTS), ["flops", "params", "time"])
         self.assertIn(costs.AUTO, costs.COSTS)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -1,6 +1,6 @@
 """Flags of stages to a pipeline, and the sentences for what cannot be cut."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import stages
@@ -161,7 +161,3 @@ class FitTest(parameterized.TestCase):
                 placement=placement.local(4, kind="cpu", num_stages=num_stages),
                 options=graph.Options(batch_size=8, pipeline=how),
             )
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -144,7 +144,3 @@ class InLegsTest(absltest.TestCase):
             )
         # What they end with stays.
         self.assertEqual(liveness.in_legs([last], 4), 4 * row_bytes)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -78,7 +78,3 @@ class PieceTest(absltest.TestCase):
                 (a + b) * c * w for a, b, c, w in zip(x, first, second, (2.0, 3.0))
             ]
             self.assertSequenceAlmostEqual(y.tolist(), wanted, places=3)
-
-
-if __name__ == "__main__":
-    absltest.main()

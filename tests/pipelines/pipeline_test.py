@@ -355,7 +355,3 @@ class GraphTest(tf.test.TestCase, parameterized.TestCase):
         for recompute in RECOMPUTE:
             cut_run = _Run(_DENSE, Pipeline(2, 4, "1f1b", 1, (2, 4), recompute))
             self.assertEqual(cut_run.template.flops, whole)
-
-
-if __name__ == "__main__":
-    tf.test.main()

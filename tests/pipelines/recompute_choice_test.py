@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.pipelines import recompute_choice
 
@@ -80,7 +80,3 @@ class CheapestTest(parameterized.TestCase):
         choice = recompute_choice.cheapest(blocks, 1500)
         self.assertLessEqual(choice.bytes, 1500)
         self.assertGreater(choice.blocks, 10)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -173,7 +173,3 @@ class EqualTest(tf.test.TestCase):
         chosen = other.train.template.pipeline.chosen
         self.assertBetween(len(chosen.blocks), 1, 4)
         self.assertLess(trainer.difference(kept_all, other.start().steps(4)), 1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -67,7 +67,3 @@ class NamedTest(absltest.TestCase):
                 [values, indices], tf.TensorShape([3, 1])
             )
             self.assertEqual(session.run(gradient).tolist(), [[2.0], [5.0], [0.0]])
-
-
-if __name__ == "__main__":
-    absltest.main()

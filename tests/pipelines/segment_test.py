@@ -235,7 +235,3 @@ class ChainTest(parameterized.TestCase):
         self.assertLen(_trace(blocks=(("first", penalised), last)), 2)
         with self.assertRaisesRegex(ValueError, "is in the collection 'losses'"):
             _trace(blocks=(("first", left), last))
-
-
-if __name__ == "__main__":
-    tf.test.main()

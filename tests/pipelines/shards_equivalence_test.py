@@ -342,7 +342,3 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
             2 * [variables[f"embedding/tokens/part_{k}"].device for k in range(3)],
         )
         self.assertLess(trainer.difference(whole, training.start().steps(STEPS)), BOUND)
-
-
-if __name__ == "__main__":
-    tf.test.main()

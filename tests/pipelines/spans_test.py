@@ -58,7 +58,3 @@ class SpansTest(tf.test.TestCase):
 
     def test_a_step_without_stages_has_none(self):
         self.assertEqual(spans.of_step(tf.compat.v1.RunMetadata()), [])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -229,7 +229,3 @@ class ResumeTest(tf.test.TestCase, parameterized.TestCase):
         resumed = _made(2, how).start(directory)
         resumed.steps(STEPS)
         trainer.assert_same_bits(first.everything(), resumed.everything())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -172,7 +172,3 @@ class DescribeTest(parameterized.TestCase):
         _, facts = _described(model="mlp")
         self.assertEqual(json.loads(json.dumps(facts))["model_name"], "mlp")
         self.assertEqual(facts["run_parameters"]["batch_size"], 2)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -207,7 +207,3 @@ def _losses(directory):
         for value in event.summary.value
         if value.tag == "loss"
     }
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -212,7 +212,3 @@ class DiagnoseTest(digit_runs.Runs):
         scopes = {name.rpartition("/")[0] for name in looks}
         self.assertEqual(scopes, {"checkpoint/finite"})
         self.assertLen(looks, 2)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -42,7 +42,3 @@ class OldTokenTest(absltest.TestCase):
         ):
             error = tf.errors.FailedPreconditionError(None, None, text)
             self.assertEqual(follower._may_be_old(error, plan), wanted)
-
-
-if __name__ == "__main__":
-    absltest.main()

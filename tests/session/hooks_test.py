@@ -416,7 +416,3 @@ class TraceStepTest(parameterized.TestCase):
             said,
             [f"{path} is not written: it is about step 2, which this run did not take"],
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -330,7 +330,3 @@ class StartTest(tf.test.TestCase):
         values = training.to_the_end()
         self.assertEqual((values["global_step"], values["position"]), (19, 73))
         self.assertEqual(loop.steps_left(training.train, training.session), 0)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -4,7 +4,7 @@ import io
 import os
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from flags import config
@@ -79,7 +79,3 @@ class RecordedStepTest(parameterized.TestCase):
     def test_is_warm_and_within_the_run(self, warmup, begin, last_step, step):
         attempt = _attempt(begin, last_step, num_warmup_batches=warmup)
         self.assertEqual(attempt.recorded_step, step)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -337,7 +337,3 @@ class RunTest(digit_runs.Runs):
             self.assertEqual(self.steps(), [])
             run()
             self.assertEqual(self.steps(), [1])
-
-
-if __name__ == "__main__":
-    tf.test.main()

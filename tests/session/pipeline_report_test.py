@@ -279,7 +279,3 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
             events = json.load(file)["traceEvents"]
         self.assertLen([e for e in events if e["ph"] == "X"], 8)
         xml.etree.ElementTree.parse(os.path.join(folder, "gantt.svg"))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -322,7 +322,3 @@ class TerminalTest(_Runs):
         console.close()
         console("The last line")
         self.assertTrue(self.stream.getvalue().endswith("\nThe last line\n"))
-
-
-if __name__ == "__main__":
-    absltest.main()

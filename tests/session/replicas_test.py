@@ -154,7 +154,3 @@ class RunTest(digit_runs.Runs):
                 "--variable_update=relaxed or --variable_update=distributed_replicated"
             ],
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -134,7 +134,3 @@ class ReportTest(tf.test.TestCase):
         log.run({})
         log.metric("loss", 1.0, 1)
         self.assertEmpty(os.listdir(folder))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -3,7 +3,7 @@
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import digit_runs, trainer
 from towers.errors import memory_limits
@@ -109,7 +109,3 @@ class RunTest(digit_runs.Runs):
         with mock.patch.object(memory_limits, "of_process", return_value=[limit]):
             with self.assertRaisesRegex(ValueError, "^a step needs .* the least leave"):
                 self.run_flags(num_batches=1, batch_size=64)
-
-
-if __name__ == "__main__":
-    absltest.main()

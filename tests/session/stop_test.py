@@ -7,7 +7,7 @@ import time
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import trainer
 from towers.errors.interrupts import Interrupted
@@ -97,7 +97,3 @@ class StopOnSignalTest(parameterized.TestCase):
         with StopOnSignal() as stop:
             signal.raise_signal(number)
         self.assertIsNone(stop.received)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -304,7 +304,3 @@ class EventFileTest(tf.test.TestCase):
         self.assertLen(self.printed.getvalue().splitlines(), 1)
         self.assertEqual([step for _, step, *_ in _scalars(self.directory)], [1, 4, 5])
         self.assertLen(os.listdir(self.directory), 2)
-
-
-if __name__ == "__main__":
-    tf.test.main()

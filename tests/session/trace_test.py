@@ -40,7 +40,3 @@ class TraceTest(tf.test.TestCase):
 
     def test_no_events(self):
         self.assertEqual(trace.events(v1.RunMetadata()), [])
-
-
-if __name__ == "__main__":
-    tf.test.main()

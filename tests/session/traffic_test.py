@@ -200,7 +200,3 @@ class PictureTest(parameterized.TestCase):
     )
     def test_sizes(self, count, wanted):
         self.assertEqual(traffic._size(count), wanted)
-
-
-if __name__ == "__main__":
-    tf.test.main()

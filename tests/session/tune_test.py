@@ -224,7 +224,3 @@ class TuneTest(digit_runs.Runs):
 
     def test_the_default_is_a_mode(self):
         self.assertIs(VARIABLE_UPDATES[tune.DEFAULT.variable_update], ParameterServer)
-
-
-if __name__ == "__main__":
-    tf.test.main()

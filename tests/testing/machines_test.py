@@ -40,7 +40,3 @@ class MachinesTest(absltest.TestCase):
             for address in (machines.SECOND, machines.FIRST)
         ]
         self.assertEqual(answers, ["refused\n", "answered\n"])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -14,7 +14,3 @@ class ProgramsTest(absltest.TestCase):
         self.assertEmpty(cluster.left())
         with self.assertRaisesRegex(AssertionError, "no line with 'images'"):
             cluster.line("images", seconds=0.1)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -86,7 +86,3 @@ class LoopTest(tf.test.TestCase, parameterized.TestCase):
             "Staleness of 4 updates: mean 1.50, largest 4 "
             "(0: 25.0 %, 1: 50.0 %, 4: 25.0 %)",
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -1,7 +1,7 @@
 """What every mode keeps to, whatever it does with gradients."""
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
@@ -52,7 +52,3 @@ class ModeTest(parameterized.TestCase):
             replicas = len(mode.replicas().get("v", ()))
             self.assertIn(replicas, (0, 3))
             self.assertLessEqual(replicas, len(first) - 1)
-
-
-if __name__ == "__main__":
-    absltest.main()

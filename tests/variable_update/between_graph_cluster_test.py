@@ -6,7 +6,7 @@ towers each, which are clients.
 
 import json
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import in_process_cluster
 
@@ -158,7 +158,3 @@ class ClientsOnClusterTest(parameterized.TestCase):
             crossed = self._crossed(name, source, other)
             self.assertBetween(crossed, 2 * size, 2 * size + 400)
         self.assertEqual(self._crossed(name, "worker", "worker"), 0)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -182,7 +182,3 @@ class ClientsTest(absltest.TestCase):
             self.assertEqual(alone.count, 1)
             self.assertIs(alone.step(7, finish=lambda sums: sums, refills=[]), 7)
             self.assertIsNone(alone.release(None))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -42,7 +42,3 @@ class VariableUpdateTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(same, _EXACT[name])
         self.assertEqual(mode.exact, _EXACT[name])
         self.assertEqual("NOT" in mode.description, not _EXACT[name])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -140,7 +140,3 @@ class TrainTest(tf.test.TestCase, parameterized.TestCase):
         reader = tf.train.load_checkpoint(checkpoint.latest(directory))
         for name, value in straight.items():
             arrays.assert_same_bits(reader.get_tensor(name), value, name)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -164,7 +164,3 @@ class StalenessTest(tf.test.TestCase, parameterized.TestCase):
             x = x.reshape([_EXAMPLES, _UNITS])[:_BATCH]
             full = -_RATE * x.T @ (x @ w - y[:_BATCH]) / _BATCH
             self.assertAllClose(moved, full / (4 if divided else 1), rtol=1e-5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -102,7 +102,3 @@ class TurnsTest(absltest.TestCase):
         self.board.close(self.session, 2 * _STAMP)
         self.thread.join(30)
         self.assertFalse(self.thread.is_alive())
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -237,7 +237,3 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             off = trainer.difference(plain, training)
             self.assertEqual(off > 0.0, rounds)
             self.assertLess(off, 0.05)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -209,7 +209,3 @@ class StepsTest(parameterized.TestCase):
             rtol=1e-5,
             atol=1e-6,
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

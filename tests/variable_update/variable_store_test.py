@@ -167,7 +167,3 @@ class CopyTest(tf.test.TestCase, parameterized.TestCase):
             ours = [o for o in reads if o.name.startswith("variables/read/")]
         self.assertLen(ours, 1)
         self.assertEqual(list(ours[0].control_inputs), [before])
-
-
-if __name__ == "__main__":
-    tf.test.main()

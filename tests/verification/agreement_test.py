@@ -6,7 +6,7 @@ from collections.abc import Callable
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
@@ -435,7 +435,3 @@ class CompareTest(parameterized.TestCase):
         if name == "parameter_server":
             outcome = _compare(_Sums, case=case, options=options)
             self.assertStartsWith(outcome.verdict, "DIFFERS")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -205,7 +205,3 @@ def _pairs(chosen):
         for case in chosen
         for pair in itertools.combinations(enumerate(cases._settings(case)), 2)
     }
-
-
-if __name__ == "__main__":
-    absltest.main()

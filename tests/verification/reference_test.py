@@ -4,7 +4,6 @@ import time
 from concurrent import futures
 from unittest import mock
 
-import tensorflow as tf
 from absl.testing import absltest
 
 from tests import trainer
@@ -46,7 +45,3 @@ class BuildTest(absltest.TestCase):
                     reference.build, trainer.subject(), case, VARIABLE_UPDATES
                 )
         self.assertEqual(most, [1, 1, 1])
-
-
-if __name__ == "__main__":
-    tf.test.main()

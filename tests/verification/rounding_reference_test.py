@@ -103,7 +103,3 @@ class ReferenceTest(parameterized.TestCase):
         subject = trainer.subject(num_steps=0)
         [outcome] = agreement.compare(subject, [Case(name, 2)])
         self.assertEqual((outcome.agrees, outcome.largest.relative), (True, 0.0))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -3,7 +3,7 @@
 from unittest import mock
 
 import tensorflow as tf
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from flags import config
 from tests import trainer
@@ -146,7 +146,3 @@ class SelectionTest(parameterized.TestCase):
     def test_what_is_asked_for_and_cannot_be(self, flags, error):
         with self.assertRaisesRegex(ValueError, error):
             _select(num_towers=(1, 2), **flags)
-
-
-if __name__ == "__main__":
-    absltest.main()

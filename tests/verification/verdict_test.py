@@ -138,7 +138,3 @@ class WordsTest(absltest.TestCase):
             case = Case("replicated", 4, rounds=rounds, shards=shards)
             self.assertEqual(case.reduction, words)
             self.assertEqual(case.devices, shards.devices)
-
-
-if __name__ == "__main__":
-    absltest.main()

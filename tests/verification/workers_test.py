@@ -8,7 +8,7 @@ import sys
 import time
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from tests import trainer
 from towers.verification import agreement, workers
@@ -126,7 +126,3 @@ class HelpingTest(parameterized.TestCase):
 
     def test_only_a_helper_is_asked(self):
         self.assertIsNone(workers.asked())
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -1,6 +1,6 @@
 """Cases are read as they are written; runs are long enough to say something."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from benchmarks.lib import cases
 from benchmarks.lib.cases import BenchmarkCase
@@ -49,7 +49,3 @@ class CasesTest(parameterized.TestCase):
         self.assertEqual(cases.length(BenchmarkCase("resnet50", 4, 4), 0.1), (10, 3))
         self.assertEqual(cases.length(BenchmarkCase("unheard_of", 1, 1), 10), (100, 10))
         self.assertEqual(cases.of_steps(5), (5, 3))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -45,7 +45,3 @@ class ChartTest(absltest.TestCase):
         self.assertIsNone(chart.curves(lines, path, ("towers", "step / wait")))
         with open(path, "rb") as file:
             self.assertEqual(file.read(4), b"\x89PNG")
-
-
-if __name__ == "__main__":
-    absltest.main()

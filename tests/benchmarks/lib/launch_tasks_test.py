@@ -80,7 +80,3 @@ class GangTest(absltest.TestCase):
                 capture_output=True,
             )
             self.assertEqual(done.returncode, 2)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -42,7 +42,3 @@ class MachineTest(absltest.TestCase):
         self.assertEqual(written["x"], [1.5])
         self.assertIn("cores", written["machine"])
         self.assertEqual(os.listdir(os.path.dirname(path)), ["a.json"])
-
-
-if __name__ == "__main__":
-    absltest.main()

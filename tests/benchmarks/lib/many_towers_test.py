@@ -35,7 +35,3 @@ class ManyTowersTest(tf.test.TestCase, parameterized.TestCase):
             many_towers.main(["--model=mlp", "--plain"])
         self.assertEqual(stopped.exception.code, 2)
         self.assertIn("--plain has no --model=mlp; choose from", said.getvalue())
-
-
-if __name__ == "__main__":
-    tf.test.main()

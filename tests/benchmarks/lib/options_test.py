@@ -8,7 +8,7 @@ import os
 import sys
 from unittest import mock
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from benchmarks.lib import cases, options
 from tests.root import ROOT
@@ -143,7 +143,3 @@ class OptionsTest(parameterized.TestCase):
             if "\ndef main(" in path.read_text(encoding="utf-8")
         ]
         self.assertCountEqual(programs, [*_WRONG, *_WITH_PACKAGES_OF_THEIR_OWN])
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -80,7 +80,3 @@ class ProcessTest(absltest.TestCase):
         self.assertEqual(failed.complaint, "ValueError: no such thing")
         silent = process.run(_python("raise SystemExit(3)"))
         self.assertEqual(silent.complaint, "exit status 3, no output")
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -2,7 +2,7 @@
 
 import math
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from benchmarks.lib import ratios
 
@@ -35,7 +35,3 @@ class RatiosTest(parameterized.TestCase):
 
     def test_text(self):
         self.assertEqual(str(ratios.Spread(1.0, 0.5, 20.0)), "1.00 [0.500, 20.0]")
-
-
-if __name__ == "__main__":
-    absltest.main()

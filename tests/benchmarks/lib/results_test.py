@@ -92,7 +92,3 @@ class ResultsTest(absltest.TestCase):
             self.assertGreater(len(lines), 2)
         self.assertEmpty(results.failure_lines())
         results.summary()
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -19,7 +19,3 @@ class TableTest(absltest.TestCase):
 
     def test_no_rows(self):
         self.assertEqual(table.table_lines(["a", "b"], []), ["a  b", "----"])
-
-
-if __name__ == "__main__":
-    absltest.main()

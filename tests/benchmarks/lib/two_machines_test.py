@@ -52,7 +52,3 @@ class TwoMachinesTest(absltest.TestCase):
         finished = self._run("--tasks=ps:1")
         self.assertEqual(finished.status, 2)
         self.assertRegex(finished.complaint, "--tasks=ps:1: needs a worker")
-
-
-if __name__ == "__main__":
-    absltest.main()

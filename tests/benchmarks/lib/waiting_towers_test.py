@@ -5,7 +5,7 @@ import io
 import json
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from benchmarks.lib import waiting_towers
 from tests import trainer
@@ -47,7 +47,3 @@ class WaitingTowersTest(parameterized.TestCase):
         # The loss is 3 x the sum of two means over 4 floats.
         for name in ("weights/weights_0", "weights/weights_1"):
             np.testing.assert_allclose(values[name], np.full(4, 1 - 3 / 4), rtol=1e-6)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -46,7 +46,3 @@ class BarePeerTest(parameterized.TestCase):
         with contextlib.redirect_stdout(output):
             bare_peer.main([*arguments, "--compute_dtype=bfloat16"])
         self.assertTrue(TOTAL.match(output.getvalue()))
-
-
-if __name__ == "__main__":
-    tf.test.main()

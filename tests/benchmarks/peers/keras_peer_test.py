@@ -122,7 +122,3 @@ class KerasPeerTest(tf.test.TestCase, parameterized.TestCase):
                 watch.on_epoch_begin(epoch)
                 watch.on_epoch_end(epoch)
         self.assertEqual(watch.seconds, 5)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -22,7 +22,3 @@ class PeerTest(absltest.TestCase):
         line = peer.total_line(options, 2.0)
         self.assertEqual(line, "total images/sec: 160.00")
         self.assertTrue(TOTAL.match(line))
-
-
-if __name__ == "__main__":
-    absltest.main()

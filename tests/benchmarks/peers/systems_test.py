@@ -1,6 +1,6 @@
 """Each system is told the case in words that it understands."""
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 import models
 from benchmarks.lib.cases import BenchmarkCase, Length
@@ -116,7 +116,3 @@ class SystemsTest(parameterized.TestCase):
             self.assertIn("/checkout", systems.missing(name, PLACES, versions))
             self.assertEqual(systems.missing(name, here, versions), "")
             self.assertIn("tf-keras", systems.missing(name, here, {}))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -50,7 +50,3 @@ class TorchPeerTest(parameterized.TestCase):
         with contextlib.redirect_stdout(output):
             torch_peer.main(["--model=mlp", "--num_batches=3"])
         self.assertTrue(TOTAL.match(output.getvalue()))
-
-
-if __name__ == "__main__":
-    tf.test.main()

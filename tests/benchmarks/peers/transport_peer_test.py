@@ -32,7 +32,3 @@ class TransportPeerTest(absltest.TestCase):
         rate = transport_peer.rate(lambda: calls.append(1), 1000, seconds=0.01)
         # One call warms up; the others take 0.01 seconds, or some more.
         self.assertBetween(rate, (len(calls) - 1) * 1e-7, (len(calls) - 1) * 1e-4)
-
-
-if __name__ == "__main__":
-    absltest.main()
