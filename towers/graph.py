@@ -183,7 +183,7 @@ def _build(
     peers = between_graph.of(mode, options.purpose)
     feed = _feed(source, mode, options, position)
     spec = _train_spec(model, source, mode, options)
-    scalars, rounds = _scalars(feed, mode, scale), options.accumulate_steps
+    scalars, rounds = _scalars(feed, mode, scale, peers.count), options.accumulate_steps
     template, towers = copy_towers(
         spec, feed.batches, mode, scalars=scalars, rounds=rounds
     )
@@ -259,11 +259,11 @@ def _feed(
 
 
 def _scalars(
-    feed: Feed, mode: VariableUpdate, scale: LossScale | None
+    feed: Feed, mode: VariableUpdate, scale: LossScale | None, clients: int
 ) -> list[dict[str, tf.Tensor]]:
     """Each tower's inputs beside its batch."""
     with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
-        weights = feed.total_weights(joined=mode.joined)
+        weights = feed.total_weights(joined=mode.joined, clients=clients)
     scaled = {"loss_scale": scale.value} if scale else {}
     return [{"total_weight": weight, **scaled} for weight in weights]
 

@@ -31,10 +31,12 @@ _CASES = {
     ),
     "accumulated": ("tables", dict(accumulate_steps=2)),
     "classes": ("dense", dict(shards=[2])),
+    "weighted": ("weighted", {}),
+    "weighted_tables": ("weighted_tables", dict(accumulate_steps=2, limit=60)),
 }
 
 _INSIDE = """
-import dataclasses, json, sys, threading
+import copy, dataclasses, json, sys, threading
 import tensorflow as tf
 from tests import (
     digit_runs,
@@ -50,10 +52,25 @@ from towers.gradients.exchange import GradientExchange
 from towers.variable_update import between_graph
 v1 = tf.compat.v1
 
+def weighted(source):
+    # Weights whose sum over a step is below 1.
+    plain, source = source.feed, copy.copy(source)
+    def of_batch(batch):
+        index = batch.first + tf.range(batch.weights.shape[0], dtype=tf.int64)
+        factor = 0.01 * tf.cast(1 + index % 5, tf.float32)
+        return batch._replace(weights=factor * batch.weights)
+    def feed(groups, **options):
+        whole = plain(groups, **options)
+        return whole._replace(batches=list(map(of_batch, whole.batches)), weight=None)
+    source.feed = feed
+    return source
+
 update = dataclasses.replace(trainer.MOMENTUM, weight_decay=0.0)
 MODELS = {
     "dense": (trainer.dense_model(), trainer.random_source()),
     "tables": (embedding_models.model(), embedding_models.source()),
+    "weighted": (trainer.dense_model(), weighted(trainer.random_source())),
+    "weighted_tables": (embedding_models.model(), weighted(embedding_models.source())),
     "normed": (
         digit_runs.small_model(), trainer.random_source((8, 8, 1), 10, out=(6, 6, 1))),
 }

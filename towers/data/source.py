@@ -58,22 +58,56 @@ class Feed(NamedTuple):
     # Whether it begins anew by itself after the steps of its part.
     begins_anew: bool = False
 
-    def total_weights(self, *, joined: bool) -> list[tf.Tensor]:
+    def total_weights(self, *, joined: bool, clients: int = 1) -> list[tf.Tensor]:
         """What each tower divides its sum of losses by, float32 scalars above 0.
 
         Args:
           joined: whether that is the weight of all examples of the step, or of the
             tower's own.
+          clients: that step together.  Where they exchange their weights, it is the
+            number of examples, and the step divides by `exchanged_weight`.
         """
+        weights = self._weights()
+        if joined:
+            whole = tf.add_n(weights) if self.weight is None else self.weight
+            if self.weight is None and clients > 1:
+                whole = tf.constant(self._rows(clients))
+            weights = [whole] * len(weights)
+        return list(map(divisor, weights))
+
+    def exchanged_weight(self, clients: int) -> tf.Tensor | None:
+        """The part of the step's weight that this client reads.
+
+        Args:
+          clients: that step together.
+
+        Returns:
+          float32 scalar, relative to the number of the step's examples; None where
+          every client knows the weight of all.
+        """
+        if clients == 1 or self.weight is not None:
+            return None
+        return tf.add_n(self._weights()) / self._rows(clients)
+
+    def _weights(self) -> list[tf.Tensor]:
+        """The weight of each tower's batch."""
         weights = []
         for batch in self.batches:
             with tf.device(batch.weights.device):
                 weights.append(tf.reduce_sum(batch.weights))
-        if joined:
-            whole = tf.add_n(weights) if self.weight is None else self.weight
-            weights = [whole] * len(weights)
-        # A step may lie beyond the last example as a whole: then nothing is learnt.
-        return [tf.where(weight > 0, weight, 1.0) for weight in weights]
+        return weights
+
+    def _rows(self, clients: int) -> float:
+        """Examples of a step, also those beyond the last."""
+        return float(clients * sum(batch.weights.shape[0] for batch in self.batches))
+
+
+def divisor(weight: tf.Tensor) -> tf.Tensor:
+    """What a sum over examples of this weight is divided by for their mean.
+
+    A step may lie beyond the last example as a whole: then nothing is learnt.
+    """
+    return tf.where(weight > 0, weight, 1.0)
 
 
 def refilled(fetched: Any, refills: Sequence[tf.Operation]) -> Any:

@@ -50,8 +50,19 @@ class StreamSource:
     def weight_of_step(
         self, batch: Batch, part: ClientShare, rows: int, limit: int | None
     ) -> tf.Tensor | None:
-        """The weight of a step's examples, as `source.weight_of_all` has it."""
-        return weight_of_all(batch.first, part, rows, limit)
+        """The weight of all examples of a step, where they have weights.
+
+        Args:
+          batch: of the first tower.
+          part: of the step that this client reads.
+          rows: examples in that part.
+          limit: as `feed` has it.
+
+        Returns:
+          float32 scalar; None, as here, where only the weights of this part are known.
+        """
+        del batch, part, rows, limit
+        return None
 
     def feed(
         self,
@@ -107,7 +118,10 @@ class StreamSource:
                 starts.append(start)
                 refills += own_refills
             with tf.device(groups[0][0]):
-                weight = self.weight_of_step(batches[0], part, rows, limit)
+                if len(pieces[0]) > 3:  # with weights
+                    weight = self.weight_of_step(batches[0], part, rows, limit)
+                else:
+                    weight = weight_of_all(batches[0].first, part, rows, limit)
             return Feed(batches, tf.group(starts), refills, weight, bool(part.steps))
 
     def _iterator(

@@ -7,7 +7,7 @@ and step, clipping by value or by norm sees what the dense gradient holds, and t
 is that of one tower on the joined batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -97,3 +97,16 @@ def _sum_rows(slices: Sequence[tf.IndexedSlices], device: str) -> tf.IndexedSlic
         rows, place = tf.unique(sorted_indices)
         sums = tf.math.segment_sum(tf.gather(values, order), place)
         return tf.IndexedSlices(sums, rows, shape)
+
+
+def map_values(
+    gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]
+) -> Gradient:
+    """The gradient with other values, of its rows where it is sparse."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            change(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return change(gradient)

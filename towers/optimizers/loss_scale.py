@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from towers.checkpoints.contents import CARRIED
 from towers.compute.tower import Gradient
+from towers.gradients import sparse
 from towers.layout import graph_names
 
 v1 = tf.compat.v1
@@ -72,7 +73,10 @@ class LossScale:
             with tf.device(values.device):
                 return values / self.value
 
-        return [[_map(gradient, divide) for gradient in copy] for copy in gradients]
+        return [
+            [sparse.map_values(gradient, divide) for gradient in copy]
+            for copy in gradients
+        ]
 
     def gate(self, gradients: Sequence[Sequence[Gradient]]) -> "FiniteGate | None":
         """What lets a step through if these are all finite; None: every step."""
@@ -142,7 +146,8 @@ class FiniteGate:
     ) -> list[list[Gradient]]:
         """[copies][variables] gradients, if the gate is open."""
         return [
-            [_map(gradient, self.through) for gradient in copy] for copy in gradients
+            [sparse.map_values(gradient, self.through) for gradient in copy]
+            for copy in gradients
         ]
 
     def end(self, changes: Sequence[tf.Operation]) -> tf.Operation:
@@ -153,16 +158,6 @@ class FiniteGate:
                 done = tf.identity(token.output_true)
             branches = [tf.identity(token.output_false), done]
             return tf.raw_ops.Merge(inputs=branches).output.op
-
-
-def _map(gradient: Gradient, change) -> Gradient:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            change(gradient.values), gradient.indices, gradient.dense_shape
-        )
-    return change(gradient)
 
 
 def _variable(name: str, start: float) -> tf.Variable:

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from towers.compute.copy_tower import join_shares
 from towers.compute.tower import Gradient, StatisticRule, Tower
-from towers.data.source import Feed, refilled
-from towers.gradients import mean
+from towers.data.source import Feed, divisor, refilled
+from towers.gradients import mean, sparse
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import REDUCTION
 from towers.optimizers.loss_scale import LossScale
@@ -52,6 +52,8 @@ class TowerSums(NamedTuple):
     statistics: list[tf.Tensor]  # the mean of each batch statistic
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
+    # `Feed.exchanged_weight`: what the others are yet to be divided by, or None.
+    weight: tf.Tensor | None = None
 
 
 class TrainStep(NamedTuple):
@@ -163,9 +165,11 @@ class StepBuilder:
         with tf.device(self.mode.placement.master), v1.name_scope(REDUCTION):
             joint = join_shares(group, joined=self.mode.joined)
             loss, metrics = refilled(joint, refills)
-        sums = TowerSums(gradients, statistics, loss, metrics)
+            weight = self.feed.exchanged_weight(self.peers.count)
+        sums = TowerSums(gradients, statistics, loss, metrics, weight)
 
         def finish(sums: TowerSums) -> TrainStep:
+            sums = _means(sums)
             changes = self._changes(sums.gradients, sums.statistics)
             if self.scale is None or self.scale.skipped is None:
                 self.mode.take_turns(group, self.trainable)
@@ -267,3 +271,24 @@ class StepBuilder:
             name: parts.apply(self._average.average, trained)
             for name, trained in self._trained.items()
         }
+
+
+def _means(sums: TowerSums) -> TowerSums:
+    """The sums, divided by the weight of the examples where they are not yet."""
+    if sums.weight is None:
+        return sums
+    weight = divisor(sums.weight)
+
+    def divide(values: tf.Tensor) -> tf.Tensor:
+        with tf.device(values.device):
+            return values / weight
+
+    return sums._replace(
+        gradients=[
+            [sparse.map_values(gradient, divide) for gradient in copy]
+            for copy in sums.gradients
+        ],
+        loss=divide(sums.loss),
+        metrics={name: divide(value) for name, value in sums.metrics.items()},
+        weight=None,
+    )
