@@ -93,12 +93,19 @@ class ExampleSourceTest(parameterized.TestCase, tf.test.TestCase):
                     weight, _ = session.run([feed.weight, feed.batches])
                     self.assertAllClose(weight, whole[12 * step : 12 * step + 12].sum())
 
-    def test_weights_that_nobody_else_knows_are_refused(self):
+    def test_weights_that_nobody_else_knows_are_exchanged(self):
         data = dataclasses.replace(_numbered(weights=np.ones(_N)), weights=None)
-        with self.assertRaisesRegex(ValueError, "take weights from .*from_arrays"):
-            batch_reader.read(
-                ExampleSource(data, _REQUEST), 1, layout="2x2", part=ClientShare(0, 3)
+        groups, batch_size = batch_reader.LAYOUTS["2x2"]
+        with tf.Graph().as_default():
+            feed = ExampleSource(data, _REQUEST).feed(
+                groups,
+                batch_size=batch_size,
+                position=tf.constant(0, tf.int64),
+                part=ClientShare(0, 3),
             )
+            self.assertIsNone(feed.weight)
+            self.assertIsNone(feed.exchanged_weight(1))
+            self.assertEqual(feed.exchanged_weight(3).shape, [])
 
     def test_augments_by_the_example_in_training_only(self):
         def augment(parts, draws):

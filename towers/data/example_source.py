@@ -99,20 +99,9 @@ class ExampleSource(StreamSource):
     def weight_of_step(
         self, batch: Batch, part: ClientShare, rows: int, limit: int | None
     ) -> tf.Tensor | None:
-        """As `StreamSource` has it.
-
-        Raises:
-          ValueError: examples have weights, and those that other clients read cannot be
-            known.
-        """
-        if len(self.examples.specs) == 2 or part.count == 1 or part.apart:
-            return super().weight_of_step(batch, part, rows, limit)
-        if self.examples.weights is None:
-            raise ValueError(
-                f"the examples of {self.name} have weights, and a worker cannot know "
-                "those of the examples that others read; with several workers take "
-                "weights from towers.data.from_arrays"
-            )
+        """As `StreamSource` has it."""
+        if self.examples.weights is None or part.count == 1 or part.apart:
+            return None
         first = batch.first - part.index * rows
         indices = first + tf.range(rows * part.count, dtype=tf.int64)
         weights = self.examples.weights(self._numbers(indices))
