@@ -1,7 +1,7 @@
 """A run's settings as one frozen `Config`, and the rules that they must keep.
 
     config = make(model="resnet20", num_gpus=4, num_epochs=2.0)
-    errors = check(config, {"optimizer": OPTIMIZERS})
+    problems = check(config, {"optimizer": OPTIMIZERS})
     config.devices.num_gpus
 
 Pure Python: `flags.parse` makes the same `Config` from a command line.  A program with
@@ -10,7 +10,7 @@ other flags has a dataclass of its own, as `VerifyConfig`.
 
 import dataclasses
 import os
-import re
+import typing
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from flags import (
     variables,
     verify,
 )
+from flags.problem import Problem, mention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +64,7 @@ class VerifyConfig:
     verify: verify.VerifyFlags
 
 
-# Every program's.
-KINDS = (Config, VerifyConfig)
+KINDS = (Config, VerifyConfig)  # every program's
 Settings = Config | VerifyConfig
 
 
@@ -73,7 +73,7 @@ def all_flags(kind: type[Settings] = Config) -> dict[str, field.Flag]:
     return {
         flag.name: flag
         for section in dataclasses.fields(kind)
-        for flag in field.flags_of(section.name, section.type)
+        for flag in field.flags_of(section.name, typing.cast(type, section.type))
     }
 
 
@@ -89,7 +89,9 @@ def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
     Raises:
       ValueError: there is no flag of such a name.
     """
-    by_section = {section.name: {} for section in dataclasses.fields(kind)}
+    types = typing.get_type_hints(kind)
+    names = [section.name for section in dataclasses.fields(kind)]
+    by_section: dict[str, dict[str, Any]] = {name: {} for name in names}
     flags = all_flags(kind)
     for name, value in settings.items():
         if name not in flags:
@@ -97,12 +99,7 @@ def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
             hint = field.did_you_mean(name, flags) or everything
             raise ValueError(f"{name}: no such flag; {hint}")
         by_section[flags[name].section][name] = value
-    return kind(
-        **{
-            section.name: section.type(**by_section[section.name])
-            for section in dataclasses.fields(kind)
-        }
-    )
+    return kind(**{name: types[name](**by_section[name]) for name in names})
 
 
 def table_flags(kind: type[Settings]) -> list[str]:
@@ -122,40 +119,36 @@ def flat(config: Settings) -> dict[str, Any]:
 
 
 def check(
-    config: Settings,
-    choices: Mapping[str, Collection[str]],
-    *,
-    unread: Collection[str] = (),
-) -> list[str]:
+    config: Settings, choices: rules.Choices, *, unread: Collection[str] = ()
+) -> list[Problem]:
     """Finds everything that is wrong with the settings.
 
     Args:
       config: the settings.
-      choices: the names in the tables that flags choose from, by flag.
+      choices: the names in the tables that flags choose from, by flag; the table of
+        `variable_update` with each mode's facts, if its rules are to be checked.
       unread: flags whose text on the command line was no value at all.
-
-    Returns:
-      One sentence per error, each beginning with the flag and its value.
     """
     flags, settings = all_flags(type(config)), flat(config)
     assert set(choices) <= set(flags), f"choices for unknown flags: {set(choices)}"
     wrong = {}
     for name, value in settings.items():
-        if problem := _value_problem(flags[name], value, choices.get(name, ())):
-            wrong[name] = f"{field.spell(name, value)}: {problem}"
-    # A rule that is about a flag whose own value is wrong would mislead: its sentence
+        if words := _value_problem(flags[name], value, choices.get(name, ())):
+            wrong[name] = Problem(name, value, words)
+    # A rule that is about a flag whose own value is wrong would mislead: its problem
     # goes, and comes back if it still holds once the value is right.
     unusable = set(wrong) | set(unread)
     usable = {name: v for name, v in settings.items() if name not in unusable}
     changed = {n: value for n, value in usable.items() if value != flags[n].default}
-    broken = list(rules.broken(usable, changed, about=table_flags(type(config))))
-    broken += [sentence for rule in _RULES[type(config)] for sentence in rule(changed)]
-    trusted = [
-        sentence
-        for sentence in broken
-        if not unusable & set(re.findall(r"--(\w+)", sentence))
+    rows = rules.rows(choices, table_flags(type(config)))
+    broken = list(rules.broken(rows, usable, changed))
+    broken += [problem for rule in _RULES[type(config)] for problem in rule(changed)]
+    if isinstance(config, VerifyConfig):
+        broken += _verified_exchange(changed, rules.modes_of(choices))
+    return [
+        *wrong.values(),
+        *(problem for problem in broken if unusable.isdisjoint(problem.settings)),
     ]
-    return [*wrong.values(), *trusted]
 
 
 def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
@@ -166,88 +159,70 @@ def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
     return problem
 
 
-# ------------------------------------------------------------------------------------
 # The rules that `flags.rules` cannot say.  Each takes the settings that differ from
-# their default, by name, and yields sentences.
+# their default, by name.
 
 _Given = Mapping[str, Any]
 
 
-def _spell(flags: _Given, name: str) -> str:
-    return field.spell(name, flags[name])
-
-
-def _names(names: Collection[str]) -> str:
-    """--a, --b and --c."""
-    *leading, final = [f"--{name}" for name in names]
-    return f"{', '.join(leading)} and {final}" if leading else final
-
-
-def _learning_rate(flags: _Given) -> Iterator[str]:
+def _learning_rate(flags: _Given) -> Iterator[Problem]:
     decay = ("num_epochs_per_decay", "learning_rate_decay_factor")
     schedule = flags.get("piecewise_learning_rate_schedule")
     if "learning_rate_schedule" in flags:  # which says what it needs itself
         return
     if schedule is None:
         base = ("init_learning_rate", *decay)
-        missing = [name for name in base if name not in flags]
+        missing = [mention(name) for name in base if name not in flags]
         for name in (*decay, "minimum_learning_rate"):
             if name in flags and missing:
-                yield f"{_spell(flags, name)}: needs {_names(missing)}"
+                needed = field.listing(missing, "and")
+                yield Problem(name, flags[name], f"needs {needed}")
         lowest = flags.get("minimum_learning_rate", 0.0)
         if not missing and lowest > flags["init_learning_rate"]:
-            first = _spell(flags, "init_learning_rate")
-            yield f"{_spell(flags, 'minimum_learning_rate')}: is above {first}"
+            first = mention("init_learning_rate", flags["init_learning_rate"])
+            yield Problem("minimum_learning_rate", lowest, f"is above {first}")
         return
     try:
         optimizer.parse_piecewise_rates(schedule)
     except ValueError as error:
-        yield f"{_spell(flags, 'piecewise_learning_rate_schedule')}: {error}"
+        yield Problem("piecewise_learning_rate_schedule", schedule, str(error))
 
 
-def _gpus(flags: _Given) -> Iterator[str]:
+def _gpus(flags: _Given) -> Iterator[Problem]:
     indices = flags.get("gpu_indices", ())
     if len(set(indices)) < len(indices):
-        yield f"{_spell(flags, 'gpu_indices')}: names a GPU twice"
+        yield Problem("gpu_indices", indices, "names a GPU twice")
     num_gpus = flags.get("num_gpus", sections.DeviceFlags.num_gpus)
     if indices and len(indices) != num_gpus:
-        yield (
-            f"{_spell(flags, 'gpu_indices')}: names {len(indices)} GPUs for "
-            f"--num_gpus={num_gpus}"
-        )
+        words = f"names {len(indices)} GPUs for `num_gpus={num_gpus}`"
+        yield Problem("gpu_indices", indices, words)
 
 
 _WHOLE_BATCH = ("tower", "sync")
-_EXCHANGE = (
-    "all_reduce_spec",
-    "gradient_repacking",
-    "agg_small_grads_max_bytes",
-    "agg_small_grads_max_group",
-)
 
 
-def _compact(flags: _Given) -> Iterator[str]:
+def _compact(flags: _Given) -> Iterator[Problem]:
     """`true` and `false` choose between the dtypes of 16-bit compute and float32."""
     name = "compact_gradient_transfer"
     narrow = "compute_dtype" in flags or "use_fp16" in flags
     if flags.get(name) in ("true", "false") and not narrow:
-        yield (
-            f"{_spell(flags, name)}: needs 16 bits in --compute_dtype; to round "
-            f"float32 gradients on their way, name the dtype: --{name}=bfloat16"
-        )
+        remedy = "to round float32 gradients on their way, name the dtype: "
+        words = "needs 16 bits in `compute_dtype`"
+        yield Problem(name, flags[name], words, f"{remedy}`{name}=bfloat16`")
 
 
-def _verified_exchange(flags: _Given) -> Iterator[str]:
-    """Without replicas that exchange gradients there is nothing to reduce."""
-    reduced = [rules.Term.parse(term).value for term in rules.ALL_REDUCE]
-    modes = flags.get("variable_update", reduced)
-    for name in _EXCHANGE:
-        if name in flags and not set(modes) & set(reduced):
-            which = " or ".join(reduced)
-            yield f"{_spell(flags, name)}: needs {which} in --variable_update"
+def _verified_exchange(
+    flags: _Given, modes: Mapping[str, rules.ModeFacts]
+) -> Iterator[Problem]:
+    """Settings have no effect where no mode that is compared reads them."""
+    chosen = flags.get("variable_update", modes)
+    for name, names in rules.readers(modes, by_all=False).items():
+        if name in flags and not set(chosen) & set(names):
+            which = " or ".join(names)
+            yield Problem(name, flags[name], f"needs {which} in `variable_update`")
 
 
-def _stages(flags: _Given) -> Iterator[str]:
+def _stages(flags: _Given) -> Iterator[Problem]:
     """Shards divide the devices; shards and stages of a tower are the same devices.
 
     `planning` checks that stages divide the devices.
@@ -258,57 +233,49 @@ def _stages(flags: _Given) -> Iterator[str]:
         if gpus % each:
             below, above = gpus // each * each, -(-gpus // each) * each
             fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0]
-            yield (
-                f"{field.spell('num_gpus', gpus)}: is not a multiple of "
-                f"--{name}={each}; write --num_gpus={below or above}"
-                + (f" or {above}" if below else "")
-                + f", or --{name}={' or '.join(fits)}"
-            )
+            enough = f"{below} or {above}" if below else above
+            remedy = f"write `num_gpus={enough}`, or `{name}={' or '.join(fits)}`"
+            words = f"is not a multiple of `{name}={each}`"
+            yield Problem("num_gpus", gpus, words, remedy)
     shards, other = flags.get("shard_classifier", 1), flags.get("shard_embeddings", 1)
+    both = "and both are devices of a tower"
     if 1 != shards != other != 1:
-        yield (
-            f"--shard_classifier={shards}: is not --shard_embeddings={other}, and both "
-            f"are devices of a tower; write the same number twice"
-        )
+        words = f"is not `shard_embeddings={other}`, {both}"
+        yield Problem("shard_classifier", shards, words, "write the same number twice")
     stages = flags.get("num_stages", 1)
     for name in _shards(flags):
         count = flags.get(name, 1)
         if 1 != stages != count != 1:
-            yield (
-                f"--{name}={count}: is not --num_stages={stages}, and both are devices "
-                f"of a tower; write --{name}={stages}"
-            )
+            words = f"is not `num_stages={stages}`, {both}"
+            yield Problem(name, count, words, f"write `{name}={stages}`")
 
 
-def _whole_batch_norm(flags: _Given) -> Iterator[str]:
+def _whole_batch_norm(flags: _Given) -> Iterator[Problem]:
     """Statistics of a whole batch need all its micro-batches, at each batch norm."""
     norm, schedule = flags.get("batch_norm"), flags.get("schedule", "1f1b")
     several = flags.get("num_micro_batches", 1) > 1
     if norm in _WHOLE_BATCH and several and schedule != "gpipe":
         each = "sync_micro_batch" if norm == "sync" else "micro_batch"
-        yield (
-            f"{_spell(flags, 'batch_norm')}: needs all micro-batches of a stage before "
-            f"one goes on, and --schedule={schedule} sends one back before; write "
-            f"--schedule=gpipe, or --batch_norm={each}"
-        )
+        words = "needs all micro-batches of a stage before one goes on, and"
+        words += f" `schedule={schedule}` sends one back before"
+        remedy = f"write `schedule=gpipe`, or `batch_norm={each}`"
+        yield Problem("batch_norm", norm, words, remedy)
 
 
-def _verified_pipelines(flags: _Given) -> Iterator[str]:
+def _verified_pipelines(flags: _Given) -> Iterator[Problem]:
     """Settings of pipelines have no effect where none is compared."""
     if flags.get("pipelines") == "none":
         for name in ("num_stages", "num_micro_batches", "schedule", "recompute"):
             if name in flags:
-                yield f"{_spell(flags, name)}: does not go with --pipelines=none"
+                yield Problem(name, flags[name], "does not go with `pipelines=none`")
 
 
-def _verified_batch_norm(flags: _Given) -> Iterator[str]:
+def _verified_batch_norm(flags: _Given) -> Iterator[Problem]:
     """Rounds run one after the other: none has the statistics of a whole batch."""
-    if flags.get("batch_norm") in _WHOLE_BATCH:
-        if max(flags.get("accumulate_steps", (1,))) > 1:
-            yield (
-                f"{_spell(flags, 'accumulate_steps')}: does not go with "
-                f"--batch_norm={flags['batch_norm']}; write --accumulate_steps=1"
-            )
+    norm, rounds = flags.get("batch_norm"), flags.get("accumulate_steps", (1,))
+    if norm in _WHOLE_BATCH and max(rounds) > 1:
+        words = f"does not go with `batch_norm={norm}`"
+        yield Problem("accumulate_steps", rounds, words, "write `accumulate_steps=1`")
 
 
 def _shards(flags: _Given) -> list[str]:
@@ -318,55 +285,43 @@ def _shards(flags: _Given) -> list[str]:
     return ["shard_classifier", "shard_embeddings"]
 
 
-def _files(flags: _Given) -> Iterator[str]:
+def _files(flags: _Given) -> Iterator[Problem]:
     trace, graph = flags.get("trace_file"), flags.get("graph_file")
     if trace and graph and os.path.abspath(trace) == os.path.abspath(graph):
-        yield f"{_spell(flags, 'graph_file')}: is --trace_file, too; name another file"
+        yield Problem("graph_file", graph, "is `trace_file`, too", "name another file")
 
 
-def _cluster(flags: _Given) -> Iterator[str]:
+def _cluster(flags: _Given) -> Iterator[Problem]:
     """Which tasks there are, and which of them this is."""
     if "local_cluster" in flags:
         try:
             cluster.parse_tasks(flags["local_cluster"])
         except ValueError as error:
-            yield f"{_spell(flags, 'local_cluster')}: {error}"
+            yield Problem("local_cluster", flags["local_cluster"], str(error))
     elif "job_name" in flags:
         yield from _task(flags)
 
 
-def _task(flags: _Given) -> Iterator[str]:
+def _task(flags: _Given) -> Iterator[Problem]:
     """The flags that a task of a job needs, and whether its index is one of the job."""
     job = flags["job_name"]
     hosts = {"ps": "ps_hosts", "worker": "worker_hosts"}.get(job, "controller_host")
     needed = {"worker_hosts", hosts} if job != "evaluator" else {"train_dir"}
     for name in sorted(needed):
         if name not in flags:
-            yield f"{_spell(flags, 'job_name')}: needs --{name}"
+            yield Problem("job_name", job, f"needs `{name}`")
     index = flags.get("task_index", 0)
     count = len(flags.get(hosts, ())) if job in ("ps", "worker") else 1
     if index >= max(count, 1):
         of_job = "1 task" if count == 1 else f"{count} tasks"
-        yield (
-            f"{_spell(flags, 'task_index')}: --job_name={job} has {of_job}, counted "
-            "from 0"
-        )
+        words = f"`job_name={job}` has {of_job}, counted from 0"
+        yield Problem("task_index", index, words)
 
 
 _RULES = {
     Config: (
-        _learning_rate,
-        _gpus,
-        _stages,
-        _compact,
-        _whole_batch_norm,
-        _cluster,
+        *(_learning_rate, _gpus, _stages, _compact, _whole_batch_norm, _cluster),
         _files,
     ),
-    VerifyConfig: (
-        _learning_rate,
-        _verified_exchange,
-        _verified_pipelines,
-        _verified_batch_norm,
-    ),
+    VerifyConfig: (_learning_rate, _verified_pipelines, _verified_batch_norm),
 }

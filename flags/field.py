@@ -78,14 +78,11 @@ def field(
       user_defined: besides a table's names, `path/to/file.py:function` and
         `package.module:function` name the user's own.
     """
-    metadata = {
-        "text": text,
-        "unset": unset,
-        "must": must,
-        "choices": choices,
-        "user_defined": user_defined,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata = {"text": text, "unset": unset, "must": must}
+    return dataclasses.field(
+        default=default,
+        metadata=metadata | {"choices": choices, "user_defined": user_defined},
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,10 +146,8 @@ class Flag:
 
     def _problem(self, item: Any, names: tuple[str, ...]) -> str:
         # A bool is an int to Python, and an int is a float to us.
-        admitted = (int, float) if self.kind is float else self.kind
-        if not isinstance(item, admitted) or isinstance(item, bool) != (
-            self.kind is bool
-        ):
+        fits = isinstance(item, (int, float) if self.kind is float else self.kind)
+        if not fits or isinstance(item, bool) != (self.kind is bool):
             return f"must be {self.kind_words}"
         if self.kind is str:
             return self._name_problem(item, names)
@@ -186,7 +181,7 @@ def flags_of(section: str, declared: type) -> Iterator[Flag]:
         yield Flag(
             name=item.name,
             section=section,
-            kind=parts.pop() if parts else item.type,
+            kind=typing.cast(type, parts.pop() if parts else item.type),
             many=typing.get_origin(item.type) is tuple,
             default=item.default,
             **item.metadata,
@@ -200,6 +195,12 @@ def did_you_mean(name: str, names: Iterable[str], *, prefix: str = "") -> str:
     return f"did you mean {offer}?" if near else ""
 
 
+def listing(words: Iterable[str], last: str) -> str:
+    """a, b `last` c."""
+    *leading, final = words
+    return f"{', '.join(leading)} {last} {final}" if leading else final
+
+
 def quote(text: str) -> str:
     """Text as one would type it in a shell, always on one line."""
     return shlex.quote(text) if text.isprintable() else repr(text)
@@ -209,6 +210,10 @@ def spell(name: str, value: Any) -> str:
     """A flag and its value as one would type them."""
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no{name}"
-    if isinstance(value, tuple):
-        value = ",".join(map(str, value))
-    return f"--{name}={quote(str(value)) if value != '' else ''}"
+    return f"--{name}={typed(value)}"
+
+
+def typed(value: Any) -> str:
+    """A value as one would type it."""
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return quote(text) if text else ""

@@ -3,21 +3,20 @@
 import dataclasses
 import re
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flags import config, field, rules, tf_cnn_benchmarks
 
-Choices = Mapping[str, Collection[str]]
-
 FULL = "full"  # the group of all flags
+RULES = "rules"  # the page on which flags go together
 
 _INDENT = 34  # of the column behind the flags
 
 
 def text(
     group: str,
-    choices: Choices,
+    choices: rules.Choices,
     kind: type[config.Settings] = config.Config,
     *,
     width: int = 80,
@@ -26,7 +25,8 @@ def text(
 
     Args:
       group: "" for the flags that most runs need, `FULL` for all flags, those of
-        tf_cnn_benchmarks that are not taken included, or the name of a section.
+        tf_cnn_benchmarks that are not taken included, `RULES` for the rules on which
+        flags go together, or the name of a section.
       choices: the names in the tables that flags choose from, by flag.
       kind: of settings, as the program has them.
       width: of a line, in characters.
@@ -35,8 +35,11 @@ def text(
       ValueError: there is no such group.
     """
     groups: dict[str, Any] = {s.name: s.type for s in dataclasses.fields(kind)}
+    rows = rules.rows(choices, config.table_flags(kind))
+    if group == RULES:
+        return rules.page(rows)
     if group not in ("", FULL, *groups):
-        hint = field.did_you_mean(group, groups) or "choose one"
+        hint = field.did_you_mean(group, [*groups, RULES]) or "choose one"
         raise ValueError(
             f"--help={field.quote(group)}: no such group of flags; {hint} "
             f"({', '.join(groups)}; --helpfull shows all)"
@@ -47,7 +50,7 @@ def text(
     for name in groups if group == FULL else [group]:
         lines += ["", f"{name.capitalize()}. {groups[name].__doc__}"]
         for flag in field.flags_of(name, groups[name]):
-            lines += _columns(_typed(flag), describe(flag, choices, kind), width)
+            lines += _columns(_typed(flag), describe(flag, choices, rows), width)
     if group == FULL:
         lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
         for name, sentence in sorted(tf_cnn_benchmarks.refused().items()):
@@ -66,15 +69,9 @@ def _common(
             flags = {flag.name: flag for flag in field.flags_of(group, section)}
             lines += ["", f"{group.capitalize()}. {section.__doc__}"]
             lines += [_line(flags[name], width) for name in common]
-    names = textwrap.wrap(
-        ", ".join(groups), max(width, 40), initial_indent="  ", subsequent_indent="  "
-    )
-    return [
-        *lines,
-        "",
-        "--help GROUP shows all flags of a group, --helpfull all there are:",
-        *names,
-    ]
+    names = textwrap.wrap(", ".join([*groups, RULES]), max(width, 40) - 2)
+    heading = "--help GROUP shows all flags of a group, --helpfull all there are:"
+    return [*lines, "", heading, *(f"  {line}" for line in names)]
 
 
 def _line(flag: field.Flag, width: int) -> str:
@@ -90,31 +87,30 @@ def _typed(flag: field.Flag) -> str:
     return f"--[no]{flag.name}" if flag.switch else f"--{flag.name}"
 
 
-def describe(flag: field.Flag, choices: Choices, kind: type[config.Settings]) -> str:
+def describe(
+    flag: field.Flag, choices: rules.Choices, rows: Iterable[rules.Rule]
+) -> str:
     """A flag's help: what it is, its default, what it admits and what it goes with.
 
     Args:
       flag: to describe.
       choices: the names in the tables that flags choose from, by flag.
-      kind: of settings, as the program has them.
+      rows: the rules on which flags go together.
     """
-    notes = []
+    default = field.typed(flag.default)
     if flag.default in (None, ()):
-        notes.append(f"default: {flag.unset}")
-    elif flag.kind is bool:
-        notes.append(f"default: {str(flag.default).lower()}")
-    elif flag.many:
-        notes.append(f"default: {','.join(map(str, flag.default))}")
-    elif flag.kind is float:
-        notes.append(f"default: {flag.default:g}")
-    else:
-        notes.append(f"default: {flag.default}")
+        default = flag.unset
+    elif flag.kind is float and not flag.many:
+        default = f"{flag.default:g}"
+    notes = [
+        f"default: {default.lower() if isinstance(flag.default, bool) else default}"
+    ]
     if names := tuple(choices.get(flag.name, flag.choices)):
         alternative = f", or {field.OWN}" if flag.user_defined else ""
         notes.append(f"one of: {', '.join(names)}{alternative}")
     elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
         notes.append(flag.must.words)
-    notes += rules.notes(flag.name, config.table_flags(kind))
+    notes += rules.notes(rows, flag.name)
     return f"{flag.text} ({'; '.join(notes)})"
 
 

@@ -1,4 +1,4 @@
-"""The command line: dataclass fields as absl flags, absl flags as a `Config`.
+"""The command line as a `Config`.
 
     config = parse(sys.argv, {"optimizer": OPTIMIZERS})
 
@@ -8,50 +8,48 @@ first error, and here a user sees all of them at once.
 
 import collections
 import os
-import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from absl import flags as absl_flags
 
-from flags import config, field, help_text, tf_cnn_benchmarks
+from flags import config, field, help_text, rules, tf_cnn_benchmarks
+from flags.problem import Problem, SettingError, mention
 
 _PARSERS = {
     int: absl_flags.IntegerParser,
     float: absl_flags.FloatParser,
+    bool: absl_flags.BooleanParser,
     str: absl_flags.ArgumentParser,
 }
 
+_Flags = Mapping[str, field.Flag]
+
 _HELP = ("help", "helpshort", "helpfull", "h", "?")
 
-Choices = help_text.Choices
 
-
-class UsageError(ValueError):
+class UsageError(SettingError):
     """A command line that cannot be run.
 
     Attributes:
-      errors: all that is wrong with it, one sentence each.
+      problems: all that is wrong with it.
       config: what could be read, with the defaults of the flags at fault, so that a
         caller can look for what else is wrong; or None.
-      at_fault: names of those flags.
     """
 
-    def __init__(
-        self,
-        errors: Sequence[str],
-        partial: config.Settings | None = None,
-        at_fault: Collection[str] = (),
-    ):
-        super().__init__("\n".join(errors))
-        self.errors = list(errors)
+    def __init__(self, *problems: Problem, partial: config.Settings | None = None):
+        super().__init__(*problems)
         self.config = partial
-        self.at_fault = frozenset(at_fault)
+
+    def __str__(self) -> str:
+        return "\n".join(self.errors)
 
 
 def parse(
-    argv: Sequence[str], choices: Choices, kind: type[config.Settings] = config.Config
+    argv: Sequence[str],
+    choices: rules.Choices,
+    kind: type[config.Settings] = config.Config,
 ) -> config.Settings:
     """Reads a command line.
 
@@ -65,51 +63,33 @@ def parse(
     Raises:
       UsageError: with everything that is wrong.
     """
-    flag_values = define(choices, kind)
-    words = list(_split(_with_flagfiles(argv[1:], flag_values), flag_values))
+    flags = config.all_flags(kind)
+    words = list(_split(_with_flagfiles(argv[1:]), flags))
     if (group := _help_group(words)) is not None:
         _print_help(group, choices, kind)
-    errors, unread = [], set()
-    for before, word in zip([None, *words], words):
-        if error := _read(word, before, flag_values, kind):
-            errors.append(error)
-            unread.add(word.name)
-    values = {name: flag_values[name].value for name in flag_values}
-    for name, flag in config.all_flags(kind).items():
-        if flag.path and values[name]:
-            values[name] = os.path.expanduser(values[name])
+    values: dict[str, Any] = {}
+    pairs = zip([None, *words], words)
+    read = [_read(word, before, flags, values) for before, word in pairs]
+    problems = [problem for problem in read if problem]
+    unread = {problem.setting for problem in problems}
+    for name, value in values.items():
+        if flags[name].path and value:
+            values[name] = os.path.expanduser(value)
     parsed = config.make(kind, **values)
-    errors += config.check(parsed, choices, unread=unread)
-    if errors:
-        at_fault = {name for error in errors for name in _named_first(error)}
+    problems += config.check(parsed, choices, unread=unread)
+    if problems:
+        at_fault = {problem.setting for problem in problems}
         right = {k: v for k, v in values.items() if k not in at_fault}
-        raise UsageError(errors, config.make(kind, **right), at_fault)
+        raise UsageError(*problems, partial=config.make(kind, **right))
     return parsed
 
 
-def define(
-    choices: Choices, kind: type[config.Settings] = config.Config
-) -> absl_flags.FlagValues:
-    """All flags as absl flags, in a holder of their own rather than absl's global."""
-    flag_values = absl_flags.FlagValues()
-    for flag in config.all_flags(kind).values():
-        text = help_text.describe(flag, choices, kind)
-        if flag.kind is bool:
-            absl_flags.DEFINE_boolean(
-                flag.name, flag.default, text, flag_values=flag_values
-            )
-            continue
-        parser = _PARSERS[flag.kind]()
-        if flag.many:
-            parser = _TupleParser(parser)
-        elif flag.choices:
-            parser = _NameParser(flag.choices)
-        absl_flags.DEFINE(
-            parser, flag.name, flag.default, text, flag_values=flag_values
-        )
-        # --flag is --flag=true, and --noflag is --flag=false.
-        flag_values[flag.name].boolean = flag.switch
-    return flag_values
+def parser(flag: field.Flag) -> absl_flags.ArgumentParser[Any]:
+    """What reads the text of a flag's value; it raises ValueError."""
+    item = _PARSERS[flag.kind]()
+    if flag.many:
+        return _TupleParser(item)
+    return _NameParser(flag.choices) if flag.choices else item
 
 
 def arguments(config_: config.Settings, *, without: Collection[str] = ()) -> list[str]:
@@ -134,9 +114,7 @@ class _TupleParser(absl_flags.ArgumentParser):
         super().__init__()
         self._item = item
 
-    def parse(self, argument: str | tuple[Any, ...]) -> tuple[Any, ...]:
-        if isinstance(argument, tuple):  # absl parses the default too
-            return argument
+    def parse(self, argument: str) -> tuple[Any, ...]:
         return tuple(self._item.parse(part.strip()) for part in argument.split(","))
 
 
@@ -159,23 +137,19 @@ class _Word(NamedTuple):
     value: str | None  # None for a flag without one
 
 
-def _with_flagfiles(
-    arguments: Sequence[str], flag_values: absl_flags.FlagValues
-) -> list[str]:
+def _with_flagfiles(arguments: Sequence[str]) -> list[str]:
     """Puts the lines of each --flagfile in its place."""
     try:
-        return flag_values.read_flags_from_files(list(arguments))
+        return absl_flags.FlagValues().read_flags_from_files(list(arguments))
     except (absl_flags.Error, UnicodeError) as error:
         # What the file would have said is unknown, so nothing else can be judged.
         reason = error.__context__ or error  # absl hides the OSError
-        raise UsageError([f"--flagfile: {reason}"]) from None
+        raise UsageError(Problem("flagfile", None, str(reason))) from None
 
 
-def _split(
-    arguments: Sequence[str], flag_values: absl_flags.FlagValues
-) -> Iterator[_Word]:
+def _split(arguments: Sequence[str], flags: _Flags) -> Iterator[_Word]:
     """Pairs the flags with their values."""
-    switches = {name for name in flag_values if flag_values[name].boolean}
+    switches = {name for name, flag in flags.items() if flag.switch}
     switches.update(tf_cnn_benchmarks.SWITCHES, _HELP)
     switches.update([f"no{name}" for name in switches])
     rest = collections.deque(arguments)
@@ -203,87 +177,83 @@ def _is_value(argument: str) -> bool:
 
 
 def _read(
-    word: _Word,
-    before: _Word | None,
-    flag_values: absl_flags.FlagValues,
-    kind: type[config.Settings],
-) -> str | None:
-    """Sets the absl flag that a word names; returns what is wrong with the word.
+    word: _Word, before: _Word | None, flags: _Flags, values: dict[str, Any]
+) -> Problem | None:
+    """Sets the flag that a word names; returns what is wrong with the word.
 
     Args:
       word: of the command line.
       before: the word before it; None at the start.
-      flag_values: where flags are set.
-      kind: of settings, as the program has them.
+      flags: of the program.
+      values: where flags are set.
     """
     if word.name is None:
-        return _stray(word, before, flag_values)
+        return _stray(word, before, flags)
     name, value = word.name, word.value
-    if name not in flag_values:
+    if name not in flags:
         positive = name.removeprefix("no")
-        if positive not in flag_values or not flag_values[positive].boolean:
-            return _unknown(word, flag_values)
+        if positive not in flags or not flags[positive].switch:
+            return _unknown(word, name, flags)
         if value is not None:
             instead = field.spell(positive, value)
-            return f"{field.quote(word.typed)}: takes no value; use {instead}"
+            return _wrong(word, f"takes no value; use {instead}")
         name, value = positive, "false"
-    elif flag_values[name].boolean and value is None:
+    elif flags[name].switch and value is None:
         value = "true"
     if value is None:
-        return f"--{name}: needs a value, --{name}=..."
+        return Problem(name, None, f"needs a value, {mention(name, '...')}")
     try:
-        flag_values[name].parse(value)
-    except absl_flags.IllegalFlagValueError:
-        words = config.all_flags(kind)[name].kind_words
-        return f"{field.spell(name, value)}: must be {words}"
+        values[name] = parser(flags[name]).parse(value)
+    except ValueError:
+        return Problem(name, value, f"must be {flags[name].kind_words}")
     return None
 
 
-def _named_first(error: str) -> list[str]:
-    """The flag that a sentence of `check` begins with."""
-    return re.findall(r"^--(\w+)", error)
+def _wrong(word: _Word, text: str) -> Problem:
+    """The problem of a word that sets no flag."""
+    return Problem("", None, f"{field.quote(word.typed)}: {text}")
 
 
-def _stray(
-    word: _Word, before: _Word | None, flag_values: absl_flags.FlagValues
-) -> str:
-    shown = field.quote(word.typed)
+def _stray(word: _Word, before: _Word | None, flags: _Flags) -> Problem:
     name = before.name if before and before.value is None else None
-    if name in flag_values and flag_values[name].boolean:
-        return f"{shown}: stray argument; to set --{name}, write --{name}={shown}"
-    return f"{shown}: stray argument; settings are written --flag=value"
+    if name and name in flags and flags[name].switch:
+        shown = field.quote(word.typed)
+        return _wrong(word, f"stray argument; to set --{name}, write --{name}={shown}")
+    return _wrong(word, "stray argument; settings are written --flag=value")
 
 
-def _unknown(word: _Word, flag_values: absl_flags.FlagValues) -> str:
+def _unknown(word: _Word, typed: str, flags: _Flags) -> Problem:
     """Why a flag that this program does not have is refused."""
     refused = tf_cnn_benchmarks.refused()
-    for name in (word.name, word.name.removeprefix("no")):
+    for name in (typed, typed.removeprefix("no")):
         if name in refused:
-            return f"--{name}: {refused[name]}"
+            return Problem(name, None, refused[name])
         for kind in config.KINDS:
-            if name in config.all_flags(kind) and name not in flag_values:
-                return f"--{name}: is a flag of python -m {kind.program}, not of this"
-    hint = field.did_you_mean(word.name, flag_values, prefix="--")
-    return f"{field.quote(word.typed)}: no such flag; {hint or '--helpfull lists them'}"
+            if name in config.all_flags(kind) and name not in flags:
+                where = f"python -m {kind.program}"
+                return Problem(name, None, f"is a flag of {where}, not of this")
+    hint = field.did_you_mean(typed, flags, prefix="--")
+    return _wrong(word, f"no such flag; {hint or '--helpfull lists them'}")
 
 
 def _help_group(words: Sequence[_Word]) -> str | None:
     """The group that help is asked for: "" for the common flags, None for no help."""
-    for word, after in zip(words, [*words[1:], None]):
+    for word, after in zip(words, [*words[1:], _Word("", "", None)]):
         if word.name == "helpfull":
             return help_text.FULL
         if word.name in _HELP:
-            follows = after is not None and after.name is None
-            group = word.value or (after.typed if follows else "")
+            group = word.value or ("" if after.name is not None else after.typed)
             return "" if group == "true" else group
     return None
 
 
-def _print_help(group: str, choices: Choices, kind: type[config.Settings]) -> NoReturn:
+def _print_help(
+    group: str, choices: rules.Choices, kind: type[config.Settings]
+) -> NoReturn:
     # Longer lines than 100 characters are hard to read, whatever the terminal.
     width = min(shutil.get_terminal_size().columns, 100)
     try:
         print(help_text.text(group, choices, kind, width=width))
     except ValueError as error:
-        raise UsageError([str(error)]) from None
+        raise UsageError(Problem("", None, str(error))) from None
     raise SystemExit(0)

@@ -1,159 +1,63 @@
 """Which flags go together: one table for the code, `--help` and docs/flags.md.
 
-A row is a line:
+A row is a line, as `flags.rule` has it.  A setting without effect is as wrong as one
+that contradicts another.  What takes more than two flags to say, or arithmetic, is a
+function in `flags.config`.
 
-    never("data_dir", "data_name=synthetic", ", which reads no files"),
-    needs("save_model_secs", "train_dir"),
-    at_most_one("num_batches", "num_epochs"),
+The rules about the modes of `--variable_update` follow from the modes' own facts.
 
-A flag stands for any value but its default, and `flag=value` for that value, default or
-not.  A setting that would have no effect is as wrong as one that contradicts another.
-What takes more than two flags to say, or arithmetic, is a function in `flags.config`.
-
-    python -m flags.rules > docs/flags.md
+    python -m towers.train --help=rules > docs/flags.md
 """
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from flags import field
+from flags.field import listing
+from flags.problem import Problem, with_flags
+from flags.rule import AT_MOST_ONE, NEEDS, NEVER, Rule, at_most_one, needs, never
 
-
-class Term(NamedTuple):
-    """A flag, or one of its values.
-
-    Attributes:
-      name: of the flag.
-      value: as on the command line; "" for any value but the default.
-    """
-
-    name: str
-    value: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Term":
-        """The term that is written `flag` or `flag=value`."""
-        name, _, value = text.partition("=")
-        return cls(name, value)
-
-    def holds(self, settings: Mapping[str, Any], given: Collection[str]) -> bool:
-        """Whether the flag has such a value.
-
-        Args:
-          settings: all that can be trusted, by name.
-          given: names of those that differ from their default.
-        """
-        if not self.value:
-            return self.name in given
-        if self.name not in settings:
-            return False
-        value = settings[self.name]
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        return self.value == text
-
-    def __str__(self) -> str:
-        if self.value in ("true", "false"):
-            return field.spell(self.name, self.value == "true")
-        return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
+# Flag -> the names that it chooses from; of `variable_update` with each mode's facts.
+Choices = Mapping[str, Collection[str]]
 
 
-class Rule(NamedTuple):
-    """One rule.
+class Switch(NamedTuple):
+    """A flag of tf_cnn_benchmarks that chooses a mode beside `--variable_update`.
 
     Attributes:
-      flag: what the rule is about.
-      relation: `NEVER`, `NEEDS` or `AT_MOST_ONE`.
-      others: what it excludes, or the alternatives of which it needs one.
-      why: the end of the sentence, from the comma or semicolon on; may be empty.
+      of: the mode that `--variable_update` names beside it.
+      flag, value: what chooses the mode.
     """
 
-    flag: Term
-    relation: str
-    others: tuple[Term, ...]
-    why: str
+    of: str
+    flag: str
+    value: str | bool
 
-    def sentence(
-        self, settings: Mapping[str, Any], given: Collection[str]
-    ) -> str | None:
-        """The sentence for settings that break the rule; None if they keep it.
-
-        Args:
-          settings, given: as `Term.holds` has them.
-        """
-        terms = (self.flag, *self.others)
-        active = [term for term in terms if term.holds(settings, given)]
-        if self.relation == NEEDS:
-            if active != [self.flag]:
-                return None
-            *leading, final = map(str, self.others)
-            rest = f"{', '.join(leading)} or {final}" if leading else final
-        else:
-            if len(active) < 2 or (self.relation == NEVER and active[0] != self.flag):
-                return None
-            rest = " and ".join(
-                field.spell(t.name, settings[t.name]) for t in active[1:]
-            )
-        first = field.spell(active[0].name, settings[active[0].name])
-        verb = NEEDS if self.relation == NEEDS else NEVER
-        return f"{first}: {verb} {rest}{self.why}"
-
-    def follows_from(self, other: "Rule") -> bool:
-        """Whether settings that are mended for `other` keep this rule, too.
-
-        It then needs no sentence of its own.
-        """
-        both_need = self.relation == other.relation == NEEDS
-        same = self.flag.name == other.flag.name
-        return both_need and same and set(other.others) < set(self.others)
+    @property
+    def term(self) -> str:
+        """As rules have it."""
+        return f"{self.flag}={str(self.value).lower()}"
 
 
-NEVER = "does not go with"
-NEEDS = "needs"
-AT_MOST_ONE = "is one of"
+class ModeFacts(Protocol):
+    """What rules follow from: the attributes that `VariableUpdate` explains."""
 
-
-def never(flag: str, other: str, why: str = "") -> Rule:
-    """The two exclude each other; `why` begins with a comma or a semicolon."""
-    return Rule(Term.parse(flag), NEVER, (Term.parse(other),), why)
-
-
-def needs(flag: str, *others: str) -> Rule:
-    """The first has no effect without any of the others."""
-    return Rule(Term.parse(flag), NEEDS, tuple(map(Term.parse, others)), "")
-
-
-def at_most_one(flag: str, *others: str) -> Rule:
-    """No two of them."""
-    return Rule(
-        Term.parse(flag), AT_MOST_ONE, tuple(map(Term.parse, others)), "; give one"
-    )
+    reads: Sequence[str]
+    joined: bool
+    together: bool
+    exact: bool
+    replicates: bool
+    between_graph: bool
+    switch: Switch | None
 
 
 # Terms that several rows share.
-_EVAL_DURING_TRAINING = (
-    "eval_during_training_every_n_steps",
-    "eval_during_training_every_n_epochs",
-    "eval_during_training_at_specified_steps",
-    "eval_during_training_at_specified_epochs",
-)
-ALL_REDUCE = ("variable_update=replicated", "variable_update=relaxed")
-_SHADOWED = "variable_update=distributed_replicated"
-_ASYNCHRONOUS = ("cross_replica_sync=false", "variable_update=asynchronous")
-_ONE_COPY = (
-    "variable_update=parameter_server",
-    "variable_update=distributed_replicated",
-    "variable_update=asynchronous",
-    "variable_update=staged",
-)
-_OF_ONE_COPY = ("variable_placement", "partition_bytes", "sufficient_factors")
-_LATE = (
-    *_ASYNCHRONOUS,
-    "staged_vars",
-    "variable_update=staged",
-    "variable_consistency=relaxed",
-    "variable_update=relaxed",
-)
+_EVAL_DURING_TRAINING = [
+    f"eval_during_training_{when}_{unit}"
+    for when in ("every_n", "at_specified")
+    for unit in ("steps", "epochs")
+]
 _SYNC = ("batch_norm=sync", "batch_norm=sync_micro_batch")
 _WHOLE_BATCH = ("batch_norm=tower", "batch_norm=sync")
 _FLOAT16 = ("use_fp16", "compute_dtype=float16")
@@ -163,16 +67,15 @@ _OF_GPUS = (
     *("gpu_memory_frac_for_testing", "tensor_float_32", "deterministic_ops"),
     "batchnorm_persistent",
 )
+_OF_FILES = ("data_dir", "train_split", "eval_split")
+_RATES = (
+    *("init_learning_rate", "minimum_learning_rate", "resnet_base_lr"),
+    *("num_epochs_per_decay", "learning_rate_decay_factor", "learning_rate_schedule"),
+)
 _SHOW_A_STEP = ("trace_file", "graph_file", "pipeline_report")
 _STAGES = ("num_stages", "num_micro_batches", "recompute")
 _ONE_GRAPH = (
-    "variable_update=replicated",
-    "variable_update=independent",
-    "variable_update=staged",
-    "variable_update=relaxed",
     "variable_update=auto",
-    "variable_consistency=relaxed",
-    "staged_vars",
     *_SYNC,
     "check_replicas_every",
     "max_staleness",
@@ -182,10 +85,11 @@ _ONE_GRAPH = (
 )
 
 # Ends of sentences that several rows share: why two flags exclude each other.
+_PACKS_ALL = "; it packs all gradients already"
 _ADDS_UP = "; micro-batches add up the same way"
 _EACH_COMPILED = ", which compiles each tower by itself"
 _ONE_BY_ONE = (
-    ", of whose rounds one ends before the next begins; --num_micro_batches can wait "
+    ", of whose rounds one ends before the next begins; `num_micro_batches` can wait "
     "for one another"
 )
 _NOT_TOGETHER = ", whose towers do not step together"
@@ -220,18 +124,9 @@ ROWS = (
     needs("save_summaries_steps", "summary_verbosity"),
     needs("benchmark_test_id", "benchmark_log_dir"),
     *(never(file, "eval", _NO_STEP) for file in _SHOW_A_STEP),
-    never("data_dir", "data_name=synthetic", _NO_FILES),
-    never("train_split", "data_name=synthetic", _NO_FILES),
-    never("eval_split", "data_name=synthetic", _NO_FILES),
+    *(never(flag, "data_name=synthetic", _NO_FILES) for flag in _OF_FILES),
     # The learning rate.
-    never("init_learning_rate", "piecewise_learning_rate_schedule", _EVERY_RATE),
-    never("minimum_learning_rate", "piecewise_learning_rate_schedule", _EVERY_RATE),
-    never("resnet_base_lr", "piecewise_learning_rate_schedule", _EVERY_RATE),
-    never("num_epochs_per_decay", "piecewise_learning_rate_schedule", _EVERY_RATE),
-    never(
-        "learning_rate_decay_factor", "piecewise_learning_rate_schedule", _EVERY_RATE
-    ),
-    never("learning_rate_schedule", "piecewise_learning_rate_schedule", _EVERY_RATE),
+    *(never(r, "piecewise_learning_rate_schedule", _EVERY_RATE) for r in _RATES),
     needs("learning_rate_power", "learning_rate_schedule"),
     needs("learning_rate_cycle_growth", "learning_rate_schedule"),
     # Devices.
@@ -258,30 +153,9 @@ ROWS = (
     needs("tune_again", "variable_update=auto"),
     never("variable_update=auto", "local_cluster", _NOT_TIMED),
     never("variable_update=auto", "job_name", _NOT_TIMED),
-    needs("check_replicas_every", *ALL_REDUCE, _SHADOWED),
-    needs("cross_replica_sync", "variable_update=parameter_server"),
-    needs("staged_vars", "variable_update=parameter_server"),
-    needs("variable_consistency", "variable_update=replicated"),
-    never("staged_vars", "cross_replica_sync=false"),
-    needs("max_staleness", *_ASYNCHRONOUS),
-    needs("staleness_lr", *_ASYNCHRONOUS),
-    *(never("steps_per_loop", mode, _NO_STEPS) for mode in _ASYNCHRONOUS),
-    needs("all_reduce_spec", *ALL_REDUCE),
-    needs("gradient_repacking", *ALL_REDUCE),
-    needs("agg_small_grads_max_bytes", *ALL_REDUCE),
-    needs("agg_small_grads_max_group", *ALL_REDUCE),
     needs("agg_small_grads_max_group", "agg_small_grads_max_bytes"),
-    never(
-        "gradient_repacking",
-        "agg_small_grads_max_bytes",
-        "; it packs all gradients already",
-    ),
-    *(needs(flag, *_ONE_COPY) for flag in _OF_ONE_COPY),
+    never("gradient_repacking", "agg_small_grads_max_bytes", _PACKS_ALL),
     never("partition_bytes", "variable_placement=one", _IN_ONE_PLACE),
-    never("compact_gradient_transfer", "variable_update=independent", _NO_EXCHANGE),
-    never("sparse_to_dense_grads", "variable_update=independent", _NO_EXCHANGE),
-    *(never(norm, "variable_update=independent", _NO_EXCHANGE) for norm in _SYNC),
-    *(never(norm, mode, _NOT_TOGETHER) for norm in _SYNC for mode in _ASYNCHRONOUS),
     *(never(norm, "xla_compile", _EACH_COMPILED) for norm in _SYNC),
     needs("batch_norm=sync_micro_batch", "num_micro_batches", "accumulate_steps"),
     *(never(norm, "accumulate_steps", _ONE_BY_ONE) for norm in _WHOLE_BATCH),
@@ -291,66 +165,131 @@ ROWS = (
     needs("fp16_loss_scale", *_FLOAT16),
     needs("fp16_enable_auto_loss_scale", *_FLOAT16),
     needs("fp16_inc_loss_scale_every_n", "fp16_enable_auto_loss_scale"),
-    *(never("fp16_enable_auto_loss_scale", mode, _NO_SKIP) for mode in _LATE),
 )
 
 
-def broken(
-    settings: Mapping[str, Any],
-    given: Collection[str],
-    *,
-    about: Collection[str],
-) -> Iterator[str]:
-    """The sentences of the rows that settings break.
+def rows(choices: Choices, about: Collection[str]) -> list[Rule]:
+    """The rules about flags, those that follow from the facts of modes included.
 
     Args:
+      choices: the tables that flags choose from.
+      about: the flags of the program; rules that name others say nothing about it.
+    """
+    modes = modes_of(choices)
+    every = (*ROWS, *_needed(modes), *_excluded(modes))
+    return [row for row in every if row.names <= set(about)]
+
+
+def modes_of(choices: Choices) -> dict[str, ModeFacts]:
+    """The modes of `--variable_update` by name, where the table has their facts."""
+    table = choices.get("variable_update")
+    modes = table.items() if isinstance(table, Mapping) else ()
+    return {name: facts for name, facts in modes if facts is not None}
+
+
+def readers(modes: Mapping[str, ModeFacts], *, by_all: bool) -> dict[str, list[str]]:
+    """Setting of gradient exchange -> the modes that read it.
+
+    Args:
+      modes: all of them.
+      by_all: which settings: those that every mode reads whose gradients leave their
+        tower, or the others.
+    """
+    connected = set(modes).difference(_alone(modes))
+    settings = dict.fromkeys(name for mode in modes.values() for name in mode.reads)
+    reading = {s: [n for n, mode in modes.items() if s in mode.reads] for s in settings}
+    return {
+        s: names for s, names in reading.items() if (connected <= {*names}) == by_all
+    }
+
+
+def _alone(modes: Mapping[str, ModeFacts]) -> list[str]:
+    """The modes in which no gradient leaves its tower."""
+    return [n for n, mode in modes.items() if mode.together and not mode.joined]
+
+
+def _needed(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
+    """What flags need that only some modes read, and switches."""
+    switches = [mode.switch for mode in modes.values() if mode.switch]
+    yield from (needs(s.flag, f"variable_update={s.of}") for s in switches)
+    for first, second in itertools.combinations(switches, 2):
+        if first.of == second.of:
+            yield never(second.flag, first.term)
+    flags = readers(modes, by_all=False)
+    if replicated := [name for name, mode in modes.items() if mode.replicates]:
+        flags["check_replicas_every"] = replicated
+    for flag, names in flags.items():
+        # A switch goes with a mode, which may be among them.
+        beside = [switch.term for switch in switches if switch.of in names]
+        yield needs(flag, *(t for t in _terms(modes, names) if t not in beside))
+
+
+def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
+    """What does not go with some modes."""
+    alone = _alone(modes)
+    apart = [n for n, mode in modes.items() if not mode.together]
+    late = [n for n, mode in modes.items() if not mode.exact and n not in alone]
+    one_graph = [n for n, mode in modes.items() if not mode.between_graph]
+    for flag, names, why in (
+        *((flag, alone, _NO_EXCHANGE) for flag in readers(modes, by_all=True)),
+        *((norm, alone, _NO_EXCHANGE) for norm in _SYNC),
+        *((norm, apart, _NOT_TOGETHER) for norm in _SYNC),
+        ("steps_per_loop", apart, _NO_STEPS),
+        ("fp16_enable_auto_loss_scale", late, _NO_SKIP),
+        ("replication=between_graph", one_graph, _OWN_GRAPHS),
+    ):
+        yield from (never(flag, term, why) for term in _terms(modes, names))
+
+
+def _terms(modes: Mapping[str, ModeFacts], names: Iterable[str]) -> Iterator[str]:
+    """All that chooses one of these modes."""
+    for name in names:
+        if switch := modes[name].switch:
+            yield switch.term
+        yield f"variable_update={name}"
+
+
+def broken(
+    rows: Iterable[Rule], settings: Mapping[str, Any], given: Collection[str]
+) -> Iterator[Problem]:
+    """The problems of settings that break rows.
+
+    Args:
+      rows: as `rows` has them.
       settings: all that can be trusted, by name.
       given: names of those that differ from their default.
-      about: the flags of the program; rows that name others say nothing about it.
     """
     violations = [
-        (row, sentence)
-        for row in ROWS
-        if {term.name for term in (row.flag, *row.others)} <= set(about)
-        and (sentence := row.sentence(settings, given))
+        (row, problem) for row in rows if (problem := row.problem(settings, given))
     ]
-    for row, sentence in violations:
+    for row, problem in violations:
         if not any(row.follows_from(other) for other, _ in violations):
-            yield sentence
+            yield problem
 
 
-def notes(name: str, about: Collection[str]) -> list[str]:
+def notes(rows: Iterable[Rule], name: str) -> list[str]:
     """The rules of a flag as `--help` lists them.
 
     A rule of one value only begins with that value, as in `interleaved needs ...`.
-
-    Args:
-      name: of the flag.
-      about: the flags of the program.
     """
     needed: dict[str, list[str]] = {}
     excluded: dict[str, list[str]] = {}
-    for row in ROWS:
-        terms = (row.flag, *row.others)
-        if not {term.name for term in terms} <= set(about):
+    for row in rows:
+        about = row.names if row.relation == AT_MOST_ONE else [row.flag.name]
+        if name not in about:
             continue
-        texts = [str(term) for term in row.others]
-        if row.relation == AT_MOST_ONE and name in [term.name for term in terms]:
-            texts = [str(term) for term in terms if term.name != name]
-            excluded.setdefault("", []).extend(texts)
-        elif row.flag.name == name:
-            value = f"{row.flag.value} " if row.flag.value not in _SWITCHED else ""
-            if row.relation == NEEDS:
-                needed.setdefault(value, []).append(_in_short(texts))
-            elif row.relation == NEVER:
-                excluded.setdefault(value, []).extend(texts)
+        texts = [str(t) for t in (row.flag, *row.others) if t.name != name]
+        switched = row.flag.value in ("", "true", "false")  # said without a value
+        value = "" if switched else f"{row.flag.value} "
+        if row.relation == NEEDS:
+            needed.setdefault(value, []).append(_in_short(texts))
+        else:
+            excluded.setdefault(value, []).extend(texts)
     lines = [f"{value}needs {' and '.join(all_)}" for value, all_ in needed.items()]
     return lines + [
         f"{value}not with {_in_short(texts)}" for value, texts in excluded.items()
     ]
 
-
-_SWITCHED = ("", "true", "false")  # what a flag says without a value
 
 _HEADING = """\
 # Which flags go together
@@ -358,24 +297,24 @@ _HEADING = """\
 A command line that breaks a row is refused, with all that is wrong with it; so is most
 that would have no effect, but not settings of GPUs, or of the speed of reading, where
 there are none and nothing is read, nor, with `--eval`, those of the training whose
-checkpoints it evaluates.  `python -m towers.train
---check_flags` and any other flags say `legal`, or why not, and train nothing.  The rows
-are those of `flags/rules.py`, which the code and `--help` read.
+checkpoints it evaluates.  `--check_flags` beside other flags says `legal`, or why not,
+and trains nothing.  The rows are those of `flags/rules.py`, which the code and `--help`
+read, and `--help=rules` prints them.
 
 | flag | | other | |
 |---|---|---|---|"""
 
 
-def page() -> str:
+def page(rows: Iterable[Rule]) -> str:
     """docs/flags.md."""
     lines = [_HEADING]
-    for row in ROWS:
+    for row in rows:
         word = "or" if row.relation == NEEDS else "and"
         terms = _join((f"`{term}`" for term in row.others), word)
         relation = NEVER if row.relation == AT_MOST_ONE else row.relation
-        why = row.why.lstrip(",; ")
+        why = with_flags(row.why.lstrip(",; "))
         lines.append(f"| `{row.flag}` | {relation} | {terms} | {why} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _in_short(words: Sequence[str]) -> str:
@@ -391,9 +330,4 @@ def _in_short(words: Sequence[str]) -> str:
 def _join(words: Iterable[str], last: str) -> str:
     """a, b `last` c; the flags --eval_during_training_... become one pattern."""
     short = [re.sub(r"(--eval_during_training)_\w+", r"\1_*", word) for word in words]
-    *leading, final = dict.fromkeys(short)
-    return f"{', '.join(leading)} {last} {final}" if leading else final
-
-
-if __name__ == "__main__":
-    print(page(), end="")
+    return listing(dict.fromkeys(short), last)

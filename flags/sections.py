@@ -279,18 +279,6 @@ class EvaluationFlags:
         None, "folder for the summaries of evaluation", unset="eval in train_dir"
     )
 
-    @property
-    def during_training(self) -> bool:
-        """Whether training pauses for evaluations."""
-        return any(
-            (
-                self.eval_during_training_every_n_steps,
-                self.eval_during_training_every_n_epochs,
-                self.eval_during_training_at_specified_steps,
-                self.eval_during_training_at_specified_epochs,
-            )
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class OutputFlags:

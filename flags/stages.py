@@ -41,7 +41,6 @@ class StagesFlags:
         unset="nine tenths of a GPU's memory",
         must=AT_LEAST_1,
     )
-
     shard_classifier: int = field(
         1,
         "devices of each tower that share the classes of the dense layer which the "

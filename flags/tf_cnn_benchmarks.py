@@ -10,6 +10,11 @@ The flags are those of benchmark_cnn.py and tf_cnn_benchmarks.py at commit 8fb79
 
 from collections.abc import Mapping
 
+_NO_TENSORRT = "TensorFlow has been built without TensorRT since 2.18; leave it out"
+_OF_OPENMP = "is for OpenMP, which TensorFlow does not use; see --num_intra_threads"
+_OF_TIMESTAMPS = "is for --timestamped_allocator; leave it out"
+_PREFETCH = "use --datasets_prefetch_buffer_size, batches kept ready per tower"
+
 # Flags without a value: --flag, --noflag, --flag=false.
 SWITCHES: Mapping[str, str] = {
     # Run mode.
@@ -66,14 +71,12 @@ SWITCHES: Mapping[str, str] = {
 # Flags with a value: --flag=value, --flag value.
 SETTINGS: Mapping[str, str] = {
     # Run mode.
-    "trt_mode": "TensorFlow has been built without TensorRT since 2.18; leave it out",
-    "trt_max_workspace_size_bytes": "TensorFlow has been built without TensorRT since "
-    "2.18; leave it out",
+    "trt_mode": _NO_TENSORRT,
+    "trt_max_workspace_size_bytes": _NO_TENSORRT,
     "backbone_model_path": "is for SSD, which is not among the models; --train_dir "
     "continues from a checkpoint of the same model",
     # Batch and run length.
-    "batch_group_size": "use --datasets_prefetch_buffer_size, batches kept ready per "
-    "tower",
+    "batch_group_size": _PREFETCH,
     "autotune_threshold": "export TF_AUTOTUNE_THRESHOLD instead, and give "
     "--num_warmup_batches the steps that it takes",
     # Devices.
@@ -83,15 +86,12 @@ SETTINGS: Mapping[str, str] = {
     "network_topology": "is for --hierarchical_copy; leave it out, as "
     "--all_reduce_spec=hierarchical takes the towers of each host, or each half of one "
     "host's, as a group",
-    "gpu_kt_max_interval": "is for --timestamped_allocator; leave it out",
-    "gpu_kt_max_bytes": "is for --timestamped_allocator; leave it out",
-    "gpu_kt_max_pending": "is for --timestamped_allocator; leave it out",
-    "kmp_blocktime": "is for OpenMP, which TensorFlow does not use; see "
-    "--num_intra_threads",
-    "kmp_affinity": "is for OpenMP, which TensorFlow does not use; see "
-    "--num_intra_threads",
-    "kmp_settings": "is for OpenMP, which TensorFlow does not use; see "
-    "--num_intra_threads",
+    "gpu_kt_max_interval": _OF_TIMESTAMPS,
+    "gpu_kt_max_bytes": _OF_TIMESTAMPS,
+    "gpu_kt_max_pending": _OF_TIMESTAMPS,
+    "kmp_blocktime": _OF_OPENMP,
+    "kmp_affinity": _OF_OPENMP,
+    "kmp_settings": _OF_OPENMP,
     # Input.
     "resize_method": "how images are resized belongs to the model; write one of your "
     "own, --model=path/to/file.py:function",
@@ -99,10 +99,8 @@ SETTINGS: Mapping[str, str] = {
     "--model=path/to/file.py:function",
     "datasets_parallel_interleave_cycle_length": "TFDS decides how many files are read "
     "at once; leave it out",
-    "datasets_parallel_interleave_prefetch": "use --datasets_prefetch_buffer_size, "
-    "batches kept ready per tower",
-    "multi_device_iterator_max_buffer_size": "use --datasets_prefetch_buffer_size, "
-    "batches kept ready per tower",
+    "datasets_parallel_interleave_prefetch": _PREFETCH,
+    "multi_device_iterator_max_buffer_size": _PREFETCH,
     # Graph, compilation, variables.
     "rewriter_config": "TensorFlow's graph optimizers are set as measurements say; "
     "leave it out",

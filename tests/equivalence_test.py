@@ -128,7 +128,7 @@ class TowersEqualOneTowerTest(parameterized.TestCase):
         ),
         dict(
             variable_update="replicated",
-            exchange=dict(all_reduce_spec="psgpu", small_bytes=256),
+            exchange=dict(all_reduce_spec="psgpu", agg_small_grads_max_bytes=256),
         ),
     )
     def test_every_mode_with_a_short_last_batch(self, **options):

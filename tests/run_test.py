@@ -101,7 +101,7 @@ class PrepareTest(parameterized.TestCase):
                 mock.patch.object(shutil, "disk_usage", return_value=usage),
             ):
                 usage.free = count * size
-                with self.assertRaisesRegex(ValueError, "^--train_dir=.*MB are needed"):
+                with self.assertRaisesRegex(ValueError, "^train_dir=.*MB are needed"):
                     _prepare(train_dir=directory, **flags)
                 usage.free += count * 100
                 _prepare(train_dir=directory, **flags)

@@ -479,7 +479,7 @@ class TrainTest(absltest.TestCase):
         self.assertLen(errors, 1)
         self.assertRegex(errors[0], "of another model .*not in it: hidden1/.*block/")
         with output_paths.held(
-            "", os.path.join(self.folder, "other")
+            "train_dir", os.path.join(self.folder, "other")
         ):  # by another run
             status, _, errors = self._main("--model=mlp", "--num_batches=2", flags)
         self.assertEqual(status, 2)

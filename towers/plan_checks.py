@@ -3,13 +3,14 @@
 import functools
 from typing import Any
 
+from flags.problem import wrong_setting
 from towers.compute.tower import check_batch_norm
 from towers.data import memory_check, nests
 from towers.data.example_source import ExampleSource
 from towers.data.inputs import NamedSource
 from towers.data.preprocessing import PREPROCESSING
 from towers.errors import memory_limits
-from towers.errors.collected import CollectedErrors, PlanError
+from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
 from towers.layout.cluster_spec import LAUNCHER, ClusterSpec
 from towers.layout.placement import Placement
@@ -21,29 +22,36 @@ def check_tables(config: Any, tasks: ClusterSpec) -> None:
     shards, stages = config.stages.shard_embeddings, config.stages.num_stages
     mode = config.variables.variable_update
     if shards > 1 and mode != DEFAULT:
-        raise ValueError(
-            f"--shard_embeddings={shards}: on a cluster rows are on ps tasks, where "
-            f"--variable_update={mode} has none; write --variable_update={DEFAULT}"
+        raise wrong_setting(
+            "shard_embeddings",
+            shards,
+            f"on a cluster rows are on ps tasks, where `variable_update={mode}` has "
+            "none",
+            f"write `variable_update={DEFAULT}`",
         )
     count = len(tasks.jobs.get("ps", ()))
     if shards > max(count, 1):
         remedy = f"write {count} or fewer" if count > 1 else "give it as many"
-        raise ValueError(
-            f"--shard_embeddings={shards}: the cluster has {count} ps tasks; {remedy}"
+        raise wrong_setting(
+            "shard_embeddings", shards, f"the cluster has {count} ps tasks", remedy
         )
     if shards > 1 and stages > 1:
-        raise ValueError(
-            f"--num_stages={stages}: stages keep rows on their own devices, not on ps "
-            "tasks; leave out --shard_embeddings"
+        raise wrong_setting(
+            "num_stages",
+            stages,
+            "stages keep rows on their own devices, not on ps tasks",
+            "leave out `shard_embeddings`",
         )
 
 
 def check_on_cluster(config: Any) -> None:
     """Raises ValueError for flags that work in one process only."""
     if (value := config.variables.local_parameter_device) != "cpu":
-        raise ValueError(
-            f"--local_parameter_device={value}: does not work on a cluster, whose "
-            "variables are on the ps tasks; leave it out"
+        raise wrong_setting(
+            "local_parameter_device",
+            value,
+            "does not work on a cluster, whose variables are on the ps tasks",
+            "leave it out",
         )
 
 
@@ -83,17 +91,17 @@ def check_data(
             findings.get(lambda: _room(config, model, where.num_towers, source))
         if tasks and not tasks.between:
             findings.get(lambda: _of_one_process(source))
-    if findings.errors:
-        raise PlanError(findings.errors)
+    findings.check()
 
 
 def _of_one_process(source) -> None:
     """Refuses data that other tasks of an in-graph cluster cannot read."""
     if isinstance(source, ExampleSource) and source.examples.in_python:
-        raise ValueError(
-            f"--data_name={source.name}: Python reads it, which only the process that "
-            "builds the graph can run; write --replication=between_graph, where each "
-            "worker builds its own"
+        raise wrong_setting(
+            "data_name",
+            source.name,
+            "Python reads it, which only the process that builds the graph can run",
+            "write `replication=between_graph`, where each worker builds its own",
         )
 
 
@@ -106,9 +114,8 @@ def _images(config, model) -> None:
     ):
         fits = model.inputs.has_images if name == "data_format" else kind == "images"
         if value is not None and not fits:
-            raise ValueError(
-                f"--{name}={value}: {model.name} reads {kind}, not images; leave it out"
-            )
+            words = f"{model.name} reads {kind}, not images"
+            raise wrong_setting(name, value, words, "leave it out")
 
 
 def _distortions(config, model) -> None:
@@ -116,10 +123,8 @@ def _distortions(config, model) -> None:
     name = model.inputs.preprocessing
     row = PREPROCESSING.get(name)  # none where data is its own
     if config.data.distortions and not (row is None or row.distorts):
-        raise ValueError(
-            f"--distortions=True: {model.name}'s preprocessing, {name}, has no "
-            "distortions; leave it out"
-        )
+        words = f"{model.name}'s preprocessing, {name}, has no distortions"
+        raise wrong_setting("distortions", True, words, "leave it out")
 
 
 def _room(config, model, num_towers: int, source) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.problem import SettingError
 from towers import graph, plan_checks
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import output_paths
-from towers.errors.collected import CollectedErrors, PlanError
+from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
@@ -23,7 +24,7 @@ from towers.layout.stages import Pipeline
 from towers.optimizers.from_recipe import update_from_recipe
 from towers.optimizers.loss_scale import DEFAULT_SCALE, LossScaling
 from towers.optimizers.optimizer import Update
-from towers.pipelines import cutting, recompute
+from towers.pipelines import cutting, recompute_choice
 from towers.variable_update import between_graph
 from towers.variable_update.modes import VARIABLE_UPDATES
 
@@ -128,8 +129,7 @@ def make(
         findings.get(check)
     if cluster is not None:
         findings.get(lambda: plan_checks.check_on_cluster(config))
-    if findings.errors:
-        raise PlanError(findings.errors)
+    findings.check()
     source, eval_source = sources
     # Where towers step apart, each makes as many steps as it would with the others.
     in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
@@ -155,8 +155,7 @@ def make(
         num_batches=num_batches and num_batches * apart,
     )
     findings.get(lambda: between_graph.check_steps(where, plan.num_steps))
-    if findings.errors:
-        raise PlanError(findings.errors)
+    findings.check()
     return plan
 
 
@@ -258,14 +257,14 @@ def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
     gpus = cluster is None and config.devices.device != "cpu"
     local_gpus = gpus and tf.config.list_physical_devices("GPU")
     if flags.recompute == "auto" and flags.memory_limit is None and not local_gpus:
-        raise ValueError(recompute.NO_LIMIT)
+        raise SettingError(recompute_choice.NO_LIMIT)
     return cutting.plan(flags, model, batch_size, timed=not (cluster or local_gpus))
 
 
 def mode_of(flags: Any) -> str:
     """The row of `VARIABLE_UPDATES` that tf_cnn_benchmarks' switches add up to."""
     for name, mode in VARIABLE_UPDATES.items():
-        if mode.switch and getattr(flags, mode.switch[0]) == mode.switch[1]:
+        if mode.switch and getattr(flags, mode.switch.flag) == mode.switch.value:
             return name
     return flags.variable_update
 
@@ -277,19 +276,13 @@ def _towers_per_step(variable_update: str, num_towers: int) -> int:
 def _exchange(config, where: placement.Placement) -> GradientExchange:
     """What the mode leaves to choose; checks the spec against the devices."""
     flags = config.variables
-    exchange = GradientExchange(
-        all_reduce_spec=flags.all_reduce_spec or GradientExchange.all_reduce_spec,
-        gradient_repacking=flags.gradient_repacking,
-        small_bytes=flags.agg_small_grads_max_bytes,
-        small_group=flags.agg_small_grads_max_group,
-        sparse_to_dense=flags.sparse_to_dense_grads,
-        max_staleness=flags.max_staleness,
-        staleness_lr=flags.staleness_lr,
-        variable_placement=flags.variable_placement,
-        partition_bytes=flags.partition_bytes,
-        sufficient_factors=flags.sufficient_factors,
-        transfer=_transfer(flags, _dtype(config.model)),
+    names = [setting.name for setting in dataclasses.fields(GradientExchange)]
+    chosen = {name: getattr(flags, name) for name in names}
+    chosen["all_reduce_spec"] = (
+        flags.all_reduce_spec or GradientExchange.all_reduce_spec
     )
+    chosen["compact_gradient_transfer"] = _transfer(flags, _dtype(config.model))
+    exchange = GradientExchange(**chosen)
     exchange.check_effects(where)
     exchange.check_devices(where)
     return exchange

@@ -13,6 +13,7 @@ from towers.checkpoints import checkpoint, run_status, saving
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import crash, memory_limits
+from towers.errors.collected import sentences
 from towers.errors.interrupts import Interrupted
 from towers.errors.lock import Lock
 from towers.evaluation import evaluator
@@ -327,7 +328,7 @@ def _under_way() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise hooks.TrainingError(str(error)) from error
+        raise hooks.TrainingError("\n".join(sentences(error))) from error
 
 
 def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:

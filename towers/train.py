@@ -7,10 +7,9 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 if __name__ == "__main__":
@@ -21,18 +20,18 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 import models
-from flags import parse, roles
+from flags import parse
 from flags.config import Config
+from flags.problem import Problem, problems_of
 from towers import graph, planning, run
 from towers.checkpoints import checkpoint, run_status, saving
-from towers.cluster import local_cluster, messages, proxies, server
+from towers.cluster import local_cluster, messages, proxies, roles, server
 from towers.cluster.controller import Controller
 from towers.cluster.sessions import session_config, settle_process
 from towers.compute import xla
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
-from towers.errors import explain, interrupts, output_paths
-from towers.errors.collected import flush, not_printed, refuse, say
+from towers.errors import collected, explain, interrupts, output_paths
 from towers.evaluation import evaluator, watch
 from towers.layout import cluster_spec, placement
 from towers.layout.gpus import Gpus
@@ -56,12 +55,10 @@ CHOICES = {
     "recompute": RECOMPUTE,
     "schedule": SCHEDULES,
     "variable_placement": VARIABLE_PLACEMENTS,
-    "variable_update": (*VARIABLE_UPDATES, tune.AUTO),
+    "variable_update": {**VARIABLE_UPDATES, tune.AUTO: None},
 }
 
 _LIMITS = ("max_restarts", "stall_secs", "wait_secs")  # of a local cluster
-
-_FLAG = re.compile(r"--(\w+)")  # in a sentence about one
 
 # The role of a task that reads the command line of all tasks in its own way -> how.
 _READ_BY = {
@@ -90,14 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 proxies.bypass_proxies(order.spec, os.environ)
             role = order.spec.role if order.spec else None
             return _ROLES[role](order, Console(sys.stdout))
-    except (parse.UsageError, planning.PlanError) as error:
-        return refuse(error.errors, status=2)
     except (TrainingError, output_paths.OutputError, messages.ClusterError) as error:
-        return refuse([str(error)], status=1)
+        return collected.refuse([str(error)], status=1)
     except ValueError as error:  # from before the first step
-        return refuse([str(error)], status=2)
+        return collected.refuse_settings(error)
     except OSError as error:
-        return not_printed(error)
+        return collected.not_printed(error)
     except KeyboardInterrupt as error:  # where there was no step to finish
         return _stopped(interrupts.of(error), order)
 
@@ -112,7 +107,7 @@ def _stopped(error: interrupts.Interrupted, order: Order | None) -> int:
         left = f"the last checkpoint is {latest}; the same command goes on from there"
     else:
         left = "nothing was saved; the same command begins anew"
-    say(f"Stopped by {error.name}: {left}.")
+    collected.say(f"Stopped by {error.name}: {left}.")
     return error.status
 
 
@@ -155,7 +150,7 @@ def _train(order: Order, act: Callable[..., int]) -> int:
                 run_status.leave(directory, str(error) or type(error).__name__)
             raise
 
-    with output_paths.held(f"--train_dir={directory}", directory) as lock:
+    with output_paths.held("train_dir", directory) as lock:
         return _explained(order, noting_failure)
 
 
@@ -216,8 +211,13 @@ def _follow(order: Order, console: Console) -> int:
             status = _explained(
                 order, lambda: follower.follow(order.plan, sessions, report_dropout)
             )
-        except (ValueError, messages.ClusterError) as error:
-            refuse([f"{spec.me}: {error}"], status=1)
+        except messages.ClusterError as error:
+            collected.refuse([f"{spec.me}: {error}"], status=1)
+        except ValueError as error:
+            collected.refuse(
+                [f"{spec.me}: {words}" for words in collected.sentences(error)],
+                status=1,
+            )
         finally:
             statuses.put(status)
 
@@ -254,7 +254,7 @@ def _prepare(order: Order, where: placement.Placement, console: Console) -> None
     try:
         planning.sources_of(order.config, models.get(order.config.model.model))
     except ValueError as error:  # it may be where only the controller looks
-        console(f"{order.spec.me}: {error}")
+        console(f"{order.spec.me}: {'; '.join(collected.sentences(error))}")
 
 
 def _evaluate(order: Order, console: Console) -> int:
@@ -280,7 +280,7 @@ def _launch(order: Order, console: Console) -> int:
     flags, where = order.config.cluster, order.plan.placement
     directory = order.config.output.train_dir
     if not order.config.evaluation.eval:
-        with output_paths.held(f"--train_dir={directory}", directory):
+        with output_paths.held("train_dir", directory):
             pass  # the controller would say so, too, when all tasks are started
     launcher_flags = ("local_cluster", "allow_open_ports", "max_restarts", "device")
     controller = {} if order.spec.between else {"controller": 1}
@@ -311,7 +311,7 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
         sentence = _damage(order, error) or explain.operation_error(error)
         if not sentence:
             raise
-        return refuse([sentence], status=1)
+        return collected.refuse([sentence], status=1)
 
 
 def _damage(order: Order, error: BaseException) -> str | None:
@@ -325,7 +325,8 @@ def _damage(order: Order, error: BaseException) -> str | None:
 
 def _read(argv: Sequence[str]) -> Order:
     """What the command line asks for; all its errors at once."""
-    config, errors, at_fault = _parsed(argv)
+    config, problems = _parsed(argv)
+    at_fault = {problem.setting for problem in problems}
     if config.devices.xla:  # before the plan opens this process's first session
         xla.allow_on_cpu()
     spec = plan = None
@@ -335,22 +336,23 @@ def _read(argv: Sequence[str]) -> Order:
             evaluates = config.evaluation.eval
             spec = cluster_spec.find(config.cluster, os.environ, evaluates=evaluates)
     except ValueError as error:
-        errors, cluster_ok = [*errors, str(error)], False
+        problems, cluster_ok = [*problems, *problems_of(error)], False
     role = spec.role if spec else None
     if role in _READ_BY:
         config = _READ_BY[role](config)
     if role == cluster_spec.EVALUATOR:
         if not (config.output.train_dir or config.cluster.job_name):
-            errors = [*errors, "TF_CONFIG: an evaluator needs --train_dir"]
+            words = "TF_CONFIG: an evaluator needs --train_dir"
+            problems.append(Problem("", None, words))
     try:
         # Which flags may be used depends on the cluster, so that has to be known.
         if cluster_ok and role != cluster_spec.SERVER:
             plan = _plan(config, spec)
-    except planning.PlanError as error:
-        # An error that only comes from the default in place of a bad value is none.
-        errors += [e for e in error.errors if at_fault.isdisjoint(_FLAG.findall(e))]
-    if errors:
-        raise parse.UsageError(errors)
+    except collected.PlanError as error:
+        # A problem that only comes from the default in place of a bad value is none.
+        problems += [p for p in error.problems if at_fault.isdisjoint(p.settings)]
+    if problems:
+        raise parse.UsageError(*problems)
     clients = (cluster_spec.CONTROLLER, cluster_spec.FOLLOWER)
     if spec and spec.between and role in clients:
         spec = dataclasses.replace(spec, flags=roles.agreed(config))
@@ -367,26 +369,24 @@ def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Pla
     return planning.make(settings, models.get, spec, watched=watched)
 
 
-def _parsed(argv: Sequence[str]) -> tuple[Config, list[str], Collection[str]]:
-    """The settings, what is wrong with them, and the flags at fault.
-
-    In their place the settings have the defaults.
+def _parsed(argv: Sequence[str]) -> tuple[Config, list[Problem]]:
+    """The settings, and what is wrong: settings at fault have their defaults.
 
     Raises:
       parse.UsageError: nothing can be made of the command line.
     """
     try:
-        return parse.parse(argv, CHOICES), [], frozenset()
+        return parse.parse(argv, CHOICES), []
     except parse.UsageError as error:
         if error.config is None:
             raise
-        return error.config, [*error.errors], error.at_fault
+        return error.config, [*error.problems]
 
 
 def program() -> NoReturn:
     """Runs `main` and ends the process, whatever else still waits in it."""
     status = main()
-    flush()
+    collected.flush()
     if threading.active_count() == 1:
         sys.exit(status)
     # A thread that waits inside TensorFlow, for a frozen task say, ends no other way.

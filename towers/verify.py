@@ -22,12 +22,13 @@ import tensorflow as tf
 
 import models
 from flags import config, parse
+from flags.problem import wrong_setting
 from towers import planning
 from towers.cluster.sessions import settle_process
 from towers.compute.tower import check_batch_norm
 from towers.data import inputs
 from towers.errors import explain, interrupts
-from towers.errors.collected import not_printed, refuse
+from towers.errors.collected import not_printed, refuse, refuse_settings
 from towers.gradients import reduction
 from towers.layout.gpus import Gpus
 from towers.layout.placement import cores
@@ -77,10 +78,8 @@ def main(
             return _explained(
                 subject, lambda: _compare(subject, selected, console, helpers)
             )
-    except (parse.UsageError, planning.PlanError) as error:
-        return refuse(error.errors, status=2)
     except ValueError as error:
-        return refuse([str(error)], status=2)
+        return refuse_settings(error, num_gpus="num_towers")
     except OSError as error:
         return not_printed(error)
     except KeyboardInterrupt as error:
@@ -118,16 +117,18 @@ def _read(
     """What is trained, and in which ways."""
     verify = settings.verify
     if verify.device == "cpu" and verify.logical_gpus > 1:
-        raise ValueError(
-            f"--logical_gpus={verify.logical_gpus}: does not go with --device=cpu"
+        raise wrong_setting(
+            "logical_gpus", verify.logical_gpus, "does not go with `device=cpu`"
         )
     plan = _plan(settings)
     check_batch_norm(verify.batch_norm, plan.model, plan.source)
     where = plan.placement
     if where.kind != "cpu" and (verify.processes or 1) > 1:
-        raise ValueError(
-            f"--processes={verify.processes}: GPUs' memory is one process's; write "
-            "--processes=1, or --device=cpu"
+        raise wrong_setting(
+            "processes",
+            verify.processes,
+            "GPUs' memory is one process's",
+            "write `processes=1`, or `device=cpu`",
         )
     usable = reduction.usable(where.device_kind)
     specs = verify.all_reduce_spec or (
@@ -176,18 +177,14 @@ def _num_helpers(
 
 
 def _plan(settings: config.VerifyConfig) -> planning.Plan:
-    """The plan of a run of the most towers; its errors speak of our flags."""
+    """The plan of a run of the most towers."""
     num_towers = max(selection.num_towers(settings.verify))
     flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
     # Ten bits of a product would hide what is looked for.
     run = config.make(num_gpus=num_towers, tensor_float_32=False, **flat)
     with contextlib.suppress(ValueError):  # of which the plan says all
         settle_process(planning.placement_of(run), run.devices)
-    try:
-        return planning.make(run, models.get)
-    except planning.PlanError as error:
-        ours = [text.replace("--num_gpus", "--num_towers") for text in error.errors]
-        raise planning.PlanError(ours) from None
+    return planning.make(run, models.get)
 
 
 def _shared(name: str) -> bool:

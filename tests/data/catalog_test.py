@@ -67,11 +67,11 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
                 self._find("digist")
 
     @parameterized.parameters(
-        ("test", ("train",), "; name one with --train_split$"),
+        ("test", ("train",), "; name one with train_split$"),
         (
             "train",
             ("validation", "test"),
-            r"; .* --train_split=train\[:90%\] --eval_split=train\[90%:\]$",
+            r"; .* train_split=train\[:90%\] eval_split=train\[90%:\]$",
         ),
         ("train", ("valid",), "$"),
     )
@@ -94,7 +94,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         ("all[:10]", r"there is no split all\[:10\], only train, test"),
     )
     def test_a_part_that_is_not_there(self, part, sentence):
-        with self.assertRaisesRegex(ValueError, f"^--data_name=digits: .*{sentence}$"):
+        with self.assertRaisesRegex(ValueError, f"^data_name=digits: .*{sentence}$"):
             self._find("digits", part)
 
     def test_a_process_that_was_faster_does_no_harm(self):
@@ -133,7 +133,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
                     catalog.find("mnist", splits=("train",))
         with mock.patch.object(os, "access", return_value=False):
             os.rename(examples.path, os.path.join(self.root, "away"))
-            with self.assertRaisesRegex(ValueError, "name another --data_dir"):
+            with self.assertRaisesRegex(ValueError, "name another data_dir"):
                 self._find("digits")
 
     @parameterized.parameters("mine", "mine/1.0.0")
@@ -171,7 +171,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         ):
             self._find(name)
         tried.assert_not_called()
-        self.assertStartsWith(str(caught.exception), f"--data_name={name}: ")
+        self.assertStartsWith(str(caught.exception), f"data_name={name}: ")
         self.assertNotIn("\n", str(caught.exception))
         self.assertEmpty(os.listdir(self.root))
 
@@ -190,9 +190,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_summary_that_is_damaged(self, name, file, content, reason):
         path = pathlib.Path(self._find("digits").path, file)
         path.unlink() if content is None else path.write_bytes(content)
-        sentence = (
-            rf"^--data_name={name}: .*{self.root}.* is damaged \({reason}.*\): rem"
-        )
+        sentence = rf"^data_name={name}: .*{self.root}.* is damaged \({reason}.*\): rem"
         with self.assertRaisesRegex(ValueError, sentence):
             self._find(name)
 
@@ -200,7 +198,7 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
     def test_versions_that_there_are_of_somebodys_own(self, name):
         self._own()
         self.assertEqual(self._find("mine").num_examples, 1442)
-        sentence = f"^--data_name={name}: there is only mine:1.0.0 in {self.root}$"
+        sentence = f"^data_name={name}: there is only mine:1.0.0 in {self.root}$"
         with self.assertRaisesRegex(ValueError, sentence):
             self._find(name)
 
@@ -231,13 +229,13 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         for path in folder.glob(pattern):
             path.unlink()
         split = "test" if "test" in pattern else "train"
-        with self.assertRaisesRegex(ValueError, f"^--data_name=mine: .*{sentence}"):
+        with self.assertRaisesRegex(ValueError, f"^data_name=mine: .*{sentence}"):
             self._find("mine", split)
 
     def test_a_folder_of_images(self):
         os.makedirs(f"{self.root}/pets/train/cat")
         pathlib.Path(self.root, "pets/train/cat/1.jpg").touch()
-        with self.assertRaisesRegex(ValueError, "^--data_name=pets: .*/pets holds no"):
+        with self.assertRaisesRegex(ValueError, "^data_name=pets: .*/pets holds no"):
             self._find("pets")
 
     @parameterized.parameters("train", "test")
@@ -245,12 +243,12 @@ class CatalogTest(parameterized.TestCase, tf.test.TestCase):
         (file,) = self._own().glob(f"*{split}*")
         os.truncate(file, 0)
         with self.assertRaisesRegex(
-            ValueError, r"^--data_name=mine: .* \(mine-.* has 0 of \d+ records\): put "
+            ValueError, r"^data_name=mine: .* \(mine-.* has 0 of \d+ records\): put "
         ):
             self._find("mine", split)
 
     def test_a_directory_that_is_not_there(self):
-        with self.assertRaisesRegex(ValueError, "--data_dir=/no/such: there is no"):
+        with self.assertRaisesRegex(ValueError, "data_dir=/no/such: there is no"):
             catalog.find("cifar10", splits=("train",), data_dir="/no/such")
 
     def test_files_put_by_hand_need_no_network(self):

@@ -36,5 +36,5 @@ class RoomTest(parameterized.TestCase):
         (dict(prefetch=_LARGE), "datasets_prefetch_buffer_size=2147483647: .* GB;"),
     )
     def test_refuses(self, settings, sentence):
-        with self.assertRaisesRegex(ValueError, f"^--{sentence}"):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
             self._check(**{"prefetch": 1, "limits": [_limit(16 * 10**9)]} | settings)

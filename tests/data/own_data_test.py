@@ -61,7 +61,7 @@ class OwnDataTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_a_folder_has_no_effect(self):
         request = Request(shape=(), kind="examples", data_dir="/there")
-        with self.assertRaisesRegex(ValueError, "--data_dir=/there: is where TFDS"):
+        with self.assertRaisesRegex(ValueError, "data_dir=/there: is where TFDS"):
             inputs.get(f"{self.file}:data", request)
 
     @parameterized.parameters(

@@ -95,7 +95,7 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertFalse(os.path.exists(path))
         for split, training in (("train", False), ("validation", True)):
             flag = "train_split" if training else "eval_split"
-            with self.assertRaisesRegex(ValueError, f"^--{flag}={split}: of ratings"):
+            with self.assertRaisesRegex(ValueError, f"^{flag}={split}: of ratings"):
                 inputs.get("films", self.request, split=split, training=training)
 
     def _written(self, user, item, time):
@@ -120,5 +120,5 @@ class RatingsTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_nothing_to_train_on(self):
         numbers = np.arange(200)
-        with self.assertRaisesRegex(ValueError, "^--data_name=mine: every user rated"):
+        with self.assertRaisesRegex(ValueError, "^data_name=mine: every user rated"):
             ratings._write("mine", pathlib.Path(), (numbers, numbers, numbers))

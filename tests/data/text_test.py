@@ -123,7 +123,7 @@ class BytesTest(TextTestCase):
         )
         with self.assertRaisesRegex(
             ValueError,
-            f"^--data_name={path}: its split validation, of 20 bytes, is too short for "
+            f"^data_name={path}: its split validation, of 20 bytes, is too short for "
             "a window of 32 tokens and the one after it; name a longer text$",
         ):
             text.find(path, _request(32), splits=("test", "validation"))
@@ -215,7 +215,7 @@ class FindTest(TextTestCase):
     )
     def test_names_of_nothing(self, name, sentence):
         request = _request(4, data_dir=os.fspath(self.folder))
-        with self.assertRaisesRegex(ValueError, f"--data_name={name}: .*{sentence}"):
+        with self.assertRaisesRegex(ValueError, f"data_name={name}: .*{sentence}"):
             text.find(name, request, splits=("train",))
 
     @parameterized.parameters(
@@ -225,7 +225,7 @@ class FindTest(TextTestCase):
         path = self.write("train.txt", compress(LINES))
         for name in (path, os.fspath(self.folder)):
             with self.assertRaisesRegex(
-                ValueError, f"^--data_name={name}: {path} is compressed with {kind}; "
+                ValueError, f"^data_name={name}: {path} is compressed with {kind}; "
             ):
                 text.find(name, _request(4), splits=("train",))
         with self.assertRaisesRegex(ValueError, "is compressed"):
@@ -242,7 +242,7 @@ class FindTest(TextTestCase):
         for preprocessing in "bytes", "words":
             for split in "train", "validation":
                 with self.assertRaisesRegex(
-                    ValueError, f"^--data_name={path}: {path} {sentence}.*, and name "
+                    ValueError, f"^data_name={path}: {path} {sentence}.*, and name "
                 ):
                     text.find(path, _request(1, preprocessing), splits=(split,))
 
@@ -328,7 +328,7 @@ class FindTest(TextTestCase):
         with self.assertRaises(ValueError) as caught:
             text.find(path, _request(9), splits=(split,))
         self.assertStartsWith(
-            str(caught.exception), f"--data_name={path}: split {split}: {reason}"
+            str(caught.exception), f"data_name={path}: split {split}: {reason}"
         )
 
     def test_slices_of_splits_that_are_not_there(self):
@@ -360,7 +360,7 @@ class FindTest(TextTestCase):
             ):
                 text.find(name, _request(4), splits=("train",))
             self.assertEqual(
-                str(caught.exception), f"--data_name={name}: {reason}Permission denied"
+                str(caught.exception), f"data_name={name}: {reason}Permission denied"
             )
         pipe = os.fspath(self.folder / "pipe")
         os.mkfifo(pipe)
@@ -369,5 +369,5 @@ class FindTest(TextTestCase):
             (f"/{'x' * 999}", "File name too long"),
             ("~nobody-of-this-name/a", "No such file or directory"),
         ):
-            with self.assertRaisesRegex(ValueError, f"^--data_name={name}: {reason}$"):
+            with self.assertRaisesRegex(ValueError, f"^data_name={name}: {reason}$"):
                 text.find(name, _request(4), splits=("train",))

@@ -8,6 +8,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
+from flags.problem import Problem
 from towers.errors import collected
 
 
@@ -17,14 +18,20 @@ class FoundTest(absltest.TestCase):
             raise ValueError(sentence)
 
         def worse():
-            raise collected.PlanError(["two", "three"])
+            two = Problem("b", 2, "two")
+            raise collected.PlanError(two, Problem("c", None, "three", "four"))
 
-        errors = collected.CollectedErrors()
-        self.assertIsNone(errors.get(lambda: bad("one")))
-        self.assertIsNone(errors.get(worse))
-        self.assertEqual(errors.get(lambda: 4), 4)
-        self.assertEqual(errors.errors, ["one", "two", "three"])
-        self.assertEqual(str(collected.PlanError(errors.errors)), "one\ntwo\nthree")
+        checks = collected.CollectedErrors()
+        checks.check()
+        self.assertIsNone(checks.get(lambda: bad("one")))
+        self.assertIsNone(checks.get(worse))
+        self.assertEqual(checks.get(lambda: 4), 4)
+        with self.assertRaises(collected.PlanError) as caught:
+            checks.check()
+        self.assertEqual(
+            caught.exception.errors, ["one", "--b=2: two", "--c: three; four"]
+        )
+        self.assertEqual(str(caught.exception), "one\nb=2: two\nc: three; four")
 
     def test_faults_of_the_program_are_not_caught(self):
         with self.assertRaises(ZeroDivisionError):

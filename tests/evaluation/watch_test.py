@@ -166,7 +166,9 @@ class WatchTest(digit_runs.Runs):
 
     def test_no_checkpoint(self):
         shutil.rmtree(self.directory)
-        with self.assertRaisesRegex(ValueError, "^--eval: there is no checkpoint in"):
+        with self.assertRaisesRegex(
+            ValueError, "^eval=True: there is no checkpoint in"
+        ):
             self._evaluate()
         self.assertFalse(os.path.exists(self.directory))
 

@@ -6,7 +6,8 @@ from flags import cluster, config, parse
 
 
 def errors(**settings):
-    return config.check(config.make(**settings), {})
+    problems = config.check(config.make(**settings), {})
+    return [problem.sentence() for problem in problems]
 
 
 class ParseTasksTest(parameterized.TestCase):

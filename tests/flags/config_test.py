@@ -6,11 +6,12 @@ from absl.testing import parameterized
 
 from flags import config
 from tests import flag_lines
+from towers.variable_update.modes import VARIABLE_UPDATES
 
 CHOICES = {
     "model": ("lenet", "resnet50", "resnet56"),
     "optimizer": ("sgd", "momentum"),
-    "variable_update": ("parameter_server", "independent"),
+    "variable_update": VARIABLE_UPDATES,
 }
 
 LEGAL = """
@@ -113,7 +114,8 @@ ILLEGAL = [
 
 
 def errors(**settings):
-    return config.check(config.make(**settings), CHOICES)
+    problems = config.check(config.make(**settings), CHOICES)
+    return [problem.sentence() for problem in problems]
 
 
 class MakeTest(parameterized.TestCase):

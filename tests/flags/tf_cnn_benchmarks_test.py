@@ -117,7 +117,8 @@ class ValuesTest(parameterized.TestCase):
     @parameterized.parameters(*OTHER_MODES)
     def test_their_other_modes_are_refused_until_a_table_has_them(self, mode):
         settings = config.make(variable_update=mode)
-        (error,) = config.check(settings, {"variable_update": ["parameter_server"]})
+        (problem,) = config.check(settings, {"variable_update": ["parameter_server"]})
+        error = problem.sentence()
         self.assertStartsWith(error, f"--variable_update={mode}: ")
         self.assertNotIn("no such", error)
         self.assertEqual(config.check(settings, {"variable_update": [mode]}), [])

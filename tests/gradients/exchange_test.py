@@ -12,15 +12,17 @@ _DEVICES = ["/device:CPU:0"] * 2
 class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_is_changed(self):
         self.assertEqual(exchange.DEFAULT.changed(), [])
-        changed = GradientExchange(small_bytes=3, staleness_lr=True).changed()
-        self.assertEqual(changed, ["small_bytes", "staleness_lr"])
+        changed = GradientExchange(
+            agg_small_grads_max_bytes=3, staleness_lr=True
+        ).changed()
+        self.assertEqual(changed, ["agg_small_grads_max_bytes", "staleness_lr"])
 
     @parameterized.parameters(
         ({},),
         ({"all_reduce_spec": "xring"},),
         ({"gradient_repacking": 2},),
-        ({"small_bytes": 64, "small_group": 2},),
-        ({"transfer": tf.bfloat16},),
+        ({"agg_small_grads_max_bytes": 64, "agg_small_grads_max_group": 2},),
+        ({"compact_gradient_transfer": tf.bfloat16},),
     )
     def test_every_setting_adds_the_shares(self, settings):
         with tf.Graph().as_default():
@@ -34,9 +36,9 @@ class ExchangeTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllEqual(copy, [3.0] * size)
 
     def test_small_gradients_go_together(self):
-        reduce_all = GradientExchange(small_bytes=64, small_group=2).reduce_all(
-            _DEVICES
-        )
+        reduce_all = GradientExchange(
+            agg_small_grads_max_bytes=64, agg_small_grads_max_group=2
+        ).reduce_all(_DEVICES)
         with tf.Graph().as_default() as graph:
             shares = [[tf.ones([n])] * 2 for n in (4, 6, 8, 100)]
             reduce_all(shares, [_DEVICES] * 4)

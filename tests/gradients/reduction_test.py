@@ -165,7 +165,7 @@ class CheckTest(parameterized.TestCase):
     )
     def test_what_devices_cannot_do_is_refused(self, text, kind, num_hosts, reason):
         with self.assertRaisesRegex(
-            ValueError, f"^--all_reduce_spec=(?:{text}|'{text}'): .*{reason}"
+            ValueError, f"^all_reduce_spec=(?:{text}|'{text}'): .*{reason}"
         ):
             reduction.check(text, kind=kind, hosts=["a", "b"][:num_hosts] * 2)
 

@@ -223,7 +223,7 @@ class TrainTest(parameterized.TestCase):
 
     @parameterized.parameters(
         dict(all_reduce_spec="rechd", gradient_repacking=2),
-        dict(all_reduce_spec="xring", small_bytes=4096),
+        dict(all_reduce_spec="xring", agg_small_grads_max_bytes=4096),
     )
     def test_dense_ones_of_several_rounds_are_packed(self, **how):
         update = Update("sgd", Piecewise((0.5,)))
@@ -232,17 +232,17 @@ class TrainTest(parameterized.TestCase):
             4,
             update,
             variable_update="replicated",
-            exchange=dict(sparse_to_dense=True, **how),
+            exchange=dict(sparse_to_dense_grads=True, **how),
             rounds=3,
         )
         self.assertLess(trainer.difference(one_tower, four), 1e-5)
 
     def test_asking_for_dense_ones_of_a_dense_model_is_an_error(self):
-        with self.assertRaisesRegex(ValueError, "^--sparse_to_dense_grads: no "):
+        with self.assertRaisesRegex(ValueError, "^sparse_to_dense_grads: no "):
             trainer.Trainer(
                 trainer.dense_model(),
                 trainer.random_source(),
-                exchange=dict(sparse_to_dense=True),
+                exchange=dict(sparse_to_dense_grads=True),
             )
 
     @parameterized.parameters(
@@ -253,7 +253,7 @@ class TrainTest(parameterized.TestCase):
         update = Update("sgd", Piecewise((0.5,)), **what)
         _, sparse_one = _trained(1, update)
         _, sparse_four = _trained(4, update, variable_update="replicated")
-        _, dense = _trained(4, update, exchange=dict(sparse_to_dense=True))
+        _, dense = _trained(4, update, exchange=dict(sparse_to_dense_grads=True))
         self.assertLess(trainer.difference(sparse_one, sparse_four), 1e-5)
         self.assertLess(trainer.difference(sparse_one, dense), 1e-5)
         plain = dataclasses.replace(

@@ -104,7 +104,7 @@ class SpecTest(parameterized.TestCase):
 
 
 _LETTERS = "abcdegnprsux0123456789kKMGT:/#- \n\0\u0663"
-_ERROR = r"--all_reduce_spec=.*: at character (\d+), .+"
+_ERROR = r"all_reduce_spec=.*: at character (\d+), .+"
 
 
 def _random_spec(draw: random.Random) -> list[spec.SpecRange]:

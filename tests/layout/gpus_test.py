@@ -5,7 +5,7 @@ from absl.testing import parameterized
 from flags import config
 from towers.layout.gpus import Gpus
 
-_ON_CPUS = "write --device=cpu for logical CPU devices"
+_ON_CPUS = "write device=cpu for logical CPU devices"
 
 
 class GpusTest(parameterized.TestCase):
@@ -27,22 +27,22 @@ class GpusTest(parameterized.TestCase):
             Gpus(),
             1,
             0,
-            "--num_gpus=1: 1 GPU asked for, but this machine has 0 visible GPUs; "
-            f"lower --num_gpus, or {_ON_CPUS}",
+            "num_gpus=1: 1 GPU asked for, but this machine has 0 visible GPUs; "
+            f"lower num_gpus, or {_ON_CPUS}",
         ),
         (
             Gpus(),
             4,
             1,
-            "--num_gpus=4: 4 GPUs asked for, but this machine has 1 visible GPU; lower "
-            f"--num_gpus, or {_ON_CPUS}, or --logical_gpus=4 to split it",
+            "num_gpus=4: 4 GPUs asked for, but this machine has 1 visible GPU; lower "
+            f"num_gpus, or {_ON_CPUS}, or logical_gpus=4 to split it",
         ),
         (
             Gpus((1, 4), split=2),
             2,
             2,
-            "--num_gpus=2: GPU 4 asked for, but this machine has 2 visible GPUs, as 4 "
-            f"logical GPUs; lower --num_gpus, or {_ON_CPUS}, or --logical_gpus=3 to "
+            "num_gpus=2: GPU 4 asked for, but this machine has 2 visible GPUs, as 4 "
+            f"logical GPUs; lower num_gpus, or {_ON_CPUS}, or logical_gpus=3 to "
             "split each of them",
         ),
     )
@@ -58,14 +58,14 @@ class GpusTest(parameterized.TestCase):
     @parameterized.parameters(
         (
             (1, 2, 1, 1),
-            "--local_cluster: 2 workers with --num_gpus=1 need 2 GPUs, but this "
-            "machine has 1 visible GPU; lower --num_gpus or the number of workers, or "
-            f"{_ON_CPUS}, or --logical_gpus=2 to split it",
+            "local_cluster: 2 workers with num_gpus=1 need 2 GPUs, but this "
+            "machine has 1 visible GPU; lower num_gpus or the number of workers, or "
+            f"{_ON_CPUS}, or logical_gpus=2 to split it",
         ),
         (
             (3, 2, 2, 4),
-            "--num_gpus=3: the 2 workers of --local_cluster cannot share GPUs evenly "
-            "with --logical_gpus=4; write a number that divides the other",
+            "num_gpus=3: the 2 workers of local_cluster cannot share GPUs evenly "
+            "with logical_gpus=4; write a number that divides the other",
         ),
     )
     def test_workers_that_cannot(self, asked, wanted):

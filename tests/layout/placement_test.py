@@ -49,7 +49,7 @@ class PlacementTest(parameterized.TestCase):
 
     def test_more_gpus_than_there_are(self):
         visible = len(tf.config.list_physical_devices("GPU"))
-        with self.assertRaisesRegex(ValueError, f"{visible} visible GPU.*--device=cpu"):
+        with self.assertRaisesRegex(ValueError, f"{visible} visible GPU.*device=cpu"):
             placement.local(visible + 1, kind="gpu")
 
     def test_logical_gpus(self):

@@ -40,7 +40,7 @@ class LearningTest(parameterized.TestCase):
 
     def test_a_flag_that_the_optimizer_does_not_read(self):
         with self.assertRaisesRegex(
-            collected.PlanError, "--adam_beta1=0.5: --optimizer=sgd does not read it"
+            collected.PlanError, "adam_beta1=0.5: optimizer=sgd does not read it"
         ):
             _update(optimizer="sgd", adam_beta1=0.5)
 
@@ -71,15 +71,15 @@ class LearningTest(parameterized.TestCase):
         self.assertAlmostEqual(_rate(update, 5.0), 0.1 + 0.3 / 4, places=6)
 
     @parameterized.parameters(
-        ("exponential", {}, "exponential: needs --learning_rate_decay_factor"),
-        ("exponential", {}, "exponential: needs --num_epochs_per_decay"),
+        ("exponential", {}, "exponential: needs learning_rate_decay_factor"),
+        ("exponential", {}, "exponential: needs num_epochs_per_decay"),
         ("cosine", {"num_epochs_per_decay": 2.0}, "=2.0: .*=cosine does not read it"),
         ("cosine", {"learning_rate_power": 2.0}, "=2.0: .*=cosine does not read it"),
         ("cosine", {"minimum_learning_rate": 1.0}, "=1.0: is above .* start, 0.05"),
         (
             "inverse_sqrt",
             {"num_learning_rate_warmup_epochs": 0.0},
-            "needs --num_learning_rate_warmup_epochs",
+            "needs num_learning_rate_warmup_epochs",
         ),
     )
     def test_flags_that_do_not_fit_the_schedule(self, name, flags, sentence):

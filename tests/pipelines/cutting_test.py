@@ -58,18 +58,18 @@ class CuttingTest(parameterized.TestCase):
     @parameterized.parameters(
         (
             (6, 4),
-            "--num_gpus=6: is not a multiple of --num_stages=4; write --num_gpus=4 or "
-            "8, or --num_stages=1 or 2 or 3 or 6",
+            "num_gpus=6: is not a multiple of num_stages=4; write num_gpus=4 or "
+            "8, or num_stages=1 or 2 or 3 or 6",
         ),
         (
             (1, 4),
-            "--num_gpus=1: is not a multiple of --num_stages=4; write --num_gpus=4, or "
-            "--num_stages=1",
+            "num_gpus=1: is not a multiple of num_stages=4; write num_gpus=4, or "
+            "num_stages=1",
         ),
         (
             (3, 4, 2),
-            "--num_gpus=3: of 2 workers is not a multiple of --num_stages=4; write "
-            "--num_gpus=2 or 4, or --num_stages=1 or 2 or 3 or 6",
+            "num_gpus=3: of 2 workers is not a multiple of num_stages=4; write "
+            "num_gpus=2 or 4, or num_stages=1 or 2 or 3 or 6",
         ),
     )
     def test_devices_that_make_no_towers(self, numbers, sentence):
@@ -94,7 +94,7 @@ class CuttingTest(parameterized.TestCase):
         flags, model = stages.StagesFlags(num_stages=2), models.get("lenet")
         self.assertEqual(cutting.plan(flags, model, 8, timed=False).balance, "flops")
         timed = stages.StagesFlags(num_stages=2, partition="time")
-        with self.assertRaisesRegex(ValueError, "^--partition=time: .*=flops"):
+        with self.assertRaisesRegex(ValueError, "^partition=time: .*=flops"):
             cutting.plan(timed, model, 8, timed=False)
 
     def test_all_that_is_wrong_is_told_at_once(self):
@@ -108,31 +108,31 @@ class CuttingTest(parameterized.TestCase):
         self.assertLen(caught.exception.errors, 1)
 
     @parameterized.parameters(
-        (dict(num_stages=5), "chain of 4 blocks, too few for 5 .*--num_stages=4 or"),
+        (dict(num_stages=5), "chain of 4 blocks, too few for 5 .*num_stages=4 or"),
         (
             dict(num_stages=3, schedule="interleaved"),
-            "too few for 3 stages of 2 chunks each; write --num_stages=2 or fewer",
+            "too few for 3 stages of 2 chunks each; write num_stages=2 or fewer",
         ),
         (
             dict(num_stages=2, schedule="interleaved", chunks_per_stage=5),
-            "of 5 chunks each; write --chunks_per_stage=2$",
+            "of 5 chunks each; write chunks_per_stage=2$",
         ),
         (  # one stage alone has nothing to interleave with
             dict(num_stages=3, schedule="interleaved", chunks_per_stage=4),
-            "of 4 chunks each; write --schedule=1f1b, without --chunks_per_stage$",
+            "of 4 chunks each; write schedule=1f1b, without chunks_per_stage$",
         ),
         (
             dict(num_stages=6, schedule="interleaved", chunks_per_stage=4),
-            "write --schedule=1f1b and --num_stages=4 or fewer, without --chunks_per",
+            "write schedule=1f1b and num_stages=4 or fewer, without chunks_per",
         ),
         (
             dict(num_micro_batches=5),
-            "--num_micro_batches=5: does not divide a tower's batch of 32; write 1, 2, "
+            "num_micro_batches=5: does not divide a tower's batch of 32; write 1, 2, "
             "4, 8, 16 or 32",
         ),
         (
             dict(num_stages=2, partition="conv3"),
-            "--partition=conv3: cannot cut after 'conv3'; cut after some of conv1, "
+            "partition=conv3: cannot cut after 'conv3'; cut after some of conv1, "
             "conv2, dense; or write auto, flops, params, time",
         ),
         (

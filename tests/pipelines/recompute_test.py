@@ -145,7 +145,7 @@ class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(sizes, [0, 4, 4, 8])
 
     def test_without_a_limit_on_cpus(self):
-        with self.assertRaisesRegex(ValueError, "^--recompute=auto: how much memory"):
+        with self.assertRaisesRegex(ValueError, "^recompute=auto: how much memory"):
             _chosen(Pipeline(1, 2, cut=(5,), recompute="auto"))
 
     def test_the_words(self):

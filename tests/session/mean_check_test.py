@@ -234,10 +234,10 @@ class CheckTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ("replicated", {"gradient_repacking": 2}),
-        ("replicated", {"small_bytes": 1024}),
-        ("replicated", {"transfer": tf.bfloat16}),
-        ("parameter_server", {"transfer": tf.float16}),
-        ("parameter_server", {"sparse_to_dense": True}),
+        ("replicated", {"agg_small_grads_max_bytes": 1024}),
+        ("replicated", {"compact_gradient_transfer": tf.bfloat16}),
+        ("parameter_server", {"compact_gradient_transfer": tf.float16}),
+        ("parameter_server", {"sparse_to_dense_grads": True}),
         ("asynchronous", {"staleness_lr": True}),
         ("asynchronous", {"max_staleness": 0}),
     )

@@ -143,7 +143,8 @@ class RunTest(digit_runs.Runs):
     @parameterized.parameters(*VARIABLE_UPDATES)
     def test_refused_where_replicas_need_not_be_equal(self, name):
         settings = config.make(variable_update=name, check_replicas_every=4)
-        errors = config.check(settings, {"variable_update": VARIABLE_UPDATES})
+        problems = config.check(settings, {"variable_update": VARIABLE_UPDATES})
+        errors = [problem.sentence() for problem in problems]
         equal = name in ("replicated", "relaxed", "distributed_replicated")
         self.assertEqual(
             errors,
@@ -151,6 +152,6 @@ class RunTest(digit_runs.Runs):
             if equal
             else [
                 "--check_replicas_every=4: needs --variable_update=replicated, "
-                "--variable_update=relaxed or --variable_update=distributed_replicated"
+                "--variable_update=distributed_replicated or --variable_update=relaxed"
             ],
         )

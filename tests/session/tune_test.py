@@ -162,7 +162,7 @@ class TuneTest(digit_runs.Runs):
         def broken(plan, way):
             raise ValueError("no such link")
 
-        with self.assertRaisesRegex(ValueError, "^--variable_update=auto: .*no such"):
+        with self.assertRaisesRegex(ValueError, "^variable_update=auto: .*no such"):
             tune.choose(
                 plan, self.memory, self.lines.append, again=True, measured=broken
             )

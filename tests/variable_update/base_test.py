@@ -13,14 +13,14 @@ v1 = tf.compat.v1
 _CHOICES = {
     "all_reduce_spec": "xring",
     "gradient_repacking": 2,
-    "small_bytes": 1024,
+    "agg_small_grads_max_bytes": 1024,
     "max_staleness": 1,
     "staleness_lr": True,
     "variable_placement": "round_robin",
     "partition_bytes": 64,
     "sufficient_factors": False,
-    "transfer": tf.bfloat16,
-    "sparse_to_dense": True,
+    "compact_gradient_transfer": tf.bfloat16,
+    "sparse_to_dense_grads": True,
 }
 
 

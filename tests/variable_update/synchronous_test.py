@@ -40,7 +40,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         ("collective", tf.bfloat16),
     )
     def test_replicas_stay_bit_equal_slots_too(self, spec, transfer):
-        exchange = dict(all_reduce_spec=spec, transfer=transfer)
+        exchange = dict(all_reduce_spec=spec, compact_gradient_transfer=transfer)
         training = trainer.trained("replicated", exchange=exchange)
         one_copy = _one_copy()
         off = trainer.difference(one_copy, training.values())
@@ -231,7 +231,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         plain = trainer.trained(mode, **options).values()
         for dtype in (tf.bfloat16, tf.float32):
             training = trainer.trained(
-                mode, exchange=dict(transfer=dtype), **options
+                mode, exchange=dict(compact_gradient_transfer=dtype), **options
             ).values()
             rounds = mode == "replicated" and dtype == tf.bfloat16  # the sum
             off = trainer.difference(plain, training)

@@ -150,8 +150,7 @@ def set_up(
     every = output.save_model_steps or (1 if output.save_model_secs else 0)
     if output.save_model_secs and not output.max_ckpts_to_keep:
         every = num_steps
-    flag = f"--train_dir={output.train_dir}"
-    check_room(flag, output.train_dir, checkpoints.needed(num_steps, every))
+    check_room("train_dir", output.train_dir, checkpoints.needed(num_steps, every))
     return Saving(checkpoints, lock, retry_secs=output.save_retry_secs, log=log)
 
 

@@ -27,6 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NoReturn, cast
 
+from flags.problem import wrong_setting
 from towers.cluster import deaths, private_network
 from towers.errors.collected import say
 from towers.errors.interrupts import Interrupted
@@ -69,9 +70,12 @@ def become(
       ValueError: this system cannot.
     """
     if not hasattr(signal, "pthread_sigmask"):  # nor processes that replace others
-        raise ValueError(
-            "--local_cluster: needs Linux or macOS; on this system start each task by "
-            "itself, with --job_name and --task_index"
+        raise wrong_setting(
+            "local_cluster",
+            None,
+            "needs Linux or macOS",
+            "on this system start each task by itself, with `job_name` and "
+            "`task_index`",
         )
     order = {
         "tasks": dict(tasks),

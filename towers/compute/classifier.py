@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.compute import deterministic_sum, kernels
 from towers.layout.parts import Split
 from towers.layout.placeholders import shard
@@ -104,10 +105,12 @@ class ShardedLogits:
     def _refuse(self, *args, **options):
         """Raises, since the logits must not be gathered."""
         del args, options
-        raise ValueError(
-            "--shard_classifier: a loss or metric of the model reads its logits as "
-            "one tensor; let it ask models.logits, which takes them in pieces, or "
-            "leave the flag out"
+        raise wrong_setting(
+            "shard_classifier",
+            None,
+            "a loss or metric of the model reads its logits as one tensor",
+            "let it ask models.logits, which takes them in pieces, or leave the flag "
+            "out",
         )
 
     __tf_tensor__ = __getitem__ = __neg__ = __abs__ = _refuse

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from models.layers import Layers
 from models.model import Model
 from towers.compute import (
@@ -288,9 +289,8 @@ def check_batch_norm(batch_norm: str, model: Model, source: Any) -> None:
     features = nests.batch_of(source.features, model.recipe.batch_size)
     nn, _ = _try(TowerSpec(model, classes(source, model)), features)
     if not nn.statistics:
-        raise ValueError(
-            f"--batch_norm={batch_norm}: {model.name} has no batch norm; leave it out"
-        )
+        words = f"{model.name} has no batch norm"
+        raise wrong_setting("batch_norm", batch_norm, words, "leave it out")
 
 
 def _try(task: TowerSpec, features: Any) -> tuple[Layers, Any]:

@@ -24,6 +24,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from flags.problem import SettingError, wrong_setting
 from towers.data import digits, shakespeare
 from towers.data.damage import missing
 from towers.data.records import Records, damaged, from_tfds
@@ -41,9 +42,9 @@ _UNREADABLE = re.compile(r"JSON|codec can't decode|dataset info|DatasetInfo|Errn
 
 # Default splits -> the end of the error where a data set has none of them.
 INSTEAD = {
-    ("train",): "; name one with --train_split",
+    ("train",): "; name one with `train_split`",
     ("validation", "test"): "; name one, or parts of one, as in "
-    "--train_split=train[:90%] --eval_split=train[90%:]",
+    "`train_split=train[:90%]` `eval_split=train[90%:]`",
 }
 
 _FILES_NAMED = 4  # at most, in the error about files that are missing
@@ -66,13 +67,11 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
     split = _split(name, builder.info, splits)
     records = from_tfds(builder, split, keys=keys)
     if records.num_examples < 1:  # TFDS counts backwards in train[5:2]
-        raise ValueError(
-            f"--data_name={name}: there is no example in split {' or '.join(splits)}"
-        )
+        raise _wrong(name, f"there is no example in split {' or '.join(splits)}")
     # Else what is wrong with the split of evaluation shows when training has ended.
     assert records.locate  # its records are in files
     if fault := _missing(split.file_instructions) or records.locate(1):
-        raise ValueError(f"--data_name={name}: {damaged(fault, [records.path])}")
+        raise _wrong(name, damaged(fault, [records.path]))
     return records
 
 
@@ -98,13 +97,11 @@ def prepared(
     if not _is_prepared(builder):
         builder = _prepare(name, builder, chosen=bool(data_dir))
     if not builder.info.splits:
-        raise ValueError(f"--data_name={name}: {_damaged(builder.data_path)}")
+        raise _wrong(name, _damaged(builder.data_path))
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
-        raise ValueError(
-            f"--data_name={name}: {builder.data_path} holds "
-            f"{builder.info.file_format.value} files; prepare it again with "
-            f"`tfds build {name} --file_format=tfrecord`"
-        )
+        kind = builder.info.file_format.value
+        remedy = f"prepare it again with `tfds build {name} --file_format=tfrecord`"
+        raise _wrong(name, f"{builder.data_path} holds {kind} files", remedy)
     return builder, checked
 
 
@@ -120,18 +117,16 @@ def cache(builder: tfds.core.DatasetBuilder) -> pathlib.Path:
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     """The TFDS builder of that name; reads nothing but the data set's summary."""
     if os.path.isabs(name):
-        raise ValueError(
-            f"--data_name={name}: is a path, which only language models read; name a "
-            "TFDS data set, or one of them, as --model=transformer_lm"
-        )
+        remedy = "name a TFDS data set, or one of them, as `model=transformer_lm`"
+        raise _wrong(name, "is a path, which only language models read", remedy)
     base = re.split("[:/]", name)[0]
     root = os.path.expanduser(data_dir) or None
     if root and not tf.io.gfile.isdir(root):
-        raise ValueError(f"--data_dir={data_dir}: there is no such directory")
+        raise wrong_setting("data_dir", data_dir, "there is no such directory")
     try:
         return tfds.builder(name, data_dir=root)
     except tfds.core.DatasetNotFoundError as error:
-        raise ValueError(f"--data_name={name}: {_not_found(name, root)}") from error
+        raise _wrong(name, _not_found(name, root)) from error
     except Exception as error:  # TFDS raises all kinds for what a name may get wrong
         what = _in_short(error)
         if versioned := re.fullmatch(r"(.+)/(\d+\.\d+\.\d+)", name):
@@ -139,8 +134,12 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         elif what.startswith("Parsing"):
             what = "a name is written mnist, cifar10:3.0.2 or imagenette/160px"
         elif _UNREADABLE.search(what):
-            what = _damaged(f"{base} in {root or 'the default --data_dir'}", what)
-        raise ValueError(f"--data_name={name}: {what}") from error
+            what = _damaged(f"{base} in {root or 'the default `data_dir`'}", what)
+        raise _wrong(name, what) from error
+
+
+def _wrong(name: str, message: str, remedy: str = "") -> SettingError:
+    return wrong_setting("data_name", name, message, remedy)
 
 
 def _not_found(name: str, root: str | None) -> str:
@@ -162,7 +161,7 @@ def _not_found(name: str, root: str | None) -> str:
     hint = f"did you mean {', '.join(near)}?" if near else "nor has TFDS one"
     for folder in (path := pathlib.Path(root)).parents if root else ():
         if path.relative_to(folder).parts[0] == base:
-            hint = f"--data_dir is the folder that {base} is in: write {folder}"
+            hint = f"`data_dir` is the folder that {base} is in: write {folder}"
     return f"no such data set; {hint}"
 
 
@@ -207,10 +206,8 @@ def _image_and_label(name: str, info: tfds.core.DatasetInfo) -> tuple[str, str]:
         and all(isinstance(info.features[key], kind) for key, kind in zip(keys, kinds))
     )
     if not fits or not info.features[keys[1]].num_classes:
-        raise ValueError(
-            f"--data_name={name}: not an image classification data set; an example "
-            f"has {', '.join(info.features)}, not an image and its class"
-        )
+        parts = f"an example has {', '.join(info.features)}, not an image and its class"
+        raise _wrong(name, "not an image classification data set", parts)
     return keys
 
 
@@ -225,7 +222,7 @@ def _split(name: str, info: tfds.core.DatasetInfo, splits: Sequence[str]) -> Any
         f"there is no split {' or '.join(splits)}, only {', '.join(info.splits)}"
         f"{INSTEAD.get(tuple(splits), '')}"
     )
-    raise ValueError(f"--data_name={name}: {next(problems, missing)}")
+    raise _wrong(name, next(problems, missing))
 
 
 def _missing(files: Sequence[Any]) -> str:
@@ -282,10 +279,8 @@ def _prepare(
     ships_with_us = isinstance(builder, _SHIPPED)
     if not _writable(root):
         if chosen or not ships_with_us:
-            raise ValueError(
-                f"--data_name={name}: not prepared in {builder.data_path}, which "
-                "cannot be written; name another --data_dir"
-            )
+            words = f"not prepared in {builder.data_path}, which cannot be written"
+            raise _wrong(name, words, "name another `data_dir`")
         unwritable, root = root, temporary_root()
         builder = tfds.builder(name, data_dir=root)
         if _is_prepared(builder):
@@ -303,9 +298,8 @@ def _prepare(
             builder.download_and_prepare()
     except Exception as error:  # whatever a builder's own code may raise
         if not builder.is_prepared():  # it is, when another process was faster
-            raise ValueError(
-                f"--data_name={name}: cannot be prepared in {builder.data_path}: "
-                f"{_in_short(error)}"
+            raise _wrong(
+                name, f"cannot be prepared in {builder.data_path}: {_in_short(error)}"
             ) from error
     return tfds.builder(name, data_dir=root)
 
@@ -321,9 +315,10 @@ def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
     manual = root / "downloads" / "manual"
     instructions = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None)
     if instructions and not (manual.exists() and any(manual.iterdir())):
-        raise ValueError(
-            f"--data_name={name}: not prepared in {builder.data_path}, and its files "
-            f"are not in {manual}: {' '.join(instructions.split())}"
+        raise _wrong(
+            name,
+            f"not prepared in {builder.data_path}, and its files are not in {manual}: "
+            f"{' '.join(instructions.split())}",
         )
     missing = {
         url: info.filename or url.rsplit("/", 1)[-1]
@@ -334,10 +329,11 @@ def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
         return
     files = sorted(missing.values())
     rest = f" and {len(files) - _FILES_NAMED} more" if files[_FILES_NAMED:] else ""
-    raise ValueError(
-        f"--data_name={name}: not prepared in {builder.data_path}, and {host} cannot "
-        f"be reached; put {', '.join(files[:_FILES_NAMED])}{rest} into {manual}, or "
-        f"run `tfds build {name}` where there is a network and copy the result here"
+    raise _wrong(
+        name,
+        f"not prepared in {builder.data_path}, and {host} cannot be reached",
+        f"put {', '.join(files[:_FILES_NAMED])}{rest} into {manual}, or run `tfds "
+        f"build {name}` where there is a network and copy the result here",
     )
 
 

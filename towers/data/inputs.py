@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from flags.sections import DataFlags
 from towers.data import (
     catalog,
@@ -163,9 +164,11 @@ def check_default(name: str, flags: DataFlags, model: str) -> None:
     if name == "synthetic" and flags.train_split != type(flags).train_split:
         about["train_split"] = flags.train_split
     for flag, value in about.items():
-        raise ValueError(
-            f"--{flag}={value}: say which data set with --data_name; {model} trains on "
-            f"{name} by default"
+        raise wrong_setting(
+            flag,
+            value,
+            "say which data set with `data_name`",
+            f"{model} trains on {name} by default",
         )
 
 
@@ -243,9 +246,12 @@ def _named(
     splits = (split,) if split else ("train",) if training else ("validation", "test")
     if request.kind == "pairs" and split and (split == "train") != training:
         flag = "train_split" if training else "eval_split"
-        raise ValueError(
-            f"--{flag}={split}: of ratings, train is trained on, and validation, whose "
-            "pairs are candidates, is evaluated; leave the flag out"
+        raise wrong_setting(
+            flag,
+            split,
+            "of ratings, train is trained on, and validation, whose pairs are "
+            "candidates, is evaluated",
+            "leave the flag out",
         )
     examples = KINDS[request.kind](name, request, splits=splits)
     return DatasetSource(examples, request, training=training)
@@ -257,9 +263,11 @@ def _images(name: str, request: Request, *, splits: Sequence[str]) -> Records:
 
 def _examples(name: str, request: Request, *, splits: Sequence[str]) -> Records:
     del request, splits
-    raise ValueError(
-        f"--data_name={name}: the model's inputs are tf.TensorSpecs, and {name} has no "
-        "data by them; name data of its own, or leave it out for synthetic data"
+    raise wrong_setting(
+        "data_name",
+        name,
+        f"the model's inputs are tf.TensorSpecs, and {name} has no data by them",
+        "name data of its own, or leave it out for synthetic data",
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from flags.problem import wrong_setting
 from towers.errors.memory_limits import Limit
 
 _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
@@ -32,17 +33,21 @@ def check(
     name, value = max(factors.items(), key=lambda item: item[1])
     examples = math.prod(factors.values())
     if examples >= _INT_LIMIT:
-        raise ValueError(
-            f"--{name}={value}: a step would have {examples} examples, and must have "
-            f"fewer than {_INT_LIMIT}"
+        raise wrong_setting(
+            name,
+            value,
+            f"a step would have {examples} examples, and must have fewer than "
+            f"{_INT_LIMIT}",
         )
     step = examples * example_bytes
     limit = min(limits, key=lambda limit: limit.most, default=None)
     if limit and step * (1 + prefetch) > limit.most:
         if step * 2 <= limit.most:
             name, value = "datasets_prefetch_buffer_size", prefetch
-        raise ValueError(
-            f"--{name}={value}: the batches would take "
-            f"{step * (1 + prefetch) / 1e9:.1f} GB, and {limit.name} leaves "
-            f"{max(limit.most, 0) / 1e9:.1f} GB; write less"
+        raise wrong_setting(
+            name,
+            value,
+            f"the batches would take {step * (1 + prefetch) / 1e9:.1f} GB, "
+            f"and {limit.name} leaves {max(limit.most, 0) / 1e9:.1f} GB",
+            "write less",
         )

@@ -8,6 +8,7 @@ def data(split):  # "train", or what is evaluated: "validation"
 import inspect
 import os
 
+from flags.problem import wrong_setting
 from models import load, user_errors
 from towers.data.example_source import ExampleSource
 from towers.data.examples import Examples
@@ -42,9 +43,11 @@ def get(
         not that which the network reads.
     """
     if request.data_dir:
-        raise ValueError(
-            f"--data_dir={request.data_dir}: is where TFDS keeps its data sets, and "
-            f"{name} is a function; leave it out"
+        raise wrong_setting(
+            "data_dir",
+            request.data_dir,
+            f"is where TFDS keeps its data sets, and {name} is a function",
+            "leave it out",
         )
     function = load.load_function("data_name", name)
     split = split or ("train" if training else _EVALUATED)

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from flags.problem import wrong_setting
 from towers.data import catalog, records
 from towers.data.records import Records
 from towers.data.source import Request
@@ -50,9 +51,10 @@ def find_ratings(name: str, request: Request, *, splits: Sequence[str]) -> Recor
     builder, item = catalog.prepared(name, request.data_dir or "", _item_key)
     split = next((split for split in splits if split in SPLITS), None)
     if split is None:
-        raise ValueError(
-            f"--data_name={name}: there is no split {' or '.join(splits)}, only "
-            f"{', '.join(SPLITS)}"
+        raise wrong_setting(
+            "data_name",
+            name,
+            f"there is no split {' or '.join(splits)}, only {', '.join(SPLITS)}",
         )
     folder = catalog.cache(builder)
     path = folder / f"{split}.pairs"
@@ -67,9 +69,12 @@ def _item_key(name: str, info: tfds.core.DatasetInfo) -> str:
     """The key of the item among the features of an example."""
     keys = [key for key in info.features if key.endswith("_id") and key != "user_id"]
     if "user_id" not in info.features or "timestamp" not in info.features or not keys:
-        raise ValueError(
-            f"--data_name={name}: not a data set of ratings; an example has "
-            f"{', '.join(info.features)}, not user_id, timestamp and an item's id"
+        raise wrong_setting(
+            "data_name",
+            name,
+            "not a data set of ratings",
+            f"an example has {', '.join(info.features)}, not user_id, timestamp and "
+            "an item's id",
         )
     return keys[0]
 
@@ -81,10 +86,12 @@ def _ratings(builder: tfds.core.DatasetBuilder, item: str) -> Ratings:
       ValueError: they are in several splits, of which none says what it is for.
     """
     if len(builder.info.splits) != 1:
-        raise ValueError(
-            f"--data_name={builder.name}: its ratings are in the splits "
-            f"{', '.join(builder.info.splits)}, and are read from one; choose a data "
-            "set that has one split"
+        raise wrong_setting(
+            "data_name",
+            builder.name,
+            f"its ratings are in the splits {', '.join(builder.info.splits)}, and are "
+            "read from one",
+            "choose a data set that has one split",
         )
     keys = ("user_id", item, "timestamp")
     features = tfds.features.FeaturesDict({k: builder.info.features[k] for k in keys})
@@ -118,9 +125,11 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     begins = np.flatnonzero(np.diff(user, prepend=-1))
     ends = np.append(begins[1:], len(user))
     if len(items) - np.max(ends - begins) < _EVAL_NEGATIVES:
-        raise ValueError(
-            f"--data_name={name}: too few items to rank one among {_EVAL_NEGATIVES} "
-            "that its user never rated"
+        raise wrong_setting(
+            "data_name",
+            name,
+            f"too few items to rank one among {_EVAL_NEGATIVES} that its user never "
+            "rated",
         )
     rng = np.random.default_rng(0)  # the same negatives for all runs
     held_out = [
@@ -129,9 +138,10 @@ def _write(name: str, folder: pathlib.Path, ratings: Ratings) -> None:
     ]
     rest = np.delete(np.stack([user, item], axis=1), ends - 1, axis=0)
     if not len(rest):
-        raise ValueError(
-            f"--data_name={name}: every user rated one item, which is held out: "
-            "nothing is left to train on"
+        raise wrong_setting(
+            "data_name",
+            name,
+            "every user rated one item, which is held out: nothing is left to train on",
         )
     for split, rows in (("validation", held_out), ("train", rng.permutation(rest))):
         partial = folder / f"{split}.pairs.{os.getpid()}"

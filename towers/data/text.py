@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from flags.problem import wrong_setting
 from towers.data import catalog, records, text_splits
 from towers.data.records import Records
 from towers.data.source import Request
@@ -76,25 +77,29 @@ def find(name: str, request: Request, *, splits: Sequence[str]) -> Records:
         parts = ((split, *_looked_up(split, texts.split)) for split in splits)
         split, part, bounds = next((row for row in parts if row[1]), ("", None, _all))
         if part is None:
-            raise ValueError(
-                f"--data_name={name}: there is no split {' or '.join(splits)}, only "
-                f"{', '.join(texts.known)}{catalog.INSTEAD.get(tuple(splits), '')}"
+            raise wrong_setting(
+                "data_name",
+                name,
+                f"there is no split {' or '.join(splits)}, only "
+                f"{', '.join(texts.known)}{catalog.INSTEAD.get(tuple(splits), '')}",
             )
         _check_plain(name, part)
         windows = TOKENS[request.preprocessing](part, texts.split, request, bounds)
     except OSError as error:
         where = f"{error.filename}: " if error.filename not in (None, name) else ""
-        raise ValueError(
-            f"--data_name={name}: {where}{error.strerror or error}"
+        raise wrong_setting(
+            "data_name", name, f"{where}{error.strerror or error}"
         ) from error
     except _SliceError as error:
-        raise ValueError(f"--data_name={name}: split {split}: {error}") from error
+        raise wrong_setting("data_name", name, f"split {split}: {error}") from error
     if not windows.num_examples:
         (length,) = request.shape
-        raise ValueError(
-            f"--data_name={name}: its split {split}, of {part.stop - part.start} "
-            f"bytes, is too short for a window of {length} tokens and the one after "
-            "it; name a longer text"
+        raise wrong_setting(
+            "data_name",
+            name,
+            f"its split {split}, of {part.stop - part.start} bytes, is too short for "
+            f"a window of {length} tokens and the one after it",
+            "name a longer text",
         )
     return windows._replace(name=texts.name)
 
@@ -148,17 +153,22 @@ def _check_plain(name: str, part: FileRange) -> None:
     begin = part._replace(start=0, stop=16).read()
     for kind, pattern in _COMPRESSED.items():
         if re.match(pattern, begin):
-            raise ValueError(
-                f"--data_name={name}: {part.path} is compressed with {kind}; unpack "
-                "it, and name the text"
+            raise wrong_setting(
+                "data_name",
+                name,
+                f"{part.path} is compressed with {kind}",
+                "unpack it, and name the text",
             )
     wide = next((code for code, mark in _WIDE.items() if re.match(mark, begin)), "")
     first = part._replace(stop=min(part.stop, part.start + _FIRST_BYTES)).read()
     if wide or first.count(0) > _MOST_NULS * len(first):
         what = f"is in {wide}" if wide else "has NULs, as UTF-16 and binary files have"
-        raise ValueError(
-            f"--data_name={name}: {part.path} {what}, and is read as UTF-8; convert it "
-            f"with `iconv -f {wide or 'UTF-16LE'} -t UTF-8`, and name the result"
+        raise wrong_setting(
+            "data_name",
+            name,
+            f"{part.path} {what}, and is read as UTF-8",
+            f"convert it with `iconv -f {wide or 'UTF-16LE'} -t UTF-8`, and name the "
+            "result",
         )
 
 

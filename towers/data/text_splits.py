@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow_datasets as tfds
 
+from flags.problem import wrong_setting
 from towers.data import catalog, records
 
 
@@ -79,7 +80,7 @@ def _file(path: pathlib.Path, name: str) -> Splits:
     """A file with two splits."""
     size = path.stat().st_size
     if not path.is_file():
-        raise ValueError(f"--data_name={name}: is neither a plain file nor a folder")
+        raise wrong_setting("data_name", name, "is neither a plain file nor a folder")
     cut = size * 9 // 10
     parts = {
         "train": FileRange(os.fspath(path), 0, cut),
@@ -100,9 +101,11 @@ def _folder(path: pathlib.Path, name: str) -> Splits:
         files = [file for file in _files(path) if _has_word(file.name, wanted)]
         if len(files) > 1:
             names = " or ".join(sorted(file.name for file in files))
-            raise ValueError(
-                f"--data_name={name}: which is the split {wanted}, {names}? Leave one "
-                "in the folder, or give the others other names"
+            raise wrong_setting(
+                "data_name",
+                name,
+                f"which is the split {wanted}, {names}? Leave one in the folder, or "
+                "give the others other names",
             )
         for other in ("train", "validation", "test"):
             if (
@@ -110,9 +113,11 @@ def _folder(path: pathlib.Path, name: str) -> Splits:
                 and not _has_word(wanted, other)
                 and _has_word(files[0].name, other)
             ):
-                raise ValueError(
-                    f"--data_name={name}: which split is {files[0].name}, {wanted} or "
-                    f"{other}? Give it a name with one of them"
+                raise wrong_setting(
+                    "data_name",
+                    name,
+                    f"which split is {files[0].name}, {wanted} or {other}? Give it a "
+                    "name with one of them",
                 )
         return _whole(files[0]) if files else None
 
@@ -158,9 +163,11 @@ def _tfds(name: str, data_dir: str) -> Texts:
             if base not in (*splits, "all"):
                 return None
             what = str(error).rsplit("\n", 1)[-1]
-            raise ValueError(f"--data_name={name}: split {wanted}: {what}") from error
+            raise wrong_setting("data_name", name, f"split {wanted}: {what}") from error
         if not files:
-            raise ValueError(f"--data_name={name}: there is no text in split {wanted}")
+            raise wrong_setting(
+                "data_name", name, f"there is no text in split {wanted}"
+            )
         path = catalog.cache(builder) / f"{urllib.parse.quote(wanted, safe='')}.txt"
         if not path.exists():
             feature = {key: builder.info.features[key]}
@@ -178,9 +185,11 @@ def _text_key(name: str, info: tfds.core.DatasetInfo) -> str:
     for key in ("text", *(info.supervised_keys or ())[:1]):
         if key in info.features and isinstance(info.features[key], tfds.features.Text):
             return key
-    raise ValueError(
-        f"--data_name={name}: not a text data set; an example has "
-        f"{', '.join(info.features)}"
+    raise wrong_setting(
+        "data_name",
+        name,
+        "not a text data set",
+        f"an example has {', '.join(info.features)}",
     )
 
 

@@ -7,40 +7,37 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
+from flags.problem import Problem, SettingError, problems_of
+
 CLOSED_PIPE = 141  # the exit status that shells expect: 128 + SIGPIPE
 
 
-class PlanError(ValueError):
-    """Settings that cannot be run on this machine or data.
-
-    Attributes:
-      errors: all that was found, one sentence each.
-    """
-
-    def __init__(self, errors: list[str]):
-        super().__init__("\n".join(errors))
-        self.errors = errors
+class PlanError(SettingError):
+    """Settings that cannot be run on this machine or data."""
 
 
 class CollectedErrors:
     """Calls functions one by one and collects the errors that they raise.
 
     Attributes:
-      errors: one sentence each.
+      problems: that the errors say.
     """
 
-    def __init__(self):
-        self.errors: list[str] = []
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
 
     def get(self, part: Callable[[], Any]) -> Any:
         """What the function returns, or None if it raises a ValueError."""
         try:
             return part()
-        except PlanError as error:
-            self.errors += error.errors
         except ValueError as error:
-            self.errors.append(str(error))
+            self.problems += problems_of(error)
         return None
+
+    def check(self) -> None:
+        """Raises PlanError with all problems, if there are any."""
+        if self.problems:
+            raise PlanError(*self.problems)
 
 
 def refuse(errors: Sequence[str], *, status: int) -> int:
@@ -48,6 +45,21 @@ def refuse(errors: Sequence[str], *, status: int) -> int:
     for error in errors:
         say(f"error: {error}")
     return status
+
+
+def refuse_settings(error: ValueError, **flags: str) -> int:
+    """Prints what is wrong with settings; returns the exit status.
+
+    Args:
+      error: that says it.
+      **flags: setting -> flag, where that has another name.
+    """
+    return refuse([p.sentence(flags) for p in problems_of(error)], status=2)
+
+
+def sentences(error: ValueError) -> list[str]:
+    """What an error says, with settings as a command line has them."""
+    return [problem.sentence() for problem in problems_of(error)]
 
 
 def warn(sentence: str) -> None:

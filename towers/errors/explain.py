@@ -5,6 +5,8 @@ import textwrap
 
 import tensorflow as tf
 
+from towers.errors.collected import sentences
+
 _LENGTH = 200  # characters of TensorFlow's own words
 
 # Lines before the one with the reason: the number of errors, the task they are from.
@@ -84,7 +86,8 @@ def operation_error(error: tf.errors.OpError) -> str | None:
 
 def cause(error: Exception) -> str:
     """The line of an error that gives the reason."""
-    return reason(str(error) or type(error).__name__)
+    words = sentences(error)[0] if isinstance(error, ValueError) else str(error)
+    return reason(words or type(error).__name__)
 
 
 def _model_failed(text: str) -> str | None:

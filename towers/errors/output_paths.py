@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from flags.problem import SettingError, wrong_setting
 from towers.errors import lock
 
 
@@ -35,11 +36,10 @@ def checks(config: Any) -> list[Callable[[], None]]:
     """
     output, eval_dir = config.output, config.evaluation.eval_dir
     all_checks: list[Callable[[], None]] = []
-    flag = f"--train_dir={output.train_dir}"
     if output.train_dir:
-        all_checks.append(functools.partial(_check_literal, flag, output.train_dir))
+        all_checks.append(functools.partial(_check_literal, output.train_dir))
     if output.train_dir and not config.evaluation.eval:
-        all_checks.append(functools.partial(check, flag, output.train_dir))
+        all_checks.append(functools.partial(check, "train_dir", output.train_dir))
     elif config.evaluation.eval and os.path.isdir(output.train_dir or ""):
         eval_dir = eval_dir or os.path.join(output.train_dir, "eval")
     for name, path, look in (
@@ -50,21 +50,23 @@ def checks(config: Any) -> list[Callable[[], None]]:
         ("eval_dir", eval_dir, check),
     ):
         if path:
-            all_checks.append(functools.partial(look, f"--{name}={path}", path))
+            all_checks.append(functools.partial(look, name, path))
     return all_checks
 
 
-def check(flag: str, directory: str) -> None:
+def check(setting: str, path: str, directory: str | None = None) -> None:
     """Proves that a folder can be made and written to; leaves nothing behind.
 
     Args:
-      flag: that names the folder, as the user typed it.
-      directory: the folder.
+      setting: that names the folder.
+      path: its value.
+      directory: the folder, if it is another.
 
     Raises:
       ValueError: it cannot be written to, or the disk is full.
     """
-    _check_local(flag, directory)
+    _check_local(setting, path)
+    directory = directory or path
     missing = _missing(directory)
     try:
         os.makedirs(directory, exist_ok=True)
@@ -74,18 +76,16 @@ def check(flag: str, directory: str) -> None:
             probe.flush()
             os.fsync(probe.fileno())
     except OSError as error:
-        raise ValueError(
-            f"{flag}: cannot be written to ({error.strerror}); name another place"
-        ) from error
+        raise _not_written(setting, path, error) from error
     finally:
         _remove(missing)
 
 
-def check_room(flag: str, directory: str, num_bytes: int) -> None:
+def check_room(setting: str, directory: str, num_bytes: int) -> None:
     """Proves that the disk of a folder, which need not be there, has room.
 
     Args:
-      flag: that names the folder, as the user typed it.
+      setting: that names the folder.
       directory: the folder.
       num_bytes: how much is to be written.
 
@@ -96,18 +96,20 @@ def check_room(flag: str, directory: str, num_bytes: int) -> None:
     there = os.path.dirname(missing[-1]) if missing else directory
     free = shutil.disk_usage(there).free
     if free < num_bytes:
-        raise ValueError(
-            f"{flag}: {free / 1e6:.1f} MB are free and {num_bytes / 1e6:.1f} MB are "
-            "needed; make room or name another place"
+        raise wrong_setting(
+            setting,
+            directory,
+            f"{free / 1e6:.1f} MB are free and {num_bytes / 1e6:.1f} MB are needed",
+            "make room or name another place",
         )
 
 
 @contextlib.contextmanager
-def held(flag: str, directory: str | None) -> Iterator[lock.Lock | None]:
+def held(setting: str, directory: str | None) -> Iterator[lock.Lock | None]:
     """Makes a folder and locks it for this process; removes it at the end if empty.
 
     Args:
-      flag: that names the folder, as the user typed it.
+      setting: that names the folder.
       directory: the folder; nothing happens without one.
 
     Yields:
@@ -124,13 +126,10 @@ def held(flag: str, directory: str | None) -> Iterator[lock.Lock | None]:
         os.makedirs(directory, exist_ok=True)
         held_lock = lock.Lock(directory)
     except lock.HeldError as error:
-        raise ValueError(
-            f"{flag}: {error}; wait for its end, or name another place"
-        ) from None
+        remedy = "wait for its end, or name another place"
+        raise wrong_setting(setting, directory, str(error), remedy) from None
     except OSError as error:
-        raise ValueError(
-            f"{flag}: cannot be written to ({error.strerror}); name another place"
-        ) from error
+        raise _not_written(setting, directory, error) from error
     try:
         yield held_lock
     finally:
@@ -154,17 +153,16 @@ def _remove(folders: list[str]) -> None:
             os.rmdir(path)
 
 
-def check_file(flag: str, path: str) -> None:
-    """As `check`, for the file that a flag names.
+def check_file(setting: str, path: str) -> None:
+    """As `check`, for the file that a setting names.
 
     Raises:
       ValueError: it cannot be written.
     """
     if os.path.isdir(path):
-        raise ValueError(f"{flag}: is a folder; name a file")
-    _check_local(flag, path)
+        raise wrong_setting(setting, path, "is a folder", "name a file")
     directory = os.path.dirname(os.path.abspath(path))
-    check(flag, directory)
+    check(setting, path, directory)
     if not os.path.isdir(directory):
         return  # it will be made
     fresh = not os.path.exists(path)
@@ -173,24 +171,27 @@ def check_file(flag: str, path: str) -> None:
         no_wait = getattr(os, "O_NONBLOCK", 0)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | no_wait))
     except OSError as error:
-        raise ValueError(
-            f"{flag}: cannot be written ({error.strerror}); name another file"
-        ) from error
+        words = f"cannot be written ({error.strerror})"
+        raise wrong_setting(setting, path, words, "name another file") from error
     if fresh:
         os.remove(os.path.realpath(path))
 
 
-def _check_literal(flag: str, path: str) -> None:
+def _check_literal(path: str) -> None:
     """Refuses glob characters: TensorFlow takes a checkpoint's path for a pattern."""
-    if os.sep == "\\":
-        path = path.replace(os.sep, "/")  # there it is none of them
-    if match := re.search(r"[*?\[\\]", path):
-        raise ValueError(
-            f"{flag}: TensorFlow would take the {match[0]} in it for part of a "
-            "pattern; name another place"
-        )
+    # A backslash between folders is none of them.
+    inside = path.replace(os.sep, "/") if os.sep == "\\" else path
+    if match := re.search(r"[*?\[\\]", inside):
+        words = f"TensorFlow would take the {match[0]} in it for part of a pattern"
+        raise wrong_setting("train_dir", path, words, "name another place")
 
 
-def _check_local(flag: str, path: str) -> None:
+def _check_local(setting: str, path: str) -> None:
     if "://" in path:
-        raise ValueError(f"{flag}: is not on this machine; name a place that is")
+        words = "is not on this machine"
+        raise wrong_setting(setting, path, words, "name a place that is")
+
+
+def _not_written(setting: str, path: str, error: OSError) -> SettingError:
+    words = f"cannot be written to ({error.strerror})"
+    return wrong_setting(setting, path, words, "name another place")

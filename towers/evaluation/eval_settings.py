@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from flags.problem import Problem
 from flags.sections import EvaluationFlags
 from towers.errors.collected import PlanError
 
@@ -13,6 +14,8 @@ _SETTINGS = (
     "eval_dir",
 )
 
+_DURING = "eval_during_training_"  # begins the names of flags
+
 
 def wanted(flags: EvaluationFlags, in_epochs: bool) -> bool:
     """Whether a run on real data evaluates.
@@ -23,6 +26,11 @@ def wanted(flags: EvaluationFlags, in_epochs: bool) -> bool:
     """
     at_end = in_epochs if flags.eval_at_end is None else flags.eval_at_end
     return bool(at_end or _asked(flags))
+
+
+def during_training(flags: EvaluationFlags) -> bool:
+    """Whether training pauses for evaluations."""
+    return any(name.startswith(_DURING) for name in _asked(flags))
 
 
 def _asked(flags: EvaluationFlags) -> list[str]:
@@ -44,38 +52,40 @@ def check(
     Raises:
       PlanError: there are such settings.
     """
-    if errors := list(_errors(flags, real, in_epochs, shared)):
-        raise PlanError(errors)
+    if problems := list(_problems(flags, real, in_epochs, shared)):
+        raise PlanError(*problems)
 
 
-def _errors(
+def _problems(
     flags: EvaluationFlags, real: bool, in_epochs: bool, shared: bool
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     names = _asked(flags)
     if (seconds := flags.eval_interval_secs) and not (flags.eval or shared):
-        yield (
-            f"--eval_interval_secs={seconds}: needs --eval, or a cluster, whose "
-            "evaluator reads it"
-        )
+        needed = "needs `eval`, or a cluster, whose evaluator reads it"
+        yield Problem("eval_interval_secs", seconds, needed)
     if names and not real:
-        yield (
-            f"--{names[0]}: synthetic data has nothing to evaluate on; name a data set "
-            "with --data_name"
+        yield Problem(
+            names[0],
+            None,
+            "synthetic data has nothing to evaluate on",
+            "name a data set with `data_name`",
         )
     if names or shared or (real and wanted(flags, in_epochs)):
         return
-    why, remedy = "synthetic data has none", "--data_name=..."
+    why, remedy = "synthetic data has none", "`data_name=...`"
     if real:
         why = "this run evaluates nothing"
-        remedy = "--eval_at_end"
+        remedy = "`eval_at_end`"
     for name in _SETTINGS:
         if (value := getattr(flags, name)) is not None:
-            yield (
-                f"--{name}={value}: is about evaluation, and {why}; write {remedy}, or "
-                f"leave out --{name}"
+            yield Problem(
+                name,
+                value,
+                f"is about evaluation, and {why}",
+                f"write {remedy}, or leave out `{name}`",
             )
 
 
 def _asks(name: str) -> bool:
     """Whether a flag asks for evaluations."""
-    return name in ("eval", "eval_at_end") or name.startswith("eval_during_training_")
+    return name in ("eval", "eval_at_end") or name.startswith(_DURING)

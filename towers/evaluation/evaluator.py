@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers import graph
 from towers.compute.tower import TowerSpec
 from towers.errors import crash
@@ -40,9 +41,10 @@ def check_goal(plan: Plan, built: graph.TrainGraph) -> None:
     """
     metrics, goal = built.template.metrics, plan.config.evaluation
     if goal.stop_at_top_1_accuracy is not None and "top_1_accuracy" not in metrics:
-        raise ValueError(
-            f"--stop_at_top_1_accuracy={goal.stop_at_top_1_accuracy}: "
-            f"{plan.model.name} has no accuracy, only {', '.join(metrics)}"
+        raise wrong_setting(
+            "stop_at_top_1_accuracy",
+            goal.stop_at_top_1_accuracy,
+            f"{plan.model.name} has no accuracy, only {', '.join(metrics)}",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.checkpoints import checkpoint, constants, contents, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import lock
@@ -57,7 +58,9 @@ def evaluate_checkpoints(
     lookout = run_status.Lookout(directory)
     interval = plan.config.evaluation.eval_interval_secs
     if checkpoint.latest(directory) is None and not interval:
-        raise ValueError(f"--eval: there is no checkpoint in --train_dir={directory}")
+        raise wrong_setting(
+            "eval", True, f"there is no checkpoint in `train_dir={directory}`"
+        )
     if plan.placement.notice:
         console(plan.placement.notice)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.compute.tower import Gradient, Tower
 from towers.gradients import mean, reduction, sparse, transfer
 from towers.gradients.transfer import Wire
@@ -18,11 +19,12 @@ class GradientExchange:
     Attributes:
       all_reduce_spec: in the grammar of `spec`.
       gradient_repacking: 0, or the number of equal packs for all gradients.
-      small_bytes: gradients up to this size are reduced in groups.
-      small_group: most gradients in one group.
-      sparse_to_dense: sparse gradients are made dense on their tower.
-      transfer: dtype of gradients between devices, see `transfer`; None for the compute
-        dtype on the way to a single copy, and for float32 between replicas.
+      agg_small_grads_max_bytes: gradients up to this size are reduced in groups.
+      agg_small_grads_max_group: most gradients in one group.
+      sparse_to_dense_grads: sparse gradients are made dense on their tower.
+      compact_gradient_transfer: dtype of gradients between devices, see `transfer`;
+        None for the compute dtype on the way to a single copy, and for float32 between
+        replicas.
       max_staleness: the most updates that others may apply between a tower's read of
         the variables and its own update; None for no bound.
       staleness_lr: whether an update's learning rate is divided by its staleness.
@@ -35,10 +37,10 @@ class GradientExchange:
 
     all_reduce_spec: str = "pscpu"
     gradient_repacking: int = 0
-    small_bytes: int = 0
-    small_group: int = 10
-    sparse_to_dense: bool = False
-    transfer: tf.DType | None = None
+    agg_small_grads_max_bytes: int = 0
+    agg_small_grads_max_group: int = 10
+    sparse_to_dense_grads: bool = False
+    compact_gradient_transfer: tf.DType | None = None
     max_staleness: int | None = None
     staleness_lr: bool = False
     variable_placement: str = "least_loaded"
@@ -56,7 +58,7 @@ class GradientExchange:
     @property
     def wire(self) -> Wire:
         """In which gradients travel between replicas."""
-        return Wire(self.transfer or tf.float32)
+        return Wire(self.compact_gradient_transfer or tf.float32)
 
     def check_devices(self, where: Placement) -> None:
         """Refuses a reduction that the towers' devices cannot run.
@@ -79,12 +81,14 @@ class GradientExchange:
         """
         remedy = "use a cluster with two ps tasks"
         if where.kind == "gpu" and not where.is_cluster:
-            remedy = "write --local_parameter_device=gpu with --num_gpus=2 or more"
+            remedy = "write `local_parameter_device=gpu` with `num_gpus=2` or more"
         for name in ("variable_placement", "partition_bytes"):
             if name in self.changed() and len(where.parameters) < 2:
-                raise ValueError(
-                    f"--{name}={getattr(self, name)}: there are no two devices to "
-                    f"spread variables over; {remedy}, or leave it out"
+                raise wrong_setting(
+                    name,
+                    getattr(self, name),
+                    "there are no two devices to spread variables over",
+                    f"{remedy}, or leave it out",
                 )
 
     def gradients(self, towers: Sequence[Tower]) -> list[list[Gradient]]:
@@ -94,12 +98,14 @@ class GradientExchange:
           ValueError: sparse gradients are to be made dense, and there are none.
         """
         by_tower = [tower.gradients for tower in towers]
-        if not self.sparse_to_dense:
+        if not self.sparse_to_dense_grads:
             return by_tower
         if not any(isinstance(gradient, tf.IndexedSlices) for gradient in by_tower[0]):
-            raise ValueError(
-                "--sparse_to_dense_grads: no gradient of this model is sparse; leave "
-                "it out"
+            raise wrong_setting(
+                "sparse_to_dense_grads",
+                None,
+                "no gradient of this model is sparse",
+                "leave it out",
             )
         return [sparse.densify(gradients) for gradients in by_tower]
 
@@ -108,9 +114,9 @@ class GradientExchange:
         reduce = reduction.from_spec(self.all_reduce_spec, hosts, self.wire)
         if self.gradient_repacking:
             reduce_all = transfer.equal_packs(self.gradient_repacking, reduce)
-        elif self.small_bytes:
+        elif self.agg_small_grads_max_bytes:
             reduce_all = transfer.small_packs(
-                self.small_bytes, self.small_group, reduce
+                self.agg_small_grads_max_bytes, self.agg_small_grads_max_group, reduce
             )
         else:
             reduce_all = mean.each(reduce)

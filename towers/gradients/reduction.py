@@ -175,7 +175,7 @@ def check(
                 able = [d.name for d in row.gpu_wires if d != tf.float32]
                 reason = (
                     f"{algorithm.name} cannot add {wire.name} on GPUs; write "
-                    f"--compact_gradient_transfer={' or '.join(able)}, or choose from "
+                    f"`compact_gradient_transfer={' or '.join(able)}`, or choose from "
                     f"{', '.join(usable(kind, wire))}"
                 )
                 raise spec.error(text, algorithm.start, reason)

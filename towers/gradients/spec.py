@@ -13,9 +13,10 @@ range has none.
 import dataclasses
 import difflib
 import re
-import shlex
 from collections.abc import Collection
 from typing import NamedTuple
+
+from flags.problem import SettingError, wrong_setting
 
 MAX_SHARDS = 64
 
@@ -123,7 +124,7 @@ def _algorithm(
     return SpecAlgorithm(name, int(shards) if sharp else 1, start)
 
 
-def error(text: str, start: int, reason: str) -> ValueError:
+def error(text: str, start: int, reason: str) -> SettingError:
     """The error that points at a character of a spec.
 
     Args:
@@ -131,5 +132,4 @@ def error(text: str, start: int, reason: str) -> ValueError:
       start: offset of the character at fault.
       reason: what is wrong there.
     """
-    shown = shlex.quote(text) if text.isprintable() else repr(text)
-    return ValueError(f"--all_reduce_spec={shown}: at character {start + 1}, {reason}")
+    return wrong_setting("all_reduce_spec", text, f"at character {start + 1}, {reason}")

@@ -19,6 +19,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flags.problem import wrong_setting
+
 # What a process may be there for.
 CONTROLLER, SERVER, EVALUATOR = "controller", "server", "evaluator"
 FOLLOWER = "follower"  # a client, but not the controller
@@ -76,9 +78,11 @@ class ClusterSpec:
         if len(self.jobs.get("chief", ())) > 1:
             raise ValueError("a cluster has one chief")
         if self.between and not self.jobs.get("ps") and self.me.job != EVALUATOR:
-            raise ValueError(
-                "--replication=between_graph: clients share their variables on ps "
-                "tasks, and there is none; give --ps_hosts, or ps:1 in --local_cluster"
+            raise wrong_setting(
+                "replication",
+                "between_graph",
+                "clients share their variables on ps tasks, and there is none",
+                "give `ps_hosts`, or ps:1 in `local_cluster`",
             )
         seen = set()
         for job, addresses in self.jobs.items():
@@ -200,9 +204,10 @@ def _check_unused(flags: Any) -> None:
     for name, default in vars(type(flags)()).items():
         of_others = name in ("stall_secs", "wait_secs", "replication")
         if of_others and getattr(flags, name) != default:
-            raise ValueError(
-                f"--{name}={getattr(flags, name)}: needs --job_name, --local_cluster "
-                "or a TF_CONFIG with other tasks"
+            raise wrong_setting(
+                name,
+                getattr(flags, name),
+                "needs `job_name`, `local_cluster` or a TF_CONFIG with other tasks",
             )
 
 

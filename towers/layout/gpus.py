@@ -8,6 +8,8 @@ the one that they are.
 import dataclasses
 from typing import Any
 
+from flags.problem import wrong_setting
+
 
 @dataclasses.dataclass(frozen=True)
 class Gpus:
@@ -51,9 +53,11 @@ class Gpus:
         if last < visible * self.split:
             return
         named = f"GPU {last}" if self.indices else plural(count, "GPU")
-        raise ValueError(
-            f"--num_gpus={count}: {named} asked for, but "
-            f"{self._too_few(last + 1, visible, 'lower --num_gpus')}"
+        raise wrong_setting(
+            "num_gpus",
+            count,
+            f"{named} asked for, but {self._seen(visible)}",
+            self._remedy(last + 1, visible, "lower `num_gpus`"),
         )
 
     def check_workers(self, count: int, workers: int, visible: int) -> None:
@@ -68,31 +72,35 @@ class Gpus:
           ValueError: they cannot; the sentence says what to write.
         """
         if workers > 1 and count % self.split and self.split % count:
-            raise ValueError(
-                f"--num_gpus={count}: the {workers} workers of --local_cluster cannot "
-                f"share GPUs evenly with --logical_gpus={self.split}; write a number "
-                "that divides the other"
+            raise wrong_setting(
+                "num_gpus",
+                count,
+                f"the {workers} workers of `local_cluster` cannot share GPUs evenly "
+                f"with `logical_gpus={self.split}`",
+                "write a number that divides the other",
             )
         if (needed := count * workers) > visible * self.split:
-            lower = "lower --num_gpus or the number of workers"
-            raise ValueError(
-                f"--local_cluster: {plural(workers, 'worker')} with --num_gpus={count} "
-                f"need {plural(needed, 'GPU')}, but "
-                f"{self._too_few(needed, visible, lower)}"
+            lower = "lower `num_gpus` or the number of workers"
+            raise wrong_setting(
+                "local_cluster",
+                None,
+                f"{plural(workers, 'worker')} with `num_gpus={count}` need "
+                f"{plural(needed, 'GPU')}, but {self._seen(visible)}",
+                self._remedy(needed, visible, lower),
             )
 
-    def _too_few(self, needed: int, visible: int, lower: str) -> str:
-        """What there is, and what to write."""
-        seen = plural(visible, "visible GPU")
+    def _seen(self, visible: int) -> str:
+        """What there is."""
         split = f", as {plural(visible * self.split, 'logical GPU')}"
+        seen = plural(visible, "visible GPU")
+        return f"this machine has {seen}{split if visible and self.split > 1 else ''}"
+
+    def _remedy(self, needed: int, visible: int, lower: str) -> str:
+        """What to write."""
         which = "it" if visible == 1 else "each of them"
         count = -(-needed // max(visible, 1))
-        share = f", or --logical_gpus={count} to split {which}"
-        return (
-            f"this machine has {seen}{split if visible and self.split > 1 else ''}; "
-            f"{lower}, or write --device=cpu for logical CPU devices"
-            f"{share if visible else ''}"
-        )
+        share = f", or `logical_gpus={count}` to split {which}" if visible else ""
+        return f"{lower}, or write `device=cpu` for logical CPU devices{share}"
 
     def notice(self, count: int) -> str:
         """What to know of so many of them, or ""."""

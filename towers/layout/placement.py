@@ -10,6 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.layout.cluster_spec import ClusterSpec, Task
 from towers.layout.gpus import ALL, Gpus, plural
 from towers.layout.processor import cores
@@ -296,9 +297,11 @@ def _notice(num_devices: int, num_stages: int, num_shards: int = 1) -> str:
 
 def _logical_cpus(num_towers: int, parameters: str) -> Placement:
     if parameters == "gpu":
-        raise ValueError(
-            "--local_parameter_device=gpu: the towers run on CPU devices; "
-            "write --local_parameter_device=cpu"
+        raise wrong_setting(
+            "local_parameter_device",
+            "gpu",
+            "the towers run on CPU devices",
+            "write `local_parameter_device=cpu`",
         )
     return Placement(
         kind="cpu",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.layout.parts import Split
 
 
@@ -57,7 +58,7 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
     ends = classifiers(nn.products, outputs)
     last = ends[0] if len(ends) == 1 else None
     if shards.classifier > 1:
-        _check_one(f"--shard_classifier={shards.classifier}", len(ends), model)
+        _check_one(shards.classifier, len(ends), model)
         by_name |= _classifier(shards.classifier, last, model)
     elif shards.embeddings > 1 and not shards.elsewhere and _is_tied(last, nn.tables):
         by_name |= _classifier(shards.embeddings, last, model)
@@ -75,17 +76,22 @@ def classifiers(products: Sequence[Any], outputs: Any) -> list[Any]:
     return [product for product in products if id(product.y) in returned]
 
 
-def _check_one(flag: str, count: int, model: str) -> None:
+def _check_one(devices: int, count: int, model: str) -> None:
     if count > 1:
-        raise ValueError(
-            f"{flag}: the last block of {model} returns what {count} dense layers "
-            "made, and one can be spread; return one, or leave it out"
+        raise wrong_setting(
+            "shard_classifier",
+            devices,
+            f"the last block of {model} returns what {count} dense layers made, and "
+            "one can be spread",
+            "return one, or leave it out",
         )
     if not count:
-        raise ValueError(
-            f"{flag}: the last block of {model} does not end with a dense layer; what "
-            "nn.dense returned, with no activation, must be its outputs or one of "
-            "them, or leave it out"
+        raise wrong_setting(
+            "shard_classifier",
+            devices,
+            f"the last block of {model} does not end with a dense layer",
+            "what nn.dense returned, with no activation, must be its outputs or one of "
+            "them, or leave it out",
         )
 
 
@@ -96,24 +102,23 @@ def _is_tied(last: Any, tables: Sequence[tf.Tensor]) -> bool:
 
 
 def _classifier(count: int, last: Any, model: str):
-    flag, classes = f"--shard_classifier={count}", last.y.shape[-1]
+    flag, classes = "shard_classifier", last.y.shape[-1]
     _check_count(flag, count, classes, f"{model} tells {classes} classes apart")
     axis = 0 if last.transposed else 1
-    by_name = {_name(flag, last.kernel): Split(count, axis, fetched=True)}
+    by_name = {_name(flag, count, last.kernel): Split(count, axis, fetched=True)}
     if last.bias is not None:
-        by_name[_name(flag, last.bias)] = Split(count, fetched=True)
+        by_name[_name(flag, count, last.bias)] = Split(count, fetched=True)
     return by_name
 
 
 def _tables(count: int, tables: Sequence[tf.Tensor], model: str):
-    flag = f"--shard_embeddings={count}"
+    flag = "shard_embeddings"
     if not tables:
-        raise ValueError(
-            f"{flag}: no block of {model} looks up rows by nn.embedding; leave it out"
-        )
+        words = f"no block of {model} looks up rows by nn.embedding"
+        raise wrong_setting(flag, count, words, "leave it out")
     by_name = {}
     for table in tables:
-        name, rows = _name(flag, table), table.shape[0]
+        name, rows = _name(flag, count, table), table.shape[0]
         _check_count(flag, count, rows, f"{name} has {rows} rows")
         by_name[name] = Split(count)
     return by_name
@@ -121,18 +126,14 @@ def _tables(count: int, tables: Sequence[tf.Tensor], model: str):
 
 def _check_count(flag: str, count: int, length: int, what: str) -> None:
     if count > length:
-        raise ValueError(
-            f"{flag}: {what}, fewer than devices; write {flag.split('=')[0]}={length} "
-            "or fewer"
-        )
+        words = f"{what}, fewer than devices"
+        raise wrong_setting(flag, count, words, f"write `{flag}={length}` or fewer")
 
 
-def _name(flag: str, tensor: tf.Tensor) -> str:
+def _name(flag: str, count: int, tensor: tf.Tensor) -> str:
     """Name of the variable whose value a tensor is."""
     name = tensor.op.name
     if tensor.op.type != "Placeholder" or not name.startswith("read/"):
-        raise ValueError(
-            f"{flag}: {name!r} is computed from variables, not one itself, and cannot "
-            "be spread; leave it out"
-        )
+        words = f"{name!r} is computed from variables, not one itself, and cannot be "
+        raise wrong_setting(flag, count, words + "spread", "leave it out")
     return name.removeprefix("read/")

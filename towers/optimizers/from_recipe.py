@@ -4,7 +4,8 @@ import dataclasses
 
 import models
 from flags.optimizer import OptimizerFlags
-from towers.errors.collected import CollectedErrors, PlanError
+from flags.problem import Problem, wrong_setting
+from towers.errors.collected import CollectedErrors
 from towers.optimizers.learning_rate import (
     PIECEWISE,
     SCHEDULES,
@@ -56,15 +57,13 @@ def update_from_recipe(
     for number in numbers:
         value = getattr(settings, number)
         if number not in reads and value != getattr(default, number):
-            checks.errors.append(
-                f"--{number}={value}: --optimizer={name} does not read it"
-            )
+            words = f"`optimizer={name}` does not read it"
+            checks.problems.append(Problem(number, value, words))
     rates = checks.get(lambda: _rates(flags, recipe.schedule, global_batch))
     rate = rates and checks.get(
         lambda: _learning_rate(flags, recipe.schedule, rates, epochs)
     )
-    if checks.errors:
-        raise PlanError(checks.errors)
+    checks.check()
     decay, ema, norm = flags.weight_decay, flags.ema_decay, flags.gradient_clip_norm
     return Update(
         optimizer=name,
@@ -87,14 +86,18 @@ def _rates(
     scale = global_batch / schedule.per_examples if schedule.per_examples else 1.0
     if flags.resnet_base_lr is not None:
         if not schedule.per_examples:
-            raise ValueError(
-                f"--resnet_base_lr={flags.resnet_base_lr}: the model's learning rate "
-                "does not grow with the batch; use --init_learning_rate"
+            raise wrong_setting(
+                "resnet_base_lr",
+                flags.resnet_base_lr,
+                "the model's learning rate does not grow with the batch",
+                "use `init_learning_rate`",
             )
         if not schedule.rates[0]:
-            raise ValueError(
-                f"--resnet_base_lr={flags.resnet_base_lr}: the model's learning rate "
-                "begins with 0, which cannot be scaled; use --init_learning_rate"
+            raise wrong_setting(
+                "resnet_base_lr",
+                flags.resnet_base_lr,
+                "the model's learning rate begins with 0, which cannot be scaled",
+                "use `init_learning_rate`",
             )
         scale = flags.resnet_base_lr / schedule.rates[0] * global_batch / 256
     return tuple(rate * scale for rate in schedule.rates)
@@ -140,23 +143,22 @@ def _scheduled(
       PlanError: it does not read a flag that is given, or lacks one.
     """
     row, defaults = SCHEDULES[name], OptimizerFlags()
-    errors, settings = [], {}
-    schedule = f"--learning_rate_schedule={name}"
+    checks, settings = CollectedErrors(), {}
+    schedule = "learning_rate_schedule"
     for setting, flag in _FLAGS.items():
         value = getattr(flags, flag)
         if value != getattr(defaults, flag):
             settings[setting] = value
             if setting not in ("minimum", *row.reads):
-                errors.append(f"--{flag}={value}: {schedule} does not read it")
+                words = f"`{schedule}={name}` does not read it"
+                checks.problems.append(Problem(flag, value, words))
         elif setting in row.needs and not value:
-            errors.append(f"{schedule}: needs --{flag}")
+            checks.problems.append(Problem(schedule, name, f"needs `{flag}`"))
     if "warmup_epochs" in row.needs and not warmup:
-        errors.append(f"{schedule}: needs --num_learning_rate_warmup_epochs")
+        words = "needs `num_learning_rate_warmup_epochs`"
+        checks.problems.append(Problem(schedule, name, words))
     if (lowest := flags.minimum_learning_rate) > rate:
-        errors.append(
-            f"--minimum_learning_rate={lowest}: is above the learning rate at the "
-            f"start, {rate:g}"
-        )
-    if errors:
-        raise PlanError(errors)
+        words = f"is above the learning rate at the start, {rate:g}"
+        checks.problems.append(Problem("minimum_learning_rate", lowest, words))
+    checks.check()
     return Scheduled(name, rate, epochs, warmup, **settings)

@@ -3,10 +3,11 @@
 import math
 from typing import Any
 
+from flags.problem import wrong_setting
 from flags.stages import StagesFlags
 from models.model import Model
 from towers.compute.tower import TowerSpec
-from towers.errors.collected import CollectedErrors, PlanError
+from towers.errors.collected import CollectedErrors
 from towers.layout import partition
 from towers.layout.placement import Placement
 from towers.layout.schedule import SCHEDULES
@@ -41,12 +42,11 @@ def plan(
     checks, pieces = CollectedErrors(), flags.num_stages * chunks
     cut: partition.Cut | None = ()
     checks.get(lambda: _check_blocks(flags, model.name, blocks, chunks))
-    if not checks.errors:
+    if not checks.problems:
         cut = checks.get(lambda: _cut(flags.partition, blocks, pieces))
     checks.get(lambda: _check_batch(flags.num_micro_batches, batch_size))
     balance = checks.get(lambda: _balance(flags.partition, timed=timed))
-    if checks.errors:
-        raise PlanError(checks.errors)
+    checks.check()
     return Pipeline(
         stages=flags.num_stages,
         micro_batches=flags.num_micro_batches,
@@ -62,9 +62,12 @@ def plan(
 def _balance(text: str, *, timed: bool) -> str:
     """What an open cut balances."""
     if not timed and text == "time":
-        raise ValueError(
-            "--partition=time: blocks are timed on CPUs of this machine only; write "
-            "--partition=flops, which is auto's choice elsewhere, or the blocks' names"
+        raise wrong_setting(
+            "partition",
+            "time",
+            "blocks are timed on CPUs of this machine only",
+            "write `partition=flops`, which is auto's choice elsewhere, or the "
+            "blocks' names",
         )
     auto = costs.AUTO if timed else "flops"
     return text if text in costs.COSTS else auto
@@ -88,11 +91,12 @@ def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
     below, above = num_gpus // step * step, -(-num_gpus // step) * step
     fits = [str(n) for n in range(1, devices + 1) if devices % n == 0]
     of = f"of {num_workers} workers " if num_workers > 1 else ""
-    raise ValueError(
-        f"--num_gpus={num_gpus}: {of}is not a multiple of "
-        f"--num_stages={num_stages}; write --num_gpus={below or above}"
-        + (f" or {above}" if below else "")
-        + f", or --num_stages={' or '.join(fits)}"
+    raise wrong_setting(
+        "num_gpus",
+        num_gpus,
+        f"{of}is not a multiple of `num_stages={num_stages}`",
+        f"write `num_gpus={below or above}`{f' or {above}' if below else ''}, or "
+        f"`num_stages={' or '.join(fits)}`",
     )
 
 
@@ -154,15 +158,18 @@ def _check_blocks(
         return
     of = f" of {chunks} chunks each" if chunks > 1 else ""
     fits, most = len(blocks) // chunks, len(blocks) // flags.num_stages
-    write = f"write --num_stages={fits}" + (" or fewer" if fits > 1 else "")
+    write = f"write `num_stages={fits}`" + (" or fewer" if fits > 1 else "")
     if chunks > 1 >= fits:  # one stage alone has nothing to interleave with
-        few = f" and --num_stages={len(blocks)} or fewer" if most < 1 else ""
-        write = f"write --schedule=1f1b{few}, without --chunks_per_stage"
+        few = f" and `num_stages={len(blocks)}` or fewer" if most < 1 else ""
+        write = f"write `schedule=1f1b`{few}, without `chunks_per_stage`"
         if most > 1:
-            write = f"write --chunks_per_stage={most}"
-    raise ValueError(
-        f"--num_stages={flags.num_stages}: {model} is a chain of {len(blocks)} blocks, "
-        f"too few for {flags.num_stages} stages{of}; {write}"
+            write = f"write `chunks_per_stage={most}`"
+    raise wrong_setting(
+        "num_stages",
+        flags.num_stages,
+        f"{model} is a chain of {len(blocks)} blocks, too few for {flags.num_stages} "
+        f"stages{of}",
+        write,
     )
 
 
@@ -171,9 +178,11 @@ def _check_batch(micro_batches: int, batch_size: int) -> None:
         fits = [n for n in range(1, min(batch_size, _MOST) + 1) if not batch_size % n]
         near = sorted(fits, key=lambda n: abs(n - micro_batches))[:_OFFERED]
         *fewer, last = map(str, sorted(near))
-        raise ValueError(
-            f"--num_micro_batches={micro_batches}: does not divide a tower's batch of "
-            f"{batch_size}; write {', '.join(fewer)}{' or ' if fewer else ''}{last}"
+        raise wrong_setting(
+            "num_micro_batches",
+            micro_batches,
+            f"does not divide a tower's batch of {batch_size}",
+            f"write {', '.join(fewer)}{' or ' if fewer else ''}{last}",
         )
 
 
@@ -186,4 +195,6 @@ def _cut(text: str, blocks: list[str], pieces: int) -> partition.Cut:
         return partition.after(names, blocks, pieces)
     except ValueError as error:
         ways = ", ".join(["auto", *costs.COSTS])
-        raise ValueError(f"--partition={text}: {error}; or write {ways}") from error
+        raise wrong_setting(
+            "partition", text, str(error), f"or write {ways}"
+        ) from error

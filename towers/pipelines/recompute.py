@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from flags.problem import SettingError, wrong_setting
 from towers.compute import flops
 from towers.compute.tower import TowerSpec
 from towers.data import nests
@@ -42,6 +43,7 @@ from towers.pipelines import liveness, segment
 from towers.pipelines.chain import Blocks
 from towers.pipelines.piece import Subgraph
 from towers.pipelines.recompute_choice import (
+    NO_LIMIT,
     BlockCost,
     RecomputeChoice,
     cheapest,
@@ -50,11 +52,6 @@ from towers.pipelines.recompute_choice import (
 from towers.pipelines.segment import Segment
 
 v1 = tf.compat.v1
-
-NO_LIMIT = (
-    "--recompute=auto: how much memory a device has is known of this machine's GPUs "
-    "only; say with --memory_limit how many megabytes a stage may need"
-)
 
 _FLOAT = 4  # bytes
 _SLOTS = 2  # of the optimizers that have most
@@ -91,10 +88,13 @@ def with_choice(
     if len(choices) < len(stages):
         most = max(stage.fixed + least(stage.blocks) for stage in stages)
         needed = -(-most // 10**6)
-        raise ValueError(
-            f"--memory_limit={limit // 10**6}: with everything recomputed a stage of "
-            f"{task.model.name} still needs {needed} MB by estimate; write "
-            f"--memory_limit={needed}, more --num_stages or a smaller --batch_size"
+        raise wrong_setting(
+            "memory_limit",
+            limit // 10**6,
+            f"with everything recomputed a stage of {task.model.name} still needs "
+            f"{needed} MB by estimate",
+            f"write `memory_limit={needed}`, more `num_stages` or a smaller "
+            "`batch_size`",
         )
     numbers = [number for stage in stages for number in stage.numbers]
     flags = [flag for choice in choices for flag in choice.again]
@@ -371,7 +371,7 @@ def _work(piece: Subgraph | None) -> int:
 def _memory(placement: Placement) -> int:
     """Bytes of the smallest device of the towers."""
     if placement.kind == "cpu" or task_of(placement.towers[0]):
-        raise ValueError(NO_LIMIT)
+        raise SettingError(NO_LIMIT)
     with tf.Graph().as_default() as graph:
         with v1.Session(graph=graph, config=session_config(placement)) as session:
             devices = {d.name: d.memory_limit_bytes for d in session.list_devices()}

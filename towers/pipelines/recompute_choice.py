@@ -4,6 +4,15 @@ import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flags.problem import Problem
+
+NO_LIMIT = Problem(
+    "recompute",
+    "auto",
+    "how much memory a device has is known of this machine's GPUs only",
+    "say with `memory_limit` how many megabytes a stage may need",
+)
+
 
 class BlockCost(NamedTuple):
     """The cost of a block with and without recomputation; indices are 1 with it.

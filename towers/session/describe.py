@@ -8,6 +8,7 @@ import tensorflow as tf
 from towers.compute.copy_tower import at_a_time
 from towers.compute.sufficient_factors import Factors
 from towers.compute.sync_batch_norm import BATCH_NORM
+from towers.evaluation.eval_settings import during_training
 from towers.graph import AnyTemplate, Options, TrainGraph
 from towers.layout import processor
 from towers.layout.parts import Parts
@@ -30,7 +31,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     spec = built.mode.all_reduce_spec
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
     images = plan.model.inputs.has_images
-    evaluates = plan.config.evaluation.during_training
+    evaluates = during_training(plan.config.evaluation)
     rows = [
         ("Model", plan.model.name),
         ("Dataset", plan.source.name),

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from flags.config import Config
+from flags.problem import wrong_setting
 from towers import graph
 from towers.cluster.sessions import session_config
 from towers.errors import explain, output_paths
@@ -319,7 +320,7 @@ def _time_all(
         median, least, most = _rates(plan, timings[way])
         console(_COLUMNS.format(*cells, f"{median:.1f}", f"[{least:.1f}, {most:.1f}]"))
     if not timings:
-        raise ValueError(f"--variable_update=auto: nothing works here; {reason}")
+        raise wrong_setting("variable_update", "auto", "nothing works here", reason)
     return timings
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.rules import Switch
 from towers.compute.tower import Gradient, Tower
 from towers.gradients.exchange import DEFAULT, GradientExchange
 from towers.layout.graph_names import checkpoint_name
@@ -35,15 +36,17 @@ class VariableUpdate:
 
     Attributes:
       description: one line for the header.
-      reads: the settings of `Exchange` that the mode reads.
+      reads: the settings of `GradientExchange` that the mode reads.
       joined: whether the towers' losses are shares of the joined batch's mean; if not,
         each tower's loss is the mean over its own batch.
       together: whether a step is one of all towers (synchronous); if not, each tower
         takes its own steps.
       exact: whether a step equals that of one tower on the joined batch.
       deferred: how many steps after it was computed a gradient is applied.
-      switch: (flag, value) that chooses the mode in tf_cnn_benchmarks in addition to
-        `--variable_update`; None if that alone does.
+      replicates: whether towers have replicas that always hold the same bits.
+      between_graph: whether each worker may be a client with a graph of its own.
+      switch: what chooses the mode in tf_cnn_benchmarks, beside `--variable_update`;
+        None if that alone does.
       placement: the devices of towers and variables.
       variables: name -> variable, parts by their own names; of replicas, the first
         tower's.
@@ -54,12 +57,14 @@ class VariableUpdate:
     """
 
     description = ""
-    reads: tuple[str, ...] = ("sparse_to_dense", "transfer")
+    reads: tuple[str, ...] = ("sparse_to_dense_grads", "compact_gradient_transfer")
     joined = True
     together = True
     exact = True
     deferred = 0
-    switch: tuple[str, object] | None = None
+    replicates = False
+    between_graph = False
+    switch: Switch | None = None
 
     def __init__(
         self,

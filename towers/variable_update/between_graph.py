@@ -28,6 +28,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.compute import deterministic_sum
 from towers.data.stream import unsaved
 from towers.gradients import sparse
@@ -269,9 +270,11 @@ def check_steps(where: Placement, last_step: int) -> None:
     """
     most = 2**STEP_BITS - 1
     if where.clients > 1 and last_step > most:
-        raise ValueError(
-            f"--replication=between_graph: clients count {most} steps and this run "
-            f"has {last_step}; lower --num_batches or --num_epochs, or leave it out"
+        raise wrong_setting(
+            "replication",
+            "between_graph",
+            f"clients count {most} steps and this run has {last_step}",
+            "lower `num_batches` or `num_epochs`, or leave it out",
         )
 
 

@@ -1,7 +1,7 @@
 """How variables and gradients meet: the table of modes.
 
 `--variable_update` names a row.  A new mode is one class, derived from
-`base.VariableUpdate`, and one row.
+`base.VariableUpdate`, and one row: which flags go with it follows from its attributes.
 """
 
 from towers.variable_update.base import VariableUpdate

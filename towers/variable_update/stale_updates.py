@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.rules import Switch
 from towers.checkpoints.contents import CARRIED
 from towers.compute.sufficient_factors import Gradient, dense
 from towers.gradients import transfer
@@ -49,7 +50,7 @@ class Asynchronous(ParameterServer):
     joined = False
     together = False
     exact = False
-    switch = ("cross_replica_sync", False)
+    switch = Switch("parameter_server", "cross_replica_sync", False)
 
     def __init__(
         self,
@@ -118,7 +119,8 @@ class Staged(ParameterServer):
 
     description = "one copy; towers read it one step late: NOT the steps of one tower"
     exact = False
-    switch = ("staged_vars", True)
+    between_graph = False
+    switch = Switch("parameter_server", "staged_vars", True)
 
     def __init__(
         self,
@@ -244,7 +246,7 @@ class Relaxed(Replicated):
     )
     exact = False
     deferred = 1
-    switch = ("variable_consistency", "relaxed")
+    switch = Switch("replicated", "variable_consistency", "relaxed")
 
     def __init__(
         self,

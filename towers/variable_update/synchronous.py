@@ -37,6 +37,7 @@ class ParameterServer(VariableUpdate):
         "partition_bytes",
         "sufficient_factors",
     )
+    between_graph = True
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class ParameterServer(VariableUpdate):
                 [[piece.device] for piece in pieces],
                 names=[parts.whole_name(checkpoint_name(piece)) for piece in pieces],
                 hosts=hosts,
-                dtype=self.exchange.transfer,
+                dtype=self.exchange.compact_gradient_transfer,
             )
             devices = {d for t in towers for d in self.placement.stages[t.index]}
             return [self._copy.once_free([c[0] for c in means], names, devices)]
@@ -132,9 +133,10 @@ class Replicated(VariableUpdate):
         *VariableUpdate.reads,
         "all_reduce_spec",
         "gradient_repacking",
-        "small_bytes",
-        "small_group",
+        "agg_small_grads_max_bytes",
+        "agg_small_grads_max_group",
     )
+    replicates = True
 
     def __init__(
         self,
@@ -185,7 +187,7 @@ class Replicated(VariableUpdate):
                 [[c.variables[name].device for c in self._copies] for name in names],
                 names=names,
                 hosts=[self.placement.hosts[tower.index] for tower in towers],
-                dtype=self.exchange.transfer,
+                dtype=self.exchange.compact_gradient_transfer,
                 reduce_all=self.exchange.reduce_all(self.placement.hosts),
             )
             return [
@@ -244,6 +246,7 @@ class DistributedReplicated(ParameterServer):
         "a shadow copy, to which the mean gradient is applied, and a replica of it per "
         "tower"
     )
+    replicates = True
 
     def __init__(
         self,
@@ -337,9 +340,10 @@ class Independent(Replicated):
     """
 
     description = "a replica per tower, no exchange: it does NOT train one model"
-    reads = ("sparse_to_dense",)
+    reads = ()
     joined = False
     exact = False
+    replicates = False
 
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]

@@ -40,11 +40,14 @@ _CHUNKS = 2  # of each stage, where the schedule interleaves
 def exchanges(
     specs: Sequence[str] = SPECS,
     packs: Sequence[int] = (0, 2),
-    small_bytes: Sequence[int] = (0, 1024),
+    agg_small_grads_max_bytes: Sequence[int] = (0, 1024),
 ) -> list[GradientExchange]:
     """Every spec with every packing, but not two packings at once."""
     packings = [GradientExchange(gradient_repacking=number) for number in packs]
-    packings += [GradientExchange(small_bytes=size) for size in small_bytes]
+    packings += [
+        GradientExchange(agg_small_grads_max_bytes=size)
+        for size in agg_small_grads_max_bytes
+    ]
     choices = [
         dataclasses.replace(packing, all_reduce_spec=spec)
         for spec in specs
@@ -91,7 +94,11 @@ def cases(
 
 def _plain(choices: Sequence[GradientExchange]) -> Sequence[GradientExchange]:
     """The choices that pack no gradients, or all if every one does."""
-    plain = [e for e in choices if not e.gradient_repacking and not e.small_bytes]
+    plain = [
+        e
+        for e in choices
+        if not e.gradient_repacking and not e.agg_small_grads_max_bytes
+    ]
     return plain or choices
 
 
@@ -255,7 +262,7 @@ def narrow(
     narrowed = []
     for name in names or VARIABLE_UPDATES:
         mode = VARIABLE_UPDATES[name]
-        if mode.exact and "transfer" in mode.reads and dtypes:
+        if mode.exact and "compact_gradient_transfer" in mode.reads and dtypes:
             if "all_reduce_spec" in mode.reads:
                 specs = [choice.all_reduce_spec for choice in _plain(choices)]
                 for spec in dict.fromkeys(specs):

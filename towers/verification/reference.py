@@ -202,7 +202,9 @@ def build(subject: TrainingSubject, case: Case, modes: Modes) -> graph.TrainGrap
     """
     exchange = case.exchange or _exchange(modes[case.variable_update])
     if case.transfer:
-        exchange = dataclasses.replace(exchange, transfer=case.transfer)
+        exchange = dataclasses.replace(
+            exchange, compact_gradient_transfer=case.transfer
+        )
     with _BUILDING:
         return graph.build(
             subject.model,

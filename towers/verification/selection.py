@@ -1,11 +1,13 @@
 """From settings to the cases that are compared, and what is left out of them."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from flags.problem import problems_of, wrong_setting
 from flags.verify import VerifyFlags
 from towers.compute.sync_batch_norm import BATCH_NORM
 from towers.gradients.exchange import GradientExchange
@@ -46,10 +48,12 @@ def check_batch(verify: VerifyFlags, global_batch: int, batch_size: int) -> None
     for count, rounds in itertools.product(counts, _rounds(verify)):
         if global_batch % (count * rounds):
             of = f" in {rounds} rounds" if rounds > 1 else ""
-            raise ValueError(
-                f"--num_towers={','.join(map(str, counts))}: {count} towers cannot "
-                f"share a batch of {global_batch}, {max(counts)} times "
-                f"{batch_size}{of}; choose --batch_size so that they can"
+            raise wrong_setting(
+                "num_towers",
+                tuple(counts),
+                f"{count} towers cannot share a batch of {global_batch}, "
+                f"{max(counts)} times {batch_size}{of}",
+                "choose `batch_size` so that they can",
             )
 
 
@@ -104,9 +108,11 @@ class Selection:
         if dtypes and optimizer not in cases.LINEAR:
             why = f"a rounded gradient may turn a step of {optimizer} by any amount"
             if wanted:
-                raise ValueError(
-                    f"--compact_gradient_transfer={','.join(wanted)}: {why}; write "
-                    f"--optimizer={' or '.join(cases.LINEAR)}"
+                raise wrong_setting(
+                    "compact_gradient_transfer",
+                    tuple(wanted),
+                    why,
+                    f"write `optimizer={' or '.join(cases.LINEAR)}`",
                 )
             self.left_out.append(f"--compact_gradient_transfer: {why}")
             return []
@@ -195,10 +201,11 @@ class Selection:
         counts = [k for k in wanted or default.stages if k <= most]
         if len(counts) < len(wanted):
             gpus = f", and there are {self._gpus} GPUs" if self._gpus else ""
-            raise ValueError(
-                f"--num_stages={','.join(map(str, wanted))}: "
-                f"{self._subject.model.name} is a chain of {blocks} blocks{gpus}; "
-                f"write {most} or fewer"
+            raise wrong_setting(
+                "num_stages",
+                tuple(wanted),
+                f"{self._subject.model.name} is a chain of {blocks} blocks{gpus}",
+                f"write {most} or fewer",
             )
         self._leave_out("num_stages", default.stages, counts)
         return counts
@@ -214,10 +221,11 @@ class Selection:
         if len(counts) < len(wanted):
             common = math.gcd(*batches)
             legal = [str(m) for m in range(1, common + 1) if common % m == 0]
-            raise ValueError(
-                f"--num_micro_batches={','.join(map(str, wanted))}: must divide every "
-                f"tower's batch, {' and '.join(map(str, batches))}; write some of "
-                f"{','.join(legal)}"
+            raise wrong_setting(
+                "num_micro_batches",
+                tuple(wanted),
+                f"must divide every tower's batch, {' and '.join(map(str, batches))}",
+                f"write some of {','.join(legal)}",
             )
         self._leave_out("num_micro_batches", default.micro_batches, counts)
         return counts
@@ -242,9 +250,11 @@ def _modes(verify: VerifyFlags) -> Sequence[str]:
         joined = [name for name, mode in VARIABLE_UPDATES.items() if mode.joined]
         names = names or joined
         if apart := sorted(set(names) - set(joined)):
-            raise ValueError(
-                f"--batch_norm={verify.batch_norm}: the towers of {', '.join(apart)} "
-                "do not step together on one model; leave it out of --variable_update"
+            raise wrong_setting(
+                "batch_norm",
+                verify.batch_norm,
+                f"the towers of {', '.join(apart)} do not step together on one model",
+                "leave it out of `variable_update`",
             )
     return names
 
@@ -256,5 +266,5 @@ def _num_gpus(verify: VerifyFlags) -> int:
 
 
 def _cause(error: ValueError) -> str:
-    """The first clause of an error, without its advice."""
-    return str(error).partition(";")[0]
+    """An error in words, without its remedy."""
+    return dataclasses.replace(problems_of(error)[0], remedy="").sentence()

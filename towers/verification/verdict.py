@@ -87,8 +87,8 @@ class Case:
         words = [self.exchange.all_reduce_spec]
         if packs := self.exchange.gradient_repacking:
             words.append(f"{packs} pack" + ("s" if packs > 1 else ""))
-        if self.exchange.small_bytes:
-            words.append(f"joined to {self.exchange.small_bytes} bytes")
+        if self.exchange.agg_small_grads_max_bytes:
+            words.append(f"joined to {self.exchange.agg_small_grads_max_bytes} bytes")
         return words
 
 

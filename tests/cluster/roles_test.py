@@ -1,10 +1,11 @@
-"""Tests of flags.roles: what each role makes of the command line of all tasks."""
+"""Tests of cluster.roles: what each role makes of the command line of all tasks."""
 
 import dataclasses
 
 from absl.testing import absltest, parameterized
 
-from flags import config, parse, roles
+from flags import config, parse
+from towers.cluster import roles
 
 _CHOICES = {"model": ["lenet", "mlp"]}
 

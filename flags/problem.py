@@ -1,0 +1,107 @@
+"""What is wrong with a setting, as data: whoever shows it names the setting.
+
+    raise wrong_setting("num_stages", 3, "does not divide `num_gpus=4`", "write 2")
+
+A text names other settings in backquotes, as above; `mention` writes them so.
+"""
+
+import dataclasses
+import re
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from flags.field import spell, typed
+
+_MENTION = re.compile(r"`(\w+)(?:=([^`]*))?`")
+
+
+def mention(name: str, value: Any = None) -> str:
+    """A setting as a text names it, without a value if that is None."""
+    return f"`{name}`" if value is None else f"`{name}={typed(value)}`"
+
+
+def with_flags(text: str, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
+    """A text with flags as one types them; of `names`: setting -> its flag's name."""
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = names.get(match[1], match[1]), match[2]
+        if value in ("True", "False"):
+            return spell(name, value == "True")
+        return f"--{name}" if value is None else f"--{name}={value}"
+
+    return _MENTION.sub(flag, text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is wrong with a setting.
+
+    Attributes:
+      setting: its name; empty where no setting is at fault.
+      value: what it is set to; None where that does not matter.
+      message: what is wrong, in words that follow the setting.
+      remedy: what to do instead, in words that follow the message; may be empty.
+    """
+
+    setting: str
+    value: Any
+    message: str
+    remedy: str = ""
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """The settings that do not fit: this one, and those that the message names."""
+        named = [match[1] for match in _MENTION.finditer(self.message)]
+        return frozenset([self.setting, *named]) if self.setting else frozenset()
+
+    def sentence(self, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
+        """The problem in words, with flags as `with_flags` has them."""
+        if not self.setting:
+            return self._text
+        first = mention(self.setting, self.value)
+        return with_flags(f"{first}: {self._text}", names)
+
+    def __str__(self) -> str:
+        """The problem in words, with settings as Python has them."""
+        if not self.setting:
+            return self._text
+        value, text = str(self.value), self._text
+        shown = value if value.isprintable() else repr(value)
+        first = self.setting if self.value is None else f"{self.setting}={shown}"
+        return f"{first}: {_MENTION.sub(lambda match: match[0].strip('`'), text)}"
+
+    @property
+    def _text(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+class SettingError(ValueError):
+    """Settings that cannot be used.
+
+    Attributes:
+      problems: all that was found.
+    """
+
+    def __init__(self, *problems: Problem):
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+    @property
+    def errors(self) -> list[str]:
+        """A sentence for each problem, as `Problem.sentence` has it."""
+        return [problem.sentence() for problem in self.problems]
+
+
+def wrong_setting(
+    setting: str, value: Any, message: str, remedy: str = ""
+) -> SettingError:
+    """The error of one problem; arguments as `Problem` has them."""
+    return SettingError(Problem(setting, value, message, remedy))
+
+
+def problems_of(error: ValueError) -> tuple[Problem, ...]:
+    """The problems that an error has; its words, if it has no more than these."""
+    if isinstance(error, SettingError):
+        return error.problems
+    return (Problem("", None, str(error)),)

@@ -1,0 +1,58 @@
+"""Tests of flags.problem: one problem in the words of a command line and of Python."""
+
+from absl.testing import parameterized
+
+from flags.problem import Problem, SettingError, mention, problems_of, wrong_setting
+
+
+class ProblemTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (
+            Problem("num_gpus", 3, "is not a multiple of `num_stages=2`", "write 4"),
+            "--num_gpus=3: is not a multiple of --num_stages=2; write 4",
+            "num_gpus=3: is not a multiple of num_stages=2; write 4",
+        ),
+        (
+            Problem("eval", True, "there is none", "write `nesterov=False` or `xla`"),
+            "--eval: there is none; write --nonesterov or --xla",
+            "eval=True: there is none; write nesterov=False or xla",
+        ),
+        (
+            Problem("data_dir", "a b", f"is not {mention('eval_dir', 'c d')}"),
+            "--data_dir='a b': is not --eval_dir='c d'",
+            "data_dir=a b: is not eval_dir='c d'",
+        ),
+        (
+            Problem("gpu_indices", (1, 2), "x"),
+            "--gpu_indices=1,2: x",
+            "gpu_indices=(1, 2): x",
+        ),
+        (
+            Problem("eval_dir", None, "run `tfds build x`"),
+            "--eval_dir: run `tfds build x`",
+            "eval_dir: run `tfds build x`",
+        ),
+        (Problem("", None, "`x` is text"), "`x` is text", "`x` is text"),
+    )
+    def test_in_words(self, problem, typed, in_python):
+        self.assertEqual(problem.sentence(), typed)
+        self.assertEqual(str(problem), in_python)
+
+    def test_a_remedy_is_at_no_fault(self):
+        problem = Problem("a", 1, "is above `b=2` and `c`", "write `d=3`")
+        self.assertEqual(problem.settings, {"a", "b", "c"})
+        self.assertEmpty(Problem("", None, "`b` is text").settings)
+
+    def test_where_settings_have_other_names(self):
+        problem = Problem("a", 1, "is above `b=2`", "lower `a`, or write `c=3`")
+        self.assertEqual(
+            problem.sentence({"a": "x", "b": "y"}),
+            "--x=1: is above --y=2; lower --x, or write --c=3",
+        )
+
+    def test_errors_have_problems(self):
+        error = wrong_setting("a", 1, "is wrong", "write 2")
+        self.assertEqual(problems_of(error), (Problem("a", 1, "is wrong", "write 2"),))
+        self.assertEqual(str(error), "a=1: is wrong; write 2")
+        several = SettingError(*error.problems, *problems_of(ValueError("--b: text")))
+        self.assertEqual(several.errors, ["--a=1: is wrong; write 2", "--b: text"])
