@@ -1,4 +1,4 @@
-"""Settings as command lines, for tests of what is said about them."""
+"""Command lines, for tests of what is said about them."""
 
 from typing import Any
 
@@ -21,3 +21,15 @@ def settings(
         else:
             values[name] = True if kind is bool and not text else kind(text)
     return values
+
+
+def table(text: str) -> list[tuple[str, str]]:
+    """Command lines and what is said about them, each on a line of its own.
+
+    What begins with a blank is said about the first flag, whose name is left out.
+    """
+    rows = text.strip("\n").splitlines()
+    return [
+        (line, f"{line.split()[0]}:{said}" if said[0] == " " else said)
+        for line, said in zip(rows[::2], rows[1::2])
+    ]

@@ -14,7 +14,7 @@ from flags import config
 from models import language
 from models.inputs import Tokens
 from models.model import Model, Recipe, Schedule
-from tests import trainer
+from tests import flag_lines, trainer
 from towers import planning, verify
 from towers.variable_update import modes, synchronous
 
@@ -30,6 +30,46 @@ _SMALL = (
     "--batch_size=4",
     "--num_steps=2",
 )
+
+_REFUSED = flag_lines.table("""
+--num_towers=0
+ must be at least 1
+--variable_update=replicate
+ no such
+--model=lenett
+ no such model
+--all_reduce_spec=pscpu,ring
+--all_reduce_spec=ring: at character 1
+--num_towers=2,3 --batch_size=3
+ 2 towers cannot
+--device=gpu
+--num_towers=4: 4 GPUs asked for, but
+--num_stages=2,3
+ own is a chain of 2 blocks; write 2
+--num_micro_batches=3 --num_towers=1,2
+ must divide every tower's batch, 8 and 4; write some of 1,2,4
+--schedule=fifo
+ no such schedule
+--pipelines=none --num_stages=2
+--num_stages=2: does not go with --pipelines=none
+--compact_gradient_transfer=float16 --optimizer=adam
+ a rounded gradient may turn a step of adam by any amount; write --optimizer=sgd or \
+momentum
+--processes=0
+ must be at least 1
+--logical_gpus=2 --device=cpu
+ does not go with --device=cpu
+--train_dir=d
+--train_dir: is a flag of python -m towers.train
+--num_gpus=2
+--num_gpus: is a flag of python -m towers.train
+--noeval
+--eval: is a flag of python -m towers.train
+stray
+ stray argument
+--variable_update=independent --all_reduce_spec=tree
+--all_reduce_spec=tree: needs replicated or relaxed in --variable_update
+""")
 
 
 def own() -> Model:
@@ -286,47 +326,11 @@ class VerifyTest(parameterized.TestCase):
             self.assertEqual((status, lines), (2, []))
             self.assertIn("return the tensor from every block", errors[0])
 
-    @parameterized.parameters(
-        (["--num_towers=0"], "--num_towers=0: must be at least 1"),
-        (["--variable_update=replicate"], "--variable_update=replicate: no such"),
-        (["--model=lenett"], "--model=lenett: no such model"),
-        (["--all_reduce_spec=pscpu,ring"], "--all_reduce_spec=ring: at character 1"),
-        (["--num_towers=2,3", "--batch_size=3"], "--num_towers=2,3: 2 towers cannot"),
-        (["--device=gpu"], "--num_towers=4: 4 GPUs asked for, but"),
-        (["--num_stages=2,3"], "--num_stages=2,3: own is a chain of 2 blocks; write 2"),
-        (
-            ["--num_micro_batches=3", "--num_towers=1,2"],
-            "--num_micro_batches=3: must divide every tower's batch, 8 and 4; write "
-            "some of 1,2,4",
-        ),
-        (["--schedule=fifo"], "--schedule=fifo: no such schedule"),
-        (
-            ["--pipelines=none", "--num_stages=2"],
-            "--num_stages=2: does not go with --pipelines=none",
-        ),
-        (
-            ["--compact_gradient_transfer=float16", "--optimizer=adam"],
-            "--compact_gradient_transfer=float16: a rounded gradient may turn a step "
-            "of adam by any amount; write --optimizer=sgd or momentum",
-        ),
-        (["--processes=0"], "--processes=0: must be at least 1"),
-        (
-            ["--logical_gpus=2", "--device=cpu"],
-            "--logical_gpus=2: does not go with --device=cpu",
-        ),
-        (["--train_dir=d"], "--train_dir: is a flag of python -m towers.train"),
-        (["--num_gpus=2"], "--num_gpus: is a flag of python -m towers.train"),
-        (["--noeval"], "--eval: is a flag of python -m towers.train"),
-        (["stray"], "stray: stray argument"),
-        (
-            ["--variable_update=independent", "--all_reduce_spec=tree"],
-            "--all_reduce_spec=tree: needs replicated or relaxed in --variable_update",
-        ),
-    )
-    def test_bad_input_is_one_sentence_and_status_2(self, flags, beginning):
+    @parameterized.parameters(*_REFUSED)
+    def test_bad_input_is_one_sentence_and_status_2(self, line, beginning):
         with mock.patch.object(tf.config, "list_physical_devices") as devices:
             devices.return_value = []
-            status, lines, errors = _run(_OWN, *flags)
+            status, lines, errors = _run(_OWN, *line.split())
         self.assertEqual((status, lines), (2, []))
         (error,) = errors
         self.assertStartsWith(error, f"error: {beginning}")

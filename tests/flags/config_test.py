@@ -39,7 +39,7 @@ LEGAL = """
 
 # Below each line its sentence, from the first flag on: what takes more than a row of
 # `flags.rules` to say, whose sentences `rules_test` and `refused_test` have.
-ILLEGAL = """
+ILLEGAL = flag_lines.table("""
 --num_gpus=0
  must be at least 1 and at most 1024
 --batch_size=-3
@@ -106,11 +106,7 @@ number twice
 --batch_norm=tower --num_micro_batches=4
  needs all micro-batches of a stage before one goes on, and --schedule=1f1b sends one \
 back before; write --schedule=gpipe, or --batch_norm=micro_batch
-""".strip().splitlines()
-ILLEGAL = [
-    (line, words if words[0] == "-" else f"{line.split()[0]}:{words}")
-    for line, words in zip(ILLEGAL[::2], ILLEGAL[1::2])
-]
+""")
 
 
 def errors(**settings):

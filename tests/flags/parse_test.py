@@ -12,6 +12,7 @@ from absl.testing import absltest, parameterized
 
 from flags import config, parse, tf_cnn_benchmarks
 from flags.problem import Problem
+from tests import flag_lines
 from tests.root import ROOT
 
 CHOICES = {
@@ -19,6 +20,51 @@ CHOICES = {
     "optimizer": ("sgd", "momentum"),
     "variable_update": ("parameter_server", "replicated"),
 }
+
+REFUSED = flag_lines.table("""
+--num_gpus=x
+ must be a whole number
+--num_gpus=1.5
+ must be a whole number
+--num_gpus=
+ must be a whole number
+--init_learning_rate=abc
+ must be a number
+--eval=yes
+ must be true or false
+--gpu_indices=0,,1
+ must be whole numbers separated by commas
+--num_gpus=0
+ must be at least 1 and at most 1024
+--num_gpus=-1
+ must be at least 1 and at most 1024
+--num_gpus -1
+--num_gpus=-1: must be at least 1 and at most 1024
+--num_epochs=1 --num_batches=3
+--num_batches=3: does not go with --num_epochs=1.0; give one
+--batch_sise=3
+ no such flag; did you mean --batch_size, --eval_batch_size, --batchnorm_persistent?
+--wholly_new 1
+ no such flag; --helpfull lists them
+--nomodel
+ no such flag; did you mean --model?
+--noeval=true
+ takes no value; use --eval=true
+--tfprof_file prof
+ use --trace_file, a Chrome trace of one step
+train
+ stray argument; settings are written --flag=value
+--distortions False
+False: stray argument; to set --distortions, write --distortions=False
+--train_dir=d -- --num_gpus=2
+--num_gpus=2: stray argument; settings are written --flag=value
+-
+ stray argument; settings are written --flag=value
+--model
+ needs a value, --model=...
+--model --distortions
+ needs a value, --model=...
+""")
 
 
 def parsed(*arguments):
@@ -137,99 +183,18 @@ class ParseTest(parameterized.TestCase):
         self.assertTrue(settings.model.use_fp16)
         self.assertEqual(settings.variables.gradient_repacking, 8)
 
-    @parameterized.named_parameters(
-        ("no number", ["--num_gpus=x"], "--num_gpus=x: must be a whole number"),
-        ("part", ["--num_gpus=1.5"], "--num_gpus=1.5: must be a whole number"),
-        ("none", ["--num_gpus="], "--num_gpus=: must be a whole number"),
-        (
-            "no rate",
-            ["--init_learning_rate=abc"],
-            "--init_learning_rate=abc: must be a number",
-        ),
-        ("neither", ["--eval=yes"], "--eval=yes: must be true or false"),
-        (
-            "list",
-            ["--gpu_indices=0,,1"],
-            "--gpu_indices=0,,1: must be whole numbers separated by commas",
-        ),
-        ("zero", ["--num_gpus=0"], "--num_gpus=0: must be at least 1 and at most 1024"),
-        (
-            "negative",
-            ["--num_gpus=-1"],
-            "--num_gpus=-1: must be at least 1 and at most 1024",
-        ),
-        (
-            "negative word",
-            ["--num_gpus", "-1"],
-            "--num_gpus=-1: must be at least 1 and at most 1024",
-        ),
-        (
-            "rule",
-            ["--num_epochs=1", "--num_batches=3"],
-            "--num_batches=3: does not go with --num_epochs=1.0; give one",
-        ),
-        (
-            "unknown",
-            ["--batch_sise=3"],
-            "--batch_sise=3: no such flag; did you mean --batch_size, "
-            "--eval_batch_size, --batchnorm_persistent?",
-        ),
-        (
-            "unknown, with its value apart",
-            ["--wholly_new", "1"],
-            "--wholly_new: no such flag; --helpfull lists them",
-        ),
-        (
-            "no form of a flag with a value",
-            ["--nomodel"],
-            "--nomodel: no such flag; did you mean --model?",
-        ),
-        (
-            "no form with a value",
-            ["--noeval=true"],
-            "--noeval=true: takes no value; use --eval=true",
-        ),
-        ("refused", ["--mkl"], f"--mkl: {tf_cnn_benchmarks.SWITCHES['mkl']}"),
-        ("refused off", ["--nomkl"], f"--mkl: {tf_cnn_benchmarks.SWITCHES['mkl']}"),
-        (
-            "refused, with its value apart",
-            ["--tfprof_file", "prof"],
-            "--tfprof_file: use --trace_file, a Chrome trace of one step",
-        ),
-        (
-            "stray",
-            ["train"],
-            "train: stray argument; settings are written --flag=value",
-        ),
-        (
-            "stray after a switch",
-            ["--distortions", "False"],
-            "False: stray argument; to set --distortions, write --distortions=False",
-        ),
-        (
-            "anything after two dashes",
-            ["--train_dir=d", "--", "--num_gpus=2"],
-            "--num_gpus=2: stray argument; settings are written --flag=value",
-        ),
-        ("dash", ["-"], "-: stray argument; settings are written --flag=value"),
-        (
-            "value missing at the end",
-            ["--model"],
-            "--model: needs a value, --model=...",
-        ),
-        (
-            "value missing before a flag",
-            ["--model", "--distortions"],
-            "--model: needs a value, --model=...",
-        ),
-        (
-            "unprintable",
-            ["a\nb"],
-            r"'a\nb': stray argument; settings are written --flag=value",
-        ),
-    )
-    def test_refuses(self, arguments, *expected):
-        self.assertEqual(self.errors(*arguments), list(expected))
+    @parameterized.parameters(*REFUSED)
+    def test_refuses(self, line, sentence):
+        self.assertEqual(self.errors(*line.split()), [sentence])
+
+    def test_refuses_what_it_knows_of_tf_cnn_benchmarks(self):
+        for switch in ("--mkl", "--nomkl"):
+            said = f"--mkl: {tf_cnn_benchmarks.SWITCHES['mkl']}"
+            self.assertEqual(self.errors(switch), [said])
+
+    def test_what_cannot_be_printed_is_quoted(self):
+        said = r"'a\nb': stray argument; settings are written --flag=value"
+        self.assertEqual(self.errors("a\nb"), [said])
 
     def test_all_errors_are_reported_together(self):
         problems = self.errors(
