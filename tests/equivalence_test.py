@@ -151,8 +151,6 @@ class ClipTest(parameterized.TestCase):
             (4, "replicated"),
         ):
             training = trainer.Trainer(
-                trainer.dense_model(),
-                trainer.random_source(),
                 towers=towers,
                 batch_size=GLOBAL_BATCH // towers,
                 update=update,

@@ -198,10 +198,7 @@ class ExitStatusesTest(digit_runs.Runs):
         )
         lines = []
         look = _sending(number, lambda *args, **kwargs: "")
-        with (
-            mock.patch.object(messages, "silence", look),
-            interrupts.raised(),
-        ):
+        with mock.patch.object(messages, "silence", look), interrupts.raised():
             status = server.await_dismissal(
                 *(queue.SimpleQueue(), spec),
                 **dict(stall_secs=0.1, wait_secs=9, console=lines.append),

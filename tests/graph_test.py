@@ -24,9 +24,7 @@ v1 = tf.compat.v1
 
 class GraphTest(parameterized.TestCase):
     def test_every_operation_of_a_tower_is_on_its_device(self):
-        training = trainer.Trainer(
-            trainer.dense_model(), trainer.random_source(), towers=3, batch_size=4
-        )
+        training = trainer.Trainer(towers=3, batch_size=4)
         for op in training.train.graph.get_operations():
             scope, _, inner = op.name.partition("/")
             if inner and scope in ("tower_0", "tower_1", "tower_2"):
@@ -46,9 +44,7 @@ class GraphTest(parameterized.TestCase):
     def test_options_that_there_are_not(self, name, value, words):
         sentence = f"^Options.{name} is {value!r}, and must be {words}"
         with self.assertRaisesRegex(ValueError, sentence):
-            trainer.Trainer(
-                trainer.dense_model(), trainer.random_source(), **{name: value}
-            )
+            trainer.Trainer(**{name: value})
 
     @parameterized.parameters(
         ("collective", "collective works inside a host, and the towers are on 2;"),
@@ -115,13 +111,7 @@ class GraphTest(parameterized.TestCase):
 
     @parameterized.parameters(("parameter_server", 12), ("asynchronous", 4))
     def test_examples_of_the_towers_that_step_together(self, mode, count):
-        training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            towers=3,
-            batch_size=4,
-            variable_update=mode,
-        )
+        training = trainer.Trainer(towers=3, batch_size=4, variable_update=mode)
         self.assertEqual(training.train.examples_per_step, count)
 
     def test_towers_draw_by_the_seed_of_the_run(self):
@@ -139,12 +129,7 @@ class GraphTest(parameterized.TestCase):
     def test_names_in_the_checkpoint_are_those_of_the_model(self):
         names = set()
         for towers, mode in ((1, "parameter_server"), (4, "replicated")):
-            training = trainer.Trainer(
-                trainer.dense_model(),
-                trainer.random_source(),
-                towers=towers,
-                variable_update=mode,
-            )
+            training = trainer.Trainer(towers=towers, variable_update=mode)
             names.add(tuple(sorted(training.train.saved)))
         [names_found] = names
         variables = ["hidden/dense/bias", "hidden/dense/kernel"]
@@ -157,10 +142,7 @@ class GraphTest(parameterized.TestCase):
     @parameterized.parameters(*VARIABLE_UPDATES)
     def test_what_sync_fills_has_no_initial_value(self, mode):
         training = trainer.Trainer(
-            trainer.normed_model(),
-            trainer.random_source(),
-            towers=3,
-            variable_update=mode,
+            trainer.normed_model(), towers=3, variable_update=mode
         )
         train, session = training.train, training.session
         with train.graph.as_default():
@@ -172,15 +154,15 @@ class GraphTest(parameterized.TestCase):
         self.assertEmpty(session.run(empty))
 
     def test_importing_and_building_change_nothing_in_the_process(self):
-        trainer.Trainer(trainer.dense_model(), trainer.random_source())
+        trainer.Trainer()
         self.assertTrue(gc.isenabled())
         self.assertTrue(tf.executing_eagerly())
         self.assertTrue(v1.resource_variables_enabled())
         self.assertEqual(tf.constant(2).numpy(), 2)
 
     def test_two_graphs_in_one_process_do_not_meet(self):
-        first = trainer.Trainer(trainer.dense_model(), trainer.random_source()).start()
-        second = trainer.Trainer(trainer.dense_model(), trainer.random_source()).start()
+        first = trainer.Trainer().start()
+        second = trainer.Trainer().start()
         trainer.assert_same_bits(first.steps(3), second.steps(3))
         loop.run(first.train, first.session, [], last_step=4)
         self.assertEqual(second.values()["global_step"], 3)

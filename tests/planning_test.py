@@ -199,8 +199,7 @@ class PlanTest(parameterized.TestCase):
             ("rmsprop", 0.5, 0.25),
         )
         self.assertEqual(
-            [update.decayed(name) for name in ("kernel", "bias")],
-            [True, False],
+            [update.decayed(name) for name in ("kernel", "bias")], [True, False]
         )
         self.assertEqual(update.settings.rmsprop_decay, 0.5)
         update = self._make(

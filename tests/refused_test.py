@@ -216,10 +216,7 @@ _OF_VERIFY = (
         "--gradient_repacking=2: needs replicated or relaxed in --variable_update",
     ),
     *(
-        (
-            f"--pipelines=none {flag}",
-            f"{flag}: does not go with --pipelines=none",
-        )
+        (f"--pipelines=none {flag}", f"{flag}: does not go with --pipelines=none")
         for flag in (
             "--num_stages=2",
             "--num_micro_batches=2",

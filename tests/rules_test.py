@@ -688,7 +688,7 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         {
             "towers/a.py": "cache = {}\nSEEN = []\nv1 = tf.compat.v1\n"
             "def f(local):\n    local[0] = 1\n    SEEN[0] = 1\n    SEEN.append(1)\n"
-            "    SEEN.name = 1\n    del SEEN[0]\n    global v1\n    return SEEN[0]",
+            "    SEEN.name = 1\n    del SEEN[0]\n    global v1\n    return SEEN[0]"
         },
         [f"towers/a.py:{line}" for line in (1, 6, 7, 8, 9, 10)],
     ),

@@ -174,10 +174,6 @@ def _trained(towers: int, factor: float, dtype: tf.DType) -> dict[str, np.ndarra
         critic, loss=loss, metrics=lambda outputs, labels: {"norm": outputs[1]}
     )
     training = trainer.Trainer(
-        model,
-        trainer.random_source(),
-        towers=towers,
-        batch_size=8 // towers,
-        dtype=dtype,
+        model, towers=towers, batch_size=8 // towers, dtype=dtype
     )
     return training.start().steps(5)

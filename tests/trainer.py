@@ -103,7 +103,8 @@ class Trainer:
     """A train graph on logical CPU devices and its session.
 
     Args:
-      model, source, update: as `graph.build` takes them.
+      model, source, update: as `graph.build` takes them; `dense_model` and
+        `random_source` when None.
       towers: how many.
       batch_size: per tower.
       at_a_time: towers that compute at a time; `placement.local` decides when None.
@@ -115,8 +116,8 @@ class Trainer:
 
     def __init__(
         self,
-        model: Model,
-        source,
+        model: Model | None = None,
+        source=None,
         *,
         towers: int = 1,
         batch_size: int = 8,
@@ -132,15 +133,14 @@ class Trainer:
             where = dataclasses.replace(where, at_a_time=at_a_time)
         self.placement = where
         self.train = graph.build(
-            model,
-            source,
+            model or dense_model(),
+            random_source() if source is None else source,
             update,
             placement=self.placement,
             options=graph.Options(batch_size=batch_size, exchange=exchange, **options),
         )
         self.session = v1.Session(
-            graph=self.train.graph,
-            config=placement.session_config(self.placement),
+            graph=self.train.graph, config=placement.session_config(self.placement)
         )
 
     def add_loop(self) -> "Trainer":
@@ -230,11 +230,7 @@ def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer
     """A `Trainer` of the dense model, after some steps in a mode."""
     options = {"batch_size": 3, **options}
     training = Trainer(
-        dense_model(),
-        random_source(),
-        towers=towers,
-        variable_update=mode,
-        **options,
+        dense_model(), random_source(), towers=towers, variable_update=mode, **options
     ).start()
     training.steps(steps)
     return training

@@ -82,10 +82,7 @@ class BetweenGraphTest(digit_runs.Runs):
     def test_a_short_last_batch_is_that_of_one_tower(self):
         # Of its examples the first worker's towers have 8 and 3, the second's none.
         whole, last = 4, 11
-        length = {
-            "num_epochs": (whole * 32 + last) / _TRAINING,
-            "eval_at_end": False,
-        }
+        length = {"num_epochs": (whole * 32 + last) / _TRAINING, "eval_at_end": False}
         self._train(**length)
         values = self.values()
         self.assertEqual(values["global_step"], whole + 1)

@@ -14,14 +14,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import fake_tasks
-from towers.cluster import (
-    controller,
-    messages,
-    open_ports,
-    ports,
-    server,
-    watchdog,
-)
+from towers.cluster import controller, messages, open_ports, ports, server, watchdog
 from towers.layout import cluster_spec
 
 v1 = tf.compat.v1

@@ -12,12 +12,7 @@ from absl.testing import parameterized
 import models
 from models.inputs import Tokens
 from models.model import Model, Recipe, Schedule
-from tests import (
-    digit_runs,
-    embedding_models,
-    in_process_cluster,
-    trainer,
-)
+from tests import digit_runs, embedding_models, in_process_cluster, trainer
 from towers import graph
 from towers.data.source import Request
 from towers.data.synthetic import SyntheticSource

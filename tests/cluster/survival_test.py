@@ -16,12 +16,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from testing import programs
-from tests import (
-    digit_runs,
-    in_process_cluster,
-    manual_tasks,
-    trainer,
-)
+from tests import digit_runs, in_process_cluster, manual_tasks, trainer
 from towers import train
 from towers.checkpoints import run_status
 from towers.evaluation import watch

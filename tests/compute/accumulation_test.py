@@ -16,8 +16,7 @@ _ROWS = 24  # of a step, in every test
 
 def _made(towers: int, rounds: int, model: Model | None = None, **options):
     return trainer.Trainer(
-        model or trainer.dense_model(),
-        trainer.random_source(),
+        model,
         towers=towers,
         batch_size=_ROWS // towers // rounds,
         accumulate_steps=rounds,
@@ -37,9 +36,7 @@ def _whole():
 
 class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        (1, 3, "parameter_server"),
-        (4, 3, "parameter_server"),
-        (2, 4, "replicated"),
+        (1, 3, "parameter_server"), (4, 3, "parameter_server"), (2, 4, "replicated")
     )
     def test_rounds_are_one_larger_batch(self, towers, rounds, mode):
         """Dropout, weight decay and momentum are on."""

@@ -136,12 +136,7 @@ def normed(x, nn):
 class TurnsTest(tf.test.TestCase, parameterized.TestCase):
     def _trainer(self, at_a_time, model=None, towers=5, **options):
         return trainer.Trainer(
-            model or trainer.dense_model(),
-            trainer.random_source(),
-            towers=towers,
-            batch_size=4,
-            at_a_time=at_a_time,
-            **options,
+            model, towers=towers, batch_size=4, at_a_time=at_a_time, **options
         )
 
     def _waits_for(self, training) -> dict[int, set[int]]:

@@ -78,7 +78,7 @@ class PrecisionTest(parameterized.TestCase):
         model = trainer.dense_model()
         object.__setattr__(model, "blocks", (("torn", torn),))
         with self.assertRaisesRegex(ValueError, "read as bfloat16 and as float32"):
-            trainer.Trainer(model, trainer.random_source())
+            trainer.Trainer(model)
 
     def test_every_dtype_trains(self):
         for name, dtype in precision.COMPUTE_DTYPES.items():

@@ -48,11 +48,7 @@ def _wide_model():
 
 def _wide(towers=3, batch_size=4, **options):
     return trainer.Trainer(
-        _wide_model(),
-        trainer.random_source(),
-        towers=towers,
-        batch_size=batch_size,
-        **options,
+        _wide_model(), towers=towers, batch_size=batch_size, **options
     )
 
 

@@ -109,11 +109,7 @@ def _normed() -> Model:
 
 def _trained(towers: int, steps: int = 6, **options):
     training = trainer.Trainer(
-        _normed(),
-        trainer.random_source(),
-        towers=towers,
-        batch_size=24 // towers,
-        **options,
+        _normed(), towers=towers, batch_size=24 // towers, **options
     )
     return training.start().steps(steps)
 

@@ -158,7 +158,7 @@ class VariablesTest(parameterized.TestCase):
 
 class DevicesTest(parameterized.TestCase):
     def _build(self, *blocks, **parts):
-        trainer.Trainer(trainer.model_of(*blocks, **parts), trainer.random_source())
+        trainer.Trainer(trainer.model_of(*blocks, **parts))
 
     @parameterized.parameters(tf.device, v1.device)
     def test_are_refused(self, device):
@@ -196,7 +196,7 @@ class DevicesTest(parameterized.TestCase):
             with self.assertRaisesRegex(
                 ValueError, "^operation .* is on /device:CPU:0"
             ):
-                trainer.Trainer(trainer.model_of(block), trainer.random_source(), **how)
+                trainer.Trainer(trainer.model_of(block), **how)
 
     def test_those_of_tensorflow_itself_stay(self):
         """It computes the gradient of a product of all elements on the CPU."""

@@ -252,10 +252,7 @@ class OwnDataTest(tf.test.TestCase):
         zeros = tf.zeros
         for make, sentence in (
             (lambda: tf.data.Dataset.range(3), "pairs is needed"),
-            (
-                lambda: tf.data.Dataset.from_tensors((zeros([4, 4]), 1)),
-                r"not \(4, 4\)",
-            ),
+            (lambda: tf.data.Dataset.from_tensors((zeros([4, 4]), 1)), r"not \(4, 4\)"),
             (
                 lambda: tf.data.Dataset.from_tensors((zeros([4, 4, 1]), [1])),
                 r"scalars, not int32 \(1,\)",
@@ -344,10 +341,7 @@ class ExplainTest(tf.test.TestCase):
         (examples,) = self._records("/data/a")
         examples = examples._replace(locate=lambda most: self.fail("looked"))
         for kind, message in (
-            (
-                tf.errors.InvalidArgumentError,
-                "[[{{node tower_0/a/MatMul}}]] [[%s]]",
-            ),
+            (tf.errors.InvalidArgumentError, "[[{{node tower_0/a/MatMul}}]] [[%s]]"),
             (tf.errors.UnavailableError, "connection lost [[{{node input/%s}}]]"),
         ):
             error = kind(None, None, message % "IteratorGetNext")

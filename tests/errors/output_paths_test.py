@@ -129,12 +129,7 @@ class ChecksTest(parameterized.TestCase):
         self.assertEqual(self._places(), [])
         self.assertEqual(
             self._places(train_dir="d", trace_file="t", eval_dir="e"),
-            [
-                ("d",),
-                ("train_dir", "d"),
-                ("trace_file", "t"),
-                ("eval_dir", "e"),
-            ],
+            [("d",), ("train_dir", "d"), ("trace_file", "t"), ("eval_dir", "e")],
         )
 
     def test_what_an_evaluation_writes(self):
@@ -150,10 +145,7 @@ class ChecksTest(parameterized.TestCase):
         )
         # Who trains may be about to make it.
         missing = f"{there}/not"
-        self.assertEqual(
-            self._places(train_dir=missing, **flags),
-            [(missing,)],
-        )
+        self.assertEqual(self._places(train_dir=missing, **flags), [(missing,)])
 
     @parameterized.parameters("a[b", "[ab]/c", "a\\b", "a*", "what?")
     def test_folders_that_tensorflow_takes_for_patterns(self, name):

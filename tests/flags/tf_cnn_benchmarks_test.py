@@ -63,11 +63,7 @@ TAKEN_SWITCHES = (
 )
 
 # Their --variable_update, but for those that are taken.
-OTHER_MODES = (
-    "distributed_all_reduce",
-    "collective_all_reduce",
-    "horovod",
-)
+OTHER_MODES = ("distributed_all_reduce", "collective_all_reduce", "horovod")
 
 OURS = config.all_flags()
 REFUSED = tf_cnn_benchmarks.refused()

@@ -89,11 +89,7 @@ class CollectiveTest(parameterized.TestCase):
         )
         runs = []
         for _ in range(2):
-            runs.append(
-                trainer.Trainer(
-                    trainer.dense_model(), trainer.random_source(), **options
-                )
-            )
+            runs.append(trainer.Trainer(**options))
         plain = runs[0].start().steps(6)
         train = runs[1].train
         with train.graph.as_default():

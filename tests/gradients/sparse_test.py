@@ -239,11 +239,7 @@ class TrainTest(parameterized.TestCase):
 
     def test_asking_for_dense_ones_of_a_dense_model_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "^sparse_to_dense_grads: no "):
-            trainer.Trainer(
-                trainer.dense_model(),
-                trainer.random_source(),
-                exchange=dict(sparse_to_dense_grads=True),
-            )
+            trainer.Trainer(exchange=dict(sparse_to_dense_grads=True))
 
     @parameterized.parameters(
         dict(clip_value=0.02), dict(clip_norm=0.05), dict(weight_decay=0.1)

@@ -8,18 +8,12 @@ from models import inputs, layers
 
 
 class ExamplesTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(
-        ("NHWC", [2, 3, 4, 1]),
-        ("NCHW", [2, 1, 3, 4]),
-    )
+    @parameterized.parameters(("NHWC", [2, 3, 4, 1]), ("NCHW", [2, 1, 3, 4]))
     def test_images_get_the_compute_dtype_and_the_data_format(self, data_format, shape):
         images = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4, 1)
         with tf.Graph().as_default(), self.session():
             nn = layers.Layers(
-                training=True,
-                num_classes=2,
-                data_format=data_format,
-                dtype=tf.bfloat16,
+                training=True, num_classes=2, data_format=data_format, dtype=tf.bfloat16
             )
             x = inputs.Images((3, 4, 1), 2).prepare(tf.constant(images), nn)
             self.assertEqual((x.dtype, x.shape.as_list()), (tf.bfloat16, shape))

@@ -101,10 +101,7 @@ class LoadTest(parameterized.TestCase):
         ("def tiny(:", r"cannot import .*: invalid syntax \(/.*/a_slip.py:1\)$"),
         ("1 / 0", r"ZeroDivisionError: division by zero \(/.*/a_slip.py:1\)$"),
         ("\ntiny", r"NameError: name 'tiny' is not defined \(/.*/a_slip.py:2\)$"),
-        (
-            "import nix",
-            r"Error: No module named 'nix' \(/.*/a_slip.py:1\)$",
-        ),
+        ("import nix", r"Error: No module named 'nix' \(/.*/a_slip.py:1\)$"),
         ("import sys; sys.exit(0)", r"SystemExit: 0 \(/.*/a_slip.py:1\)$"),
         (
             "from models.nix import f",

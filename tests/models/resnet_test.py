@@ -81,10 +81,7 @@ class CifarTest(parameterized.TestCase):
         conv, norm, relu, add = "Conv2D", "FusedBatchNormV3", "Relu", "AddV2"
         stem, before = [conv, norm, relu], [norm, relu, conv]
         unit = [conv, norm, relu, conv, norm, add, relu]
-        units = {
-            1: [*unit, *unit],
-            2: [conv, *before, add, *before, *before, add],
-        }
+        units = {1: [*unit, *unit], 2: [conv, *before, add, *before, *before, add]}
         for version, want in units.items():
             model = resnet.cifar_resnet(20, version=version)
             types = _types(_graph(model, 10), conv, norm, relu, add)

@@ -12,9 +12,7 @@ v1 = tf.compat.v1
 class VggTest(parameterized.TestCase):
     # num_params and _ops (billions of multiply-adds) of torchvision's models.
     @parameterized.parameters(
-        (11, 132_863_336, 7.609),
-        (16, 138_357_544, 15.47),
-        (19, 143_667_240, 19.632),
+        (11, 132_863_336, 7.609), (16, 138_357_544, 15.47), (19, 143_667_240, 19.632)
     )
     def test_published_size(self, depth, parameters, multiply_adds):
         with tf.Graph().as_default() as graph:

@@ -177,10 +177,7 @@ def _fitting(
 
 
 def _check_passing(
-    wanted: Sequence[Sequence[str]],
-    copy: pathlib.Path,
-    tests: "_Tests",
-    processes: int,
+    wanted: Sequence[Sequence[str]], copy: pathlib.Path, tests: "_Tests", processes: int
 ) -> None:
     """Runs all tests once without a fault."""
     names = sorted({name for tests_of_row in wanted for name in tests_of_row})

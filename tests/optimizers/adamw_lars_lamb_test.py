@@ -168,9 +168,7 @@ class PenaltyTest(parameterized.TestCase):
     def test_no_variable_changes_before_its_gradient_is_there(self, name):
         """Other clients may read it until then."""
         training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            update=Update(name, Piecewise((0.1,)), weight_decay=0.1),
+            update=Update(name, Piecewise((0.1,)), weight_decay=0.1)
         )
         known = {n.name: n for n in training.train.graph.as_graph_def().node}
         needed = nodes.needed_by(known, [training.train.train_op.name])
@@ -217,12 +215,7 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
             settings=dataclasses.replace(_SETTINGS, lars_eeta=0.05),
         )
         training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            towers=towers,
-            batch_size=24 // towers,
-            update=update,
-            variable_update=mode,
+            towers=towers, batch_size=24 // towers, update=update, variable_update=mode
         ).start(directory)
         return training, training.steps(steps)
 

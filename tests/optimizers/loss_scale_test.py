@@ -37,7 +37,6 @@ def _made(initial: float, grow_every: int = 0, **options):
     options = {"towers": 2, "batch_size": 4, "update": _UPDATE, **options}
     return trainer.Trainer(
         options.pop("model", None) or trainer.normed_model(),
-        trainer.random_source(),
         loss_scaling=LossScaling(initial, grow_every) if initial else None,
         **options,
     )

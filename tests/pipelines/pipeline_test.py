@@ -186,10 +186,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
             _DENSE, Pipeline(stages, micro_batches, name, chunks, cut, recompute)
         )
         self.assert_equal(_whole(_DENSE), cut_run)
-        self.assertEqual(
-            cut_run.stages["logits/dense/kernel"],
-            (len(cut) - 1) % stages,
-        )
+        self.assertEqual(cut_run.stages["logits/dense/kernel"], (len(cut) - 1) % stages)
 
     def test_schedules_are_all_tested(self):
         self.assertEqual(list(schedule.SCHEDULES), ["gpipe", "1f1b", "interleaved"])

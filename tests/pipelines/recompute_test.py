@@ -161,9 +161,7 @@ class WithChoiceTest(tf.test.TestCase, parameterized.TestCase):
 class EqualTest(tf.test.TestCase):
     def test_nothing_else_changes(self):
         def made(how):
-            return trainer.Trainer(
-                _model(), trainer.random_source(), batch_size=_BATCH, pipeline=how
-            )
+            return trainer.Trainer(_model(), batch_size=_BATCH, pipeline=how)
 
         how = Pipeline(1, 4, "gpipe", cut=(5,), recompute="auto")
         most = sorted({max(sizes) for _, sizes in _brute_force(how).values()})

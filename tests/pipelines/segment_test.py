@@ -84,8 +84,7 @@ class CutTest(parameterized.TestCase):
         self.assertNotIn("dx0/0", segments[0].backward.outputs)
         shares = {n for n in segments[-1].forward.outputs if n.startswith("share/")}
         self.assertEqual(
-            shares,
-            {"share/loss", "share/top_1_accuracy", "share/top_5_accuracy"},
+            shares, {"share/loss", "share/top_1_accuracy", "share/top_5_accuracy"}
         )
 
     def test_the_backward_pieces_do_not_compute_activations_again(self):

@@ -261,9 +261,7 @@ def _whole_tokens(model, steps=6, **options):
 
 class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
-        model=_MODELS,
-        shards=(Shards(1, 2), Shards(3, 1), Shards(2, 2)),
-        towers=(1, 2),
+        model=_MODELS, shards=(Shards(1, 2), Shards(3, 1), Shards(2, 2)), towers=(1, 2)
     )
     def test_rows_and_classes_in_any_number_of_shards(self, model, shards, towers):
         whole = _whole_tokens(model, STEPS)
@@ -301,9 +299,7 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(
-        optimizer=("lars", "lamb"),
-        model=_MODELS,
-        shards=(Shards(1, 2),),
+        optimizer=("lars", "lamb"), model=_MODELS, shards=(Shards(1, 2),)
     )
     def test_a_trust_ratio_is_that_of_the_whole(self, optimizer, model, shards):
         update = dataclasses.replace(_UPDATE, optimizer=optimizer)
@@ -312,8 +308,7 @@ class EmbeddingsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(whole, values), BOUND)
 
     @parameterized.product(
-        mode=("distributed_replicated", "staged", "relaxed"),
-        model=_MODELS,
+        mode=("distributed_replicated", "staged", "relaxed"), model=_MODELS
     )
     def test_modes(self, mode, model):
         of = dict(variable_update=mode)

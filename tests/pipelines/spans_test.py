@@ -13,13 +13,7 @@ from towers.pipelines import spans
 class SpansTest(tf.test.TestCase):
     def test_every_pass_of_every_tower_in_its_order(self):
         how = Pipeline(stages=2, micro_batches=2, cut=(1, 2))
-        training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            towers=2,
-            batch_size=4,
-            pipeline=how,
-        ).start()
+        training = trainer.Trainer(towers=2, batch_size=4, pipeline=how).start()
         metadata = tf.compat.v1.RunMetadata()
         training.session.run(
             training.train.train_op, options=spans.traced(), run_metadata=metadata
@@ -50,10 +44,7 @@ class SpansTest(tf.test.TestCase):
         all_spans = spans.of_step(metadata)
         self.assertEqual(
             [(span.scope, span.stage, span.what) for span in all_spans],
-            [
-                ("tower_3", 1, Pass(5, 2, False, 1)),
-                ("tower_3", 1, Pass(5, 2, True, 4)),
-            ],
+            [("tower_3", 1, Pass(5, 2, False, 1)), ("tower_3", 1, Pass(5, 2, True, 4))],
         )
 
     def test_a_step_without_stages_has_none(self):

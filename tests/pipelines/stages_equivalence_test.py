@@ -51,7 +51,6 @@ def _model(normal: bool = False) -> Model:
 def _made(towers=1, how=None, *, normal=False, **options):
     return trainer.Trainer(
         _model(normal),
-        trainer.random_source(),
         towers=towers,
         batch_size=options.pop("batch_size", GLOBAL_BATCH // towers),
         update=_UPDATE,

@@ -126,11 +126,7 @@ class DiagnoseTest(digit_runs.Runs):
         self._check_replayed(4, 6)
         self.assertEqual(self.steps(), [3])
 
-    @parameterized.parameters(
-        dict(),
-        dict(steps_per_loop=50),
-        dict(train_dir=True),
-    )
+    @parameterized.parameters(dict(), dict(steps_per_loop=50), dict(train_dir=True))
     def test_of_variables_that_no_step_follows(self, train_dir=False, **settings):
         if train_dir:
             settings["train_dir"] = self.directory

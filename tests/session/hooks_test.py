@@ -313,10 +313,7 @@ class WriteSummariesTest(tf.test.TestCase):
         def fail():
             raise hooks.NanLossError("the loss of step 5 is nan", 5)
 
-        around = [
-            _summaries(training, merged, directory, 2),
-            trainer.Do(fail, at=5),
-        ]
+        around = [_summaries(training, merged, directory, 2), trainer.Do(fail, at=5)]
         with self.assertRaises(hooks.NanLossError):
             training.run(around, 9)
         self.assertEqual([*self._events(directory)], ["nodes", 2, 4])

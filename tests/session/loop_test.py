@@ -88,7 +88,7 @@ class _CountsCallables:
 
 def _trainer(**options):
     options = {"towers": 2, "batch_size": 4, **options}
-    return trainer.Trainer(trainer.dense_model(), trainer.random_source(), **options)
+    return trainer.Trainer(**options)
 
 
 class TensorFlowsHooksTest(tf.test.TestCase):

@@ -37,11 +37,7 @@ def _wide_model():
 
 def _made(how, towers=1, batch_size=16):
     return trainer.Trainer(
-        _wide_model(),
-        trainer.random_source(),
-        towers=towers,
-        batch_size=batch_size,
-        pipeline=how,
+        _wide_model(), towers=towers, batch_size=batch_size, pipeline=how
     ).start()
 
 
@@ -78,8 +74,7 @@ class NumbersTest(parameterized.TestCase):
             "M = 4)",
         )
         self.assertEqual(
-            stage,
-            "  tower_0 stage 0 on d0: busy 8000.00 ms (80.0 %), peak 2.00 MB: a",
+            stage, "  tower_0 stage 0 on d0: busy 8000.00 ms (80.0 %), peak 2.00 MB: a"
         )
         self.assertIn("imbalance 1.33", last)
         self.assertEndsWith(
@@ -211,7 +206,6 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
     def test_devices_that_only_have_parts_are_no_stages(self):
         training = trainer.Trainer(
             _wide_model(),
-            trainer.random_source(),
             pipeline=Pipeline(1, 2, cut=(2,)),
             shards=Shards(classifier=2),
         ).start()
@@ -247,7 +241,6 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
 
         training = trainer.Trainer(
             trainer.model_of(first, last),
-            trainer.random_source(),
             towers=towers,
             pipeline=Pipeline(2, 4, "gpipe", cut=(1, 2)),
             batch_norm=batch_norm,

@@ -83,9 +83,7 @@ class _Runs(absltest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.stream = io.StringIO()
-        self.made = trainer.Trainer(
-            trainer.dense_model(), trainer.random_source(), towers=2, batch_size=4
-        )
+        self.made = trainer.Trainer(towers=2, batch_size=4)
         self.log_dir = self.create_tempdir().full_path
         self.made.add_loop().start()
         self.losses = {}
@@ -106,9 +104,7 @@ class _Runs(absltest.TestCase):
 
     def _wanted_losses(self, last_step, name="total_loss"):
         """As another run, step by step, finds them."""
-        other = trainer.Trainer(
-            trainer.dense_model(), trainer.random_source(), towers=2, batch_size=4
-        ).start()
+        other = trainer.Trainer(towers=2, batch_size=4).start()
         fetches = [getattr(other.train, name), other.train.metrics, other.train.step]
         return [None] + [other.session.run(fetches) for _ in range(last_step)]
 

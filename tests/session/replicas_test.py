@@ -27,11 +27,7 @@ class _Stale(synchronous.Replicated):
 
 
 def _trainer(mode="replicated", **options):
-    training = trainer.Trainer(
-        trainer.dense_model(),
-        trainer.random_source(),
-        **{"towers": 3, "variable_update": mode, **options},
-    )
+    training = trainer.Trainer(**{"towers": 3, "variable_update": mode, **options})
     with training.train.graph.as_default():
         compared = replicas.same(training.train.mode)
     return training.start(), compared

@@ -28,8 +28,7 @@ class ReportTest(tf.test.TestCase):
     def test_step_line_parses_as_tf_cnn_benchmarks_writes_it(self):
         line = report.step_line(10, (228.43, 0.31, 1.14), 7.8571, (0.002, 0.01))
         self.assertEqual(
-            line,
-            "10\timages/sec: 228.4 +/- 0.3 (jitter = 1.1)\t7.857\t0.002\t0.010",
+            line, "10\timages/sec: 228.4 +/- 0.3 (jitter = 1.1)\t7.857\t0.002\t0.010"
         )
 
     def test_total_and_evaluation_lines(self):

@@ -18,7 +18,7 @@ from towers.session.stop import StopOnSignal
 
 def _run(around, last_step, steps_per_loop=1):
     """The global step reached."""
-    training = trainer.Trainer(trainer.dense_model(), trainer.random_source(), towers=2)
+    training = trainer.Trainer(towers=2)
     return training.add_loop().start().run(around, last_step, steps_per_loop)
 
 

@@ -36,13 +36,7 @@ def _tensors(tower):
 
 class SummaryTest(parameterized.TestCase, tf.test.TestCase):
     def _build(self, verbosity, model=None, source=None, **options):
-        training = trainer.Trainer(
-            model or trainer.dense_model(),
-            source or trainer.random_source(),
-            towers=2,
-            batch_size=6,
-            **options,
-        )
+        training = trainer.Trainer(model, source, towers=2, batch_size=6, **options)
         with training.train.graph.as_default():
             text = summary.build(training.train, verbosity)
         return training.start(), text

@@ -192,10 +192,7 @@ class TuneTest(digit_runs.Runs):
                 tune.measure(self._plan(num_gpus=2), _TREE)
             self.directory = os.path.join(self.create_tempdir(), "train")
             self.run_flags(
-                num_gpus=2,
-                num_batches=4,
-                train_dir=self.directory,
-                **_TREE._asdict(),
+                num_gpus=2, num_batches=4, train_dir=self.directory, **_TREE._asdict()
             )
             values.append(self.values())
         trainer.assert_same_bits(*values)

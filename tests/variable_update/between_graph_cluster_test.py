@@ -25,8 +25,7 @@ _CASES = {
     "replicas_of_parts": (
         "tables",
         dict(
-            variable_update="distributed_replicated",
-            exchange=dict(partition_bytes=100),
+            variable_update="distributed_replicated", exchange=dict(partition_bytes=100)
         ),
     ),
     "accumulated": ("tables", dict(accumulate_steps=2)),

@@ -195,13 +195,9 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         directory = self.create_tempdir()
         saved = trainer.trained("parameter_server")
         saved.save(directory)
-        training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            towers=4,
-            batch_size=3,
-            variable_update=mode,
-        ).start(directory)
+        training = trainer.Trainer(towers=4, batch_size=3, variable_update=mode).start(
+            directory
+        )
         values = saved.values()
         for name, copies in training.session.run(
             training.train.mode.replicas()

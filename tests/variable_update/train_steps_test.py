@@ -115,12 +115,7 @@ class StepsTest(parameterized.TestCase):
 
     def test_a_step_beyond_the_last_example_changes_nothing(self):
         training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            towers=2,
-            batch_size=4,
-            update=Update("sgd", Piecewise((0.5,))),
-            limit=8,
+            towers=2, batch_size=4, update=Update("sgd", Piecewise((0.5,))), limit=8
         ).start()
         first, second = training.steps(1), training.steps(2)
         self.assertEqual((first["position"], second["position"]), (8, 8))
@@ -145,9 +140,7 @@ class StepsTest(parameterized.TestCase):
 
     def test_the_penalty_is_that_of_the_values_that_the_step_begins_with(self):
         update = Update("sgd", Piecewise((0.5,)), weight_decay=0.5)
-        training = trainer.Trainer(
-            trainer.dense_model(), trainer.random_source(), update=update
-        ).start()
+        training = trainer.Trainer(update=update).start()
         for _ in range(20):
             values = training.values().values()
             squares = sum(np.sum(v**2) for v in values if v.dtype == np.float32)
@@ -170,7 +163,7 @@ class StepsTest(parameterized.TestCase):
             self.assertEqual(training.session.run(training.train.learning_rate), wanted)
 
     def test_the_position_is_read_before_it_moves_on(self):
-        training = trainer.Trainer(trainer.dense_model(), trainer.random_source())
+        training = trainer.Trainer()
         handle = training.train.saved["position"].handle
         moves, reads = (
             [op for op in handle.consumers() if op.type == kind]
@@ -183,9 +176,7 @@ class StepsTest(parameterized.TestCase):
         self.assertNotEmpty({read.name for read in reads} & needed & rates)
 
     def test_the_position_of_a_longer_run_stays(self):
-        training = trainer.Trainer(
-            trainer.dense_model(), trainer.random_source(), limit=11
-        ).start()
+        training = trainer.Trainer(limit=11).start()
         position = training.train.saved["position"]
         start = position.initializer
         training.session.run(start, {start.inputs[1]: 20})
@@ -196,9 +187,7 @@ class StepsTest(parameterized.TestCase):
     def test_moving_averages_of_variables(self, decay, used):
         """At step 0 TensorFlow's decay is at most (1 + 0) / (10 + 0)."""
         training = trainer.Trainer(
-            trainer.dense_model(),
-            trainer.random_source(),
-            update=dataclasses.replace(trainer.MOMENTUM, ema_decay=decay),
+            update=dataclasses.replace(trainer.MOMENTUM, ema_decay=decay)
         ).start()
         before = training.values()
         after = training.steps(1)

@@ -43,9 +43,7 @@ class SeededTest(parameterized.TestCase):
 
 class CopyTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        ("least_loaded", "0122"),
-        ("round_robin", "0120"),
-        ("one", "0000"),
+        ("least_loaded", "0122"), ("round_robin", "0120"), ("one", "0000")
     )
     def test_where_variables_go(self, variable_placement, wanted):
         devices = [f"/device:CPU:{i}" for i in range(3)]

@@ -61,11 +61,7 @@ class CheckBatchTest(parameterized.TestCase):
         ({"num_towers": (2,), "accumulate_steps": (1, 4)}, 4, "in 4 rounds; choose"),
         # Whose rounds are one batch to batch norm, and so are not compared.
         (
-            {
-                "num_towers": (2,),
-                "accumulate_steps": (1, 4),
-                "batch_norm": "sync",
-            },
+            {"num_towers": (2,), "accumulate_steps": (1, 4), "batch_norm": "sync"},
             4,
             None,
         ),
