@@ -7,46 +7,47 @@ Parallelizing Convolutional Neural Networks, arXiv:1404.5997.
 
 import tensorflow as tf
 
+from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
 
-def _pool(x, nn):
+def _pool(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return nn.max_pool(x, 3, 2, "VALID")
 
 
-def conv1(x, nn):
+def conv1(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """227 -> 55 -> 27."""
     x = nn.conv(x, 64, 11, 4, padding="VALID", activation=tf.nn.relu)
     return _pool(x, nn)
 
 
-def conv2(x, nn):
+def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """27 -> 13."""
     return _pool(nn.conv(x, 192, 5, activation=tf.nn.relu), nn)
 
 
-def conv3(x, nn):
+def conv3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """13, as it was."""
     return nn.conv(x, 384, 3, activation=tf.nn.relu)
 
 
-def conv4(x, nn):
+def conv4(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """13, as it was; 384 filters where One Weird Trick has 256."""
     return nn.conv(x, 384, 3, activation=tf.nn.relu)
 
 
-def conv5(x, nn):
+def conv5(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """13 -> 6."""
     return _pool(nn.conv(x, 256, 3, activation=tf.nn.relu), nn)
 
 
-def dense(x, nn):
+def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """4096 rectified units, half of them dropped in training."""
     x = nn.dense(nn.flatten(x), 4096, activation=tf.nn.relu)
     return nn.dropout(x, 0.5)
 
 
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(x, nn.num_classes)
 

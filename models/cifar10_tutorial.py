@@ -6,12 +6,13 @@ cuda-convnet; here with the tutorial's initial values, on its 24 x 24 crops.
 
 import tensorflow as tf
 
+from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
 v1 = tf.compat.v1
 
 
-def _conv(x, nn, bias: float):
+def _conv(x: tf.Tensor, nn: Layers, bias: float) -> tf.Tensor:
     return nn.conv(
         x,
         64,
@@ -22,7 +23,7 @@ def _conv(x, nn, bias: float):
     )
 
 
-def _local(x, nn, units: int):
+def _local(x: tf.Tensor, nn: Layers, units: int) -> tf.Tensor:
     return nn.dense(
         x,
         units,
@@ -32,33 +33,33 @@ def _local(x, nn, units: int):
     )
 
 
-def _norm(x, nn):
+def _norm(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     return nn.local_response_norm(
         x, depth_radius=4, bias=1.0, alpha=0.001 / 9.0, beta=0.75
     )
 
 
-def conv1(x, nn):
+def conv1(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """Convolution, half the size, then normalisation."""
     return _norm(nn.max_pool(_conv(x, nn, bias=0.0), 3, 2), nn)
 
 
-def conv2(x, nn):
+def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """Convolution, normalisation, then half the size."""
     return nn.max_pool(_norm(_conv(x, nn, bias=0.1), nn), 3, 2)
 
 
-def local3(x, nn):
+def local3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """384 rectified units on all that is left of the image."""
     return _local(nn.flatten(x), nn, 384)
 
 
-def local4(x, nn):
+def local4(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """192 rectified units."""
     return _local(x, nn, 192)
 
 
-def softmax_linear(x, nn):
+def softmax_linear(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     initializer = v1.truncated_normal_initializer(stddev=1 / 192)
     return nn.dense(x, nn.num_classes, initializer=initializer)

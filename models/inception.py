@@ -9,9 +9,12 @@ The head makes this more than a chain: from the block `auxiliary` on, x is the p
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
+from models.layers import Kernel, Layers
 from models.model import (
     Images,
     Model,
@@ -21,6 +24,8 @@ from models.model import (
     top_k_accuracy,
 )
 
+Pair = tuple[tf.Tensor, tf.Tensor]  # an activation, or logits; auxiliary logits
+
 _AUXILIARY_WEIGHT = 0.4
 
 # torchvision's num_params for inception_v3 with the head and 1000 classes, less its
@@ -28,50 +33,52 @@ _AUXILIARY_WEIGHT = 0.4
 _PARAMETERS = 27_161_264 - 18_112 + (2048 + 1) + (768 + 1)
 
 
-def _conv(x, nn, filters, kernel, **options):
+def _conv(
+    x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, **options: Any
+) -> tf.Tensor:
     x = nn.conv(x, filters, kernel, use_bias=False, **options)
     return nn.batch_norm(
         x, momentum=0.999, epsilon=0.001, scale=False, activation=tf.nn.relu
     )
 
 
-def _convs(x, nn, *layers):
+def _convs(x: tf.Tensor, nn: Layers, *layers: tuple[int, Kernel]) -> tf.Tensor:
     """One convolution after another, each (filters, kernel)."""
     for filters, kernel in layers:
         x = _conv(x, nn, filters, kernel)
     return x
 
 
-def _halve(x, nn, filters):
+def _halve(x: tf.Tensor, nn: Layers, filters: int) -> tf.Tensor:
     return _conv(x, nn, filters, 3, strides=2, padding="VALID")
 
 
-def stem1(x, nn):
+def stem1(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """299 -> 149."""
     return _halve(x, nn, 32)
 
 
-def stem2(x, nn):
+def stem2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """149 -> 147."""
     return _conv(x, nn, 32, 3, padding="VALID")
 
 
-def stem3(x, nn):
+def stem3(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """147 -> 73."""
     return nn.max_pool(_conv(x, nn, 64, 3), 3, 2, "VALID")
 
 
-def stem4(x, nn):
+def stem4(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """73, as it was."""
     return _conv(x, nn, 80, 1)
 
 
-def stem5(x, nn):
+def stem5(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """73 -> 71 -> 35."""
     return nn.max_pool(_conv(x, nn, 192, 3, padding="VALID"), 3, 2, "VALID")
 
 
-def module_a(x, nn, *, pooled: int):
+def module_a(x: tf.Tensor, nn: Layers, *, pooled: int) -> tf.Tensor:
     """35 x 35: factorised 5 x 5 filters."""
     return nn.concat(
         [
@@ -83,7 +90,7 @@ def module_a(x, nn, *, pooled: int):
     )
 
 
-def module_b(x, nn):
+def module_b(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """35 -> 17."""
     return nn.concat(
         [
@@ -94,7 +101,7 @@ def module_b(x, nn):
     )
 
 
-def module_c(x, nn, *, filters: int):
+def module_c(x: tf.Tensor, nn: Layers, *, filters: int) -> tf.Tensor:
     """17 x 17: 7 x 7 filters as 1 x 7 and 7 x 1."""
     row, column = (1, 7), (7, 1)
     return nn.concat(
@@ -115,7 +122,7 @@ def module_c(x, nn, *, filters: int):
     )
 
 
-def auxiliary(x, nn):
+def auxiliary(x: tf.Tensor, nn: Layers) -> Pair:
     """A classifier on the 17 x 17 activation: x -> (x, auxiliary logits)."""
     normal = tf.compat.v1.truncated_normal_initializer
     head = _conv(nn.avg_pool(x, 5, 3, "VALID"), nn, 128, 1)
@@ -124,19 +131,19 @@ def auxiliary(x, nn):
     return x, head
 
 
-def _beside_auxiliary(block):
+def _beside_auxiliary(block: Callable[..., tf.Tensor]) -> Callable[..., Pair]:
     """The block on the first of (x, auxiliary logits); the logits pass by it."""
 
     @functools.wraps(block)
-    def run(x, nn, **options):
-        x, auxiliary_logits = x
+    def run(pair: Pair, nn: Layers, **options: Any) -> Pair:
+        x, auxiliary_logits = pair
         return block(x, nn, **options), auxiliary_logits
 
     return run
 
 
 @_beside_auxiliary
-def module_d(x, nn):
+def module_d(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """17 -> 8."""
     return nn.concat(
         [
@@ -148,9 +155,9 @@ def module_d(x, nn):
 
 
 @_beside_auxiliary
-def module_e(x, nn, *, pool: str):
+def module_e(x: tf.Tensor, nn: Layers, *, pool: str) -> tf.Tensor:
     """8 x 8: 3 x 3 filters as 1 x 3 beside 3 x 1; `pool` is `avg` or `max`."""
-    pool = {"avg": nn.avg_pool, "max": nn.max_pool}[pool]
+    pool_of = {"avg": nn.avg_pool, "max": nn.max_pool}[pool]
     narrow = _conv(x, nn, 384, 1)
     deep = _convs(x, nn, (448, 1), (384, 3))
     return nn.concat(
@@ -160,18 +167,18 @@ def module_e(x, nn, *, pool: str):
             _conv(narrow, nn, 384, (3, 1)),
             _conv(deep, nn, 384, (1, 3)),
             _conv(deep, nn, 384, (3, 1)),
-            _conv(pool(x, 3, 1), nn, 192, 1),
+            _conv(pool_of(x, 3, 1), nn, 192, 1),
         ]
     )
 
 
 @_beside_auxiliary
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(nn.global_avg_pool(x), nn.num_classes)
 
 
-def loss(outputs, labels):
+def loss(outputs: Pair, labels: tf.Tensor) -> tf.Tensor:
     """Cross entropy of both classifiers, the auxiliary one's at 0.4."""
     main, head = outputs
     return softmax_cross_entropy(main, labels) + (
@@ -179,7 +186,7 @@ def loss(outputs, labels):
     )
 
 
-def metrics(outputs, labels):
+def metrics(outputs: Pair, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """Accuracies of the main classifier."""
     return top_k_accuracy(outputs[0], labels)
 

@@ -113,7 +113,7 @@ class Inputs(Example):
     preprocessing: ClassVar[str] = ""
     shape: ClassVar[tuple[()]] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         counts = ("num_classes", "num_examples", "units_per_example")
         check(self, **dict.fromkeys(counts, COUNT))
         for kind in ("features", "labels"):
@@ -223,7 +223,7 @@ class Images(Example):
     unit: ClassVar[str] = "images"
     units_per_example: ClassVar[int] = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self, **dict.fromkeys(("shape", "num_classes", "num_examples"), COUNT))
 
     @property
@@ -268,7 +268,7 @@ class Tokens(Example):
     kind: ClassVar[str] = "tokens"
     unit: ClassVar[str] = "tokens"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self, **dict.fromkeys(("length", "num_classes", "num_examples"), COUNT))
 
     @property
@@ -317,7 +317,7 @@ class Pairs(Example):
     shape: ClassVar[tuple[int]] = (2,)
     units_per_example: ClassVar[int] = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self, **dict.fromkeys(("num_classes", "num_examples"), COUNT))
 
     @property

@@ -22,6 +22,7 @@ v1 = tf.compat.v1
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
 Initializer = Callable[..., tf.Tensor] | None  # of `tf.compat.v1` or Keras
+Kernel = int | tuple[int, int]  # size of a filter: one number, or (height, width)
 
 
 class Statistic(NamedTuple):
@@ -77,7 +78,7 @@ class Layers:
         first_example: tf.Tensor | int = 0,
     ):
         self.training = training
-        self.num_classes = num_classes
+        self.num_classes: Any = num_classes  # an int, or for pairs (users, items)
         self.data_format = data_format
         self.dtype = dtype
         self.statistics: list[Statistic] = []
@@ -115,7 +116,7 @@ class Layers:
         self,
         x: tf.Tensor,
         filters: int,
-        kernel: int | tuple[int, int],
+        kernel: Kernel,
         strides: int = 1,
         *,
         padding: str = "SAME",

@@ -6,25 +6,26 @@ Recognition, Proceedings of the IEEE, 1998.
 
 import tensorflow as tf
 
+from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
 
-def conv1(x, nn):
+def conv1(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """32 filters, then half the size."""
     return nn.max_pool(nn.conv(x, 32, 5, activation=tf.nn.relu), 2, 2)
 
 
-def conv2(x, nn):
+def conv2(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """64 filters, then half the size."""
     return nn.max_pool(nn.conv(x, 64, 5, activation=tf.nn.relu), 2, 2)
 
 
-def dense(x, nn):
+def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """512 rectified units on all that is left of the image."""
     return nn.dense(nn.flatten(x), 512, activation=tf.nn.relu)
 
 
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(x, nn.num_classes)
 

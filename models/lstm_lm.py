@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from models import language
 from models.inputs import Tokens
-from models.model import Model, Recipe, Schedule
+from models.layers import Initializer
+from models.model import Block, Model, Recipe, Schedule
 from models.sequences import SequenceLayers
 
 v1 = tf.compat.v1
@@ -61,28 +62,28 @@ SIZES: dict[str, LstmSize] = {
 }
 
 
-def _uniform(size: LstmSize):
+def _uniform(size: LstmSize) -> Initializer:
     return v1.random_uniform_initializer(-size.scale, size.scale)
 
 
-def embedding(x, nn, *, size: LstmSize):
+def embedding(x: tf.Tensor, nn: SequenceLayers, *, size: LstmSize) -> tf.Tensor:
     """Word ids [batch, length] -> embeddings [batch, length, units]."""
     table = nn.variable("words", [nn.num_classes, size.units], _uniform(size))
     return nn.dropout(nn.embedding(x, table), size.dropout)
 
 
-def lstm(x, nn, *, size: LstmSize):
+def lstm(x: tf.Tensor, nn: SequenceLayers, *, size: LstmSize) -> tf.Tensor:
     """An LSTM over the window, [batch, length, units] -> the same shape."""
     y = nn.lstm(x, size.units, initializer=_uniform(size))
     return nn.dropout(y, size.dropout)
 
 
-def logits(x, nn, *, size: LstmSize):
+def logits(x: tf.Tensor, nn: SequenceLayers, *, size: LstmSize) -> tf.Tensor:
     """Logits of the next word, [batch, length, num_classes]."""
     return nn.dense(x, nn.num_classes, initializer=_uniform(size))
 
 
-def chain(size: LstmSize) -> tuple:
+def chain(size: LstmSize) -> tuple[tuple[str, Block], ...]:
     """The (name, block) pairs of a model of a size."""
     return tuple(
         (name, functools.partial(block, size=size))

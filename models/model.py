@@ -68,7 +68,7 @@ def run_blocks(blocks: Sequence[tuple[str, Block]], x: Any, nn: Layers) -> Any:
     """
     for name, block in blocks:
 
-        def which(name=name, x=x) -> str:
+        def which(name: str = name, x: Any = x) -> str:
             shapes = tf.nest.map_structure(lambda t: tuple(t.shape), x)
             return f"block {name!r} on {shapes}"
 
@@ -184,7 +184,7 @@ class Model:
     layers: Callable[..., Layers] = Layers
     num_parameters: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self)
         if not self.name.isprintable() or not self.name:
             raise ValueError(f"Model.name is {self.name!r}, and must be one line")

@@ -9,6 +9,7 @@ import math
 import tensorflow as tf
 
 from models.inputs import Pairs
+from models.layers import Layers
 from models.model import Model, Recipe, Schedule
 
 v1 = tf.compat.v1
@@ -20,7 +21,7 @@ _UNITS = (256, 128, 64)  # of the dense layers; the first reads as many
 _BEST = 10
 
 
-def embeddings(x, nn):
+def embeddings(x: tf.Tensor, nn: Layers) -> tuple[tf.Tensor, tf.Tensor]:
     """Two rows for the user and two for the item, of tables of their own.
 
     Args:
@@ -31,6 +32,7 @@ def embeddings(x, nn):
       read.
     """
     rows = {}
+
     for name, count, ids in zip(
         ("user", "item"), nn.num_classes, (x[..., 0], x[..., 1])
     ):
@@ -42,7 +44,7 @@ def embeddings(x, nn):
     return product, tf.concat([rows["user", "dense"], rows["item", "dense"]], -1)
 
 
-def dense(x, nn):
+def dense(x: tuple[tf.Tensor, tf.Tensor], nn: Layers) -> tuple[tf.Tensor, tf.Tensor]:
     """Dense layers of rectified units beside the product."""
     product, y = x
     for units in _UNITS:
@@ -51,7 +53,7 @@ def dense(x, nn):
     return product, y
 
 
-def score(x, nn):
+def score(x: tuple[tf.Tensor, tf.Tensor], nn: Layers) -> tf.Tensor:
     """One number per pair, the logit of its being liked: float [...]."""
     initializer = v1.variance_scaling_initializer(mode="fan_in", distribution="uniform")
     y = nn.dense(tf.concat(x, -1), 1, initializer=initializer)

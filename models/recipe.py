@@ -47,7 +47,7 @@ class Schedule:
     period: float = 0.0
     growth: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         numbers = [f.name for f in dataclasses.fields(self) if f.name != "name"]
         check(self, **dict.fromkeys(numbers, AT_LEAST_0))
         if len(self.rates) != len(self.epochs) + 1:
@@ -90,7 +90,7 @@ class Recipe:
     clip_norm: float = 0.0
     published: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(
             self,
             batch_size=COUNT,

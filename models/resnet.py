@@ -7,9 +7,12 @@ arXiv:1706.02677, here [3].
 """
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from models.layers import Kernel, Layers
 from models.model import Images, Model, Recipe, Schedule
 
 # Depth -> trainable parameters; [1] rounds them to 0.27, 0.46, 0.66, 0.85, 1.7 million.
@@ -46,27 +49,31 @@ _IMAGENET_PUBLISHED = {
 }
 
 
-def _conv(x, nn, filters, kernel, **options):
+def _conv(
+    x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, **options: Any
+) -> tf.Tensor:
     return nn.conv(x, filters, kernel, use_bias=False, **options)
 
 
-def _fixed_conv(x, nn, filters, kernel, **options):
+def _fixed_conv(
+    x: tf.Tensor, nn: Layers, filters: int, kernel: Kernel, **options: Any
+) -> tf.Tensor:
     """Zeros on all sides alike, whatever the stride, as the ImageNet networks have."""
     return _conv(x, nn, filters, kernel, padding="FIXED", **options)
 
 
-def cifar_stem(x, nn):
+def cifar_stem(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """32 x 32, as it was."""
     return nn.batch_norm(_conv(x, nn, 16, 3), activation=tf.nn.relu)
 
 
-def imagenet_stem(x, nn):
+def imagenet_stem(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """224 -> 112 -> 56."""
     x = nn.batch_norm(_fixed_conv(x, nn, 64, 7, strides=2), activation=tf.nn.relu)
     return nn.max_pool(x, 3, 2)
 
 
-def _identity(x, nn, filters, strides):
+def _identity(x: tf.Tensor, nn: Layers, filters: int, strides: int) -> tf.Tensor:
     """Option A of [1]: fewer pixels, zeros for the channels that x has not got."""
     if strides > 1:
         x = nn.avg_pool(x, 1, strides)
@@ -78,7 +85,7 @@ def _identity(x, nn, filters, strides):
     return tf.pad(x, paddings)
 
 
-def basic_unit(x, nn, *, filters: int, strides: int):
+def basic_unit(x: tf.Tensor, nn: Layers, *, filters: int, strides: int) -> tf.Tensor:
     """Two 3 x 3 convolutions beside an identity without parameters [1]."""
     y = _conv(x, nn, filters, 3, strides=strides)
     y = nn.batch_norm(y, activation=tf.nn.relu)
@@ -86,7 +93,9 @@ def basic_unit(x, nn, *, filters: int, strides: int):
     return tf.nn.relu(y + _identity(x, nn, filters, strides))
 
 
-def preactivated_unit(x, nn, *, filters: int, strides: int, first: bool = False):
+def preactivated_unit(
+    x: tf.Tensor, nn: Layers, *, filters: int, strides: int, first: bool = False
+) -> tf.Tensor:
     """`basic_unit` with each normalisation and rectifier before its convolution [2].
 
     The network's first unit leaves out its own: they come before the two paths part,
@@ -98,7 +107,9 @@ def preactivated_unit(x, nn, *, filters: int, strides: int, first: bool = False)
     return _conv(y, nn, filters, 3) + _identity(x, nn, filters, strides)
 
 
-def bottleneck_unit(x, nn, *, filters: int, strides: int, version: float):
+def bottleneck_unit(
+    x: tf.Tensor, nn: Layers, *, filters: int, strides: int, version: float
+) -> tf.Tensor:
     """1 x 1, 3 x 3 and 1 x 1 convolutions beside an identity or a projection [1].
 
     Version 1.5 has the stride in the 3 x 3 convolution, and starts as the identity,
@@ -116,17 +127,19 @@ def bottleneck_unit(x, nn, *, filters: int, strides: int, version: float):
     return tf.nn.relu(x + y)
 
 
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(nn.global_avg_pool(x), nn.num_classes)
 
 
-def preactivated_logits(x, nn):
+def preactivated_logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """`logits` after the rectifier that version 2's last unit lacks."""
     return logits(nn.batch_norm(x, activation=tf.nn.relu), nn)
 
 
-def _units(unit, filters, counts):
+def _units(
+    unit: Callable[..., tf.Tensor], filters: Sequence[int], counts: Sequence[int]
+) -> list[tuple[str, Callable]]:
     """Named units, stage after stage; every stage but the first halves the size."""
     return [
         (
@@ -148,12 +161,12 @@ def cifar_resnet(depth: int, *, version: int = 1) -> Model:
       version: 1, or 2 with pre-activated units.
     """
     assert version in (1, 2), version
-    unit = basic_unit if version == 1 else preactivated_unit
+    unit: Callable[..., tf.Tensor] = basic_unit if version == 1 else preactivated_unit
     units = _units(unit, filters=(16, 32, 64), counts=[(depth - 2) // 6] * 3)
     last = logits
     if version == 2:
         name, unit = units[0]
-        units[0] = (name, functools.partial(unit, first=True))
+        units[0] = name, functools.partial(unit, first=True)
         last = preactivated_logits
     return Model(
         name=f"resnet{depth}" + ("_v2" if version == 2 else ""),

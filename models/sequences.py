@@ -5,11 +5,12 @@ those of `models.layers`.  Sequences are [batch, length, units], of static shape
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from models.layers import Layers
+from models.layers import Initializer, Layers
 from models.logits import Product
 
 v1 = tf.compat.v1
@@ -31,7 +32,9 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 class SequenceLayers(Layers):
     """`Layers`, with tied weights, layer normalisation, attention and LSTM cells."""
 
-    def shared(self, name: str, shape, initializer=None) -> tf.Tensor:
+    def shared(
+        self, name: str, shape: Sequence[int], initializer: Initializer = None
+    ) -> tf.Tensor:
         """A trainable variable by its full name, whichever block asks: tied weights.
 
         Args:
@@ -84,8 +87,8 @@ class SequenceLayers(Layers):
         heads: int,
         *,
         dropout: float = 0.0,
-        initializer=None,
-        output_initializer=None,
+        initializer: Initializer = None,
+        output_initializer: Initializer = None,
     ) -> tf.Tensor:
         """Self-attention in which no token sees a later one (Vaswani et al. 2017).
 
@@ -119,7 +122,12 @@ class SequenceLayers(Layers):
             return self.dense(y, units, initializer=output_initializer)
 
     def lstm(
-        self, x: tf.Tensor, units: int, *, initializer=None, forget_bias: float = 0.0
+        self,
+        x: tf.Tensor,
+        units: int,
+        *,
+        initializer: Initializer = None,
+        forget_bias: float = 0.0,
     ) -> tf.Tensor:
         """A layer of LSTM cells over the sequence, unrolled, from a state of zeros.
 

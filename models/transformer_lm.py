@@ -5,12 +5,14 @@ Learners, OpenAI, 2019; code and parameter counts: github.com/openai/gpt-2.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from models import language
 from models.inputs import Tokens
+from models.layers import Initializer
 from models.model import Model, Recipe, Schedule
 from models.sequences import SequenceLayers, gelu
 
@@ -62,18 +64,18 @@ GPT2: dict[str, Gpt2Row] = {
 }
 
 
-def _normal(deviation: float):
+def _normal(deviation: float) -> Initializer:
     return v1.random_normal_initializer(stddev=deviation)
 
 
-def embedding(x, nn, *, size: TransformerSize):
+def embedding(x: tf.Tensor, nn: SequenceLayers, *, size: TransformerSize) -> tf.Tensor:
     """Each token's row of a table, and its position's of another."""
     tokens = nn.shared(_TABLE, [nn.num_classes, size.units], _normal(0.02))
     positions = nn.variable("positions", [x.shape[1], size.units], _normal(0.01))
     return nn.dropout(nn.embedding(x, tokens) + positions, size.dropout)
 
 
-def layer(x, nn, *, size: TransformerSize):
+def layer(x: tf.Tensor, nn: SequenceLayers, *, size: TransformerSize) -> tf.Tensor:
     """Attention, then two dense layers, each on what is normalised before it."""
     inner = _normal(0.02)
     # Each of the residual sums' terms is the smaller the more of them there are.
@@ -96,7 +98,7 @@ def layer(x, nn, *, size: TransformerSize):
     return x + nn.dropout(y, size.dropout)
 
 
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: SequenceLayers) -> tf.Tensor:
     """One number per token that may follow, by the table of the embedding."""
     table = nn.shared(_TABLE, [nn.num_classes, x.shape[-1]], _normal(0.02))
     return nn.unembed(nn.layer_norm(x), table)
@@ -107,7 +109,7 @@ def decayed(name: str) -> bool:
     return name.endswith(("/kernel", "/tokens", "/positions"))
 
 
-def chain(size: TransformerSize) -> tuple:
+def chain(size: TransformerSize) -> tuple[tuple[str, Callable], ...]:
     """The blocks of a transformer of that size."""
     return (
         ("embedding", functools.partial(embedding, size=size)),

@@ -5,20 +5,21 @@ The layers are those of tf_cnn_benchmarks' `trivial`, so that throughput compare
 
 import tensorflow as tf
 
+from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
 
-def narrow(x, nn):
+def narrow(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """The whole image into one number."""
     return nn.dense(nn.flatten(x), 1, activation=tf.nn.relu)
 
 
-def wide(x, nn):
+def wide(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """The number into 4096."""
     return nn.dense(x, 4096, activation=tf.nn.relu)
 
 
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(x, nn.num_classes)
 

@@ -4,7 +4,7 @@
 class Recipe:
     batch_size: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self, batch_size=COUNT)
 """
 
@@ -73,7 +73,9 @@ def check(instance: Any, **bounds: Bound) -> None:
             )
 
 
-def check_takes(what: str, function: Callable[..., Any], *args: str, **kwargs: Any):
+def check_takes(
+    what: str, function: Callable[..., Any], *args: str, **kwargs: Any
+) -> None:
     """Checks that a function takes the arguments it will be called with.
 
     Args:

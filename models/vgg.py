@@ -8,6 +8,7 @@ import functools
 
 import tensorflow as tf
 
+from models.layers import Layers
 from models.model import Images, Model, Recipe, Schedule
 
 _FILTERS = (64, 128, 256, 512, 512)
@@ -29,19 +30,19 @@ _PUBLISHED = {
 }
 
 
-def conv(x, nn, *, filters: int, last: bool):
+def conv(x: tf.Tensor, nn: Layers, *, filters: int, last: bool) -> tf.Tensor:
     """A 3 x 3 convolution; half the size after the last one of a stage."""
     x = nn.conv(x, filters, 3, activation=tf.nn.relu)
     return nn.max_pool(x, 2, 2, "VALID") if last else x
 
 
-def dense(x, nn):
+def dense(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """4096 rectified units, half of them dropped in training."""
     x = nn.dense(nn.flatten(x), 4096, activation=tf.nn.relu)
     return nn.dropout(x, 0.5)
 
 
-def logits(x, nn):
+def logits(x: tf.Tensor, nn: Layers) -> tf.Tensor:
     """One number per class."""
     return nn.dense(x, nn.num_classes)
 
