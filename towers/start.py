@@ -188,7 +188,7 @@ def take_interrupts() -> None:
             signal.signal(number, default)
 
 
-def _leave(number, frame) -> None:
+def _leave(number: int, frame: object) -> None:
     del frame
     name = signal.Signals(number).name
     said = f"Stopped by {name}: nothing was begun; the same command begins it.\n"

@@ -337,7 +337,7 @@ def _clear(directory: str, step: int) -> None:
             os.remove(path)
 
 
-def _state(directory: str):
+def _state(directory: str) -> Any:
     """What the file `checkpoint` says, or None."""
     try:
         return tf.train.get_checkpoint_state(directory)

@@ -93,7 +93,12 @@ class Controller:
     def __enter__(self) -> "Controller":
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: object,
+    ) -> None:
         if kind is not None:
             self.dismiss(error.status if isinstance(error, Interrupted) else 1)
 

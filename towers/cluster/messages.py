@@ -176,7 +176,7 @@ def _dismissals() -> tf.queue.FIFOQueue:
 
 
 def _call(
-    spec: ClusterSpec, task: Task, *, graph: tf.Graph, fetch, seconds: float
+    spec: ClusterSpec, task: Task, *, graph: tf.Graph, fetch: Any, seconds: float
 ) -> Any:
     """Runs something on one task, which may be gone, frozen or no task at all.
 

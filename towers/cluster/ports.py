@@ -69,7 +69,7 @@ class Lifelines:
             threading.Thread(target=self._hold, args=(address,), daemon=True).start()
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
 
     def broken(self) -> bool:

@@ -10,10 +10,11 @@ so that on a cluster (`controller.Controller`) the attempt can be made again.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
+from flags.sections import DeviceFlags
 from towers.layout import placement
 
 v1 = tf.compat.v1
@@ -63,7 +64,7 @@ class Local:
         return attempt()
 
 
-def settle_process(where: placement.Placement, devices: Any) -> None:
+def settle_process(where: placement.Placement, devices: DeviceFlags) -> None:
     """Settles what TensorFlow decides once per process, as settings ask for it.
 
     The first session makes the threads inside operations, whoever opens it.  TFDS opens
@@ -75,7 +76,7 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
 
     Args:
       where: the graph lies.
-      devices: the section of the settings.
+      devices: the settings.
     """
     with contextlib.suppress(RuntimeError):  # GPUs are in use, by the caller say
         tf.config.set_visible_devices([], "GPU")
@@ -97,12 +98,12 @@ def settle_process(where: placement.Placement, devices: Any) -> None:
     v1.Session(graph=tf.Graph(), config=config).close()
 
 
-def session_config(where: placement.Placement, devices: Any) -> v1.ConfigProto:
+def session_config(where: placement.Placement, devices: DeviceFlags) -> v1.ConfigProto:
     """The session's options that settings ask for.
 
     Args:
       where: the graph lies.
-      devices: the section of the settings.
+      devices: the settings.
     """
     return placement.session_config(
         where,

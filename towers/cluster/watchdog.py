@@ -53,11 +53,11 @@ class WatchedSession(v1.Session):
         # Thread identifier -> the thread that makes its calls.
         self._callers: dict[int, _Caller] = {}
 
-    def run(self, *args, **options):
+    def run(self, *args: Any, **options: Any) -> Any:
         """As `Session.run`; raises StallError."""
         return self._wait(functools.partial(super().run, *args, **options))
 
-    def make_callable(self, *args, **options):
+    def make_callable(self, *args: Any, **options: Any) -> Callable[..., Any]:
         """As `Session.make_callable`; what it returns raises StallError."""
         call = self._wait(functools.partial(super().make_callable, *args, **options))
         return lambda *feeds: self._wait(functools.partial(call, *feeds))
@@ -104,7 +104,7 @@ class WatchedSession(v1.Session):
 class _Caller(threading.Thread):
     """Makes one call after another; abandoned when one hangs."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(daemon=True)
         self.calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.start()

@@ -44,7 +44,7 @@ def raised() -> Iterator[None]:
     terminal = Terminal()
     came: list[tuple[int, float]] = []  # signals, and when
 
-    def take(number, frame):
+    def take(number: int, frame: object) -> None:
         del frame
         now = time.monotonic()
         if came and now - came[-1][1] <= ECHO_SECONDS:

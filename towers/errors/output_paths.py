@@ -7,8 +7,8 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
+from flags.config import Config
 from flags.problem import SettingError, wrong_setting
 from towers.errors import lock
 
@@ -25,11 +25,11 @@ def caches(environment: Mapping[str, str] = os.environ) -> str:
     return os.path.join(home, "towers")
 
 
-def checks(config: Any) -> list[Callable[[], None]]:
+def checks(config: Config) -> list[Callable[[], None]]:
     """Checks of all places that a run will write to.
 
     Args:
-      config: a `flags.config.Config`.
+      config: of the run.
 
     Returns:
       functions that raise a ValueError where that is not possible.
@@ -40,7 +40,7 @@ def checks(config: Any) -> list[Callable[[], None]]:
         all_checks.append(functools.partial(_check_literal, output.train_dir))
     if output.train_dir and not config.evaluation.eval:
         all_checks.append(functools.partial(check, "train_dir", output.train_dir))
-    elif config.evaluation.eval and os.path.isdir(output.train_dir or ""):
+    elif output.train_dir and os.path.isdir(output.train_dir):
         eval_dir = eval_dir or os.path.join(output.train_dir, "eval")
     for name, path, look in (
         ("trace_file", output.trace_file, check_file),

@@ -16,7 +16,7 @@ class SideOutputs:
     What cannot be written is said once of each kind, counted, and left out.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._left_out: dict[str, tuple[str, int]] = {}  # kind -> (place, writes)
 
     @contextlib.contextmanager

@@ -35,7 +35,9 @@ def tree(
     all of them.
     """
 
-    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(
+        pieces: Sequence[tf.Tensor], shard: int, num_shards: int
+    ) -> list[tf.Tensor]:
         order = _rotated(len(devices), shard * len(devices) // num_shards)
         where = [devices[k] for k in order]
         held = {rank: pieces[k] for rank, k in enumerate(order)}
@@ -70,7 +72,9 @@ def ring(
     many rings run side by side.
     """
 
-    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(
+        pieces: Sequence[tf.Tensor], shard: int, num_shards: int
+    ) -> list[tf.Tensor]:
         del num_shards
         count = len(devices)
         chunks = [_split(piece, devices[k], count) for k, piece in enumerate(pieces)]
@@ -107,7 +111,9 @@ def halving_doubling(
     """
     core = 1 << (len(devices).bit_length() - 1)  # the largest power of two up to K
 
-    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(
+        pieces: Sequence[tf.Tensor], shard: int, num_shards: int
+    ) -> list[tf.Tensor]:
         del shard, num_shards
         held = list(pieces[:core])
         for extra in range(core, len(devices)):
@@ -159,7 +165,9 @@ def to_one(
 ) -> list[tf.Tensor]:
     """Reduces on one of the devices and broadcasts; shards on the devices in turn."""
 
-    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(
+        pieces: Sequence[tf.Tensor], shard: int, num_shards: int
+    ) -> list[tf.Tensor]:
         del num_shards
         return at_one(pieces, devices, devices[shard % len(devices)], wire)
 

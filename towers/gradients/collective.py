@@ -39,7 +39,9 @@ def collective_reduce(
       hint: `nccl`, `ring`, or `auto`: TensorFlow's choice, which is its ring.
     """
 
-    def reduce_shard(pieces: Sequence[tf.Tensor], shard: int, num_shards: int):
+    def reduce_shard(
+        pieces: Sequence[tf.Tensor], shard: int, num_shards: int
+    ) -> list[tf.Tensor]:
         del shard, num_shards
         # Unique in the graph, and the same whenever the same graph is built.
         instance_key = tf.compat.v1.get_default_graph().version

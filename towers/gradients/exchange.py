@@ -8,7 +8,7 @@ import tensorflow as tf
 from flags.problem import wrong_setting
 from towers.compute.tower import Gradient, Tower
 from towers.gradients import mean, reduction, sparse, transfer
-from towers.gradients.transfer import Wire
+from towers.gradients.transfer import ReduceAll, Wire
 from towers.layout.placement import Placement
 
 
@@ -109,7 +109,7 @@ class GradientExchange:
             )
         return [sparse.densify(gradients) for gradients in by_tower]
 
-    def reduce_all(self, hosts: Sequence[str]) -> mean.ReduceAll:
+    def reduce_all(self, hosts: Sequence[str]) -> ReduceAll:
         """The reduction of all gradients that these settings describe."""
         reduce = reduction.from_spec(self.all_reduce_spec, hosts, self.wire)
         if self.gradient_repacking:

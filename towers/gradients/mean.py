@@ -11,7 +11,7 @@ device, by a `reduction` of one tensor at a time; packs of
 `transfer` wrap any of those.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -19,12 +19,16 @@ from towers.compute import deterministic_sum, sufficient_factors
 from towers.compute.sufficient_factors import Factors
 from towers.compute.tower import Gradient
 from towers.gradients import sparse, transfer
-from towers.gradients.reduction import Devices, Reduce, Shares, towers_by_host
-from towers.gradients.transfer import bring, summed
+from towers.gradients.reduction import Reduce, towers_by_host
+from towers.gradients.transfer import (
+    AllDevices,
+    AllShares,
+    ReduceAll,
+    Sums,
+    bring,
+    summed,
+)
 from towers.layout.placement import task_of
-
-# All gradients at once: [variables][towers] -> [variables][copies].
-ReduceAll = Callable[[Sequence[Shares], Sequence[Devices]], list[list[tf.Tensor]]]
 
 
 def of_towers(
@@ -76,7 +80,9 @@ def of_towers(
     return means
 
 
-def _check_alike(by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]):
+def _check_alike(
+    by_variable: Sequence[Sequence[Gradient]], names: Sequence[str]
+) -> None:
     """Refuses gradients that are missing or sparse in some of the towers only."""
     errors = []
     for index, shares in enumerate(by_variable):
@@ -122,7 +128,7 @@ def reduce_to_first(
     """
     groups = towers_by_host(hosts)
 
-    def reduce_all(shares, destinations):
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
         shares = [[_cast(share, dtype) for share in per_tower] for per_tower in shares]
         roots = [devices[0] for devices in destinations]
         many_tasks = len({task_of(device) for device in [*hosts, *roots]}) > 1
@@ -159,7 +165,7 @@ def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
 def in_float32(reduce_all: ReduceAll) -> ReduceAll:
     """A reduction that widens 16-bit shares on their own devices first."""
 
-    def run(shares, destinations):
+    def run(shares: AllShares, destinations: AllDevices) -> Sums:
         wide = [transfer.widen(s, d) for s, d in zip(shares, destinations)]
         return reduce_all(wide, destinations)
 
@@ -169,7 +175,7 @@ def in_float32(reduce_all: ReduceAll) -> ReduceAll:
 def each(reduce: Reduce) -> ReduceAll:
     """A reduction of all gradients that reduces them one by one."""
 
-    def reduce_all(shares, destinations):
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
         return [reduce(s, d) for s, d in zip(shares, destinations)]
 
     return reduce_all

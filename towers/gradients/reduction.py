@@ -35,6 +35,8 @@ from towers.gradients.transfer import WIDE, Wire
 Shares = Sequence[tf.Tensor]  # of one variable's gradient, one per tower
 Devices = Sequence[str]
 Reduce = Callable[[Shares, Devices], list[tf.Tensor]]
+# (shares, devices, indices of the towers) -> their sum on each of these devices.
+ReduceOf = Callable[[Shares, Devices, Sequence[int]], list[tf.Tensor]]
 
 
 class AllReduceRow(NamedTuple):
@@ -58,21 +60,25 @@ class AllReduceRow(NamedTuple):
         return kind == "cpu" or dtype in self.gpu_wires
 
 
-def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed) -> AllReduceRow:
+def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed: str) -> AllReduceRow:
     """A row for an algorithm that is the same whatever the hosts."""
 
-    def run(shares, devices, *, num_shards, hosts, wire):
+    def run(
+        shares: Shares, devices: Devices, *, num_shards: int, hosts: Devices, wire: Wire
+    ) -> list[tf.Tensor]:
         del hosts
         return algorithm(shares, devices, num_shards, wire, **fixed)
 
     return AllReduceRow(run)
 
 
-def _host_cpu(shares, devices, *, num_shards, hosts, wire):
+def _host_cpu(
+    shares: Shares, devices: Devices, *, num_shards: int, hosts: Devices, wire: Wire
+) -> list[tf.Tensor]:
     """`pscpu`: reduces on the first host's CPU, shards on the hosts' CPUs in turn."""
     cpus = list(dict.fromkeys(hosts))
 
-    def reduce_shard(shares, shard, num_shards):
+    def reduce_shard(shares: Shares, shard: int, num_shards: int) -> list[tf.Tensor]:
         del num_shards
         return all_reduce.at_one(shares, devices, cpus[shard % len(cpus)], wire)
 
@@ -81,7 +87,9 @@ def _host_cpu(shares, devices, *, num_shards, hosts, wire):
     return all_reduce.sharded(reduce_shard, shares, devices, num_shards)
 
 
-def _hierarchical(shares, devices, *, num_shards, hosts, wire):
+def _hierarchical(
+    shares: Shares, devices: Devices, *, num_shards: int, hosts: Devices, wire: Wire
+) -> list[tf.Tensor]:
     """Reduces to one tower of each host, then by a ring across the hosts."""
     groups = towers_by_host(hosts)
     if len(groups) == 1 and len(shares) >= 4:
@@ -202,7 +210,7 @@ def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:
     """
     ranges = parse(text)
 
-    def reduce(shares, destinations):
+    def reduce(shares: Shares, destinations: Devices) -> list[tf.Tensor]:
         num_bytes = shares[0].shape.num_elements() * shares[0].dtype.size
         chosen = next(r for r in ranges if r.limit is None or num_bytes <= r.limit)
         return _reduce_range(chosen, shares, destinations, hosts=hosts, wire=wire)
@@ -210,11 +218,20 @@ def from_spec(text: str, hosts: Sequence[str], wire: Wire = WIDE) -> Reduce:
     return reduce
 
 
-def _reduce_range(chosen: spec.SpecRange, shares, devices, *, hosts, wire: Wire):
+def _reduce_range(
+    chosen: spec.SpecRange,
+    shares: Shares,
+    devices: Devices,
+    *,
+    hosts: Devices,
+    wire: Wire,
+) -> list[tf.Tensor]:
     """All-reduces as one range of a spec says, on one level or on two."""
 
-    def on_towers(algorithm: spec.SpecAlgorithm):
-        def run(shares, devices, towers):
+    def on_towers(algorithm: spec.SpecAlgorithm) -> ReduceOf:
+        def run(
+            shares: Shares, devices: Devices, towers: Sequence[int]
+        ) -> list[tf.Tensor]:
             return REDUCTIONS[algorithm.name].run(
                 shares,
                 devices,
@@ -245,7 +262,15 @@ def towers_by_host(hosts: Sequence[str]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _two_level(shares, devices, groups, *, intra_host, inter_host, wire: Wire):
+def _two_level(
+    shares: Shares,
+    devices: Devices,
+    groups: Sequence[Sequence[int]],
+    *,
+    intra_host: ReduceOf,
+    inter_host: ReduceOf,
+    wire: Wire,
+) -> list[tf.Tensor]:
     """Reduces inside each group, all-reduces across groups, broadcasts inside each.
 
     Only the first tower of a group talks to other groups, so that one tensor per group
@@ -255,8 +280,7 @@ def _two_level(shares, devices, groups, *, intra_host, inter_host, wire: Wire):
       shares: [towers] tensors, each on its tower's device.
       devices: [towers].
       groups: indices of the towers of each host.
-      intra_host, inter_host: (shares, devices, indices of the towers) -> their sum on
-        each of these devices.
+      intra_host, inter_host: what reduces at each level.
       wire: the dtype between devices.
     """
     if len(groups) == 1:

@@ -44,6 +44,10 @@ import tensorflow as tf
 from towers.layout import parts
 from towers.layout.placement import Placement, task_of
 
+AllShares = Sequence[Sequence[tf.Tensor]]  # [variables][towers] gradients
+AllDevices = Sequence[Sequence[str]]  # [variables][copies]
+Sums = list[list[tf.Tensor]]  # [variables][copies]
+ReduceAll = Callable[[AllShares, AllDevices], Sums]
 Reduce = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
 
 # Bytes.  Larger tensors than the first are sent alone, since concatenation copies them;
@@ -154,7 +158,7 @@ def arrival_hosts(placement: Placement) -> list[str | None]:
 class Arrivals:
     """Values that towers read: once per task, and few transfers to each device."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._made: dict[tuple[str, str], tf.Tensor] = {}
         self._joined: dict[tuple[str, ...], tf.Tensor] = {}
 
@@ -249,7 +253,7 @@ def bring(
 
 
 def summed(
-    shares: Sequence[Sequence[tf.Tensor]],
+    shares: AllShares,
     devices: Sequence[str],
     add: Callable[[Sequence[tf.Tensor], str], tf.Tensor],
 ) -> list[tf.Tensor]:
@@ -285,7 +289,7 @@ def _is_small(tensor: tf.Tensor, device: str) -> bool:
     return tensor.device != device and 0 < size <= (_SMALL_BESIDE if beside else _SMALL)
 
 
-def _bundles(tensors, devices) -> list[list[int]]:
+def _bundles(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[list[int]]:
     """Indices of the small tensors that share source, destination and dtype."""
     open_: dict[tuple[str, str, tf.DType], list[int]] = {}
     filled: dict[tuple[str, str, tf.DType], int] = collections.Counter()
@@ -303,7 +307,7 @@ def _bundles(tensors, devices) -> list[list[int]]:
     return [bundle for bundle in [*done, *open_.values()] if len(bundle) > 1]
 
 
-def equal_packs(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Tensor]]]:
+def equal_packs(num_packs: int, reduce: Reduce) -> ReduceAll:
     """`--gradient_repacking=N`: all gradients as one vector, cut into N equal packs.
 
     Args:
@@ -311,12 +315,10 @@ def equal_packs(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Te
       reduce: of `reduction`, for each pack.
 
     Returns:
-      a reduction of all gradients, as `mean.of_towers` takes it: (shares
-      [variables][towers], destinations [variables][towers]) -> means
-      [variables][towers].
+      a reduction of all gradients, as `mean.of_towers` takes it.
     """
 
-    def reduce_all(shares, destinations):
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
         if not shares:  # all gradients are sparse
             return []
         devices = destinations[0]
@@ -333,31 +335,25 @@ def equal_packs(num_packs: int, reduce: Reduce) -> Callable[..., list[list[tf.Te
     return reduce_all
 
 
-def small_packs(
-    max_bytes: int, max_group: int, reduce: Reduce
-) -> Callable[..., list[list[tf.Tensor]]]:
+def small_packs(max_bytes: int, max_group: int, reduce: Reduce) -> ReduceAll:
     """`--agg_small_grads_max_bytes`: small gradients are reduced in groups.
 
     Args:
       max_bytes: a gradient up to this size is small.
       max_group: most gradients in one group.
       reduce: of `reduction`, for each group and each large gradient.
-
-    Returns:
-      a reduction of all gradients, as `equal_packs` returns it.
     """
 
-    def reduce_all(shares, destinations):
-        means = [None] * len(shares)
+    def reduce_all(shares: AllShares, destinations: AllDevices) -> Sums:
+        means: Sums = [[]] * len(shares)
         for group in _groups(shares, max_bytes, max_group):
             devices = destinations[group[0]]
             members = [shares[index] for index in group]
             if len(group) == 1:
                 group_means = [reduce(members[0], devices)]
             else:
-                group_means = _cut(
-                    reduce(_join(members, devices), devices), members, devices
-                )
+                totals = reduce(_join(members, devices), devices)
+                group_means = _cut(totals, members, devices)
             for index, copies in zip(group, group_means):
                 means[index] = copies
         return means
@@ -365,7 +361,7 @@ def small_packs(
     return reduce_all
 
 
-def _groups(shares, max_bytes: int, max_group: int) -> list[list[int]]:
+def _groups(shares: AllShares, max_bytes: int, max_group: int) -> list[list[int]]:
     """Indices of the gradients of each group, in order of the variables."""
     groups: list[list[int]] = []
     current: list[int] = []
@@ -380,7 +376,7 @@ def _groups(shares, max_bytes: int, max_group: int) -> list[list[int]]:
     return groups + ([current] if current else [])
 
 
-def _join(shares, devices) -> list[tf.Tensor]:
+def _join(shares: AllShares, devices: Sequence[str]) -> list[tf.Tensor]:
     """Concatenates [variables][towers] gradients to one vector per tower."""
     return [
         join([gradient[tower] for gradient in shares], device)
@@ -388,12 +384,14 @@ def _join(shares, devices) -> list[tf.Tensor]:
     ]
 
 
-def _join_pieces(totals, devices) -> list[tf.Tensor]:
+def _join_pieces(totals: AllShares, devices: Sequence[str]) -> list[tf.Tensor]:
     """Concatenates [packs][towers] to one vector per tower."""
     return [join(pieces, device) for pieces, device in zip(zip(*totals), devices)]
 
 
-def _cut(vectors, shares, devices) -> list[list[tf.Tensor]]:
+def _cut(
+    vectors: Sequence[tf.Tensor], shares: AllShares, devices: Sequence[str]
+) -> Sums:
     """Splits one vector per tower to [variables][towers], shaped as `shares`."""
     like = [gradient[0] for gradient in shares]
     by_tower = [cut(vector, like, device) for vector, device in zip(vectors, devices)]

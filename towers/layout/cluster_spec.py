@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flags.cluster import ClusterFlags
 from flags.problem import wrong_setting
 
 # What a process may be there for.
@@ -72,7 +73,7 @@ class ClusterSpec:
     between: bool = False
     flags: tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.jobs.get("worker") and self.me.job != EVALUATOR:
             raise ValueError("a cluster needs a worker")
         if len(self.jobs.get("chief", ())) > 1:
@@ -162,12 +163,12 @@ class ClusterSpec:
 
 
 def find(
-    flags: Any, environment: Mapping[str, str], *, evaluates: bool = False
+    flags: ClusterFlags, environment: Mapping[str, str], *, evaluates: bool = False
 ) -> ClusterSpec | None:
     """The cluster that flags or `TF_CONFIG` describe; None for this process alone.
 
     Args:
-      flags: the section of a run's settings.
+      flags: of the cluster.
       environment: with `TF_CONFIG` in it, or not.
       evaluates: whether nothing is trained: there is one graph then, since clients
         have nothing to share.
@@ -184,6 +185,7 @@ def find(
         )
     between = flags.replication == "between_graph" and not evaluates
     if flags.local_cluster:
+        assert flags.local_tasks is not None
         cluster = local(flags.local_tasks, controller=not between)
     if flags.job_name:
         cluster = from_hosts(
@@ -199,7 +201,7 @@ def find(
     return dataclasses.replace(cluster, between=between)
 
 
-def _check_unused(flags: Any) -> None:
+def _check_unused(flags: ClusterFlags) -> None:
     """Settings about other tasks need some."""
     for name, default in vars(type(flags)()).items():
         of_others = name in ("stall_secs", "wait_secs", "replication")

@@ -6,9 +6,9 @@ the one that they are.
 """
 
 import dataclasses
-from typing import Any
 
 from flags.problem import wrong_setting
+from flags.sections import DeviceFlags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Gpus:
     memory_fraction: float = 0.0
 
     @classmethod
-    def of(cls, devices: Any) -> "Gpus":
-        """Those that settings ask for; `devices` is their section."""
+    def of(cls, devices: DeviceFlags) -> "Gpus":
+        """Those that settings ask for."""
         return cls(
             devices.gpu_indices,
             devices.logical_gpus,

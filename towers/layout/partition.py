@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 Cut = tuple[int, ...]
+_Best = tuple[float, float, Cut]  # (largest piece, sum of squares, ends)
 
 
 def balanced(costs: Sequence[float], pieces: int) -> Cut:
@@ -26,8 +27,10 @@ def balanced(costs: Sequence[float], pieces: int) -> Cut:
     if pieces > count:
         raise ValueError(f"{pieces} pieces of {count} blocks")
     total = [0.0, *itertools.accumulate(costs)]
-    # best[b]: (largest piece, sum of squares, ends) of the first b blocks.
-    best = {b: (total[b], total[b] ** 2, (b,)) for b in range(1, count + 1)}
+    # best[b]: of the first b blocks.
+    best: dict[int, _Best] = {
+        b: (total[b], total[b] ** 2, (b,)) for b in range(1, count + 1)
+    }
     for piece in range(2, pieces + 1):
         best = {
             b: min(_with_piece(best[a], a, b, total) for a in range(piece - 1, b))
@@ -36,7 +39,7 @@ def balanced(costs: Sequence[float], pieces: int) -> Cut:
     return best[count][2]
 
 
-def _with_piece(before, a: int, b: int, total: list[float]):
+def _with_piece(before: _Best, a: int, b: int, total: list[float]) -> _Best:
     """The best cut of the first a blocks, and one more piece up to b."""
     largest, squares, ends = before
     cost = total[b] - total[a]

@@ -142,7 +142,7 @@ def make(
     """
     places = iter(devices)
 
-    def on_next_device(create, **arguments):
+    def on_next_device(create: Callable, **arguments: Any) -> tf.Variable:
         with tf.device(next(places)):
             return create(**arguments)
 
@@ -190,7 +190,7 @@ def by_tower(
 def read(variable: Any) -> Any:
     """The current value, or `Parts` of values, each read on its variable's device."""
 
-    def read_part(part):
+    def read_part(part: tf.Variable) -> tf.Tensor:
         with tf.device(part.device):
             # `read_value` would add an identity, and `value` forget the device.
             return tf.raw_ops.ReadVariableOp(resource=part.handle, dtype=part.dtype)
@@ -228,7 +228,9 @@ def divide(gradient: Any, variable: Any, host: str) -> list:
         ]
 
 
-def _divide_rows(gradient: tf.IndexedSlices, variable: Parts):
+def _divide_rows(
+    gradient: tf.IndexedSlices, variable: Parts
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Values and indices for each part."""
     count = len(variable)
     if variable.axis:

@@ -52,7 +52,7 @@ class Placement:
     gpu_split: int = 1
     gpu_memory_fraction: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.counters:
             object.__setattr__(self, "counters", self.master)
         if not self.stages:

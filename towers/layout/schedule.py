@@ -12,8 +12,9 @@ keep the stages busy M V / (M V + K - 1) of the time, with V > 1 when M is a mul
 K; they differ in how many micro-batches a stage holds the activations of.
 """
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -239,6 +240,7 @@ def sequence(order: Order, legs: Legs = _WHOLE) -> list[tuple[int, Pass]]:
     """
     where = _where(order)
     num_chunks = 1 + max(pass_.chunk for pass_ in where)
+    needs_of = functools.partial(needs, num_chunks=num_chunks, legs=legs)
     begun = [0] * len(order)
     done: dict[Pass, int] = {}
     while len(done) < len(where):
@@ -246,21 +248,13 @@ def sequence(order: Order, legs: Legs = _WHOLE) -> list[tuple[int, Pass]]:
         for stage, passes in enumerate(order):
             while begun[stage] < len(passes):
                 pass_ = passes[begun[stage]]
-                if any(need not in done for need in needs(pass_, num_chunks, legs)):
+                if any(need not in done for need in needs_of(pass_)):
                     break
                 done[pass_] = stage
                 begun[stage] += 1
         if len(done) == before:
-            waiting = {
-                s: passes[begun[s]]
-                for s, passes in enumerate(order)
-                if begun[s] < len(passes)
-            }
-            raise ScheduleError(
-                _stuck(
-                    waiting, where, done, lambda pass_: needs(pass_, num_chunks, legs)
-                )
-            )
+            waiting = {s: p[begun[s]] for s, p in enumerate(order) if begun[s] < len(p)}
+            raise ScheduleError(_stuck(waiting, where, done, needs_of))
     return [(stage, pass_) for pass_, stage in done.items()]
 
 
@@ -279,7 +273,12 @@ def _where(order: Order) -> dict[Pass, int]:
     return where
 
 
-def _stuck(waiting: dict[int, Pass], where, done, needs_of) -> str:
+def _stuck(
+    waiting: Mapping[int, Pass],
+    where: Mapping[Pass, int],
+    done: Collection[Pass],
+    needs_of: Callable[[Pass], Iterable[Pass]],
+) -> str:
     """Why none of the stages can go on."""
     stage = min(waiting)
     links: dict[int, tuple[Pass, int]] = {}

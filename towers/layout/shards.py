@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from models.layers import Layers
+from models.logits import Product
 from towers.layout.parts import Split
 
 
@@ -36,7 +38,7 @@ class Shards(NamedTuple):
         return max(self.classifier, 1 if self.elsewhere else self.embeddings)
 
 
-def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split]:
+def splits(shards: Shards, nn: Layers, outputs: Any, model: str) -> dict[str, Split]:
     """How the variables of a model are sharded.
 
     Args:
@@ -56,16 +58,16 @@ def splits(shards: Shards, nn: Any, outputs: Any, model: str) -> dict[str, Split
     if shards.embeddings > 1:
         by_name |= _tables(shards.embeddings, nn.tables, model)
     ends = classifiers(nn.products, outputs)
-    last = ends[0] if len(ends) == 1 else None
     if shards.classifier > 1:
         _check_one(shards.classifier, len(ends), model)
-        by_name |= _classifier(shards.classifier, last, model)
-    elif shards.embeddings > 1 and not shards.elsewhere and _is_tied(last, nn.tables):
-        by_name |= _classifier(shards.embeddings, last, model)
+        by_name |= _classifier(shards.classifier, ends[0], model)
+    elif shards.embeddings > 1 and not shards.elsewhere and len(ends) == 1:
+        if _is_tied(ends[0], nn.tables):
+            by_name |= _classifier(shards.embeddings, ends[0], model)
     return by_name
 
 
-def classifiers(products: Sequence[Any], outputs: Any) -> list[Any]:
+def classifiers(products: Sequence[Product], outputs: Any) -> list[Product]:
     """The dense layers whose outputs a model's last block returns.
 
     Args:
@@ -95,13 +97,12 @@ def _check_one(devices: int, count: int, model: str) -> None:
         )
 
 
-def _is_tied(last: Any, tables: Sequence[tf.Tensor]) -> bool:
+def _is_tied(last: Product, tables: Sequence[tf.Tensor]) -> bool:
     """Whether the last layer's weights are an embedding table, transposed."""
-    tied = last is not None and any(table is last.kernel for table in tables)
-    return tied and last.transposed
+    return last.transposed and any(table is last.kernel for table in tables)
 
 
-def _classifier(count: int, last: Any, model: str):
+def _classifier(count: int, last: Product, model: str) -> dict[str, Split]:
     flag, classes = "shard_classifier", last.y.shape[-1]
     _check_count(flag, count, classes, f"{model} tells {classes} classes apart")
     axis = 0 if last.transposed else 1
@@ -111,7 +112,7 @@ def _classifier(count: int, last: Any, model: str):
     return by_name
 
 
-def _tables(count: int, tables: Sequence[tf.Tensor], model: str):
+def _tables(count: int, tables: Sequence[tf.Tensor], model: str) -> dict[str, Split]:
     flag = "shard_embeddings"
     if not tables:
         words = f"no block of {model} looks up rows by nn.embedding"

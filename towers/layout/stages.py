@@ -70,7 +70,7 @@ class Pipeline:
     memory_limit: int = 0
     chosen: RecomputedBlocks | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(
             self,
             stages=COUNT,

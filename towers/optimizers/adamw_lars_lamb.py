@@ -17,7 +17,7 @@ need all of them.  The norm of a partitioned variable is that of the whole: each
 device sums its own squares, and only one scalar per part is transferred.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -83,7 +83,14 @@ class _Optimizer(v1.train.Optimizer):
         self._decay = decay
         self._pairs: list[_Pair] = []
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[
+            tuple[tf.Tensor | tf.IndexedSlices | None, tf.Variable]
+        ],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation:
         """As `tf.compat.v1.train.Optimizer` has it."""
         self._pairs = [
             (dense(gradient, variable), variable)
@@ -92,7 +99,7 @@ class _Optimizer(v1.train.Optimizer):
         ]
         return super().apply_gradients(self._pairs, global_step, name)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         rate = self._rate() if callable(self._rate) else self._rate
         self._rate_tensor = tf.convert_to_tensor(rate, tf.float32)
 
@@ -134,7 +141,7 @@ class _Adam(_Optimizer):
         self._epsilon = epsilon
         self._powers: list[tf.Variable] = []
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
         first = min(var_list, key=lambda variable: variable.name)
         self._powers = [
             self._create_non_slot_variable(beta, f"beta{k}_power", first)
@@ -144,17 +151,19 @@ class _Adam(_Optimizer):
             self._zeros_slot(variable, "m", self._name)
             self._zeros_slot(variable, "v", self._name)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         super()._prepare()
         self._power_tensors = []
         for power in self._powers:
             with tf.device(power.device):
                 self._power_tensors.append(power.read_value())
 
-    def _moments(self, variable):
+    def _moments(self, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
         return self.get_slot(variable, "m"), self.get_slot(variable, "v")
 
-    def _finish(self, update_ops, name_scope):
+    def _finish(
+        self, update_ops: Sequence[tf.Operation], name_scope: str
+    ) -> tf.Operation:
         after = []
         with tf.control_dependencies(update_ops):
             for power, now, beta in zip(self._powers, self._power_tensors, self._betas):
@@ -191,7 +200,9 @@ class AdamW(_Adam):
     ):
         super().__init__(rate, beta1, beta2, epsilon, decay=decay, name="AdamW")
 
-    def _resource_apply_dense(self, grad, handle):
+    def _resource_apply_dense(
+        self, grad: tf.Tensor, handle: tf.Variable
+    ) -> tf.Operation:
         m, v = self._moments(handle)
         beta1_power, beta2_power = self._power_tensors
         decayed = []
@@ -240,17 +251,17 @@ class Lamb(_Adam):
     ):
         super().__init__(rate, beta1, beta2, epsilon, decay=decay, name="LAMB")
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         super()._prepare()
         self._moved = {v.ref(): self._move(g, v) for g, v in self._pairs}
-        self._ratios = {}
+        self._ratios: dict[object, tf.Tensor] = {}
         for pairs in self._adapting():
             steps = [self._moved[variable.ref()].step for _, variable in pairs]
             with tf.device(pairs[0][1].device):
                 ratio = _ratio(_norm(_values(pairs)), _norm(steps))
             self._ratios |= {variable.ref(): ratio for _, variable in pairs}
 
-    def _move(self, gradient, variable) -> "_Moved":
+    def _move(self, gradient: tf.Tensor, variable: tf.Variable) -> "_Moved":
         m, v = self._moments(variable)
         with tf.device(variable.device):
             # As a float32 tensor, for 1 - beta to round as 1 - beta^t does: they
@@ -265,7 +276,9 @@ class Lamb(_Adam):
                 step += self._decay.of(variable) * variable.read_value()
             return _Moved(new_m, new_v, step)
 
-    def _resource_apply_dense(self, grad, handle):
+    def _resource_apply_dense(
+        self, grad: tf.Tensor, handle: tf.Variable
+    ) -> tf.Operation:
         m, v = self._moments(handle)
         moved = self._moved[handle.ref()]
         rate = self._rate_tensor * self._ratios.get(handle.ref(), 1.0)
@@ -309,13 +322,13 @@ class Lars(_Optimizer):
         self._eeta = eeta
         self._epsilon = epsilon
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
         for variable in var_list:
             self._zeros_slot(variable, "momentum", self._name)
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         super()._prepare()
-        self._local = {}
+        self._local: dict[object, tf.Tensor] = {}
         for pairs in self._adapting():
             factor = self._decay.of(pairs[0][1])
             with tf.device(pairs[0][1].device):
@@ -328,7 +341,9 @@ class Lars(_Optimizer):
                 )
             self._local |= {variable.ref(): local for _, variable in pairs}
 
-    def _resource_apply_dense(self, grad, handle):
+    def _resource_apply_dense(
+        self, grad: tf.Tensor, handle: tf.Variable
+    ) -> tf.Operation:
         rate = self._rate_tensor
         if _adapts(handle):
             rate *= self._local[handle.ref()]
@@ -366,7 +381,9 @@ def _norm(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.sqrt(deterministic_sum.sum_in_order(squares))
 
 
-def _ratio(above, below, *, unless_zero=()):
+def _ratio(
+    above: tf.Tensor, below: tf.Tensor, *, unless_zero: tuple[tf.Tensor, ...] = ()
+) -> tf.Tensor:
     """above / below; 1 where one of the norms, these two by default, is 0."""
     norms = unless_zero or (above, below)
     defined = tf.logical_and(*(norm > 0 for norm in norms))

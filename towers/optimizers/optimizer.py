@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -12,6 +12,8 @@ from towers.optimizers import adamw_lars_lamb, sparse_updates
 from towers.optimizers.adamw_lars_lamb import DecayPlace, Rate, WeightDecay
 
 v1 = tf.compat.v1
+
+MeanGradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Update:
     clip_value: float | None = None
     clip_norm: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(
                 f"Update.optimizer is {self.optimizer!r}, and must be one of "
@@ -181,8 +183,8 @@ class Update:
         return OPTIMIZERS[self.optimizer].make(rate, settings)
 
     def decay(
-        self, gradients: Sequence, variables: Sequence[tf.Variable]
-    ) -> list[tf.Tensor]:
+        self, gradients: Sequence[MeanGradient], variables: Sequence[tf.Variable]
+    ) -> list[MeanGradient]:
         """Adds weight decay to the gradients, on their variables' devices.
 
         They are returned unchanged if the optimizer applies it itself.
@@ -195,7 +197,7 @@ class Update:
                 for gradient, variable in zip(gradients, variables)
             ]
 
-    def _decayed(self, gradient, variable):
+    def _decayed(self, gradient: MeanGradient, variable: tf.Variable) -> MeanGradient:
         name = parts.whole_name(checkpoint_name(variable))
         if gradient is None or not self.weight_decay or not self.decayed(name):
             return gradient
@@ -205,7 +207,7 @@ class Update:
             with tf.control_dependencies([gradient]):
                 return gradient + self.weight_decay * variable
 
-    def clip(self, gradients: Sequence) -> list:
+    def clip(self, gradients: Sequence[MeanGradient]) -> list[MeanGradient]:
         """Clips the mean gradients, weight decay included: by value, then by norm.
 
         Args:
@@ -251,7 +253,9 @@ class Update:
         return self.weight_decay * tf.add_n(losses)
 
 
-def _map_values(gradient, change: Callable[[tf.Tensor], tf.Tensor]):
+def _map_values(
+    gradient: MeanGradient, change: Callable[[tf.Tensor], tf.Tensor]
+) -> MeanGradient:
     """The gradient with a function applied to its values, on their device."""
     if gradient is None:
         return None

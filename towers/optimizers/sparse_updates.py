@@ -25,7 +25,9 @@ class Momentum(v1.train.MomentumOptimizer):
         super().__init__(rate, momentum, use_nesterov=nesterov)
         self._own = (rate, momentum, nesterov)
 
-    def _resource_apply_sparse(self, grad, handle, indices):
+    def _resource_apply_sparse(
+        self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
+    ) -> tf.Operation:
         """Updates rows; `indices` are int32 or int64 and unique."""
         if _has_kernel(handle):
             return super()._resource_apply_sparse(grad, handle, indices)
@@ -44,7 +46,9 @@ class RmsProp(v1.train.RMSPropOptimizer):
         super().__init__(rate, decay, momentum=momentum, epsilon=epsilon)
         self._own = (rate, decay, momentum, epsilon)
 
-    def _resource_apply_sparse(self, grad, handle, indices):
+    def _resource_apply_sparse(
+        self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
+    ) -> tf.Operation:
         """Updates rows; `indices` are int32 or int64 and unique."""
         if _has_kernel(handle):
             return super()._resource_apply_sparse(grad, handle, indices)
@@ -64,7 +68,9 @@ class RmsProp(v1.train.RMSPropOptimizer):
 class Adam(v1.train.AdamOptimizer):
     """TensorFlow's Adam, with sparse gradients made dense where they are applied."""
 
-    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+    def _resource_apply_sparse_duplicate_indices(
+        self, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
+    ) -> tf.Operation:
         """Updates all rows; `indices` may name a row more than once."""
         slices = tf.IndexedSlices(grad, indices)
         return self._resource_apply_dense(adamw_lars_lamb.dense(slices, handle), handle)
