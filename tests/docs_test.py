@@ -107,19 +107,30 @@ class CommandsTest(parameterized.TestCase):
 
 class SnippetsTest(tf.test.TestCase):
     def test_a_model_of_your_own(self):
-        [source] = _snippets("docs/models.md")
+        source, _ = _snippets("docs/models.md")
         self.assertLessEqual(len(source.splitlines()), 30)
+        lines = self._trained("mine", source, "tiny")
+        accuracy = re.search(r"Accuracy @ 1 = ([\d.]+)", lines).group(1)
+        self.assertGreater(float(accuracy), 0.9)
+
+    def test_any_inputs_and_labels(self):
+        _, source = _snippets("docs/models.md")
+        lines = self._trained("prices", source, "net", "--num_batches=10")
+        self.assertIn("total examples/sec", lines)
+
+    def _trained(self, module: str, source: str, function: str, *flags: str) -> str:
+        """What a training of the model on four towers prints."""
         folder = self.create_tempdir().full_path
-        pathlib.Path(folder, "mine.py").write_text(source, encoding="utf-8")
-        flags = "--model=mine:tiny --num_gpus=4 --device=cpu".split()
+        pathlib.Path(folder, f"{module}.py").write_text(source, encoding="utf-8")
+        model = f"--model={module}:{function}"
         with (
             mock.patch.object(sys, "path", [folder, *sys.path]),
             mock.patch.dict(os.environ, {"TFDS_DATA_DIR": folder}),
             contextlib.redirect_stdout(io.StringIO()) as lines,
         ):
-            self.assertEqual(train.main(["train", *flags]), 0)
-        accuracy = re.search(r"Accuracy @ 1 = ([\d.]+)", lines.getvalue()).group(1)
-        self.assertGreater(float(accuracy), 0.9)
+            arguments = ["train", model, "--num_gpus=4", "--device=cpu", *flags]
+            self.assertEqual(train.main(arguments), 0)
+        return lines.getvalue()
 
     def test_from_python(self):
         [source] = _snippets("docs/python_api.md")
