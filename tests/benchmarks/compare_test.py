@@ -112,14 +112,3 @@ class CompareTest(parameterized.TestCase):
         status, said = _compare("--systems=absent")
         self.assertEqual(status, 2)
         self.assertIn("none of the systems", said)
-
-    @parameterized.parameters(
-        ("--cases=lenet", "MODEL:TOWERSxBATCH"),
-        ("--systems=fast,rumour", "'rumour' is none of"),
-        ("--rounds=0", "at least 1"),
-        ("lenet", "unrecognized arguments"),
-    )
-    def test_refuses(self, argument, reason):
-        status, said = _compare(argument)
-        self.assertEqual(status, 2)
-        self.assertIn(reason, said)

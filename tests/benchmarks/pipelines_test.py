@@ -68,21 +68,6 @@ class PipelinesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertRegex(first_line, r"^nothing +0 +- +- +- +[1-9]\.\d for 1 +- +-$")
         self.assertRegex(two, r"^K=2 +0 +- +- +- +[1-9]\.\d for 2 +- +-$")
 
-    @parameterized.parameters(
-        ("memory --batch_size=3", "--batch_size=3: is not a multiple of 8 micro-"),
-        ("compute --micro_batches=3", "--batch_size=32: is not a multiple of 3 micro-"),
-        ("compute --steps=0", "--steps: 0 is not at least 1"),
-        ("balance --models=none", "--model=none: no such model"),
-        ("balance --models=ncf", "--models=ncf: reads pairs"),
-        ("build --stages=99", "--stages=99: the transformer is a chain of 16 blocks"),
-    )
-    def test_settings_that_do_not_do(self, words, sentence):
-        output = io.StringIO()
-        with contextlib.redirect_stderr(output), self.assertRaises(SystemExit) as end:
-            _printed(*words.split())
-        self.assertEqual(end.exception.code, 2)
-        self.assertIn(f"error: {sentence}", output.getvalue().replace("argument ", ""))
-
     def test_a_run_takes_what_was_planned(self):
         ways = {
             "nothing": pipelines.PipelineMeasurement(_WHOLE, gpipe=3),

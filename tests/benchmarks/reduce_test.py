@@ -85,19 +85,3 @@ class ReduceTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(numbers["runs"][0]["num_bytes"], 3 * 4 * 199_210)
         self.assertIn("over the copy", output.getvalue())
-
-    @parameterized.parameters(
-        (["--specs=nccl"], "nccl runs on GPU devices only"),
-        (["--models=none"], "none"),
-        (["--towers=0"], "at least 1"),
-        (["--towers=x"], "not a whole number"),
-    )
-    def test_bad_input_is_status_2(self, arguments, reason):
-        errors = io.StringIO()
-        with (
-            contextlib.redirect_stderr(errors),
-            self.assertRaises(SystemExit) as caught,
-        ):
-            reduce.parse(arguments)
-        self.assertEqual(caught.exception.code, 2)
-        self.assertIn(reason, errors.getvalue())

@@ -55,8 +55,3 @@ class TransportTest(absltest.TestCase):
         finished = process.Finished(1, [(0.0, "[{"), (0.1, "killed")][1:], 1.0)
         with self.assertRaisesRegex(RuntimeError, "the cluster failed: killed"):
             transport.measured(finished)
-
-    def test_refuses_what_is_none(self):
-        for flag in ("--settings=fast", "--counts=0", "--sizes=x"):
-            with self.assertRaises(SystemExit):
-                transport.parse([flag])

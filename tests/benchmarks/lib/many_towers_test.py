@@ -26,12 +26,3 @@ class ManyTowersTest(tf.test.TestCase, parameterized.TestCase):
         numbers = json.loads(output.getvalue())
         self.assertGreater(startup.to_first_step(numbers), 0.0)
         self.assertGreater(numbers["images_per_second"], 0.0)
-
-    def test_a_model_that_the_plain_graph_has_not(self):
-        with (
-            contextlib.redirect_stderr(io.StringIO()) as said,
-            self.assertRaises(SystemExit) as stopped,
-        ):
-            many_towers.main(["--model=mlp", "--plain"])
-        self.assertEqual(stopped.exception.code, 2)
-        self.assertIn("--plain has no --model=mlp; choose from", said.getvalue())

@@ -47,8 +47,3 @@ class TwoMachinesTest(absltest.TestCase):
             self.skipTest(said[-1])
         self.assertEqual(said, ["2222 4000", "refused"])
         self.assertEqual(finished.status, 7)
-
-    def test_tasks_that_are_none_are_refused(self):
-        finished = self._run("--tasks=ps:1")
-        self.assertEqual(finished.status, 2)
-        self.assertRegex(finished.complaint, "--tasks=ps:1: needs a worker")
