@@ -101,7 +101,8 @@ def _of_one_process(source) -> None:
             "data_name",
             source.name,
             "Python reads it, which only the process that builds the graph can run",
-            "write `replication=between_graph`, where each worker builds its own",
+            "write `replication=between_graph`, where each worker builds its own, or "
+            "make the data by towers.data.from_files",
         )
 
 

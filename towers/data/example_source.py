@@ -11,14 +11,11 @@ import tensorflow as tf
 
 from models.layers import example_uniform
 from towers.data import order, preprocessing
-from towers.data.examples import Examples, Parts, leaves
+from towers.data.examples import AUGMENT_DRAWS, Examples, Parts, leaves
 from towers.data.preprocessing import DRAWS, Preprocessing
 from towers.data.source import Batch, ClientShare, Request, specs
 from towers.data.stream import HostShare
 from towers.data.stream_source import StreamSource
-
-# Random numbers that an example's augmentation gets.
-_AUGMENT_DRAWS = 8
 
 _plain = tf.autograph.experimental.do_not_convert
 
@@ -85,7 +82,7 @@ class ExampleSource(StreamSource):
             index = position + step * share.step + share.first + row
             parts = examples.read(self._numbers(index))
             if self._augment and examples.augment:
-                shape = (1, _AUGMENT_DRAWS)
+                shape = (1, AUGMENT_DRAWS)
                 draws = example_uniform(shape, seed=self._seed, first=index)
                 parts = examples.augment(parts, draws[0])
             return parts, index

@@ -19,6 +19,9 @@ import tensorflow as tf
 # (features, labels), or (features, labels, weights): nests of [count, ...].
 Parts = tuple[Any, ...]
 
+# Random numbers that an example's augmentation gets.
+AUGMENT_DRAWS = 8
+
 _NAMES = ("features", "labels", "weights")
 
 
@@ -43,7 +46,8 @@ class Examples:
       weights: numbers, int64 [...], -> float32 [...], where the weights of examples can
         be had without reading them.
       in_python: whether `read` calls Python, which only this process can.
-      vocabularies: name -> entries; entry i is what the number i in the data means.
+      explain: says which example cannot be read, and why, or "" if all can be; where
+        an error does not say so itself.
     """
 
     name: str
@@ -55,9 +59,7 @@ class Examples:
     augment: Callable[[Parts, tf.Tensor], Parts] | None = None
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
     in_python: bool = True
-    vocabularies: Mapping[str, tuple[bytes, ...]] = dataclasses.field(
-        default_factory=dict
-    )
+    explain: Callable[[], str] | None = None
 
 
 def leaves(parts: Parts) -> list[tuple[str, Any]]:
@@ -164,7 +166,17 @@ def spec_of(array: np.ndarray) -> tf.TensorSpec:
     return tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype))
 
 
-def explain_example(error: BaseException) -> str | None:
-    """The sentence of an `ExampleError` that a session call failed with, or None."""
-    match = re.search(rf"{ExampleError.__name__}: (.*)", str(error))
-    return match[1] if match else None
+def explain_example(error: BaseException, *data: Examples) -> str | None:
+    """The sentence about an example that a session call failed to read, or None.
+
+    Args:
+      error: from the call.
+      data: that it may have read.
+    """
+    if match := re.search(rf"{ExampleError.__name__}: (.*)", str(error)):
+        return match[1]
+    if isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
+        for examples in data:
+            if examples.explain and (sentence := examples.explain()):
+                return sentence
+    return None

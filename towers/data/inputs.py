@@ -234,7 +234,10 @@ def explain(error: Exception, *sources: NamedSource) -> str | None:
       error: from the call.
       sources: that it may have read.
     """
-    if sentence := explain_example(error):
+    examples = [
+        source.examples for source in sources if isinstance(source, ExampleSource)
+    ]
+    if sentence := explain_example(error, *examples):
         return sentence
     named = [source for source in sources if isinstance(source, DatasetSource)]
     return records.explain(error, examples=[source.records for source in named])

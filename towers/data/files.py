@@ -1,0 +1,232 @@
+"""Examples in files, which TensorFlow reads and parses on the host of each tower."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models import user_errors
+from towers.data import examples, source_worker
+from towers.data.examples import AUGMENT_DRAWS, Examples, Parts
+from towers.errors.explain import cause
+
+v1 = tf.compat.v1
+
+_plain = tf.autograph.experimental.do_not_convert
+
+_RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
+
+# Of a record in a TFRecord file: its length and that number's checksum stand before it,
+# its own checksum after it.
+_BEFORE, _AROUND = 8, 16
+
+
+def from_files(
+    paths: Sequence[str | os.PathLike[str]],
+    parse: Callable[[tf.Tensor], Any],
+    *,
+    augment: Callable[..., Any] | None = None,
+) -> Examples:
+    """The examples that files hold: one each, or the records of TFRecords.
+
+    Files are read on the host of the tower that trains on them, so on a cluster they
+    must be at the same paths on each worker's disk.
+
+    Args:
+      paths: of the files, in an order that is always the same (sort what `glob` finds).
+        Where all end in `.tfrecord`, or as `.tfrecord-00000-of-00010`, each of their
+        records is an example; they are not compressed.
+      parse: a scalar string, the file's path or the record's bytes, -> features,
+        (features, labels) or (features, labels, weight): tensors, or nests (dicts,
+        tuples) of them, made by TensorFlow's operations, of shapes that are known.
+      augment: what parse returns, then float32 [8], random numbers in [0, 1) that
+        belong to the example and the epoch -> the same for training.
+
+    Raises:
+      ValueError: there are no such files, or the functions fail or return no examples
+        of one shape.
+    """
+    if isinstance(paths, str | os.PathLike) or not len(paths):
+        raise ValueError(f"from_files: paths is {paths!r}; give a list of files")
+    names = [os.fspath(path) for path in paths]
+    for name in names:
+        if not os.path.isfile(name):
+            raise ValueError(f"from_files: there is no file {name}")
+    is_record = [bool(_RECORDS.search(name)) for name in names]
+    if any(is_record) != all(is_record):
+        raise ValueError(
+            f"from_files: {names[is_record.index(True)]} holds records, and "
+            f"{names[is_record.index(False)]} is no .tfrecord; read them apart"
+        )
+    files = _Records(names) if all(is_record) else _Whole(names)
+
+    def read(number: tf.Tensor) -> Parts:
+        return _parsed("parse", parse, files.read(number))
+
+    def augmented(parts: Parts, draws: tf.Tensor) -> Parts:
+        assert augment is not None
+        arguments = parts[:1] if len(parts) == 2 and parts[1] == () else parts
+        return _parsed("augment", augment, *arguments, draws)
+
+    specs = _specs(read, augment and augmented)
+    return Examples(
+        name="files",
+        num_examples=files.count,
+        specs=specs,
+        read=read,
+        single=True,
+        calls=tf.data.AUTOTUNE,
+        augment=augment and augmented,
+        in_python=False,
+        explain=lambda: _first_damaged(files, read),
+    )
+
+
+class _Whole:
+    """Files that are an example each."""
+
+    def __init__(self, names: list[str]):
+        self._names = names
+        self.count = len(names)
+
+    def read(self, number: tf.Tensor) -> tf.Tensor:
+        """The path of the example of this number."""
+        return tf.gather(tf.constant(self._names), number)
+
+    def place(self, number: int) -> str:
+        """Where an example is, in words."""
+        return self._names[number]
+
+
+class _Records:
+    """The records of TFRecord files.
+
+    Raises:
+      ValueError: a file ends within a record, or there is none.
+    """
+
+    def __init__(self, names: list[str]):
+        self._names = names
+        offsets = [_offsets(name) for name in names]
+        self._first = np.cumsum([0, *map(len, offsets)])
+        self._offsets = np.concatenate(offsets)
+        self.count = len(self._offsets)
+        if not self.count:
+            raise ValueError(f"from_files: {names[0]} holds no records")
+
+    def read(self, number: tf.Tensor) -> tf.Tensor:
+        """The record of this number."""
+        after = tf.constant(self._first[1:])
+        file = tf.searchsorted(after, number[None], side="right")[0]
+        records = tf.raw_ops.TFRecordDatasetV2(
+            filenames=tf.gather(tf.constant(self._names), file)[None],
+            compression_type="",
+            buffer_size=tf.constant(0, tf.int64),
+            byte_offsets=tf.gather(tf.constant(self._offsets), number)[None],
+        )
+        types = {"output_types": [tf.string], "output_shapes": [[]]}
+        first = tf.raw_ops.TakeDataset(
+            input_dataset=records, count=tf.constant(1, tf.int64), **types
+        )
+        return tf.raw_ops.DatasetToSingleElement(dataset=first, **types)[0]
+
+    def place(self, number: int) -> str:
+        """Where an example is, in words."""
+        file = int(np.searchsorted(self._first, number, side="right")) - 1
+        return f"record {number - self._first[file]} of {self._names[file]}"
+
+
+def _offsets(name: str) -> np.ndarray:
+    """Where the records of a TFRecord file begin.
+
+    Raises:
+      ValueError: it ends within one.
+    """
+    begins, offset, size = [], 0, os.path.getsize(name)
+    with open(name, "rb") as file:
+        while offset < size:
+            begins.append(offset)
+            file.seek(offset)
+            length = int.from_bytes(file.read(_BEFORE), "little")
+            offset += length + _AROUND
+    if offset != size:
+        raise ValueError(
+            f"from_files: record {len(begins) - 1} of {name} is not whole; make the "
+            "file again (compressed ones are not read)"
+        )
+    return np.array(begins, np.int64)
+
+
+def _parsed(what: str, function: Callable[..., Any], *arguments: Any) -> Parts:
+    """The parts that a function of the user's returns.
+
+    Raises:
+      ValueError: it fails, or returns no example.
+    """
+    with user_errors.blamed(lambda: f"from_files: {what} failed", function):
+        parts = source_worker.parts_of(function(*arguments))
+        tensors = examples.map_parts(lambda _, x: tf.convert_to_tensor(x), parts)
+        if len(parts) == 3:
+            weight = tf.ensure_shape(tf.cast(tensors[2], tf.float32), [])
+            tensors = (*tensors[:2], weight)
+    return tensors
+
+
+def _specs(read: Callable[..., Parts], augment: Callable[..., Parts] | None) -> Parts:
+    """The specs of an example.
+
+    Raises:
+      ValueError: `parse` or `augment` fails, or what they return has no known shape or
+        is not the same.
+    """
+    with tf.Graph().as_default():
+        parts = read(v1.placeholder(tf.int64, []))
+        specs = tf.nest.map_structure(_spec, parts)
+        for name, spec in examples.leaves(specs):
+            if not spec.shape.is_fully_defined() or spec.dtype == tf.string:
+                raise ValueError(
+                    f"from_files: parse returns {name} as {spec.dtype.name} "
+                    f"{spec.shape}; it must be numbers of a known shape, which "
+                    "tf.image.resize or tf.ensure_shape give it"
+                )
+        if not examples.leaves(specs[:1]):
+            raise ValueError("from_files: parse returns no features")
+        if augment:
+            changed = augment(parts, v1.placeholder(tf.float32, [AUGMENT_DRAWS]))
+            changed = tf.nest.map_structure(_spec, changed)
+            if changed != specs:
+                raise ValueError(
+                    f"from_files: augment returns {_words(changed)}, and parse "
+                    f"{_words(specs)}; they must be the same"
+                )
+    return specs
+
+
+def _spec(tensor: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _words(specs: Parts) -> str:
+    leaves = examples.leaves(specs)
+    return ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in leaves)
+
+
+def _first_damaged(files: Any, read: Callable[[tf.Tensor], Parts]) -> str:
+    """The first example that cannot be read, and why; "" if all can be."""
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        parts = tf.data.Dataset.range(files.count).map(
+            _plain(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+        following = v1.data.make_one_shot_iterator(parts).get_next()
+        operation = tf.nest.flatten(following)[0].op
+        for number in range(files.count):
+            try:
+                session.run(operation)
+            except tf.errors.OpError as error:
+                place = files.place(number)
+                return f"from_files: {place} cannot be read: {cause(error)}"
+    return ""
