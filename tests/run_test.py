@@ -39,13 +39,13 @@ def _prepare(get_model=models.get, **flags):
 class PrepareTest(parameterized.TestCase):
     def test_nothing_that_was_not_asked_for(self):
         prepared, text = _prepare(num_gpus=2)
-        for actual in (
+        for part in (
             prepared.checkpoints,
             prepared.evaluator,
             prepared.summary,
             prepared.replicas,
         ):
-            self.assertIsNone(actual)
+            self.assertIsNone(part)
         self.assertIsNone(prepared.built.loop)
         self.assertTrue(prepared.built.graph.finalized)
         self.assertStartsWith(text, "Generating training model\nModel: ")
@@ -130,10 +130,10 @@ class PrepareTest(parameterized.TestCase):
         path = os.path.join(self.create_tempdir(), "folder", name)
         prepared, _ = _prepare(num_gpus=2, graph_file=path)
         with open(path, "rb") as file:
-            actual = file.read()
-        self.assertStartsWith(actual, begin)
+            text = file.read()
+        self.assertStartsWith(text, begin)
         if name.endswith("pb"):
-            nodes = tf.compat.v1.GraphDef.FromString(actual).node
+            nodes = tf.compat.v1.GraphDef.FromString(text).node
             self.assertLen(nodes, len(prepared.built.graph.as_graph_def().node))
 
     def test_facts_of_the_run_are_logged(self):

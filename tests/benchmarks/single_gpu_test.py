@@ -32,10 +32,10 @@ class SingleGpuTest(tf.test.TestCase):
         seconds = [[2.0], [1.0], [1.0], [4.0]]
         peaks = {"float32": 20.0, "float16": 50.0}
         lines = single_gpu.report(timed, seconds, peaks, 8)
-        actual = [line.split() for line in lines[2:]]
+        rows = [line.split() for line in lines[2:]]
         for column, wanted in (
             (2, "4.00 8.00 8.00 2.00"),  # images per second
             (5, "0.250 0.500 0.200 0.0500"),  # MFU
             (8, "1.00 2.00 1.00 0.250"),  # of the bare graph's speed
         ):
-            self.assertEqual([row[column] for row in actual], wanted.split())
+            self.assertEqual([row[column] for row in rows], wanted.split())

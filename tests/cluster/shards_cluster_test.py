@@ -150,14 +150,14 @@ class ClusterTest(parameterized.TestCase):
 
     @parameterized.parameters(*CASES)
     def test_the_steps_of_one_tower(self, name):
-        actual = self.found[name]
-        self.assertLess(actual["difference"], 1e-5)
-        self.assertNotEmpty(actual["parts"])
+        case = self.found[name]
+        self.assertLess(case["difference"], 1e-5)
+        self.assertNotEmpty(case["parts"])
         # No tower asks another for anything.
         replicas = CASES[name][3] == _mode("replicated")
         if not replicas:
             self.assertEqual(self._crossed(name, "worker", "worker"), 0)
-        holders = {placement.task_of(device) for device in actual["parts"].values()}
+        holders = {placement.task_of(device) for device in case["parts"].values()}
         ps = {f"/job:ps/task:{k}" for k in range(2)}
         self.assertEqual(holders, {"/job:worker/task:0"} if replicas else ps)
 

@@ -142,7 +142,7 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
     def _waits_for(self, training) -> dict[int, set[int]]:
         """Tower -> the others that are before it, however far."""
         towers = training.train.towers
-        actual = {}
+        waits = {}
         for tower in towers:
             seen, left = set(), [tower.loss.op]
             while left:
@@ -151,8 +151,8 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
                     seen.add(op)
                     left += [*(x.op for x in op.inputs), *op.control_inputs]
             ends = {other.index for other in towers if other.loss.op in seen}
-            actual[tower.index] = ends - {tower.index}
-        return actual
+            waits[tower.index] = ends - {tower.index}
+        return waits
 
     @parameterized.parameters(
         (0, {}),
@@ -161,8 +161,8 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
         (5, {}),
     )
     def test_a_tower_begins_when_one_before_it_has_ended(self, at_a_time, wanted):
-        actual = self._waits_for(self._trainer(at_a_time))
-        self.assertEqual(actual, {k: wanted.get(k, set()) for k in range(5)})
+        waits = self._waits_for(self._trainer(at_a_time))
+        self.assertEqual(waits, {k: wanted.get(k, set()) for k in range(5)})
 
     @parameterized.parameters(
         {},
@@ -184,5 +184,5 @@ class TurnsTest(tf.test.TestCase, parameterized.TestCase):
         {"pipeline": Pipeline(stages=1, micro_batches=2)},
     )
     def test_none_waits_where_it_may_not(self, **options):
-        actual = self._waits_for(self._trainer(1, **options))
-        self.assertEqual(actual, {k: set() for k in range(5)})
+        waits = self._waits_for(self._trainer(1, **options))
+        self.assertEqual(waits, {k: set() for k in range(5)})

@@ -106,10 +106,10 @@ class TransfersTest(absltest.TestCase):
         return in_process_cluster.between(self.found[name]["crossed"], first, second)
 
     def test_each_way_the_parameters_once_per_worker(self):
-        actual = self.found["float32"]
+        case = self.found["float32"]
         for first, second, size in (
-            ("ps", "worker", actual["trainable"]),
-            ("worker", "ps", actual["variables"]),  # batch statistics, too
+            ("ps", "worker", case["trainable"]),
+            ("worker", "ps", case["variables"]),  # batch statistics, too
         ):
             # Two workers, of two towers each; beside the variables a few scalars.
             crossed = self._crossed("float32", first, second)
@@ -122,15 +122,15 @@ class TransfersTest(absltest.TestCase):
 
     def test_of_tables_only_the_touched_rows_cross(self):
         for name in ("tables", "parts"):
-            actual = self.found[name]
+            case = self.found[name]
             # 2 workers x 2 towers x 4 examples, of a user and an item of 192 numbers
             # each, and which rows these are.
             rows = 16 * 2 * 4 * (192 + 2 * 2)
-            whole = actual["trainable"] - actual["dense"]
+            whole = case["trainable"] - case["dense"]
             self.assertGreater(whole, 100 * rows)
             for first, second in (("ps", "worker"), ("worker", "ps")):
                 crossed = self._crossed(name, first, second)
-                sparse = crossed - 2 * actual["dense"]
+                sparse = crossed - 2 * case["dense"]
                 self.assertBetween(sparse, 0.2 * rows, 1.1 * rows + 2000)
             self.assertEqual(self._crossed(name, "worker", "worker"), 0)
 
@@ -167,12 +167,12 @@ class BringTest(absltest.TestCase):
 
     def _senders(self, tensors) -> list[str]:
         """Of each tensor the one on the ps that crosses for it."""
-        actual = []
+        senders = []
         for tensor in tensors:
             while tensor.device != _PS:
                 (tensor,) = [x for x in tensor.op.inputs if x.dtype == tf.float32]
-            actual.append(tensor.name)
-        return actual
+            senders.append(tensor.name)
+        return senders
 
     def test_small_ones_go_together_and_large_ones_alone(self):
         with tf.Graph().as_default():
@@ -225,7 +225,7 @@ class StepTest(absltest.TestCase):
 
     def _crossing(self, graph: tf.Graph) -> collections.Counter:
         """(job, job) -> so many, each once for a task that gets it."""
-        actual = set()
+        crossing = set()
         for op in graph.get_operations():
             here = placement.task_of(op.device) or "chief"
             for name, device in (
@@ -234,10 +234,10 @@ class StepTest(absltest.TestCase):
             ):
                 there = placement.task_of(device) or "chief"
                 if there != here:
-                    actual.add((name, there, here))
+                    crossing.add((name, there, here))
         return collections.Counter(
             tuple(re.sub(r"/job:|/task:\d+", "", end) for end in ends)
-            for _, *ends in actual
+            for _, *ends in crossing
         )
 
     def test_few_messages_however_many_variables(self):
@@ -376,7 +376,7 @@ class WireTest(parameterized.TestCase):
         with tf.Graph().as_default():
             with tf.device(_HERE):
                 tensor = tf.constant(values)
-            matches = {
+            results = {
                 "carried": wire.carry(tensor, _HERE, _THERE),
                 "copied": wire.copy(tensor, _HERE, _THERE),
                 "rounded": wire.rounded(tensor, _HERE),
@@ -385,12 +385,12 @@ class WireTest(parameterized.TestCase):
                 "on": wire.carry(wire.rounded(tensor, _HERE), _HERE, _THERE),
             }
             kept = wire.carry(tensor, _HERE, _HERE), wire.copy(tensor, _HERE, _HERE)
-            for tensors in (kept, *matches.values()):
+            for tensors in (kept, *results.values()):
                 for each in tf.nest.flatten(tensors):
                     self.assertEqual(each.dtype, tf.float32)
             with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
-                matches, kept = session.run((matches, kept))
-        for name, value in matches.items():
+                results, kept = session.run((results, kept))
+        for name, value in results.items():
             for copy in value if name == "spread" else [value]:
                 np.testing.assert_array_equal(copy, rounded, err_msg=name)
         for value in kept:

@@ -37,20 +37,20 @@ def _ring(towers: int):
 
 class TrafficTest(parameterized.TestCase):
     def test_parameter_server_sends_each_tower_all_and_gets_as_much(self):
-        where = traffic.of(_build(placement.local(3, kind="cpu")))
+        flows = traffic.of(_build(placement.local(3, kind="cpu")))
         devices = [f"/device:CPU:{k}" for k in range(3)]
-        self.assertEqual(where.devices, devices)
+        self.assertEqual(flows.devices, devices)
         first, *others = devices
         pairs = [(first, d) for d in others] + [(d, first) for d in others]
-        self.assertCountEqual(where.sent, pairs)
-        for sent in where.sent.values():
+        self.assertCountEqual(flows.sent, pairs)
+        for sent in flows.sent.values():
             self.assertBetween(sent.bytes, _SIZE, _SIZE + _LITTLE)
             self.assertEqual(sent.unknown, 0)
-        self.assertEqual(where.bytes, sum(sent.bytes for sent in where.sent.values()))
+        self.assertEqual(flows.bytes, sum(sent.bytes for sent in flows.sent.values()))
         # The variables, a slot of each, and two int64 counters.
         held = f"variables {(2 * _SIZE + 16) / 1e3:.3g} kB"
-        self.assertEqual(where.holds[first][0], held)
-        self.assertStartsWith(where.holds[devices[1]][0], "operations of tower_1 ")
+        self.assertEqual(flows.holds[first][0], held)
+        self.assertStartsWith(flows.holds[devices[1]][0], "operations of tower_1 ")
 
     def test_a_ring_sends_to_the_next(self):
         flows, n = traffic.of(_ring(4)), 4

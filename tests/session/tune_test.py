@@ -79,8 +79,8 @@ class TuneTest(digit_runs.Runs):
         self.assertEqual(tune.candidates(1, kind="cpu"), alone)
 
     def test_the_fastest_is_taken_and_remembered(self):
-        actual, asked = self._choose()
-        self.assertEqual(actual, _TREE)
+        choice, asked = self._choose()
+        self.assertEqual(choice, _TREE)
         self.assertEqual(asked, tune.candidates(2, kind="cpu"))
         row = next(
             line

@@ -154,9 +154,9 @@ class ClientsOnClusterTest(parameterized.TestCase):
 
     @parameterized.parameters(*_CASES)
     def test_as_in_one_process(self, name):
-        actual = self.found[name]
-        self.assertLess(actual["difference"], 1e-5)
-        self.assertEqual(actual["devices"], ["/job:ps/task:0", "/job:ps/task:1"])
+        case = self.found[name]
+        self.assertLess(case["difference"], 1e-5)
+        self.assertEqual(case["devices"], ["/job:ps/task:0", "/job:ps/task:1"])
 
     def _crossed(self, name: str, source: str, other: str) -> int:
         return in_process_cluster.between(self.found[name]["crossed"], source, other)
@@ -165,10 +165,10 @@ class ClientsOnClusterTest(parameterized.TestCase):
         "parameter_server", "parts", "distributed_replicated", "classes"
     )
     def test_a_step_moves_the_parameters_once_each_way_for_each_client(self, name):
-        actual = self.found[name]
+        case = self.found[name]
         for source, other, size in (
-            ("ps", "worker", actual["trainable"]),
-            ("worker", "ps", actual["variables"]),  # batch statistics, too
+            ("ps", "worker", case["trainable"]),
+            ("worker", "ps", case["variables"]),  # batch statistics, too
         ):
             # Each of the two has two towers; beside the variables a few scalars.
             crossed = self._crossed(name, source, other)
