@@ -12,7 +12,7 @@ import dataclasses
 import os
 import typing
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 from flags import (
     cluster,
@@ -75,6 +75,16 @@ def all_flags(kind: type[Settings] = Config) -> dict[str, field.Flag]:
         for section in dataclasses.fields(kind)
         for flag in field.flags_of(section.name, typing.cast(type, section.type))
     }
+
+
+@overload
+def make(kind: type[Config] = Config, /, **settings: Any) -> Config:
+    """A run's settings."""
+
+
+@overload
+def make(kind: type[VerifyConfig], /, **settings: Any) -> VerifyConfig:
+    """Those of a comparison."""
 
 
 def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:

@@ -10,7 +10,7 @@ import collections
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, overload
 
 from absl import flags as absl_flags
 
@@ -44,6 +44,18 @@ class UsageError(SettingError):
 
     def __str__(self) -> str:
         return "\n".join(self.errors)
+
+
+@overload
+def parse(argv: Sequence[str], choices: rules.Choices) -> config.Config:
+    """Reads a run's command line."""
+
+
+@overload
+def parse(
+    argv: Sequence[str], choices: rules.Choices, kind: type[config.VerifyConfig]
+) -> config.VerifyConfig:
+    """Reads that of a comparison."""
 
 
 def parse(

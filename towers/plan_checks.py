@@ -1,9 +1,10 @@
 """Checks of combinations of a plan's parts that rules on flags alone cannot see."""
 
 import functools
-from typing import Any
 
+from flags.config import Config
 from flags.problem import wrong_setting
+from models.model import Model
 from towers.compute.tower import check_batch_norm
 from towers.data import memory_check, nests
 from towers.data.example_source import ExampleSource
@@ -17,7 +18,7 @@ from towers.layout.placement import Placement
 from towers.variable_update.modes import DEFAULT
 
 
-def check_tables(config: Any, tasks: ClusterSpec) -> None:
+def check_tables(config: Config, tasks: ClusterSpec) -> None:
     """Raises ValueError unless each part of a table has a ps task of its own."""
     shards, stages = config.stages.shard_embeddings, config.stages.num_stages
     mode = config.variables.variable_update
@@ -44,7 +45,7 @@ def check_tables(config: Any, tasks: ClusterSpec) -> None:
         )
 
 
-def check_on_cluster(config: Any) -> None:
+def check_on_cluster(config: Config) -> None:
     """Raises ValueError for flags that work in one process only."""
     if (value := config.variables.local_parameter_device) != "cpu":
         raise wrong_setting(
@@ -56,8 +57,8 @@ def check_on_cluster(config: Any) -> None:
 
 
 def check_data(
-    config: Any,
-    model: Any,
+    config: Config,
+    model: Model,
     sources: tuple[NamedSource, NamedSource | None] | None,
     *,
     where: Placement | None,
@@ -94,7 +95,7 @@ def check_data(
     findings.check()
 
 
-def _of_one_process(source) -> None:
+def _of_one_process(source: NamedSource) -> None:
     """Refuses data that other tasks of an in-graph cluster cannot read."""
     if isinstance(source, ExampleSource) and source.examples.in_python:
         raise wrong_setting(
@@ -106,7 +107,7 @@ def _of_one_process(source) -> None:
         )
 
 
-def _images(config, model) -> None:
+def _images(config: Config, model: Model) -> None:
     """Refuses flags that only images give a meaning."""
     kind = model.inputs.kind
     for name, value in (
@@ -119,7 +120,7 @@ def _images(config, model) -> None:
             raise wrong_setting(name, value, words, "leave it out")
 
 
-def _distortions(config, model) -> None:
+def _distortions(config: Config, model: Model) -> None:
     """Refuses to distort by a preprocessing that has no distortions."""
     name = model.inputs.preprocessing
     row = PREPROCESSING.get(name)  # none where data is its own
@@ -128,7 +129,7 @@ def _distortions(config, model) -> None:
         raise wrong_setting("distortions", True, words, "leave it out")
 
 
-def _room(config, model, num_towers: int, source) -> None:
+def _room(config: Config, model: Model, num_towers: int, source: NamedSource) -> None:
     """Checks that the batches of a step, all read by this process, fit in memory."""
     size, rounds = config.data.batch_size, config.variables.accumulate_steps
     factors = {"batch_size": size or model.recipe.batch_size, "num_gpus": num_towers}

@@ -8,7 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from flags.config import Config
 from flags.problem import SettingError
+from flags.sections import ModelFlags, TrainingFlags
+from flags.stages import StagesFlags
+from flags.variables import VariablesFlags
+from models.model import Model
+from models.recipe import Recipe
 from towers import graph, plan_checks
 from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
@@ -38,7 +44,7 @@ class Plan:
 
     Attributes:
       config: the settings.
-      model: a `models.Model`.
+      model: that is trained.
       placement: devices.
       source: of training batches.
       eval_source: of the evaluation split, or None where nothing is evaluated.
@@ -49,8 +55,8 @@ class Plan:
       num_batches: timed steps, or None when `options.limit` ends the run.
     """
 
-    config: Any
-    model: Any
+    config: Config
+    model: Model
     placement: placement.Placement
     source: inputs.NamedSource
     eval_source: inputs.NamedSource | None
@@ -72,6 +78,7 @@ class Plan:
         """Global step at which an uninterrupted run ends."""
         if self.num_batches is not None:
             return self.num_warmup + self.num_batches
+        assert self.options.limit is not None  # then it ends the run
         return -(-self.options.limit // self.examples_per_step)
 
     @property
@@ -87,8 +94,8 @@ class Plan:
 
 
 def make(
-    config: Any,
-    get_model: Callable[[str], Any],
+    config: Config,
+    get_model: Callable[[str], Model],
     cluster: ClusterSpec | None = None,
     *,
     watched: ClusterSpec | None = None,
@@ -99,8 +106,8 @@ def make(
     process: a main calls `cluster.sessions.settle_process` before.
 
     Args:
-      config: a `flags.config.Config` that `check` found nothing wrong with.
-      get_model: `--model` -> `models.Model`.
+      config: settings that `check` found nothing wrong with.
+      get_model: `--model` -> the model.
       cluster: to train on, rather than in this process alone.
       watched: where others train, as far as is known, if the plan is for an evaluator
         of their checkpoints, which is to know at which step they end.
@@ -159,7 +166,7 @@ def make(
     return plan
 
 
-def _chosen(config, kind: str, *, images: bool) -> dict[str, Any]:
+def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
     """The options of the train graph that settings name one by one.
 
     Args:
@@ -183,11 +190,11 @@ def _chosen(config, kind: str, *, images: bool) -> dict[str, Any]:
     }
 
 
-def _dtype(flags) -> tf.DType:
+def _dtype(flags: ModelFlags) -> tf.DType:
     return tf.float16 if flags.use_fp16 else COMPUTE_DTYPES[flags.compute_dtype]
 
 
-def _loss_scaling(flags) -> LossScaling | None:
+def _loss_scaling(flags: ModelFlags) -> LossScaling | None:
     if _dtype(flags) != tf.float16:
         return None
     return LossScaling(
@@ -200,13 +207,13 @@ def _loss_scaling(flags) -> LossScaling | None:
     )
 
 
-def _shards(flags) -> Shards | None:
+def _shards(flags: StagesFlags) -> Shards | None:
     shards = Shards(flags.shard_classifier, flags.shard_embeddings)
     return shards if shards != Shards() else None
 
 
 def placement_of(
-    config: Any, cluster: ClusterSpec | None = None
+    config: Config, cluster: ClusterSpec | None = None
 ) -> placement.Placement:
     """Which devices hold what.
 
@@ -247,7 +254,9 @@ def placement_of(
     )
 
 
-def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
+def _pipeline(
+    config: Config, model: Model, batch_size: int, cluster: ClusterSpec | None
+) -> Pipeline | None:
     """How towers are cut.
 
     Of a cluster's devices nothing is known, and on a GPU a call ends when its kernels
@@ -261,7 +270,7 @@ def _pipeline(config, model, batch_size: int, cluster) -> Pipeline | None:
     return cutting.plan(flags, model, batch_size, timed=not (cluster or local_gpus))
 
 
-def mode_of(flags: Any) -> str:
+def mode_of(flags: VariablesFlags) -> str:
     """The row of `VARIABLE_UPDATES` that tf_cnn_benchmarks' switches add up to."""
     for name, mode in VARIABLE_UPDATES.items():
         if mode.switch and getattr(flags, mode.switch.flag) == mode.switch.value:
@@ -273,7 +282,7 @@ def _towers_per_step(variable_update: str, num_towers: int) -> int:
     return num_towers if VARIABLE_UPDATES[variable_update].together else 1
 
 
-def _exchange(config, where: placement.Placement) -> GradientExchange:
+def _exchange(config: Config, where: placement.Placement) -> GradientExchange:
     """What the mode leaves to choose; checks the spec against the devices."""
     flags = config.variables
     names = [setting.name for setting in dataclasses.fields(GradientExchange)]
@@ -288,7 +297,7 @@ def _exchange(config, where: placement.Placement) -> GradientExchange:
     return exchange
 
 
-def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
+def _transfer(flags: VariablesFlags, compute_dtype: tf.DType) -> tf.DType | None:
     """The dtype that gradients travel in."""
     name = flags.compact_gradient_transfer
     if name is None:
@@ -297,7 +306,7 @@ def _transfer(flags, compute_dtype: tf.DType) -> tf.DType | None:
 
 
 def sources_of(
-    config: Any, model: Any
+    config: Config, model: Model
 ) -> tuple[inputs.NamedSource, inputs.NamedSource | None]:
     """The training source, and that of evaluation (None where there will be none)."""
     wanted, data = model.inputs, config.data
@@ -327,16 +336,22 @@ def sources_of(
     return source, inputs.get(name, request, split=split, training=False)
 
 
-def _epochs(config: Any, recipe: Any, source: Any, per_step: int) -> float:
+def _epochs(
+    config: Config, recipe: Recipe, source: inputs.NamedSource | None, per_step: int
+) -> float:
     """How long the training is; without a source, which is an error, whatever."""
     if not source:
         return 1.0
     limit, warmup, num_batches = _length(config.training, recipe, source)
-    examples = limit if num_batches is None else (warmup + num_batches) * per_step
-    return examples / source.num_examples
+    if num_batches is not None:
+        return (warmup + num_batches) * per_step / source.num_examples
+    assert limit is not None  # then it ends the run
+    return limit / source.num_examples
 
 
-def _length(training, recipe, source) -> tuple[int | None, int, int | None]:
+def _length(
+    training: TrainingFlags, recipe: Recipe, source: inputs.NamedSource
+) -> tuple[int | None, int, int | None]:
     """(examples that count, warm-up steps, timed steps where no limit ends the run)."""
     num_batches, num_epochs = training.num_batches, training.num_epochs
     if num_batches is None and num_epochs is None:
@@ -345,5 +360,5 @@ def _length(training, recipe, source) -> tuple[int | None, int, int | None]:
         num_epochs = recipe.num_epochs if real else None
         num_batches = None if real else DEFAULT_NUM_BATCHES
     warmup = training.num_warmup_batches
-    limit = num_epochs and max(1, round(num_epochs * source.num_examples))
+    limit = max(1, round(num_epochs * source.num_examples)) if num_epochs else None
     return limit, DEFAULT_WARMUP if warmup is None else warmup, num_batches

@@ -71,8 +71,9 @@ def train(
             )
             training = _Training(run, sessions, stop)
         resumes = plan.config.output.train_dir
-        status = sessions.keep(training.attempt, stop, resumes=resumes)
+        status = sessions.keep(training.attempt, stop, resumes=bool(resumes))
         if status is None:
+            assert stop.received is not None  # what else ends it before the first step
             raise Interrupted(stop.received)
         return status
 
@@ -250,6 +251,7 @@ class _Training:
         run = self._run
         if not self._is_due(begin):
             return False
+        assert run.evaluator is not None
         if begin != run.evaluator.step:
             evaluate(session, begin)
         return self._is_accurate_enough() or self._stop.received is not None
@@ -261,7 +263,10 @@ class _Training:
 
     def _is_accurate_enough(self) -> bool:
         goal = self._run.plan.config.evaluation.stop_at_top_1_accuracy
-        return goal is not None and self._run.evaluator.accuracy >= goal
+        if goal is None:
+            return False
+        assert self._run.evaluator is not None
+        return self._run.evaluator.accuracy >= goal
 
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
         run, flags = self._run, self._run.plan.config
@@ -297,7 +302,7 @@ class _Training:
             run_status.leave_end(directory, step)
         last = evaluator.at_end(run.plan) or self._is_due(step)
         missing = bool(run.evaluator and last and step != run.evaluator.step)
-        if missing and stop.received is None:
+        if run.evaluator and missing and stop.received is None:
             self._evaluate(session, step)
             missing = step != run.evaluator.step
         progress.report(self._sessions)
@@ -318,6 +323,7 @@ class _Training:
 
     def _evaluate(self, session: v1.Session, step: int) -> float:
         evaluator = self._run.evaluator
+        assert evaluator is not None
         evaluator(session, step, lambda: self._stop.received)
         return evaluator.accuracy
 

@@ -58,8 +58,6 @@ CHOICES = {
     "variable_update": {**VARIABLE_UPDATES, tune.AUTO: None},
 }
 
-_LIMITS = ("max_restarts", "stall_secs", "wait_secs")  # of a local cluster
-
 # The role of a task that reads the command line of all tasks in its own way -> how.
 _READ_BY = {
     cluster_spec.EVALUATOR: roles.for_evaluator,
@@ -73,6 +71,18 @@ class Order(NamedTuple):
     config: Config
     spec: cluster_spec.ClusterSpec | None
     plan: planning.Plan | None  # None for a task that only serves
+
+    @property
+    def cluster(self) -> cluster_spec.ClusterSpec:
+        """`spec`, of a task of a cluster."""
+        assert self.spec is not None
+        return self.spec
+
+    @property
+    def planned(self) -> planning.Plan:
+        """`plan`, of a task that trains or evaluates."""
+        assert self.plan is not None
+        return self.plan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,11 +125,10 @@ def _check(order: Order) -> int:
     """Prints that the command line is legal, if its graph can be built."""
     plan, role = order.plan, order.spec and order.spec.role
     if plan and not order.config.evaluation.eval and role != cluster_spec.EVALUATOR:
-        how = plan.options.pipeline
-        if how:  # whose blocks might be timed
+        if how := plan.options.pipeline:  # whose blocks might be timed
             how = dataclasses.replace(how, balance="params")
-        options = dataclasses.replace(plan.options, pipeline=how)
-        plan = dataclasses.replace(plan, options=options)
+            options = dataclasses.replace(plan.options, pipeline=how)
+            plan = dataclasses.replace(plan, options=options)
         evaluator.check_goal(plan, graph.build(**plan.parts))
     print("legal", flush=True)
     return 0
@@ -158,9 +167,9 @@ def _tuned(order: Order, console: Console) -> planning.Plan:
     """The plan of the run, in the fastest mode if that was asked for."""
     flags = order.config.variables
     if flags.variable_update != tune.AUTO:
-        return order.plan
+        return order.planned
     memory = tune.ChoiceCache(tune.default_path(), console)
-    choice = tune.choose(order.plan, memory, console, again=flags.tune_again)
+    choice = tune.choose(order.planned, memory, console, again=flags.tune_again)
     return planning.make(tune.settled(order.config, choice), models.get)
 
 
@@ -176,9 +185,9 @@ def _control(order: Order, console: Console) -> int:
 
 def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
     with _sessions(order, console) as sessions:
-        if order.spec.between:  # followers ask, too
-            server.announce(sessions.target, order.spec)
-        status = act(order.plan, console, sessions)
+        if order.cluster.between:  # followers ask, too
+            server.announce(sessions.target, order.cluster)
+        status = act(order.planned, console, sessions)
         with StopOnSignal():  # which changes nothing any more
             sessions.dismiss(status)
         return status
@@ -186,12 +195,11 @@ def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
 
 def _sessions(order: Order, console: Console) -> Controller:
     """The sessions of a client; starts its server."""
-    where, flags = order.plan.placement, order.config.cluster
+    where, flags = order.planned.placement, order.config.cluster
+    session = session_config(where, order.config.devices)
     return Controller(
-        order.spec,
-        placement.server_config(
-            where, order.spec.me, session_config(where, order.config.devices)
-        ),
+        order.cluster,
+        placement.server_config(where, order.cluster.me, session),
         needs=(where.kind, where.per_task),
         stall_secs=flags.stall_secs,
         wait_secs=flags.wait_secs,
@@ -201,23 +209,20 @@ def _sessions(order: Order, console: Console) -> Controller:
 
 def _follow(order: Order, console: Console) -> int:
     """Trains with the cluster's controller until it says that training has ended."""
-    sessions, spec = _sessions(order, console), order.spec
+    sessions, spec = _sessions(order, console), order.cluster
     statuses, report_dropout = server.announce(sessions.target, spec)
     console(f"{spec.me} follows {spec.controller} at {spec.address(spec.me)}.")
 
     def work() -> None:
         status = 1
         try:
-            status = _explained(
-                order, lambda: follower.follow(order.plan, sessions, report_dropout)
-            )
+            act = functools.partial(follower.follow, order.planned, sessions)
+            status = _explained(order, lambda: act(report_dropout))
         except messages.ClusterError as error:
             collected.refuse([f"{spec.me}: {error}"], status=1)
         except ValueError as error:
-            collected.refuse(
-                [f"{spec.me}: {words}" for words in collected.sentences(error)],
-                status=1,
-            )
+            words = [f"{spec.me}: {text}" for text in collected.sentences(error)]
+            collected.refuse(words, status=1)
         finally:
             statuses.put(status)
 
@@ -233,15 +238,15 @@ def _follow(order: Order, console: Console) -> int:
 
 def _serve(order: Order, console: Console) -> int:
     """Serves the cluster's controller until it says that training has ended."""
-    devices = order.config.devices
+    devices, spec = order.config.devices, order.cluster
     where = placement.on_cluster(
-        order.spec, devices.num_gpus, kind=devices.device, gpus=Gpus.of(devices)
+        spec, devices.num_gpus, kind=devices.device, gpus=Gpus.of(devices)
     )
-    if order.spec.me.job == "worker":
+    if spec.me.job == "worker":
         _prepare(order, where, console)
     return server.serve(
-        order.spec,
-        placement.server_config(where, order.spec.me, session_config(where, devices)),
+        spec,
+        placement.server_config(where, spec.me, session_config(where, devices)),
         stall_secs=order.config.cluster.stall_secs,
         wait_secs=order.config.cluster.wait_secs,
         console=console,
@@ -254,41 +259,39 @@ def _prepare(order: Order, where: placement.Placement, console: Console) -> None
     try:
         planning.sources_of(order.config, models.get(order.config.model.model))
     except ValueError as error:  # it may be where only the controller looks
-        console(f"{order.spec.me}: {'; '.join(collected.sentences(error))}")
+        console(f"{order.cluster.me}: {'; '.join(collected.sentences(error))}")
 
 
 def _evaluate(order: Order, console: Console) -> int:
     """Evaluates, in this process, the checkpoints that others write."""
-    absent = _absence(order, console)
-    return _explained(
-        order, lambda: watch.evaluate_checkpoints(order.plan, console, absent=absent)
-    )
+    act = functools.partial(watch.evaluate_checkpoints, absent=_absence(order, console))
+    return _explained(order, lambda: act(order.planned, console))
 
 
 def _absence(order: Order, console: Console) -> Callable[[], str]:
     """Says why there will be no more checkpoints, as far as anything tells."""
-    spec, seconds = order.spec, order.config.cluster.wait_secs
+    spec, wait_secs = order.spec, order.config.cluster.wait_secs
     if spec and spec.role == cluster_spec.EVALUATOR and spec.jobs:
-        return server.Absence(spec, wait_secs=seconds)
-    directory = order.config.output.train_dir
-    seconds = seconds if spec else watch.DESERTED_SECONDS
+        return server.Absence(spec, wait_secs=wait_secs)
+    directory = order.config.output.train_dir or ""
+    seconds = wait_secs if spec else watch.DESERTED_SECONDS
     return watch.Desertion(directory, seconds=seconds, console=console)
 
 
 def _launch(order: Order, console: Console) -> int:
     """Starts the cluster's tasks on this machine; this process becomes the launcher."""
-    flags, where = order.config.cluster, order.plan.placement
-    directory = order.config.output.train_dir
+    flags, where = order.config.cluster, order.planned.placement
     if not order.config.evaluation.eval:
-        with output_paths.held("train_dir", directory):
+        with output_paths.held("train_dir", order.config.output.train_dir):
             pass  # the controller would say so, too, when all tasks are started
+    limits = ("max_restarts", "stall_secs", "wait_secs")
     launcher_flags = ("local_cluster", "allow_open_ports", "max_restarts", "device")
-    controller = {} if order.spec.between else {"controller": 1}
+    controller = {} if order.cluster.between else {"controller": 1}
     local_cluster.become(
-        {**flags.local_tasks, **controller},
+        {**(flags.local_tasks or {}), **controller},
         parse.arguments(order.config, without=launcher_flags),
         where=where,
-        limits={name: getattr(flags, name) for name in _LIMITS},
+        limits={name: getattr(flags, name) for name in limits},
         allow_open_ports=flags.allow_open_ports,
     )
 
@@ -316,9 +319,9 @@ def _explained(order: Order, act: Callable[[], int]) -> int:
 
 def _damage(order: Order, error: BaseException) -> str | None:
     """What is wrong with the data, if the error is about them."""
-    splits = (order.plan.source, order.plan.eval_source)
+    splits = (order.planned.source, order.planned.eval_source)
     damage = inputs.explain(error, *(source for source in splits if source is not None))
-    if damage and order.spec and order.plan.source.path:
+    if damage and order.spec and order.planned.source.path:
         damage += "; each worker reads its share of it there, on its own disk"
     return damage
 
@@ -342,8 +345,7 @@ def _read(argv: Sequence[str]) -> Order:
         config = _READ_BY[role](config)
     if role == cluster_spec.EVALUATOR:
         if not (config.output.train_dir or config.cluster.job_name):
-            words = "TF_CONFIG: an evaluator needs --train_dir"
-            problems.append(Problem("", None, words))
+            problems += [Problem("", None, "TF_CONFIG: an evaluator needs --train_dir")]
     try:
         # Which flags may be used depends on the cluster, so that has to be known.
         if cluster_ok and role != cluster_spec.SERVER:
@@ -378,7 +380,7 @@ def _parsed(argv: Sequence[str]) -> tuple[Config, list[Problem]]:
     try:
         return parse.parse(argv, CHOICES), []
     except parse.UsageError as error:
-        if error.config is None:
+        if not isinstance(error.config, Config):
             raise
         return error.config, [*error.problems]
 

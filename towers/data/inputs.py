@@ -226,7 +226,7 @@ def from_dataset(
     return DatasetSource(examples, request, training=training)
 
 
-def explain(error: Exception, *sources: NamedSource) -> str | None:
+def explain(error: BaseException, *sources: NamedSource) -> str | None:
     """One sentence about a session call that failed on damaged files or on an example
     of the user's, or None.
 

@@ -229,7 +229,7 @@ def _checked(label: tf.Tensor, num_classes: int) -> tf.Tensor:
         return tf.cast(label, tf.int32)
 
 
-def explain(error: Exception, *, examples: Sequence[Records]) -> str | None:
+def explain(error: BaseException, *, examples: Sequence[Records]) -> str | None:
     """One sentence about a session call that failed on damaged files, or None.
 
     It reads the files, up to the record that is damaged.

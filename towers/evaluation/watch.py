@@ -55,6 +55,7 @@ def evaluate_checkpoints(
       Interrupted: a signal came before the graph was built.
     """
     directory = plan.config.output.train_dir
+    assert directory is not None  # flags say so
     lookout = run_status.Lookout(directory)
     interval = plan.config.evaluation.eval_interval_secs
     if checkpoint.latest(directory) is None and not interval:
@@ -155,6 +156,7 @@ class _Evaluator:
     def __init__(self, plan: Plan, console: Console):
         self._plan = plan
         assert plan.eval_source is not None  # of the program that evaluates
+        assert plan.config.output.train_dir is not None
         self._directory = plan.config.output.train_dir
         # The files of checkpoints, of those that could not be read too: they may be
         # on their way here, or be written again.

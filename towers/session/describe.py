@@ -120,7 +120,7 @@ def in_short(plan: Plan, built: TrainGraph) -> str:
     words = [plan.model.name, num_towers, plan.options.variable_update]
     if plan.options.pipeline:
         words[1] += f" of {_plural(plan.options.pipeline.stages, 'stage')}"
-    return ", ".join(words + [spec] * bool(spec))
+    return ", ".join(words + ([spec] if spec else []))
 
 
 def _factors(built: TrainGraph) -> list[tuple[str, str]]:

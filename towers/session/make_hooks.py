@@ -117,6 +117,7 @@ def _write_summaries(attempt: Attempt) -> Hook | None:
     run, output = attempt.run, attempt.run.plan.config.output
     if run.summary is None:
         return None
+    assert output.train_dir is not None  # which the flag of summaries needs
     file = summary.EventFile(
         "summaries", output.train_dir, run.console.side, run.built.graph
     )
