@@ -51,8 +51,8 @@ class Problem:
 
     @property
     def settings(self) -> frozenset[str]:
-        """The settings that do not fit: this one, and those that the message names."""
-        named = [match[1] for match in _MENTION.finditer(self.message)]
+        """The settings that the problem comes from, or goes with: all that it names."""
+        named = [match[1] for match in _MENTION.finditer(self._text)]
         return frozenset([self.setting, *named]) if self.setting else frozenset()
 
     def sentence(self, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
@@ -104,4 +104,4 @@ def problems_of(error: ValueError) -> tuple[Problem, ...]:
     """The problems that an error has; its words, if it has no more than these."""
     if isinstance(error, SettingError):
         return error.problems
-    return (Problem("", None, str(error)),)
+    return (Problem(*getattr(error, "problem", ("", None, str(error)))),)

@@ -21,6 +21,7 @@ from models import (
 )
 from models.inputs import Images, Inputs, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
+from models.user_errors import ChoiceError
 
 __all__ = [
     "MODELS",
@@ -70,7 +71,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 
 
 def get(name: str) -> Model:
-    """The model that `--model=name` means.
+    """The model of a name.
 
     Args:
       name: a row of `MODELS`, or `package.module:function` or
@@ -78,7 +79,7 @@ def get(name: str) -> Model:
         returns a `Model`.
 
     Raises:
-      ValueError: there is no such model, and the sentence offers the nearest names; or
+      ChoiceError: there is no such model, and the sentence offers the nearest names; or
         that of the user is none.
     """
     if name in MODELS:
@@ -87,6 +88,5 @@ def get(name: str) -> Model:
         return user_model.get(name)
     near = difflib.get_close_matches(name, MODELS, n=3)
     offer = f"did you mean {', '.join(near)}?" if near else "--help=model lists them"
-    raise ValueError(
-        f"--model={name}: no such model; {offer} (one of your own is {load.FORMS})"
-    )
+    words = f"no such model; {offer} (one of your own is {load.FORMS})"
+    raise ChoiceError("model", name, words)

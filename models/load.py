@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from models.user_errors import sentence
+from models.user_errors import ChoiceError, sentence
 
 # What names of the user's functions look like.
 FORMS = "path/to/file.py:function or package.module:function"
@@ -23,37 +23,40 @@ FORMS = "path/to/file.py:function or package.module:function"
 _OURS = ("flags", "models", "towers")
 
 
-def load_function(flag: str, name: str) -> Callable[..., Any]:
-    """The function of the user's that a flag names.
+def load_function(setting: str, name: str) -> Callable[..., Any]:
+    """The function of the user's that a setting names.
 
     Args:
-      flag: without dashes; each error begins with it and its value.
+      setting: that each error is about.
       name: `package.module:function`, found in the current folder and on Python's
         path, or `path/to/file.py:function`, from the current folder on, where `~` is
         the user's home.  A file is run once in a process.
 
     Raises:
-      ValueError: there is no such module, file or function, or running it fails; the
+      ChoiceError: there is no such module, file or function, or running it fails; the
         sentence has the file and line, or the nearest names.
     """
-    what = f"--{flag}={name}"
     place, _, function_name = name.rpartition(":")
-    if not function_name.isidentifier():
-        raise ValueError(f"{what}: write {FORMS}")
-    if place.endswith(".py") or "/" in place or os.sep in place:
-        module = _of_file(what, os.path.abspath(os.path.expanduser(place)))
-    elif all(map(str.isidentifier, place.split("."))):
-        module = _imported(what, place, lambda: importlib.import_module(place))
-    else:
-        raise ValueError(f"{what}: write {FORMS}")
+    try:
+        module = _module(place if function_name.isidentifier() else "")
+    except ValueError as error:
+        raise ChoiceError(setting, name, str(error)) from error.__cause__
     value = getattr(module, function_name, None)
     if callable(value):
         return value
     near = difflib.get_close_matches(function_name, _functions(module), n=3)
     offer = f"; did you mean {', '.join(near)}?" if near else ""
-    raise ValueError(
-        f"{what}: {place!r} has no function {function_name!r}{offer or _ours(place)}"
-    )
+    words = f"{place!r} has no function {function_name!r}{offer or _ours(place)}"
+    raise ChoiceError(setting, name, words)
+
+
+def _module(place: str) -> types.ModuleType:
+    """The module that a function is in."""
+    if place.endswith(".py") or "/" in place or os.sep in place:
+        return _of_file(os.path.abspath(os.path.expanduser(place)))
+    if all(map(str.isidentifier, place.split("."))):
+        return _imported(place, lambda: importlib.import_module(place))
+    raise ValueError(f"write {FORMS}")
 
 
 def _functions(module: types.ModuleType) -> list[str]:
@@ -61,12 +64,12 @@ def _functions(module: types.ModuleType) -> list[str]:
     return [n for n, v in public.items() if isinstance(v, types.FunctionType)]
 
 
-def _of_file(what: str, path: str) -> types.ModuleType:
+def _of_file(path: str) -> types.ModuleType:
     """The module that a file is, which is run if it was not yet."""
     if not path.endswith(".py"):
-        raise ValueError(f"{what}: {path} is no file of Python's; write {FORMS}")
+        raise ValueError(f"{path} is no file of Python's; write {FORMS}")
     if not os.path.isfile(path):
-        raise ValueError(f"{what}: there is no file {path}")
+        raise ValueError(f"there is no file {path}")
     folder, file = os.path.split(path)
     for name in (file.removesuffix(".py"), path):  # the first may be another module's
         module = sys.modules.get(name)
@@ -76,7 +79,7 @@ def _of_file(what: str, path: str) -> types.ModuleType:
             return module
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return _imported(what, file, lambda: _run(name, path))
+    return _imported(file, lambda: _run(name, path))
 
 
 def _run(name: str, path: str) -> types.ModuleType:
@@ -92,9 +95,7 @@ def _run(name: str, path: str) -> types.ModuleType:
     return module
 
 
-def _imported(
-    what: str, place: str, act: Callable[[], types.ModuleType]
-) -> types.ModuleType:
+def _imported(place: str, act: Callable[[], types.ModuleType]) -> types.ModuleType:
     """The module that `act` imports; any error of it becomes one sentence."""
     try:
         return act()
@@ -106,7 +107,7 @@ def _imported(
             reason = sentence(error)
         if isinstance(error, ImportError):
             reason += _ours(error.name or "")
-        raise ValueError(f"{what}: cannot import {place!r}: {reason}") from error
+        raise ValueError(f"cannot import {place!r}: {reason}") from error
 
 
 def _ours(module_name: str) -> str:

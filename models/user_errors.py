@@ -42,6 +42,18 @@ class SignatureError(ValueError):
         self.place = defined(function)
 
 
+class ChoiceError(ValueError):
+    """What a setting names cannot be had.
+
+    Attributes:
+      problem: the setting, its value and what is wrong, as `flags.problem` has them.
+    """
+
+    def __init__(self, setting: str, name: str, message: str):
+        super().__init__(f"{setting}={name}: {message}")
+        self.problem = setting, name, message
+
+
 def _nearness(file: str) -> int:
     """How likely a file is the user's: 2 surely, 1 another package, 0 not."""
     if package := re.search(r"[/\\](?:site|dist)-packages[/\\](\w+)", file):

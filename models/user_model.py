@@ -7,7 +7,7 @@ from typing import Any
 from models import load
 from models.inputs import Images, Pairs, Tokens
 from models.model import Model, Recipe, Schedule
-from models.user_errors import SignatureError, blamed
+from models.user_errors import ChoiceError, SignatureError, sentence
 
 # What stands in for methods.
 _FUNCTIONS = {Model: "blocks, loss, metrics, derived and layers", Recipe: "decayed"}
@@ -21,7 +21,7 @@ def get(name: str) -> Model:
         `load.load_function` takes it.
 
     Raises:
-      ValueError: there is no such function, it fails, or returns no whole model.
+      ChoiceError: there is no such function, it fails, or returns no whole model.
     """
     builder = load.load_function("model", name)
     function_name = name.rpartition(":")[2]
@@ -29,22 +29,22 @@ def get(name: str) -> Model:
         # What a decorator wraps may take something else.
         inspect.signature(builder, follow_wrapped=False).bind()
     except TypeError as error:
-        raise ValueError(
-            f"--model={name}: {function_name} is to take nothing and return a "
-            f"models.Model, but it wants more: {error}"
-        ) from error
+        words = f"{function_name} is to take nothing and return a models.Model, but it "
+        raise ChoiceError("model", name, f"{words}wants more: {error}") from error
     except ValueError:  # some that are written in C do not say what they take
         pass
-    with blamed(lambda: f"--model={name}"):
+    try:
         model = builder()
+    except Exception as error:  # a user's code may raise anything
+        raise ChoiceError("model", name, sentence(error)) from error
     if not isinstance(model, Model):
-        raise ValueError(
-            f"--model={name}: {function_name} returned {type(model).__name__}, "
-            "not a models.Model"
-        )
-    what = f"--model={name}: {function_name} returned no whole model"
-    with blamed(lambda: what, builder):
+        words = f"{function_name} returned {type(model).__name__}, not a models.Model"
+        raise ChoiceError("model", name, words)
+    try:
         _check_whole(model)
+    except Exception as error:
+        words = f"{function_name} returned no whole model: {sentence(error, builder)}"
+        raise ChoiceError("model", name, words) from error
     return model
 
 

@@ -78,7 +78,9 @@ def main(
             return _explained(
                 subject, lambda: _compare(subject, selected, console, helpers)
             )
-    except ValueError as error:
+    except parse.UsageError as error:
+        return refuse_settings(error)
+    except ValueError as error:  # of the run that has the most towers
         return refuse_settings(error, num_gpus="num_towers")
     except OSError as error:
         return not_printed(error)

@@ -50,7 +50,7 @@ class OwnDataTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_what_is_wrong_is_told(self, function, split, words):
         name = f"{self.file}:{function}"
-        with self.assertRaisesRegex(ValueError, f"^--data_name={name}: .*{words}"):
+        with self.assertRaisesRegex(ValueError, f"^data_name={name}: .*{words}"):
             inputs.get(name, self.request, split=split)
 
     def test_data_that_does_not_fit(self):

@@ -38,9 +38,9 @@ class ProblemTest(parameterized.TestCase):
         self.assertEqual(problem.sentence(), typed)
         self.assertEqual(str(problem), in_python)
 
-    def test_a_remedy_is_at_no_fault(self):
+    def test_all_settings_that_it_names(self):
         problem = Problem("a", 1, "is above `b=2` and `c`", "write `d=3`")
-        self.assertEqual(problem.settings, {"a", "b", "c"})
+        self.assertEqual(problem.settings, {"a", "b", "c", "d"})
         self.assertEmpty(Problem("", None, "`b` is text").settings)
 
     def test_where_settings_have_other_names(self):

@@ -94,7 +94,7 @@ class LoadTest(parameterized.TestCase):
         ("towers.mine:tiny", "'towers' is a package of this project: give yours anoth"),
     )
     def test_refuses(self, name, sentence):
-        with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
+        with self.assertRaisesRegex(ValueError, f"^model={name}: .*{sentence}"):
             load.load_function("model", name)
 
     @parameterized.parameters(
@@ -112,7 +112,7 @@ class LoadTest(parameterized.TestCase):
         self._write("a_slip.py", text)
         sys.path.insert(0, self.folder)
         for name in ("a_slip.py:tiny", "a_slip:tiny", "a_slip.py:tiny"):
-            with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
+            with self.assertRaisesRegex(ValueError, f"^model={name}: .*{sentence}"):
                 load.load_function("model", name)
         self.assertNotIn("a_slip", sys.modules)
 

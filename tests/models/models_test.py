@@ -165,5 +165,5 @@ class GetTest(parameterized.TestCase):
         (":tiny", "write path/to/file.py:function or package.module:function"),
     )
     def test_refuses(self, name, sentence):
-        with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
+        with self.assertRaisesRegex(ValueError, f"^model={name}: .*{sentence}"):
             models.get(name)

@@ -94,7 +94,7 @@ class OwnTest(parameterized.TestCase):
         ("a_users_module:sized", "sized is to take nothing .* argument: 'size'"),
     )
     def test_refuses(self, name, sentence):
-        with self.assertRaisesRegex(ValueError, f"^--model={name}: .*{sentence}"):
+        with self.assertRaisesRegex(ValueError, f"^model={name}: .*{sentence}"):
             user_model.get(name)
 
     @parameterized.parameters(
@@ -112,6 +112,6 @@ class OwnTest(parameterized.TestCase):
         name = f"a_users_module:{name}"
         with self.assertRaisesRegex(
             ValueError,
-            rf"^--model={name}: .*{sentence}.* \(.*user_model_test.py:\d+\)$",
+            rf"^model={name}: .*{sentence}.* \(.*user_model_test.py:\d+\)$",
         ):
             user_model.get(name)

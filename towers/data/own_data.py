@@ -51,25 +51,31 @@ def get(
         )
     function = load.load_function("data_name", name)
     split = split or ("train" if training else _EVALUATED)
-    what = f"--data_name={name}: {name.rpartition(':')[2]}"
+    function_name = name.rpartition(":")[2]
+    call = f"{function_name}({split!r})"
     try:
         inspect.signature(function, follow_wrapped=False).bind(split)
     except TypeError as error:
-        raise ValueError(
-            f"{what} is to take the name of a split and return its examples: {error}"
-        ) from error
+        words = f"{function_name} is to take the name of a split and return its "
+        raise wrong_setting("data_name", name, f"{words}examples: {error}") from error
     except ValueError:  # some that are written in C do not say what they take
         pass
-    with user_errors.blamed(lambda: f"{what}({split!r}) failed", function):
+    try:
         examples = function(split)
+    except Exception as error:  # a user's code may raise anything
+        words = f"{call} failed: {user_errors.sentence(error, function)}"
+        raise wrong_setting("data_name", name, words) from error
     if not isinstance(examples, Examples):
-        raise ValueError(
-            f"{what}({split!r}) returned {type(examples).__name__}; return what a "
-            "function of towers.data makes, as from_arrays or from_source"
+        raise wrong_setting(
+            "data_name",
+            name,
+            f"{call} returned {type(examples).__name__}",
+            "return what a function of towers.data makes, as from_arrays or "
+            "from_source",
         )
     try:
         source = ExampleSource(examples, request, training=training)
     except ValueError as error:
-        raise ValueError(f"{what}({split!r}): {error}") from error
+        raise wrong_setting("data_name", name, f"{call}: {error}") from error
     source.name = os.path.basename(name)
     return source

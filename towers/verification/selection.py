@@ -266,5 +266,8 @@ def _num_gpus(verify: VerifyFlags) -> int:
 
 
 def _cause(error: ValueError) -> str:
-    """An error in words, without its remedy."""
-    return dataclasses.replace(problems_of(error)[0], remedy="").sentence()
+    """An error in words, without its remedy; of a model's own, the first clause."""
+    problem = problems_of(error)[0]
+    if not problem.setting:
+        return problem.message.partition(";")[0]
+    return dataclasses.replace(problem, remedy="").sentence()
