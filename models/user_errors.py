@@ -21,6 +21,8 @@ _OF_RESOURCES = {"handle", "_lazy_read"}
 
 # Packages that raise errors about their arguments, and are never the user's own.
 _NOT_THE_USERS = {"keras", "models", "numpy", "tensorflow", "towers"}
+# TensorFlow's words where a nest is given to an operation of one tensor.
+_NO_TENSOR = "Expected any non-tensor type"
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = (
     *(os.path.join(_ROOT, name, "") for name in ("models", "towers")),
@@ -121,6 +123,11 @@ def _of_a_variable(error: BaseException) -> str:
 
 def _of_a_nest(error: BaseException) -> str:
     """What to say if a dict or a tuple of tensors was used as a tensor, or ""."""
+    if isinstance(error, TypeError) and str(error).startswith(_NO_TENSOR):
+        return (
+            "an operation of TensorFlow takes a tensor and got a dict or a tuple of "
+            "tensors; take a tensor out of it"
+        )
     if not isinstance(error, AttributeError) or not hasattr(tf.Tensor, str(error.name)):
         return ""
     nest = error.obj

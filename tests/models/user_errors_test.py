@@ -102,6 +102,7 @@ class BlameTest(parameterized.TestCase):
     @parameterized.parameters(
         (lambda x: {"a": x, "b": x}.shape, "a dict of 'a', 'b' has no 'shape'"),
         (lambda x: (x, x).dtype, "a tuple of 2 has no 'dtype', which a tensor has"),
+        (lambda x: tf.nn.relu({"a": x}), "an operation of TensorFlow takes a tensor"),
         (lambda x: {"a": x}.b, "AttributeError: 'dict' object has no attribute 'b'"),
     )
     def test_a_nest_that_is_used_as_a_tensor(self, act, words):
