@@ -294,12 +294,15 @@ def notes(rows: Iterable[Rule], name: str) -> list[str]:
 _HEADING = """\
 # Which flags go together
 
-A command line that breaks a row is refused, with all that is wrong with it; so is most
-that would have no effect, but not settings of GPUs, or of the speed of reading, where
-there are none and nothing is read, nor, with `--eval`, those of the training whose
-checkpoints it evaluates.  `--check_flags` beside other flags says `legal`, or why not,
-and trains nothing.  The rows are those of `flags/rules.py`, which the code and `--help`
-read, and `--help=rules` prints them.
+    python -m towers.train --check_flags --num_gpus=2 --model=lenet
+
+prints `legal`, or all that is wrong with the flags, and trains nothing.  A command line
+that breaks a row of the table is refused.  The rows are those of `flags/rules.py`, which
+the code and `--help` read; `--help=rules` prints them.
+
+A flag that would have no effect is refused, too.  There are three exceptions: settings
+of GPUs where there is none, settings of the speed of reading where nothing is read, and,
+with `--eval`, the flags of the training whose checkpoints are evaluated.
 
 | flag | | other | |
 |---|---|---|---|"""

@@ -57,7 +57,7 @@ def cross_entropy(logits: Any, labels: tf.Tensor) -> tf.Tensor:
     if isinstance(logits, Logits):
         return logits.cross_entropy(labels)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels, logits=tf.cast(logits, tf.float32)
+        labels=labels, logits=tf.cast(logits, tf.float32), name="cross_entropy"
     )
 
 

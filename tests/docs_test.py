@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shlex
+import subprocess
 import sys
 from unittest import mock
 
@@ -45,8 +46,23 @@ def _commands() -> list[tuple[str, str]]:
     for page in _PAGES:
         joined = _text(page).replace("\\\n", " ")
         for line in re.findall(r"^    .*python -m towers\.train(.*)$", joined, re.M):
-            commands.append((page, " ".join(line.partition(" #")[0].split())))
+            arguments = re.split(r" #|;", line)[0]
+            commands.append((page, " ".join(arguments.split())))
     return commands
+
+
+def _short_runs() -> list[str]:
+    """Commands that need nothing of the reader's, with few steps of small models."""
+    runs = set()
+    for _, arguments in _commands():
+        if any(mark in arguments for mark in (*_PLACEHOLDERS, _ON_GPUS)):
+            continue
+        arguments = re.sub(r"--num_(warmup_)?(batches|epochs)=\S+", "", arguments)
+        arguments = re.sub(r"--model=(resnet|gpt2)\S+", "--model=lenet", arguments)
+        if not arguments.count("--device="):
+            arguments += " --device=cpu"
+        runs.add(" ".join(arguments.split()))
+    return sorted(runs)
 
 
 def _snippets(page: str) -> list[str]:
@@ -66,6 +82,17 @@ class LinksTest(parameterized.TestCase):
         pattern = r"`((?:towers|models|flags|tests|benchmarks|deploy)/[\w/.]+\.\w+)`"
         for path in re.findall(pattern, _text(page)):
             self.assertTrue((ROOT / path).exists(), f"{page}: {path}")
+
+    def test_every_term_of_the_glossary_is_there_once_with_its_place(self):
+        row = r"^\| (.*?) \| .*? \| (.*?) \|"
+        rows = re.findall(row, _text("docs/glossary.md"), re.MULTILINE)
+        terms = [term for row in rows[1:] for term in row[0].split(", ")]
+        self.assertCountEqual(terms, set(terms))
+        for term, places in rows[1:]:
+            paths = re.findall(r"`(.+?)`", places)
+            self.assertNotEmpty(paths, term)
+            for path in paths:
+                self.assertTrue((ROOT / path).exists(), f"{term}: {path}")
 
     def test_every_page_is_reached_from_the_readme(self):
         reached, left = {"README.md"}, ["README.md"]
@@ -95,6 +122,28 @@ class CommandsTest(parameterized.TestCase):
         self.assertEqual(status, 0, f"{page}: {arguments}: {errors.getvalue()}")
         self.assertIn("legal", printed.getvalue())
 
+    @parameterized.parameters(*_short_runs())
+    def test_runs(self, arguments):
+        folder = self.create_tempdir().full_path
+        words = [*arguments.split(), "--num_batches=2", "--num_warmup_batches=0"]
+        run = subprocess.run(
+            [sys.executable, "-m", "towers.train", *words],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TFDS_DATA_DIR": folder},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.assertEqual(run.returncode, 0, f"{arguments}: {run.stdout[-2000:]}")
+
+    @parameterized.parameters(*_PAGES)
+    def test_modules_that_are_run_are_there(self, page):
+        folders = "towers|tests|flags|benchmarks"
+        for module in re.findall(rf"python -m ((?:{folders})[\w.]+)", _text(page)):
+            path = ROOT / module.replace(".", "/")
+            file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+            self.assertTrue(file.exists(), f"{page}: {module}")
+
     @parameterized.parameters(*_PAGES)
     def test_flags_that_are_named_are_there(self, page):
         flags = {*config.all_flags(), *config.all_flags(config.VerifyConfig)}
@@ -103,6 +152,30 @@ class CommandsTest(parameterized.TestCase):
                 continue
             known = {name, f"no{name}"} & (flags | _OTHERS)
             self.assertTrue(known, f"{page}: there is no --{name}")
+
+
+class PicturesTest(tf.test.TestCase):
+    def test_the_graph_is_as_its_command_draws_it(self):
+        [arguments] = re.findall(
+            r"towers\.train (.*--graph_file=\S+)", _text("README.md")
+        )
+        folder = self.create_tempdir().full_path
+        flags = arguments.replace("docs/images", folder).split()
+        with (
+            mock.patch.dict(os.environ, {"TFDS_DATA_DIR": folder}),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            self.assertEqual(train.main(["train", *flags]), 0)
+        pictures = [pathlib.Path(folder, "graph.svg"), ROOT / "docs/images/graph.svg"]
+        drawn, committed = map(_labels, pictures)
+        self.assertContainsSubset(["input", "tower_3", "update"], drawn)
+        self.assertEqual(drawn, committed, arguments)
+
+
+def _labels(picture: pathlib.Path) -> list[str]:
+    """The texts of a picture, with 0 for each number, as the code changes some."""
+    texts = re.findall(r"<text[^>]*>([^<]*)<", picture.read_text(encoding="utf-8"))
+    return [re.sub(r"(?<!\w)[\d.]+", "0", text) for text in texts]
 
 
 class SnippetsTest(tf.test.TestCase):

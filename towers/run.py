@@ -24,6 +24,7 @@ from towers.session import (
     describe,
     device_loop,
     diagnose,
+    graph_picture,
     hooks,
     loop,
     mean_check,
@@ -31,7 +32,6 @@ from towers.session import (
     report,
     step_memory,
     summary,
-    traffic,
 )
 from towers.session.make_hooks import Attempt, RunParts, make_hooks
 from towers.session.progress import Console, Display, Progress
@@ -160,7 +160,7 @@ def _complete(
         )
     if output.graph_file:
         title = describe.in_short(plan, built)
-        traffic.write_graph(built, output.graph_file, console.side, title=title)
+        graph_picture.write_graph(built, output.graph_file, console.side, title=title)
     log = report.BenchmarkLog(output.benchmark_log_dir, console.side)
     return Prepared(
         plan=plan,

@@ -1,7 +1,6 @@
 """What crosses between devices, beside what a session sends and what must be sent."""
 
 import re
-import xml.etree.ElementTree
 from collections import defaultdict
 
 import tensorflow as tf
@@ -74,6 +73,20 @@ class TrafficTest(parameterized.TestCase):
             sent = traffic._sent([unknown, tf.zeros([2, 3])], traffic.Transfer(5, 7, 9))
         self.assertEqual(sent, traffic.Transfer(tensors=7, bytes=31, unknown=10))
 
+    def test_scopes(self):
+        train = _build(placement.local(2, kind="cpu"))
+        scopes = traffic.of_scopes(train)
+        names = ["input", "variables", "tower_0", "tower_1", "reduction", "update"]
+        self.assertContainsSubset(names, scopes.by_name)
+        self.assertEqual(scopes.by_name["variables"].variable_bytes, 2 * _SIZE + 8)
+        tower = scopes.by_name["tower_1"]
+        self.assertEqual(tower.devices, ["/device:CPU:1"])
+        self.assertContainsSubset(["logits", "gradients"], tower.parts)
+        self.assertEqual({*tower.parts.values()}, {"/device:CPU:1"})
+        for pair in ("variables", "tower_1"), ("reduction", "update"):
+            self.assertEqual(scopes.sent[pair].bytes, _SIZE)
+        self.assertNotIn(("tower_0", "tower_1"), scopes.sent)
+
     @parameterized.parameters(
         "parameter_server", "replicated", "distributed_replicated", "staged", "relaxed"
     )
@@ -96,7 +109,11 @@ class TrafficTest(parameterized.TestCase):
         operations = train.graph.get_operations()
         signals = {before.name for op in operations for before in op.control_inputs}
         constants = {op.name for op in operations if op.type == "Const"}
-        crossing = traffic.crossing(train.train_op, where.master)
+
+        def device(op: tf.Operation) -> str:
+            return traffic.device_of(op, where.master)
+
+        crossing = traffic.crossing(train.train_op, device)
         for pair, tensors in crossing.items():
             names = {tensor.op.name for tensor in tensors}
             self.assertContainsSubset(sent[pair] - names, signals, pair)
@@ -111,6 +128,18 @@ _ENDS = ("send_device", "recv_device")
 def _job(device: str) -> str:
     """`ps` of `/job:ps/task:0/device:CPU:0`."""
     return device.split(":")[1].split("/")[0]
+
+
+class SizesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (0, "0 B"),
+        (999, "999 B"),
+        (1234, "1.23 kB"),
+        (4e7, "40 MB"),
+        (5e12, "5e+03 GB"),
+    )
+    def test_sizes(self, count, wanted):
+        self.assertEqual(traffic.in_bytes(count), wanted)
 
 
 class UpdateTest(parameterized.TestCase):
@@ -159,44 +188,3 @@ class UpdateTest(parameterized.TestCase):
     )
     def test_of_every_mode(self, mode):
         self._check(variable_update=mode)
-
-
-class PictureTest(parameterized.TestCase):
-    def _parse(self, text: str) -> tuple[list[str], list[str]]:
-        """The texts, and what squares say when pointed at."""
-        root = xml.etree.ElementTree.fromstring(text)
-        space = "{http://www.w3.org/2000/svg}"
-        texts = [node.text for node in root.iter(f"{space}text")]
-        return texts, [node.text for node in root.iter(f"{space}title")]
-
-    def test_has_all(self):
-        flows = traffic.of(_ring(3))
-        texts, said = self._parse(traffic.picture(flows, "3 < 4 towers & a ring"))
-        self.assertEqual(texts[0], "3 < 4 towers & a ring")
-        for k, device in enumerate(flows.devices):
-            self.assertIn(f"{k}  {device}", texts)
-            self.assertIn("; ".join(flows.holds[device]), texts)
-        for (source, other), sent in flows.sent.items():
-            ends = [flows.devices.index(device) for device in (source, other)]
-            size = traffic._size(sent.bytes)
-            wanted = f"{ends[0]} to {ends[1]}: {sent.tensors} tensors, {size}"
-            self.assertIn(wanted, said)
-            self.assertIn(size, texts)
-
-    def test_of_many_devices_has_smaller_squares(self):
-        devices = [f"/device:GPU:{k}" for k in range(40)]
-        sent = {(devices[0], devices[1]): traffic.Transfer(3, 5_000_000, 1)}
-        flows = traffic.Traffic(devices, {device: [] for device in devices}, sent)
-        texts, said = self._parse(traffic.picture(flows, "many"))
-        self.assertIn("0 to 1: 3 tensors, 5 MB +", said)
-        self.assertNotIn("5 MB +", texts)
-
-    @parameterized.parameters(
-        (0, "0 B"),
-        (999, "999 B"),
-        (1234, "1.23 kB"),
-        (4e7, "40 MB"),
-        (5e12, "5e+03 GB"),
-    )
-    def test_sizes(self, count, wanted):
-        self.assertEqual(traffic._size(count), wanted)
