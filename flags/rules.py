@@ -297,12 +297,12 @@ _HEADING = """\
     python -m towers.train --check_flags --num_gpus=2 --model=lenet
 
 prints `legal`, or all that is wrong with the flags, and trains nothing.  A command line
-that breaks a row of the table is refused.  The rows are those of `flags/rules.py`, which
-the code and `--help` read; `--help=rules` prints them.
+that breaks a row of this table is refused.  The rows are those of `flags/rules.py`: the
+code reads them, and `--help=rules` prints them.
 
-A flag that would have no effect is refused, too.  There are three exceptions: settings
-of GPUs where there is none, settings of the speed of reading where nothing is read, and,
-with `--eval`, the flags of the training whose checkpoints are evaluated.
+A flag without any effect is refused, too.  There are three exceptions: settings of GPUs
+where there is none, settings of the speed of reading where nothing is read, and, with
+`--eval`, the flags of the training whose checkpoints are evaluated.
 
 | flag | | other | |
 |---|---|---|---|"""
