@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from flags import config, parse
+from tests import digit_runs
 from tests.root import ROOT
 from towers import train
 
@@ -130,7 +131,7 @@ class CommandsTest(parameterized.TestCase):
         self.addCleanup(os.chdir, before)
         words = [*arguments.split(), "--num_batches=2", "--num_warmup_batches=0"]
         with (
-            mock.patch.dict(os.environ, {"TFDS_DATA_DIR": folder}),
+            mock.patch.dict(os.environ, {"TFDS_DATA_DIR": digit_runs.data_dir()}),
             contextlib.redirect_stdout(io.StringIO()) as lines,
         ):
             self.assertEqual(train.main(["train", *words]), 0, lines.getvalue())
