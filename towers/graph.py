@@ -63,11 +63,12 @@ class Options:
       pipeline: how towers are cut into stages and micro-batches; None: they are not.
       accumulate_steps: batches of `batch_size` that a tower takes one after the other
         in each step.
-      batch_norm: which batches batch norm takes as one, a row of `joining.BATCH_NORM`.
+      batch_norm: which batches batch norm takes as one, a row of
+        `sync_batch_norm.BATCH_NORM`.
       loss_scaling: what the loss is multiplied by before it is differentiated; None
         for nothing.
       shards: what of the model is spread over each tower's devices; None: nothing is.
-      purpose: what the graph is for, of `clients`.
+      purpose: what the graph is for, see `between_graph`.
     """
 
     batch_size: int

@@ -1,8 +1,8 @@
-"""Stamping: the template of a tower, copied onto every tower's device.
+"""Copies the template of a tower to every tower's device.
 
-The copies lie in the train graph under `tower_<i>/`, with the template's placeholders
-replaced by the tower's batch, by the variables as this tower reads them, and by what
-the towers exchange.
+The copies lie in the train graph under `tower_<i>/`.  There the template's placeholders
+are replaced by the tower's batch, by the variables as this tower reads them, and by
+what the towers exchange.
 """
 
 import contextlib

@@ -1,10 +1,14 @@
-"""A graph whose operations lie on several devices, divided into parts on one each.
+"""Splits a graph whose operations lie on several devices into one subgraph per device.
 
-A part is a function from tensors to tensors that can be called, or compiled, by itself.
-The parts come in an order in which none reads what a later one makes.  What is wanted
-of the graph is in a part as many steps down the order as the longest way to it changes
-devices; what it is made from is in the last part that is early enough, so that little
-has to leave a part.  Constants are in every part that reads them.
+XLA compiles a subgraph of one device only.  So each subgraph is a function from tensors
+to tensors that can be called, or compiled, by itself.  The subgraphs are in an order in
+which each reads only outputs of earlier ones.
+
+The level of an operation is the number of device changes on the longest path to it.  A
+subgraph holds the operations of one level and device.  An operation whose result is an
+output of the graph has its earliest level.  Any other operation has the latest level
+that its readers allow, so that few tensors leave a subgraph.  Each subgraph has its own
+copy of the constants that it reads.
 """
 
 import collections
@@ -55,11 +59,11 @@ class DeviceSubgraph(NamedTuple):
 def split_by_device(
     graph_def: v1.GraphDef, outputs: Sequence[str]
 ) -> list[DeviceSubgraph]:
-    """The parts of a graph.
+    """The subgraphs of a graph, in an order in which they can be called.
 
     Args:
-      graph_def: nodes; its placeholders are given to the parts.
-      outputs: names of tensors that are wanted of it; none is a placeholder's.
+      graph_def: nodes; its placeholders are inputs of the subgraphs.
+      outputs: names of the tensors that the caller reads; none is a placeholder's.
     """
     nodes = {node.name: node for node in graph_def.node}
     levels = _as_late(nodes, _levels(nodes), set(map(operation_of, outputs)))
@@ -86,9 +90,9 @@ def split_by_device(
 
 
 def _levels(nodes: Mapping[str, v1.NodeDef]) -> dict[str, int]:
-    """How often the longest way to a node changes devices.
+    """Node -> the number of device changes on the longest path to it.
 
-    In an order in which no node needs a later one; of no constants and placeholders.
+    Each node comes after those that it reads.  Constants and placeholders have none.
     """
     levels: dict[str, int] = {}
     left = list(nodes)
@@ -110,7 +114,7 @@ def _levels(nodes: Mapping[str, v1.NodeDef]) -> dict[str, int]:
 def _as_late(
     nodes: Mapping[str, v1.NodeDef], earliest: dict[str, int], wanted: set[str]
 ) -> dict[str, int]:
-    """Levels as late as those who read them allow; without what nobody wants."""
+    """The latest levels that the readers allow; nodes that nobody reads have none."""
     levels = {name: earliest[name] for name in earliest if name in wanted}
     for name in reversed(earliest):
         if name in levels:
@@ -132,9 +136,9 @@ def _changes(nodes: Mapping[str, v1.NodeDef], source: str, reader: str) -> bool:
 
 
 def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set[str]:
-    """Tensors from outside that a part needs.
+    """Tensors of other parts that a part reads.
 
-    What its nodes only wait for is among them: it begins when all are there.
+    Control inputs are among them, so a part starts when these are there, too.
     """
     part_names = {node.name for node in part}
     return {
@@ -147,7 +151,7 @@ def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set
 
 
 def _alone(graph_def, part: Sequence[v1.NodeDef], nodes) -> v1.GraphDef:
-    """The nodes of a part and their constants, on no device."""
+    """The nodes of a part and their constants, without the task in their devices."""
     part_def = v1.GraphDef(versions=graph_def.versions, library=graph_def.library)
     part_nodes = {node.name: node for node in part}
     for node in part:
@@ -168,7 +172,7 @@ def _alone(graph_def, part: Sequence[v1.NodeDef], nodes) -> v1.GraphDef:
 
 
 def _place(node: v1.NodeDef) -> str:
-    """Which device, of whatever kind."""
+    """The task of a node, whatever the kind of its device."""
     spec = tf.DeviceSpec.from_string(node.device)
     return tf.DeviceSpec(job=spec.job, task=spec.task).to_string()
 

@@ -1,9 +1,9 @@
 """Synchronized batch norm: statistics over the batches of towers or micro-batches.
 
-A tower is traced alone.  Where it is to compute something with others, the traced graph
-has a pair: the tensor that it sends, and a placeholder for what it receives, which is
-the same for all.  `stamping`, or `pipeline`, replaces the placeholders by a join of all
-the tensors sent.
+A tower is traced alone.  Where it exchanges values with others, the traced graph has a
+pair: the tensor that it sends, and a placeholder for what it receives, which is the
+same for all towers.  `copy_tower`, or `pipeline`, replaces the placeholders by a join
+of all the tensors sent.
 
 Batch norm sends its batch's mean and variance in one tensor, and receives those of all
 batches together (Chan et al. 1979).  Each variance is about its own batch's mean, so

@@ -1,8 +1,9 @@
-"""Towers: the model's operations, traced once, to be stamped on every tower's device.
+"""Towers: the model's operations, traced once, to be copied to every tower's device.
 
-Tracing runs the model's Python on placeholders in a separate graph; that template has
-the blocks, the loss and the gradients of one tower.  `stamping` copies its nodes into
-the train graph.  So 32 towers cost one run of the model's Python, and cannot differ.
+Tracing runs the model's Python on placeholders in a separate graph.  The result is a
+template with the blocks, the loss and the gradients of one tower.  `copy_tower` copies
+its nodes into the train graph.  So 32 towers cost one run of the model's Python, and
+all towers are equal.
 
 A tower differentiates its share of the mean loss,
 
@@ -122,7 +123,7 @@ class TowerSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A traced tower, ready to be stamped.
+    """A traced tower, ready to be copied.
 
     Attributes:
       graph_def: its nodes, without the unused ones.
@@ -135,11 +136,11 @@ class Template:
       metrics: metric -> name of the tensor.
       parameters: number of trainable parameters.
       compiled: whether XLA compiles it as a whole.
-      exchanges: (placeholder, tensor that each tower sends, row of `joining.JOINS`):
+      exchanges: (placeholder, tensor each tower sends, row of `sync_batch_norm.JOINS`):
         the join of what all towers send replaces the placeholder.
       specs: shape and dtype of each of `outputs`, and of what is exchanged.
       owners: parts that are used on their own devices, `placement.owner` by number.
-      look_ups: gathers whose rows are inputs of the tower, see `look_up`.
+      look_ups: gathers whose rows are inputs of the tower, see `embedding_lookup`.
       summaries: that the model makes in training.
     """
 
@@ -203,8 +204,8 @@ def trace(
         model's first `get_variable` of a name; creates the variable.
 
     Raises:
-      ValueError: copies of the model would not be equal, see `repeatable`, or it makes
-        variables in a way that towers cannot share, see `Variables`.
+      ValueError: copies of the model would not be equal, see `model_checks`, or it
+        makes variables in a way that towers cannot share, see `variable_getter`.
     """
     exchanges = StatisticsExchanges()
     variables = VariablePlaceholders(
@@ -277,7 +278,7 @@ def check_batch_norm(batch_norm: str, model: Model, source: Any) -> None:
     """Refuses synchronized batch norm for a model without any, by a trial run of it.
 
     Args:
-      batch_norm: a row of `joining.BATCH_NORM`.
+      batch_norm: a row of `sync_batch_norm.BATCH_NORM`.
       model: that is trained.
       source: the data set.
 

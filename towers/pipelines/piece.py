@@ -1,9 +1,9 @@
 """Pieces: subgraphs of a traced graph with named inputs and outputs.
 
-A piece is a function from named values to named values.  If it has an exchange with
-other batches (`joining`), it cannot run in one call: it is cut into legs, and between
-two legs all batches that take part exchange values.  A leg returns what is sent, and
-what later legs read of it.
+A piece is a function from named values to named values.  If it exchanges values with
+other batches (see `sync_batch_norm`), it cannot run in one call.  Then it is cut into
+legs, and all batches that take part exchange values between two legs.  A leg returns
+what is sent, and what later legs read of it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -48,7 +48,7 @@ class Barrier(NamedTuple):
 
     sent: str  # a value
     spec: tf.TensorSpec  # of it
-    join: str  # a row of `joining.JOINS`
+    join: str  # a row of `sync_batch_norm.JOINS`
 
 
 class Subgraph(NamedTuple):

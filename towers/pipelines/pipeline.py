@@ -11,7 +11,7 @@ micro-batches, each of which computes its share of the joined batch's mean, so s
 empty micro-batches are exact.  Batch norm normalises each micro-batch by itself, and
 the tower's statistics are the means over its micro-batches; or it is synchronized over
 the micro-batches of one tower or of all, once in the forward and once in the backward
-pass of each batch norm (`joining`).
+pass of each batch norm (see `sync_batch_norm`).
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ from towers.pipelines.piece import Barrier
 
 @dataclasses.dataclass(frozen=True)
 class PipelineTemplate:
-    """A traced pipeline, ready to be stamped; the attributes of `tower.Template`.
+    """A traced pipeline, ready to be copied; the attributes of `tower.Template`.
 
     Attributes:
       pipeline: how it is cut.

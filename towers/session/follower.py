@@ -30,7 +30,7 @@ class CheckTokens(loop.Hook):
 
     Args:
       train: the graph of a follower.
-      stamp: the token that it began with.
+      stamp: the step token that it began with.
     """
 
     def __init__(self, train: graph.TrainGraph, stamp: int):
@@ -48,7 +48,7 @@ class CheckTokens(loop.Hook):
         return v1.train.SessionRunArgs(self._token)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Raises BegunAnewError."""
+        """Raises `RestartedError` if the token is not the next one."""
         if run_values.results != self._stamp + 1:
             raise RestartedError(int(run_values.results))
         self._stamp += 1

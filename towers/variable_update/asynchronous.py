@@ -2,7 +2,7 @@
 
 Each thread runs its tower's step over and over; no step waits for another, unless a
 bound on staleness is set.  Other clients may do the same at the same time (see
-`turns`).  The staleness of an update is the number of updates that others applied
+`step_quota`).  The staleness of an update is the number of updates that others applied
 between this tower's read of the variables and its own update.
 """
 

@@ -11,15 +11,15 @@ what they share lies on the ps tasks.  One of them, the chief, updates:
 So a step equals that of one graph with the towers of all clients, and the sum does not
 depend on the order of arrival.
 
-A token is a stamp: run and step in one number that only grows.  Follower k's gradients
-carry the stamp of the step they belong to, and TensorFlow's conditional accumulators
-drop those with an older stamp than their own: gradients of an abandoned attempt, or of
-a follower that was frozen meanwhile.  Two of the same stamp, from a follower that was
-killed and came back, are equal, so their mean is either of them.  A follower whose
-token is not the next one starts over from it.
+A step token is a number that only grows: it holds the run and the step.  The gradients
+of a follower carry the token of their step.  TensorFlow's conditional accumulators drop
+gradients with an older token than their own: those of an abandoned attempt, or of a
+follower that was frozen meanwhile.  A follower that was killed and came back may send
+the gradients of a step twice.  Both are equal, so their mean is either of them.  A
+follower whose token is not the next one starts over from it.
 
 Asynchronous clients get a token only at the start, once the chief has heard from all of
-them, and then take turns (see `turns`).
+them.  After that a shared counter limits their steps (see `step_quota`).
 """
 
 import time

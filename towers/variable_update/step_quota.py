@@ -1,12 +1,13 @@
-"""Turns: how many steps asynchronous clients take in all, whichever of them is fast.
+"""The step quota: how many steps asynchronous clients take in all.
 
-A turn is a number from a counter on a ps task; each step of a tower draws the turn of
-its next one.  So all clients together take exactly as many steps as the chief allows,
-and once these are taken, no client is in the middle of one.  Followers report the
+A counter on a ps task numbers the steps of all clients.  With each step a tower draws
+the number of its next one, and takes that step once the chief's quota allows the
+number.  So all clients together take exactly as many steps as the chief allows, fast or
+slow, and when these are taken, no client is in the middle of one.  Followers report the
 losses of their steps to the chief.
 
-Turns carry the run of a stamp (see `clients`): a client that finds another run starts
-over.
+The numbers hold the run of the step token, too (see `between_graph`).  A client that
+draws a number of another run starts over.
 """
 
 import threading
@@ -19,7 +20,7 @@ from towers.layout.placement import Placement
 
 v1 = tf.compat.v1
 
-STEP_BITS = 28  # of a stamp: the lowest
+STEP_BITS = 28  # of a step token: the lowest
 _LOOK_SECONDS = 0.02  # between two looks while waiting for the chief
 _WAITING = 4096  # capacity of the queue of reports to the chief
 _MOST = 2**62
@@ -38,16 +39,16 @@ class RestartedError(Exception):
 
 
 class QuotaBoard:
-    """Turns and reports on a ps task; every client makes the same in its graph.
+    """The counter and the reports on a ps task; each client has the same in its graph.
 
     Args:
       where: of this client.
 
     Attributes:
       leads: whether this client is the chief.
-      draw: int64 scalar, the next turn; each run gives another.
-      end: int64 scalar, the first turn that may not be taken yet.
-      stamp: that this client's present run began with.
+      draw: int64 scalar, the number of the next step; each run gives another.
+      end: int64 scalar, the first number that is not allowed yet.
+      stamp: the step token that this client's present run began with.
     """
 
     def __init__(self, where: Placement):
@@ -114,8 +115,9 @@ class QuotaBoard:
 
 
 class SharedStepQuota:
-    """The turns of this client's towers in one session; used as
-    `asynchronous.StepQuota`.
+    """The step numbers of this client's towers in one session.
+
+    It has the methods of `asynchronous.StepQuota`.
 
     Args:
       board: of the graph.
@@ -125,14 +127,14 @@ class SharedStepQuota:
     def __init__(self, board: QuotaBoard, session: v1.Session):
         self._board = board
         self._session = session
-        self._own: dict[int, int] = {}  # tower -> the turn that it has drawn
+        self._own: dict[int, int] = {}  # tower -> the number that it has drawn
         self._end = 0
         self._missing = 0  # steps that are not taken or reported yet
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     def make_callable(self, tower: int, step: Any) -> Callable[[], Any]:
-        """What takes a tower's step and draws its next turn."""
+        """What takes a tower's step and draws the number of its next one."""
         call = self._session.make_callable((step, self._board.draw, self._board.end))
 
         def run() -> Any:

@@ -110,7 +110,7 @@ class StepBuilder:
       tower_batch: examples per tower and step.
       limit: examples of the stream to train on; None for all.
       scale: of the loss; None: it is not scaled.
-      peers: this client's part among those that train together, from `clients`.
+      peers: this client's part among those that train together, from `between_graph`.
 
     Raises:
       ValueError: dynamic loss scaling skips steps, and the mode defers gradients.

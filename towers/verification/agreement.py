@@ -59,7 +59,8 @@ from towers.verification.verdict import (
     same_bits,
 )
 
-# A case turns other units over their kinks than a nudged start does, and may turn two.
+# A case may move a variable this many times as far as the nudged starts do: it makes
+# other units take another derivative than these do, and may do so for two of them.
 _TIMES_GROWN = 2.0
 
 
@@ -80,8 +81,8 @@ def compare(
     references = References(subject)
     for case, train in _built(subject, wanted, modes):
         expected = references.of(case, train)
-        # Rounding moves a unit over its kink now and then: from there on the steps
-        # differ by more than it.
+        # Sometimes rounding makes a unit take another derivative.  From then on the
+        # steps differ by more than rounding.
         compute = expected[0].narrowest
         narrow = case.transfer or compute != tf.float32
         compared = dataclasses.replace(subject, num_steps=1) if narrow else subject

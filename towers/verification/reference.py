@@ -96,7 +96,7 @@ class Pieces(NamedTuple):
     Attributes:
       num_towers: that get a piece each.
       rounds: in which each tower takes its own.
-      batch_norm: a row of `joining.BATCH_NORM`.
+      batch_norm: a row of `sync_batch_norm.BATCH_NORM`.
     """
 
     num_towers: int = 1

@@ -1,4 +1,11 @@
-"""A run that others are held against: its values, and how far rounding takes it."""
+"""The reference of a comparison: one tower, and how much rounding changes its steps.
+
+Two correct ways to train differ by rounding.  Mostly that difference stays small.  But
+where a ReLU's input is near 0, or two inputs of a max pooling are nearly equal, it can
+change which derivative is taken, and the variables then differ by much more.  How much
+depends on the model.  So it is measured: the reference is trained again from initial
+values that are changed at random by a few roundings (a nudged start).
+"""
 
 import collections
 import functools
@@ -18,21 +25,24 @@ from towers.verification.verdict import distance, same_bits
 
 v1 = tf.compat.v1
 
-# How many roundings a nudged start is off by: a case rounds otherwise in every sum.  As
-# many are not as good as one whose effect is multiplied: they turn as many more units
-# over their kinks, and no further.
+# Roundings by which a nudged start changes each element.  A case rounds differently in
+# every sum, so it is off by many roundings.  One rounding whose effect is multiplied by
+# 16 would not do: 16 roundings make more units take another derivative.
 _ROUNDINGS = 16
 
-# Nudged starts, and as many where these differ by more than so many times: then it is
-# units turned over that decide, and each start turns over others.  A case that is off
-# by r roundings goes beyond all of n starts by chance with about r / (16 n + r).
+# The number of nudged starts.  If their results differ by more than a factor _SPREAD,
+# there are _MORE_STARTS: then the result depends on which units take another
+# derivative, and each start changes that for other units.  A case that is off by r
+# roundings exceeds the largest of n starts by chance with probability r / (16 n + r).
 _STARTS, _MORE_STARTS, _SPREAD = 4, 16, 4.0
 
-# Ulps that two runs may be apart by after an update: each rounds by half of one where
-# it adds the update, and by as much where it subtracts weight decay by itself.
+# The largest difference of two runs after an update, in ulps, by rounding alone: each
+# run rounds by half an ulp when it adds the update, and by another half where weight
+# decay is subtracted separately.
 _ROUNDED = 2
 
-# What every start takes so far, relative to its size or way, has none but by rounding.
+# A variable that every nudged start changes by more than this, relative to its size or
+# to how far it has moved, consists of rounding errors.
 _NOISE = 0.1
 
 Key = TypeVar("Key", bound=Hashable)
@@ -43,12 +53,12 @@ class RoundingReference:
 
     Args:
       train: its train graph.
-      num_steps: after which its values are compared.
-      updates: in each of them.
+      num_steps: how many steps are compared.
+      updates: how many updates a step has.
 
     Attributes:
       values: of its saved variables before the first step and after each.
-      narrowest: dtype that it computes in somewhere, asked to or by itself.
+      narrowest: the dtype with the lowest precision that it computes in anywhere.
     """
 
     def __init__(self, train: graph.TrainGraph, num_steps: int, updates: int = 1):
@@ -61,7 +71,7 @@ class RoundingReference:
 
     @functools.cached_property
     def repeats(self) -> bool:
-        """Whether it takes the same steps when it is trained once more."""
+        """Whether a second training gives the same values, bit for bit."""
         return all(
             same_bits(wanted[name], values[name])
             for wanted, values in zip(self.values, self._train())
@@ -70,12 +80,13 @@ class RoundingReference:
 
     @functools.cached_property
     def grown(self) -> dict[str, list[float]]:
-        """How far 16 roundings of the start have taken each variable after each step.
+        """Variable -> how far a nudged start has moved it after each step.
 
-        Relative, as `distance` has it.  It is that of the variable which goes farthest,
-        as units that turn over move others each time; but of those that are nothing
-        but rounding, each has its own.  Nowhere if it does not repeat: what moves it
-        then is no rounding.
+        The numbers are relative, as in `distance`, and the largest over the starts.
+        All variables get the number of the one that moves farthest, because each start
+        moves others.  Only a variable that consists of rounding errors has a number of
+        its own.  All numbers are 0 if the training does not repeat itself: then
+        something other than rounding moves the variables.
         """
         names = list(self.values[0])
         if not self.repeats:
@@ -97,19 +108,19 @@ class RoundingReference:
         value: np.ndarray | None,
         nudge: np.ndarray | None = None,
     ) -> tuple[float, float]:
-        """How far a variable's value after a step is from the one here.
+        """How far a variable's value after a step is from the reference's.
 
         Args:
-          name: that it is saved by.
-          step: how many have been taken.
+          name: of the variable in a checkpoint.
+          step: how many steps have been taken.
           value: the value; None if it is missing.
-          nudge: by how much it began elsewhere; None: it did not.
+          nudge: the difference of the initial values; None if they are equal.
 
         Returns:
-          (ulps, relative) as `verdict.distance` has them.  The second is relative to
-          the farthest that an element has moved where that is more: so the mean of
-          gradients that move a variable by little of its size is seen, too.  But each
-          update rounds the value, here and there: as much is admitted.
+          (ulps, relative) as `verdict.distance` has them.  `relative` is relative to
+          the farthest that an element has moved, where that gives the larger number.
+          So a wrong mean shows also where gradients move a variable by little of its
+          size.  The rounding of each update is subtracted first.
         """
         expected = self.values[step].get(name)
         ulps, relative = distance(expected, value)
@@ -131,7 +142,7 @@ class RoundingReference:
         return self._ways[name, step]
 
     def _moved(self, seed: int) -> list[list[float]]:
-        """[variables][steps], how far a nudged start has taken each."""
+        """[variables][steps]: how far a nudged start has moved each."""
         first, *later = self._train(nudge=seed)
         nudges = {n: first[n].astype("f8") - base for n, base in self.values[0].items()}
         return [
@@ -144,19 +155,19 @@ class RoundingReference:
 
 
 def _is_noise(distances: np.ndarray) -> np.ndarray:
-    """Which variables are nothing but rounding, after each step: bool [..., steps].
+    """Which variables consist of rounding errors, after each step: bool [..., steps].
 
-    The gradient of a bias before batch norm is 0, but for rounding.  It is as good as
-    drawn anew from every start, while units turn over in some of them.
+    One example is a bias before batch norm: its gradient is 0 except for rounding, so
+    every start gives it another value.
 
     Args:
-      distances: [starts, variables, steps], how far each start has taken them.
+      distances: [starts, variables, steps], how far each start has moved them.
     """
     return distances.min(0) > _NOISE
 
 
 def _narrowest(graph_def: v1.GraphDef) -> tf.DType:
-    """The dtype with the fewest bits of precision that operations work in."""
+    """The dtype with the lowest precision that any operation computes in."""
     functions = (function.node_def for function in graph_def.library.function)
     used_types = {
         attr.type
@@ -185,7 +196,7 @@ def steps(
       nudge: a seed, for a start that is off by roundings; None for the model's own.
     """
     config = placement_lib.session_config(train.placement)
-    # Several of these run in turns, so none may become the default session.
+    # Several of these run alternately, so none may become the default session.
     session = v1.Session(graph=train.graph, config=config)
     try:
         with train.graph.as_default():
