@@ -1,9 +1,8 @@
 """Towers: the model's operations, traced once, to be copied to every tower's device.
 
-Tracing runs the model's Python on placeholders in a separate graph.  The result is a
-template with the blocks, the loss and the gradients of one tower.  `copy_tower` copies
-its nodes into the train graph.  So 32 towers cost one run of the model's Python, and
-all towers are equal.
+Tracing runs the model's Python on placeholders in a separate graph, once for all towers.
+The result is a template with the blocks, the loss and the gradients of one tower, whose
+nodes `copy_tower` copies into the train graph.
 
 A tower differentiates its share of the mean loss,
 
