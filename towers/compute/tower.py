@@ -1,8 +1,8 @@
 """Towers: the model's operations, traced once, to be copied to every tower's device.
 
-Tracing runs the model's Python on placeholders in a separate graph, once for all towers.
-The result is a template with the blocks, the loss and the gradients of one tower, whose
-nodes `copy_tower` copies into the train graph.
+Tracing runs the model's Python on placeholders in a separate graph, once for all.  The
+result is a template with the blocks, the loss and the gradients of one tower.  Its
+nodes are copied into the train graph by `copy_tower`.
 
 A tower differentiates its share of the mean loss,
 
