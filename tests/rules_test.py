@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "flags": {"absl", "flags"},
     "models": {"models", "numpy", "tensorflow"},
     "towers": set(
-        "flags models numpy tensorflow tensorflow_datasets towers tqdm".split()
+        "flags models numpy pyarrow tensorflow tensorflow_datasets towers tqdm".split()
     ),
     "testing": {"testing", "towers"},
 }

@@ -1,5 +1,6 @@
 """`--data_name=FILE:function`: the user's data, and what is wrong with it."""
 
+import dataclasses
 import os
 
 import tensorflow as tf
@@ -11,7 +12,10 @@ from towers.data.source import Request
 
 _FILE = """
 import numpy as np
-from towers.data import from_arrays
+from towers.data import from_arrays, from_csv
+
+def words(split):
+    return from_csv(["{FOLDER}/" + split + ".csv"], "word")
 
 def data(split):
     n = {"train": 8, "validation": 3}[split]
@@ -30,7 +34,7 @@ class OwnDataTest(parameterized.TestCase, tf.test.TestCase):
         super().setUp()
         self.file = os.path.join(self.create_tempdir().full_path, "my_data.py")
         with open(self.file, "w") as file:
-            file.write(_FILE)
+            file.write(_FILE.replace("{FOLDER}", os.path.dirname(self.file)))
         self.request = Request(
             shape=(), kind="examples", preprocessing="", features=tf.TensorSpec([])
         )
@@ -42,10 +46,25 @@ class OwnDataTest(parameterized.TestCase, tf.test.TestCase):
         held_out = inputs.get(name, self.request, training=False)
         self.assertAllEqual(batch_reader.read(held_out, 1)[0], [0, 1, 2] * 4)
 
+    def test_categories_are_those_of_the_training(self):
+        for split, words in (("train", "b\na\nc\n"), ("validation", "c\nc\n")):
+            with open(f"{os.path.dirname(self.file)}/{split}.csv", "w") as file:
+                file.write(f"word\n{words}")
+        request = dataclasses.replace(
+            self.request, features=tf.TensorSpec([], tf.int32)
+        )
+        name = f"{self.file}:words"
+        train = inputs.get(name, request)
+        self.assertEqual(train.vocabulary, (b"word=a", b"word=b", b"word=c"))
+        request = dataclasses.replace(request, vocabulary=train.vocabulary)
+        held_out = inputs.get(name, request, training=False)
+        self.assertAllEqual(batch_reader.read(held_out, 1)[0], [2] * 12)
+        self.assertEqual(held_out.vocabulary, train.vocabulary)
+
     @parameterized.parameters(
         ("none", None, "none is to take the name of a split and return its examples"),
         ("nothing", None, r"nothing\('train'\) returned NoneType; return what a func"),
-        ("data", "test", r"data\('test'\) failed: KeyError: 'test' \(.*my_data.py:6\)"),
+        ("data", "test", r"data\('test'\) failed: KeyError: 'test' \(.*my_data.py:9\)"),
         ("date", None, "has no function 'date'; did you mean data?"),
     )
     def test_what_is_wrong_is_told(self, function, split, words):

@@ -4,7 +4,16 @@ Data of the user's own is made by the functions that are here.
 """
 
 from towers.data.arrays import from_arrays
+from towers.data.datasets import from_dataset
 from towers.data.files import from_files
 from towers.data.python_source import from_source
+from towers.data.tables import from_csv, from_parquet
 
-__all__ = ["from_arrays", "from_files", "from_source"]
+__all__ = [
+    "from_arrays",
+    "from_csv",
+    "from_dataset",
+    "from_files",
+    "from_parquet",
+    "from_source",
+]

@@ -42,6 +42,7 @@ def from_arrays(features: Any, labels: Any = (), weights: Any = None) -> Example
         read=lambda numbers: examples.call(
             lambda rows: [array[rows] for array in flat], numbers, specs
         ),
+        calls=2,  # one copies rows while the other's are handed over
         weights=None if weights is None else lambda n: _gathered(flat[-1], n),
     )
 

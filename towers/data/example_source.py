@@ -10,12 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from models.layers import example_uniform
-from towers.data import order, preprocessing
+from towers.data import order, preprocessing, stream
 from towers.data.examples import AUGMENT_DRAWS, Examples, Parts, leaves
 from towers.data.preprocessing import DRAWS, Preprocessing
 from towers.data.source import Batch, ClientShare, Request, specs
 from towers.data.stream import HostShare
 from towers.data.stream_source import StreamSource
+
+_RESUMING = "each host reads an epoch from its beginning up to the position"
 
 _plain = tf.autograph.experimental.do_not_convert
 
@@ -28,12 +30,13 @@ class ExampleSource(StreamSource):
       num_examples: in the split, which is an epoch.
       features, labels: nests of `tf.TensorSpec`s of one example, as the model gets it.
       path: "", as nobody knows where the data is.
-      vocabulary: empty.
+      vocabulary: of the examples.
+      resuming: what it costs to go on in the middle of an epoch, in words; "" where it
+        costs nothing.
       examples: the data.
     """
 
     path = ""
-    vocabulary: tuple[bytes, ...] = ()
 
     def __init__(self, examples: Examples, request: Request, *, training: bool = True):
         """Makes a source of examples.
@@ -55,6 +58,8 @@ class ExampleSource(StreamSource):
             request = dataclasses.replace(request, shape=shape)
         self.name = examples.name
         self.num_examples = examples.num_examples
+        self.vocabulary = examples.vocabulary
+        self.resuming = "" if examples.read else _RESUMING
         self.features, self.labels = specs(request)
         self.examples = examples
         self._seed = request.seed
@@ -69,18 +74,21 @@ class ExampleSource(StreamSource):
     def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """As `StreamSource` has it."""
         examples, calls = self.examples, self.examples.calls
+        read_numbers = examples.read
+        if read_numbers is None:
+            return self._in_sequence(share, position)
 
         @_plain
         def read(step):
             first = position + step * share.step + share.first
             indices = first + tf.range(share.count, dtype=tf.int64)
-            return self._prepared(examples.read(self._numbers(indices)), indices)
+            return self._prepared(read_numbers(self._numbers(indices)), indices)
 
         @_plain
         def read_one(row):
             step, row = row // share.count, row % share.count
             index = position + step * share.step + share.first + row
-            parts = examples.read(self._numbers(index))
+            parts = read_numbers(self._numbers(index))
             if self._augment and examples.augment:
                 shape = (1, AUGMENT_DRAWS)
                 draws = example_uniform(shape, seed=self._seed, first=index)
@@ -92,6 +100,25 @@ class ExampleSource(StreamSource):
             return rows.map(read, num_parallel_calls=calls)
         rows = rows.map(read_one, num_parallel_calls=calls)
         return rows.batch(share.count, drop_remainder=True).map(_plain(self._prepared))
+
+    def _in_sequence(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
+        """Batches of a dataset, which is read from the beginning of an epoch on."""
+
+        def epoch_of(seed: tf.Tensor) -> tf.data.Dataset:
+            assert self.examples.open is not None
+            dataset = self.examples.open(seed if self._training else None)
+            # An epoch of another length would shift all that follows, unnoticed.
+            length = tf.data.experimental.assert_cardinality(self.num_examples)
+            return dataset.apply(length)
+
+        @_plain
+        def read(indices, *parts):
+            return self._prepared(parts, indices)
+
+        rows = stream.epochs(self.num_examples, self._seed, position, epoch_of)
+        rows = stream.rows_of_host(rows, share, position)
+        rows = rows.map(_plain(lambda index, parts: (index, *parts)))
+        return rows.batch(share.count, drop_remainder=True).map(read)
 
     def weight_of_step(
         self, batch: Batch, part: ClientShare, rows: int, limit: int | None

@@ -22,6 +22,11 @@ Parts = tuple[Any, ...]
 # Random numbers that an example's augmentation gets.
 AUGMENT_DRAWS = 8
 
+# TensorFlow's words for a dataset of another length than was promised.
+_LENGTH = re.compile(
+    r"expected to contain (\d+) elements? but contained\D* (\d+) elements?"
+)
+
 _NAMES = ("features", "labels", "weights")
 
 
@@ -39,13 +44,19 @@ class Examples:
       specs: of one example: (features, labels), or (features, labels, weight); nests
         (dicts, tuples) of `tf.TensorSpec`s, without the batch dimension.
       read: numbers, int64 [count], -> the examples' `Parts`; or, if `single`, an int64
-        scalar -> the parts of one example.
+        scalar -> the parts of one example.  None where numbers lead to no example.
+      open: in its place, seed, int64 [2], or None -> a dataset of the parts of every
+        example, in an order of that seed, or always the same.
       single: whether `read` reads one example at a time.
       calls: of `read` at the same time.
       augment: (parts of one example, draws float32 [8]) -> its parts for training.
       weights: numbers, int64 [...], -> float32 [...], where the weights of examples can
         be had without reading them.
       in_python: whether `read` calls Python, which only this process can.
+      vocabulary: of the categories that numbers in the data stand for; it is kept in
+        checkpoints.
+      by_vocabulary: the vocabulary of the training -> these examples, numbered by it;
+        None where there are no categories.
       explain: says which example cannot be read, and why, or "" if all can be; where
         an error does not say so itself.
     """
@@ -53,13 +64,16 @@ class Examples:
     name: str
     num_examples: int
     specs: Parts
-    read: Callable[[tf.Tensor], Parts]
+    read: Callable[[tf.Tensor], Parts] | None
+    open: Callable[[tf.Tensor | None], tf.data.Dataset] | None = None
     single: bool = False
     calls: int | None = None
     augment: Callable[[Parts, tf.Tensor], Parts] | None = None
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
     in_python: bool = True
     explain: Callable[[], str] | None = None
+    vocabulary: tuple[bytes, ...] = ()
+    by_vocabulary: Callable[[tuple[bytes, ...]], "Examples"] | None = None
 
 
 def leaves(parts: Parts) -> list[tuple[str, Any]]:
@@ -175,6 +189,10 @@ def explain_example(error: BaseException, *data: Examples) -> str | None:
     """
     if match := re.search(rf"{ExampleError.__name__}: (.*)", str(error)):
         return match[1]
+    match = _LENGTH.search(str(error))
+    if match and any(examples.open for examples in data):
+        promised, held = match.groups()
+        return f"from_dataset: num_examples={promised}, and the dataset has {held}"
     if isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
         for examples in data:
             if examples.explain and (sentence := examples.explain()):

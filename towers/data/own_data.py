@@ -74,6 +74,8 @@ def get(
             "from_source",
         )
     try:
+        if examples.by_vocabulary and request.vocabulary:
+            examples = examples.by_vocabulary(request.vocabulary)
         source = ExampleSource(examples, request, training=training)
     except ValueError as error:
         raise wrong_setting("data_name", name, f"{call}: {error}") from error

@@ -130,16 +130,7 @@ class Stream:
     def _decoded(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
         """Decodes records as they are read from their files."""
         indexed = self._epochs(position, self._records_of_epoch)
-        indexed = indexed.enumerate(start=position)
-        if share.count < share.step:
-            end = share.first + share.count
-
-            @_plain
-            def mine(index, _):
-                row = (index - position) % share.step
-                return (row >= share.first) & (row < end)
-
-            indexed = indexed.filter(mine)
+        indexed = rows_of_host(indexed, share, position)
 
         @_plain
         def decode(index, record):
@@ -165,21 +156,8 @@ class Stream:
     def _epochs(
         self, position: tf.Tensor, epoch_of: Callable[[tf.Tensor], tf.data.Dataset]
     ) -> tf.data.Dataset:
-        """All epochs in a row, from the position on.
-
-        Args:
-          position: int64 scalar.
-          epoch_of: seed, int64 [2], -> dataset of an epoch.
-        """
-        num_examples = self.records.num_examples
-        begun = position // num_examples
-
-        @_plain
-        def rest_of_epoch(epoch):
-            done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)
-            return epoch_of(tf.stack([self.seed, epoch])).skip(done)
-
-        return tf.data.Dataset.range(begun, tf.int64.max).flat_map(rest_of_epoch)
+        """`epochs` of the records."""
+        return epochs(self.records.num_examples, self.seed, position, epoch_of)
 
     def _order(self, seed: tf.Tensor) -> tf.data.Dataset:
         """The numbers of the records in the order of an epoch."""
@@ -210,3 +188,50 @@ class Stream:
             draws = example_uniform((count, DRAWS), seed=self.seed, first=first)
             features = self.preprocessing.training(images, self.shape, draws)
         return tf.ensure_shape(features, (count, *self.shape))
+
+
+def epochs(
+    num_examples: int,
+    seed: int,
+    position: tf.Tensor,
+    epoch_of: Callable[[tf.Tensor], tf.data.Dataset],
+) -> tf.data.Dataset:
+    """All epochs in a row, from the position on.
+
+    Args:
+      num_examples: in each.
+      seed: of the run.
+      position: int64 scalar.
+      epoch_of: seed, int64 [2], -> dataset of an epoch.
+    """
+    begun = position // num_examples
+
+    @_plain
+    def rest_of_epoch(epoch):
+        done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)
+        return epoch_of(tf.stack([seed, epoch])).skip(done)
+
+    return tf.data.Dataset.range(begun, tf.int64.max).flat_map(rest_of_epoch)
+
+
+def rows_of_host(
+    rows: tf.data.Dataset, share: HostShare, position: tf.Tensor
+) -> tf.data.Dataset:
+    """The rows that a host reads, each after its index in the stream.
+
+    Args:
+      rows: all, from the position on.
+      share: the host's.
+      position: int64 scalar.
+    """
+    indexed = rows.enumerate(start=position)
+    if share.count == share.step:
+        return indexed
+    end = share.first + share.count
+
+    @_plain
+    def is_read(index, *_):
+        row = (index - position) % share.step
+        return (row >= share.first) & (row < end)
+
+    return indexed.filter(is_read)

@@ -32,9 +32,11 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
     joined = f"mean over the examples of {_plural(num_towers, 'tower')}"
     images = plan.model.inputs.has_images
     evaluates = during_training(plan.config.evaluation)
+    words = getattr(plan.source, "resuming", "")
     rows = [
         ("Model", plan.model.name),
         ("Dataset", plan.source.name),
+        *([("Resuming", words)] if words else []),
         ("Mode", "training + evaluation" if evaluates else "training"),
         ("SingleSess", str(plan.placement.clients == 1)),
         (

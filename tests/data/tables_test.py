@@ -1,0 +1,105 @@
+"""Examples from tables: columns, categories, and values that are missing."""
+
+import os
+
+import pyarrow as pa
+import pyarrow.parquet
+import tensorflow as tf
+from absl.testing import parameterized
+
+from towers.data.tables import from_csv, from_parquet
+
+v1 = tf.compat.v1
+
+_CSV = "area,rooms,city,price\n10.5,2,Rome,100\n20,3,Oslo,300\n,1,Rome,50\n"
+
+
+def _rows(data, numbers):
+    with tf.Graph().as_default(), v1.Session() as session:
+        return session.run(data.read(tf.constant(numbers, tf.int64)))
+
+
+class TablesTest(parameterized.TestCase, tf.test.TestCase):
+    def _file(self, text=_CSV, name="a.csv"):
+        path = os.path.join(self.create_tempdir().full_path, name)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def test_columns_become_features(self):
+        path = self._file()
+        columns = {"size": ["area", "rooms"], "city": "city"}
+        data = from_csv([path, path], columns, "price", "rooms", fill={"area": -1.0})
+        self.assertEqual((data.num_examples, data.name), (6, "table"))
+        self.assertEqual(
+            data.specs,
+            (
+                {"size": tf.TensorSpec([2]), "city": tf.TensorSpec([], tf.int32)},
+                tf.TensorSpec([], tf.int32),
+                tf.TensorSpec([]),
+            ),
+        )
+        features, price, weights = _rows(data, [2, 3, 1])
+        self.assertAllEqual(features["size"], [[-1, 1], [10.5, 2], [20, 3]])
+        self.assertAllEqual(features["city"], [1, 1, 0])
+        self.assertAllEqual(price, [50, 100, 300])
+        self.assertAllEqual(weights, [1, 2, 3])
+        self.assertEqual(data.vocabulary, (b"city=Oslo", b"city=Rome"))
+
+    def test_parquet_holds_the_same(self):
+        path = os.path.join(self.create_tempdir().full_path, "a.parquet")
+        table = pa.table(
+            {
+                "city": pa.array(["Rome", "Oslo"]).dictionary_encode(),
+                "new": [True, False],
+                "number": pa.array([2**40, 1]),
+            }
+        )
+        pyarrow.parquet.write_table(table, path)
+        data = from_parquet([path], ("city", "new"), "number")
+        (city, new), number = _rows(data, [0, 1])
+        self.assertAllEqual(city, [1, 0])
+        self.assertAllEqual(new, [True, False])
+        self.assertAllEqual(number, [2**40, 1])
+        with self.assertRaisesRegex(ValueError, "_parquet: .* has no column 'area'"):
+            from_parquet([path], "area")
+
+    def test_another_split_is_numbered_as_the_training(self):
+        training = from_csv([self._file()], "city")
+        text = "city\nRome\nRome\n"
+        again = from_csv([self._file(text)], "city").by_vocabulary(training.vocabulary)
+        self.assertAllEqual(_rows(again, [0, 1])[0], [1, 1])
+        self.assertEqual(again.vocabulary, training.vocabulary)
+        new = self._file("city\nRome\nBonn\n")
+        with self.assertRaisesRegex(ValueError, "'city' is 'Bonn' in row 1, which the"):
+            from_csv([new], "city").by_vocabulary(training.vocabulary)
+        filled = from_csv([new], "city", fill={"city": "Oslo"})
+        filled = filled.by_vocabulary(training.vocabulary)
+        self.assertAllEqual(_rows(filled, [0, 1])[0], [1, 0])
+
+    @parameterized.parameters(
+        ("area", {}, "'area' has no value in row 2; say what stands for it by fill="),
+        (
+            "area",
+            {"fill": {"area": "x"}},
+            "fill={'area': 'x'}, and the column is of",
+        ),
+        ("rooms", {"fill": {"area": 1}}, "fill names 'area', which is not read"),
+        ("flat", {}, "a.csv has no column 'flat'"),
+        ((), {}, "features has no array"),
+    )
+    def test_what_is_wrong_is_named(self, features, options, words):
+        with self.assertRaisesRegex(ValueError, f"^from_csv: .*{words}"):
+            from_csv([self._file()], features, "price", **options)
+
+    @parameterized.parameters(
+        ("city\n", "has no rows"),
+        ("city,a\n1\n", "cannot be read: CSV parse error"),
+        ("a,city\n1,\n", "'city' has no value in row 0"),
+        ("city\n2020-01-01\n", "'city' is of date32.*; numbers and words can be read"),
+    )
+    def test_what_is_wrong_in_a_file_is_named(self, text, words):
+        with self.assertRaisesRegex(ValueError, f"^from_csv: .*{words}"):
+            from_csv([self._file(text)], "city")
+        with self.assertRaisesRegex(ValueError, "cannot be read: .*No such file"):
+            from_csv(["/none.csv"], "city")

@@ -1,0 +1,104 @@
+"""Examples of any `tf.data.Dataset`, read one after the other."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from models import user_errors
+from towers.data import examples, source_worker
+from towers.data.examples import Examples, Parts
+
+v1 = tf.compat.v1
+
+_plain = tf.autograph.experimental.do_not_convert
+
+# Operations that call Python, which only the process that built the graph can.
+_CALLS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
+
+
+def from_dataset(
+    make: Callable[[], tf.data.Dataset], *, num_examples: int, shuffle_buffer: int = 0
+) -> Examples:
+    """The examples of a dataset of features, (features, labels) or (..., weight).
+
+    A run is as repeatable as the dataset: it must have the same order whenever it is
+    made.  To resume, each host reads an epoch from its beginning up to the position,
+    and each host reads all of them, whichever it trains on.
+
+    Args:
+      make: makes the dataset, not batched, in the current graph; elements are tensors
+        or nests (dicts, tuples) of them, of shapes that are known.
+      num_examples: in the dataset; one of another number fails when it is read.
+      shuffle_buffer: examples of the training that are shuffled at a time, anew in each
+        epoch; 0 for the dataset's own order.
+
+    Raises:
+      ValueError: `make` fails, or the dataset has no such examples or another number.
+    """
+    if num_examples < 1:
+        raise ValueError(
+            f"from_dataset: num_examples={num_examples}; it must be 1 or more"
+        )
+
+    def opened(seed: tf.Tensor | None) -> tf.data.Dataset:
+        dataset = make()
+        if shuffle_buffer and seed is not None:
+            number = tf.random.stateless_uniform([], seed, minval=None, dtype=tf.int64)
+            dataset = dataset.shuffle(
+                shuffle_buffer, seed=number, reshuffle_each_iteration=False
+            )
+        return dataset.map(_plain(_parts))
+
+    # Threads of its own, or it would settle how many all later sessions have.
+    config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
+    with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
+        with user_errors.blamed(lambda: "from_dataset: make failed", make):
+            count = session.run(make().cardinality())
+            specs = opened(None).element_spec
+    _check(specs, count, num_examples)
+    return Examples(
+        name="dataset",
+        num_examples=num_examples,
+        specs=specs,
+        read=None,
+        open=opened,
+        in_python=_calls_python(graph.as_graph_def()),
+    )
+
+
+def _parts(*element: examples.Parts) -> Parts:
+    """The parts of an element, whose tuple tf.data hands over as arguments."""
+    parts = source_worker.parts_of(element)
+    if len(parts) == 3:
+        weight = tf.ensure_shape(tf.cast(parts[2], tf.float32), [])
+        parts = (*parts[:2], weight)
+    return parts
+
+
+def _check(specs: Parts, count: int, num_examples: int) -> None:
+    """Refuses elements that are no examples, and a length that is known to be another.
+
+    Raises:
+      ValueError: the sentence names the tensor.
+    """
+    for name, spec in examples.leaves(specs):
+        known = isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+        if not known or spec.dtype == tf.string:
+            raise ValueError(
+                f"from_dataset: {name} is {spec}; it must be numbers of a known shape, "
+                "which tf.ensure_shape gives it"
+            )
+    if count == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "from_dataset: the dataset is endless; leave out its repeat(), or write "
+            f"take({num_examples})"
+        )
+    if count not in (tf.data.UNKNOWN_CARDINALITY, num_examples):
+        raise ValueError(
+            f"from_dataset: num_examples={num_examples}, and the dataset has {count}"
+        )
+
+
+def _calls_python(graph: v1.GraphDef) -> bool:
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    return any(node.op in _CALLS for node in nodes)

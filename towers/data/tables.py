@@ -1,0 +1,265 @@
+"""Examples from the rows of tables: CSV and Parquet files, read by pyarrow.
+
+    from_csv(["homes.csv"], {"size": ["area", "rooms"], "city": "city"}, "price")
+
+Words become numbers: those of a column, sorted, are its categories.  The training's are
+the vocabulary of the run, which stands in its checkpoints, and by which the evaluated
+split is numbered.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from towers.data import examples
+from towers.data.arrays import from_arrays
+from towers.data.examples import Examples
+
+Paths = Sequence[str | os.PathLike[str]]
+
+
+def from_csv(
+    paths: Paths,
+    features: Any,
+    labels: Any = (),
+    weights: str | None = None,
+    *,
+    fill: Mapping[str, Any] | None = None,
+) -> Examples:
+    """The examples that the rows of CSV files are, whose first lines name columns.
+
+    Args:
+      paths: of the files, whose rows follow one another.
+      features: the name of a column, for its value; a list of names, for the vector of
+        their values, float32; or a nest (dicts, tuples) of them.
+      labels: the same; () where there are none.
+      weights: the column with what each example counts; None where each counts the
+        same.
+      fill: column -> what stands for a value that is missing, and for a word that the
+        training had not.  Without it, such a row is refused.
+
+    Returns:
+      the examples.  Floats are float32, integers and categories int32.
+
+    Raises:
+      ValueError: there is no such file or column, or a value is missing; the sentence
+        names the column and the row.
+    """
+    options = pyarrow.csv.ConvertOptions()
+
+    def read(path: str, names: list[str]) -> pa.Table:
+        options.include_columns = names
+        return pyarrow.csv.read_csv(path, convert_options=options)
+
+    return _examples("from_csv", read, paths, _Columns(features, labels, weights, fill))
+
+
+def from_parquet(
+    paths: Paths,
+    features: Any,
+    labels: Any = (),
+    weights: str | None = None,
+    *,
+    fill: Mapping[str, Any] | None = None,
+) -> Examples:
+    """The examples that the rows of Parquet files are, as `from_csv` has it."""
+
+    def read(path: str, names: list[str]) -> pa.Table:
+        present = pyarrow.parquet.read_schema(path).names
+        if missing := [name for name in names if name not in present]:
+            raise KeyError(missing[0])
+        return pyarrow.parquet.read_table(path, columns=names)
+
+    return _examples(
+        "from_parquet", read, paths, _Columns(features, labels, weights, fill)
+    )
+
+
+class _Columns:
+    """Which columns an example is made of, and what stands for missing values."""
+
+    def __init__(
+        self,
+        features: Any,
+        labels: Any,
+        weights: str | None,
+        fill: Mapping[str, Any] | None,
+    ):
+        self.parts: examples.Parts = (features, labels)
+        if weights is not None:
+            self.parts = (*self.parts, weights)
+        self.fill = dict(fill or {})
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns, each once."""
+        columns: list[str] = []
+        for _, value in examples.leaves(self.parts):
+            columns += [value] if isinstance(value, str) else value
+        return list(dict.fromkeys(columns))
+
+
+def _examples(
+    what: str,
+    read: Callable[[str, list[str]], pa.Table],
+    paths: Paths,
+    columns: _Columns,
+) -> Examples:
+    """The examples of some files.
+
+    Raises:
+      ValueError: they cannot be had.
+    """
+    if isinstance(paths, str | os.PathLike) or not len(paths):
+        raise ValueError(f"{what}: paths is {paths!r}; give a list of files")
+    tables, names = [], columns.names
+    if unknown := [name for name in columns.fill if name not in names]:
+        raise ValueError(f"{what}: fill names {unknown[0]!r}, which is not read")
+    files = [os.fspath(path) for path in paths]
+    for path in files:
+        try:
+            tables.append(read(path, names))
+        except KeyError as error:
+            column = re.findall("'(.+?)'", str(error))[0]
+            raise ValueError(f"{what}: {path} has no column {column!r}") from error
+        except (OSError, pa.ArrowException) as error:
+            words = " ".join(str(error).split())
+            raise ValueError(f"{what}: {path} cannot be read: {words}") from error
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"{what}: columns of {', '.join(files)} differ in type: {error}"
+        ) from error
+    if not table.num_rows:
+        raise ValueError(f"{what}: {files[0]} has no rows")
+    return _Table(what, table, columns).examples(())
+
+
+class _Table:
+    """The rows of a table, as numbers.
+
+    Args:
+      what: the user's function, for errors.
+      table: with all columns.
+      columns: which are read.
+    """
+
+    def __init__(self, what: str, table: pa.Table, columns: _Columns):
+        self._what = what
+        self._columns = columns
+        self._values = {name: self._whole(table, name) for name in columns.names}
+
+    def examples(self, vocabulary: tuple[bytes, ...]) -> Examples:
+        """The examples, by these categories (see `_entries`), or by their own if ().
+
+        Raises:
+          ValueError: a word is not among the categories, or a value is no number.
+        """
+        vocabulary = vocabulary or tuple(self._entries())
+        arrays = {
+            name: self._numbers(name, values, vocabulary)
+            for name, values in self._values.items()
+        }
+
+        def array(_: str, column: Any) -> np.ndarray:
+            if isinstance(column, str):
+                return arrays[column]
+            return np.stack([arrays[name].astype(np.float32) for name in column], 1)
+
+        try:
+            data = from_arrays(*examples.map_parts(array, self._columns.parts))
+        except ValueError as error:
+            raise ValueError(f"{self._what}: {error}") from error
+        return dataclasses.replace(
+            data, name="table", vocabulary=vocabulary, by_vocabulary=self.examples
+        )
+
+    def _whole(self, table: pa.Table, name: str) -> pa.Array:
+        """A column in which what is missing is filled.
+
+        Raises:
+          ValueError: something is missing, and nothing is to stand for it.
+        """
+        values = table.column(name).combine_chunks()
+        if isinstance(values, pa.ChunkedArray):  # where pyarrow is old
+            values = values.chunk(0)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        absent = pc.is_null(values, nan_is_null=True)
+        if _is_text(values):
+            absent = pc.or_kleene(absent, pc.equal(values, ""))
+        row = pc.index(absent, True).as_py()
+        if row < 0:
+            return values
+        if name not in self._columns.fill:
+            raise ValueError(
+                f"{self._what}: {name!r} has no value in row {row}; say what stands "
+                f"for it by fill={{{name!r}: ...}}, or leave the row out"
+            )
+        fill = self._columns.fill[name]
+        try:
+            return pc.if_else(absent, pa.scalar(fill, values.type), values)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self._what}: fill={{{name!r}: {fill!r}}}, and the column is of "
+                f"{values.type}"
+            ) from error
+
+    def _entries(self) -> Iterator[bytes]:
+        """`column=word` of each category of each column, sorted."""
+        for name in sorted(self._values):
+            if _is_text(self._values[name]):
+                for word in sorted(pc.unique(self._values[name]).to_pylist()):
+                    yield f"{name}={word}".encode()
+
+    def _numbers(
+        self, name: str, values: pa.Array, vocabulary: Sequence[bytes]
+    ) -> np.ndarray:
+        """A column as numbers.
+
+        Raises:
+          ValueError: it holds neither numbers nor words, or a word is no category.
+        """
+        kind = values.type
+        if pa.types.is_boolean(kind):
+            return values.to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return values.cast(pa.float64()).to_numpy(zero_copy_only=False).astype("f4")
+        if pa.types.is_integer(kind):
+            wide = values.to_numpy(zero_copy_only=False)
+            narrow = wide.astype(np.int32)
+            return narrow if np.array_equal(wide, narrow) else wide
+        if not _is_text(values):
+            raise ValueError(
+                f"{self._what}: {name!r} is of {kind}; numbers and words can be read"
+            )
+        prefix = f"{name}="
+        words = [
+            entry.decode()[len(prefix) :]
+            for entry in vocabulary
+            if entry.startswith(prefix.encode())
+        ]
+        numbers = pc.index_in(values, value_set=pa.array(words, kind))
+        row = pc.index(pc.is_null(numbers), True).as_py()
+        if row >= 0:
+            other = self._columns.fill.get(name)
+            if other not in words:
+                raise ValueError(
+                    f"{self._what}: {name!r} is {values[row].as_py()!r} in row {row}, "
+                    "which the training has not; fill it by a word that it has"
+                )
+            numbers = pc.fill_null(numbers, words.index(other))
+        return numbers.to_numpy(zero_copy_only=False).astype(np.int32)
+
+
+def _is_text(values: pa.Array) -> bool:
+    return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
