@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from towers.compute.tower import Gradient, Tower
-from towers.gradients import mean, reduction, sparse, transfer
+from towers.gradients import mean, reduction, transfer
 from towers.gradients.transfer import ReduceAll, Wire
 from towers.layout.placement import Placement
 
@@ -90,24 +89,6 @@ class GradientExchange:
                     "there are no two devices to spread variables over",
                     f"{remedy}, or leave it out",
                 )
-
-    def gradients(self, towers: Sequence[Tower]) -> list[list[Gradient]]:
-        """The towers' gradients, [towers][variables], as they are to be reduced.
-
-        Raises:
-          ValueError: sparse gradients are to be made dense, and there are none.
-        """
-        by_tower = [tower.gradients for tower in towers]
-        if not self.sparse_to_dense_grads:
-            return by_tower
-        if not any(isinstance(gradient, tf.IndexedSlices) for gradient in by_tower[0]):
-            raise wrong_setting(
-                "sparse_to_dense_grads",
-                None,
-                "no gradient of this model is sparse",
-                "leave it out",
-            )
-        return [sparse.densify(gradients) for gradients in by_tower]
 
     def reduce_all(self, hosts: Sequence[str]) -> ReduceAll:
         """The reduction of all gradients that these settings describe."""

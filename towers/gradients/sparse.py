@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.compute.tower import Gradient
 from towers.layout.placement import task_of
 
@@ -49,6 +50,25 @@ def mean(
     if len(host_sums) == 1:
         return _bring(host_sums[0], destination)
     return _sum_rows(host_sums, destination)
+
+
+def densify_all(by_tower: Sequence[Sequence[Gradient]]) -> list[list[Gradient]]:
+    """The gradients of each tower, sparse ones made dense.
+
+    Args:
+      by_tower: [towers][variables].
+
+    Raises:
+      ValueError: none is sparse, so that the setting which asks for it has no effect.
+    """
+    if not any(isinstance(gradient, tf.IndexedSlices) for gradient in by_tower[0]):
+        raise wrong_setting(
+            "sparse_to_dense_grads",
+            None,
+            "no gradient of this model is sparse",
+            "leave it out",
+        )
+    return [densify(gradients) for gradients in by_tower]
 
 
 def densify(gradients: Sequence[Gradient]) -> list[Gradient]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from towers.compute import sufficient_factors
 from towers.compute.tower import Gradient, Tower
-from towers.gradients import mean
+from towers.gradients import mean, sparse
 from towers.gradients.exchange import DEFAULT, GradientExchange
 from towers.gradients.transfer import Arrivals
 from towers.layout import graph_names, parts
@@ -95,7 +95,7 @@ class ParameterServer(VariableUpdate):
         hosts = [self.placement.hosts[tower.index] for tower in towers]
         pieces = self._copy.pieces(names)
         with tf.name_scope(graph_names.REDUCTION):
-            gradients = self.exchange.gradients(towers)
+            gradients = _gradients(towers, self.exchange)
             means = mean.of_towers(
                 [
                     self._copy.divide(of_tower, names, h)
@@ -118,6 +118,16 @@ class ParameterServer(VariableUpdate):
     ) -> list[tf.Operation]:
         """One update of the one copy."""
         return [self._copy.update(gradients[0], names, update, rate)]
+
+
+def _gradients(
+    towers: Sequence[Tower], exchange: GradientExchange
+) -> list[list[Gradient]]:
+    """The towers' gradients, [towers][variables], as they are to be reduced."""
+    gradients = [tower.gradients for tower in towers]
+    if not exchange.sparse_to_dense_grads:
+        return gradients
+    return sparse.densify_all(gradients)
 
 
 class Replicated(VariableUpdate):
@@ -183,7 +193,7 @@ class Replicated(VariableUpdate):
         """The mean of each gradient, on every tower's device."""
         with tf.name_scope(graph_names.REDUCTION):
             means = mean.of_towers(
-                self.exchange.gradients(towers),
+                _gradients(towers, self.exchange),
                 [[c.variables[name].device for c in self._copies] for name in names],
                 names=names,
                 hosts=[self.placement.hosts[tower.index] for tower in towers],
@@ -351,7 +361,7 @@ class Independent(Replicated):
         """Each tower's own gradients, beside its replicas."""
         reduced = []
         with tf.name_scope(graph_names.REDUCTION):
-            for tower, gradients in zip(towers, self.exchange.gradients(towers)):
+            for tower, gradients in zip(towers, _gradients(towers, self.exchange)):
                 copy = self._copies[tower.index]
                 homes = [[copy.variables[name].device] for name in names]
                 means = [c[0] for c in mean.of_towers([gradients], homes, names=names)]
