@@ -9,21 +9,22 @@ from typing import Any
 import tensorflow as tf
 
 from flags.config import Config
-from flags.problem import SettingError
+from flags.problem import SettingError, wrong_setting
 from flags.sections import ModelFlags, TrainingFlags
 from flags.stages import StagesFlags
 from flags.variables import VariablesFlags
 from models.model import Model
 from models.recipe import Recipe
-from towers import graph, plan_checks
+from towers import graph
 from towers.compute.precision import COMPUTE_DTYPES
-from towers.data import inputs
+from towers.compute.tower import check_batch_norm
+from towers.data import inputs, memory_check
 from towers.errors import output_paths
 from towers.errors.collected import CollectedErrors
 from towers.evaluation import eval_settings
 from towers.gradients.exchange import GradientExchange
 from towers.layout import placement
-from towers.layout.cluster_spec import ClusterSpec
+from towers.layout.cluster_spec import LAUNCHER, ClusterSpec
 from towers.layout.gpus import Gpus
 from towers.layout.shards import Shards
 from towers.layout.stages import Pipeline
@@ -121,8 +122,8 @@ def make(
     exchange = where and findings.get(lambda: _exchange(config, where))
     sources = model and findings.get(lambda: sources_of(config, model))
     if model:
-        fit = functools.partial(plan_checks.check_data, where=where, tasks=cluster)
-        findings.get(lambda: fit(config, model, sources))
+        fit = functools.partial(_check_data, where=where, cluster=cluster)
+        findings.get(lambda: fit(config, model, sources and sources[0]))
         batch_size = config.data.batch_size or model.recipe.batch_size
         num_towers = where.num_towers if where else config.devices.num_gpus
         mode = mode_of(config.variables)
@@ -135,7 +136,7 @@ def make(
     for check in output_paths.checks(config):
         findings.get(check)
     if cluster is not None:
-        findings.get(lambda: plan_checks.check_on_cluster(config))
+        findings.get(lambda: _check_on_cluster(config))
     findings.check()
     source, eval_source = sources
     # Where towers step apart, each makes as many steps as it would with the others.
@@ -164,6 +165,52 @@ def make(
     findings.get(lambda: between_graph.check_steps(where, plan.num_steps))
     findings.check()
     return plan
+
+
+def _check_data(
+    config: Config,
+    model: Model,
+    source: inputs.NamedSource | None,
+    *,
+    where: placement.Placement | None,
+    cluster: ClusterSpec | None,
+) -> None:
+    """Checks flags that apply to some kinds of data only.
+
+    Raises:
+      PlanError: with everything that does not fit.
+    """
+    findings, distortions = CollectedErrors(), config.data.distortions
+    get, data_format = findings.get, config.model.data_format
+    get(lambda: inputs.check_images(data_format, distortions, model))
+    if source:
+        norm = config.variables.batch_norm
+        get(lambda: inputs.check_distortions(distortions, model))
+        get(lambda: check_batch_norm(norm, model, source))
+        flags = {
+            "real": source.name != "synthetic",
+            "in_epochs": config.training.num_batches is None,
+            "shared": cluster is not None and cluster.role != LAUNCHER,
+        }
+        get(lambda: eval_settings.check(config.evaluation, **flags))
+        if where and cluster is None:
+            size, count = config.data.batch_size, where.num_towers
+            size = size or model.recipe.batch_size
+            get(lambda: memory_check.check_batches(config, size, count, source))
+        if cluster and not cluster.between:
+            get(lambda: inputs.check_other_tasks(source))
+    findings.check()
+
+
+def _check_on_cluster(config: Config) -> None:
+    """Raises ValueError for flags that work in one process only."""
+    if (value := config.variables.local_parameter_device) != "cpu":
+        raise wrong_setting(
+            "local_parameter_device",
+            value,
+            "does not work on a cluster, whose variables are on the ps tasks",
+            "leave it out",
+        )
 
 
 def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
@@ -228,7 +275,7 @@ def placement_of(
     shards = max(flags.shard_classifier, flags.shard_embeddings)
     gpus = Gpus.of(devices)
     if cluster is not None:
-        plan_checks.check_tables(config, cluster)
+        cutting.check_tables(flags, config.variables.variable_update, cluster)
         workers = len(cluster.jobs["worker"])
         cutting.check_devices(devices.num_gpus, flags.num_stages, workers)
         if config.cluster.local_cluster and placement.kind_of(devices.device) == "gpu":
@@ -284,25 +331,10 @@ def _towers_per_step(variable_update: str, num_towers: int) -> int:
 
 def _exchange(config: Config, where: placement.Placement) -> GradientExchange:
     """What the mode leaves to choose; checks the spec against the devices."""
-    flags = config.variables
-    names = [setting.name for setting in dataclasses.fields(GradientExchange)]
-    chosen = {name: getattr(flags, name) for name in names}
-    chosen["all_reduce_spec"] = (
-        flags.all_reduce_spec or GradientExchange.all_reduce_spec
-    )
-    chosen["compact_gradient_transfer"] = _transfer(flags, _dtype(config.model))
-    exchange = GradientExchange(**chosen)
+    exchange = GradientExchange.of(config.variables, _dtype(config.model))
     exchange.check_effects(where)
     exchange.check_devices(where)
     return exchange
-
-
-def _transfer(flags: VariablesFlags, compute_dtype: tf.DType) -> tf.DType | None:
-    """The dtype that gradients travel in."""
-    name = flags.compact_gradient_transfer
-    if name is None:
-        return None
-    return tf.as_dtype({"true": compute_dtype, "false": "float32"}.get(name, name))
 
 
 def sources_of(

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from flags.sections import DataFlags
+from models.model import Model
 from towers.data import (
     catalog,
     own_data,
@@ -169,6 +170,65 @@ def check_default(name: str, flags: DataFlags, model: str) -> None:
             value,
             "say which data set with `data_name`",
             f"{model} trains on {name} by default",
+        )
+
+
+def check_images(
+    data_format: str | None, distortions: bool | None, model: Model
+) -> None:
+    """Refuses flags that only images give a meaning.
+
+    Args:
+      data_format, distortions: the flags.
+      model: that reads the data.
+
+    Raises:
+      ValueError: it reads no images.
+    """
+    kind = model.inputs.kind
+    for name, value in (
+        ("data_format", data_format),
+        ("distortions", distortions),
+    ):
+        fits = model.inputs.has_images if name == "data_format" else kind == "images"
+        if value is not None and not fits:
+            words = f"{model.name} reads {kind}, not images"
+            raise wrong_setting(name, value, words, "leave it out")
+
+
+def check_distortions(distortions: bool | None, model: Model) -> None:
+    """Refuses to distort by a preprocessing that has no distortions.
+
+    Args:
+      distortions: the flag.
+      model: that reads the data.
+
+    Raises:
+      ValueError: it has none.
+    """
+    name = model.inputs.preprocessing
+    row = preprocessing.PREPROCESSING.get(name)  # none where data is its own
+    if distortions and not (row is None or row.distorts):
+        words = f"{model.name}'s preprocessing, {name}, has no distortions"
+        raise wrong_setting("distortions", True, words, "leave it out")
+
+
+def check_other_tasks(source: NamedSource) -> None:
+    """Refuses data that the other tasks of an in-graph cluster cannot read.
+
+    Args:
+      source: of training.
+
+    Raises:
+      ValueError: Python reads it, in this process.
+    """
+    if isinstance(source, ExampleSource) and source.examples.in_python:
+        raise wrong_setting(
+            "data_name",
+            source.name,
+            "Python reads it, which only the process that builds the graph can run",
+            "write `replication=between_graph`, where each worker builds its own, or "
+            "make the data by towers.data.from_files",
         )
 
 

@@ -1,12 +1,44 @@
 """Whether the batches of a step fit into memory."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from flags.config import Config
 from flags.problem import wrong_setting
+from towers.data import nests
+from towers.errors import memory_limits
 from towers.errors.memory_limits import Limit
 
 _INT_LIMIT = 2**31  # TensorFlow counts the rows of a batch in an int32
+
+
+def check_batches(
+    config: Config, batch_size: int, num_towers: int, source: Any
+) -> None:
+    """Checks that the batches of a step, all read by this process, fit in memory.
+
+    Args:
+      config: the settings.
+      batch_size: per tower.
+      num_towers: that this process feeds.
+      source: of training.
+
+    Raises:
+      ValueError: they do not.
+    """
+    factors = {"batch_size": batch_size, "num_gpus": num_towers}
+    prefetch = config.data.datasets_prefetch_buffer_size
+    check_step = functools.partial(
+        check,
+        example_bytes=nests.num_bytes((source.features, source.labels)),
+        prefetch=0 if source.name == "synthetic" else prefetch,
+        limits=memory_limits.of_process(),
+    )
+    check_step(factors | {"accumulate_steps": config.variables.accumulate_steps})
+    if size := config.evaluation.eval_batch_size:
+        check_step({"eval_batch_size": size, "num_gpus": num_towers})
 
 
 def check(

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import fields
 
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from flags.variables import VariablesFlags
 from towers.gradients import mean, reduction, transfer
 from towers.gradients.transfer import ReduceAll, Wire
 from towers.layout.placement import Placement
@@ -46,11 +48,26 @@ class GradientExchange:
     partition_bytes: int = 0
     sufficient_factors: bool = True
 
+    @classmethod
+    def of(cls, flags: VariablesFlags, compute_dtype: tf.DType) -> "GradientExchange":
+        """The settings that flags ask for.
+
+        Args:
+          flags: the section of the settings.
+          compute_dtype: of the towers.
+        """
+        chosen = {field.name: getattr(flags, field.name) for field in fields(cls)}
+        chosen["all_reduce_spec"] = flags.all_reduce_spec or cls.all_reduce_spec
+        if name := flags.compact_gradient_transfer:
+            names = {"true": compute_dtype, "false": "float32"}
+            chosen["compact_gradient_transfer"] = tf.as_dtype(names.get(name, name))
+        return cls(**chosen)
+
     def changed(self) -> list[str]:
         """Names of the settings that are not the defaults."""
         return [
             field.name
-            for field in dataclasses.fields(self)
+            for field in fields(self)
             if getattr(self, field.name) != field.default
         ]
 

@@ -9,10 +9,12 @@ from models.model import Model
 from towers.compute.tower import TowerSpec
 from towers.errors.collected import CollectedErrors
 from towers.layout import partition
+from towers.layout.cluster_spec import ClusterSpec
 from towers.layout.placement import Placement
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs
+from towers.variable_update.modes import DEFAULT
 
 # Micro-batches that the flag may ask for; how many numbers of them an error offers.
 _MOST = 1024
@@ -98,6 +100,41 @@ def check_devices(num_gpus: int, num_stages: int, num_workers: int = 1) -> None:
         f"write `num_gpus={below or above}`{f' or {above}' if below else ''}, or "
         f"`num_stages={' or '.join(fits)}`",
     )
+
+
+def check_tables(flags: StagesFlags, mode: str, tasks: ClusterSpec) -> None:
+    """Refuses a table of which not every part has a ps task of its own.
+
+    Args:
+      flags: of stages and shards.
+      mode: `--variable_update`.
+      tasks: of the cluster.
+
+    Raises:
+      ValueError: the sentence says what to write instead.
+    """
+    shards, stages = flags.shard_embeddings, flags.num_stages
+    if shards > 1 and mode != DEFAULT:
+        raise wrong_setting(
+            "shard_embeddings",
+            shards,
+            f"on a cluster rows are on ps tasks, where `variable_update={mode}` has "
+            "none",
+            f"write `variable_update={DEFAULT}`",
+        )
+    count = len(tasks.jobs.get("ps", ()))
+    if shards > max(count, 1):
+        remedy = f"write {count} or fewer" if count > 1 else "give it as many"
+        raise wrong_setting(
+            "shard_embeddings", shards, f"the cluster has {count} ps tasks", remedy
+        )
+    if shards > 1 and stages > 1:
+        raise wrong_setting(
+            "num_stages",
+            stages,
+            "stages keep rows on their own devices, not on ps tasks",
+            "leave out `shard_embeddings`",
+        )
 
 
 def check_options(options: Any) -> None:
