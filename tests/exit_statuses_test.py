@@ -24,6 +24,7 @@ from towers.cluster.controller import Controller
 from towers.errors import interrupts, output_paths
 from towers.evaluation import watch
 from towers.layout import cluster_spec
+from towers.session import progress
 from towers.session.hooks import NanLossError, TrainingError
 
 _SMALL = ("--model=mlp", "--device=cpu", "--batch_size=2", "--num_warmup_batches=0")
@@ -151,8 +152,8 @@ class ExitStatusesTest(digit_runs.Runs):
         self.assertRegex(lines[-1], f"^Stopped by {number.name}:? {said}")
 
     def test_0_a_signal_when_only_reports_remain(self):
-        late = _sending(_TERM, run._report_speed)
-        with mock.patch.object(run, "_report_speed", late):
+        late = _sending(_TERM, progress.Progress.report)
+        with mock.patch.object(progress.Progress, "report", late):
             status, lines = self._train("--num_batches=3")
         self.assertEqual(status, 0, lines)
         self.assertRegex(lines[-1], "^Checkpoints are in ")

@@ -31,6 +31,7 @@ class LoadTest(parameterized.TestCase):
         self._write("beside_mine.py", "number = 7")
         # What is loaded, and where it was looked for, is forgotten.
         self.enter_context(mock.patch.dict(sys.modules))
+        sys.modules.pop("mine", None)  # of a test before
         self.enter_context(mock.patch.object(sys, "path", [*sys.path]))
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.folder)
