@@ -56,8 +56,6 @@ INSTALLED_AS = {"absl": "absl-py", "tensorflow_datasets": "tensorflow-datasets"}
 NAMED_OTHERWISE = {
     "flags/tf_cnn_benchmarks.py": "it is tables of that program's flags",
     "models/user_model.py": "`models.get` asks it for a model of the user's",
-    "towers/gradients/transfer.py": "how a `Wire` transfers",
-    "towers/run.py": "`run.train` is the Python API",
 }
 
 SAY_NOTHING = set("found got it made one own these".split())
