@@ -90,9 +90,9 @@ def parse(
     parsed = config.make(kind, **values)
     problems += config.check(parsed, choices, unread=unread)
     if problems:
-        at_fault = {problem.setting for problem in problems}
-        right = {k: v for k, v in values.items() if k not in at_fault}
-        raise UsageError(*problems, partial=config.make(kind, **right))
+        for problem in problems:
+            values.pop(problem.setting, None)
+        raise UsageError(*problems, partial=config.make(kind, **values))
     return parsed
 
 

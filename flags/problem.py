@@ -57,10 +57,8 @@ class Problem:
 
     def sentence(self, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
         """The problem in words, with flags as `with_flags` has them."""
-        if not self.setting:
-            return self._text
-        first = mention(self.setting, self.value)
-        return with_flags(f"{first}: {self._text}", names)
+        text = f"{mention(self.setting, self.value)}: {self._text}"
+        return with_flags(text, names) if self.setting else self._text
 
     def __str__(self) -> str:
         """The problem in words, with settings as Python has them."""

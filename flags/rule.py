@@ -90,15 +90,14 @@ class Rule(NamedTuple):
         if self.relation == NEEDS:
             if active != [self.flag]:
                 return None
-            rest = listing([term.mention for term in self.others], "or")
-            return self._problem(self.flag, settings, f"{NEEDS} {rest}")
-        if len(active) < 2 or (self.relation == NEVER and active[0] != self.flag):
-            return None
-        rest = " and ".join(mention(t.name, settings[t.name]) for t in active[1:])
-        return self._problem(active[0], settings, f"{NEVER} {rest}")
-
-    def _problem(self, term: Term, settings: Mapping[str, Any], words: str) -> Problem:
-        return Problem(term.name, settings[term.name], words + self.why)
+            words = f"{NEEDS} {listing([term.mention for term in self.others], 'or')}"
+        else:
+            if len(active) < 2 or (self.relation == NEVER and active[0] != self.flag):
+                return None
+            others = (mention(t.name, settings[t.name]) for t in active[1:])
+            words = f"{NEVER} {' and '.join(others)}"
+        name = active[0].name
+        return Problem(name, settings[name], words + self.why)
 
     def follows_from(self, other: "Rule") -> bool:
         """Whether settings that are mended for `other` keep this rule, too.
