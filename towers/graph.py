@@ -86,7 +86,7 @@ class Options:
     shards: Shards | None = None
     purpose: int = between_graph.TRAIN
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(
             self,
             batch_size=COUNT,

@@ -46,7 +46,9 @@ def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]
             for name, device in copy_tower.devices(template, site).items()
         ]
 
-        def one_round(index, totals):
+        def one_round(
+            index: tf.Tensor, totals: Sequence[Any]
+        ) -> tuple[tf.Tensor, list[Any]]:
             inside = [_round_of(site, batch, index) for site, batch in zip(sites, cut)]
             towers = copy_tower.copy_tower(template, inside)
             addends = [part for tower in towers for part in _parts(template, tower)]
@@ -136,13 +138,13 @@ class _Sum:
                 return _Same(spec, device)
         return _Sum(spec, device)
 
-    def add(self, total, part: tf.Tensor, index: tf.Tensor):
+    def add(self, total: Any, part: tf.Tensor, index: tf.Tensor) -> Any:
         """The total with one more round; inside the loop."""
         del index
         with tf.device(self._device):
             return total + tf.cast(part, tf.float32)
 
-    def end(self, total) -> tf.Tensor:
+    def end(self, total: Any) -> tf.Tensor:
         """The tower's output."""
         return total
 
@@ -157,12 +159,12 @@ class _Rows(_Sum):
                 spec.dtype, size=rounds, element_shape=spec.shape
             )
 
-    def add(self, total, part, index):
+    def add(self, total: Any, part: tf.Tensor, index: tf.Tensor) -> Any:
         """Writes the rows of a round into the array."""
         with tf.device(self._device):
             return total.write(index, part)
 
-    def end(self, total):
+    def end(self, total: Any) -> tf.Tensor:
         """All rows, [rounds x rows, ...]."""
         with tf.device(self._device):
             return total.concat()
@@ -180,13 +182,13 @@ class _Same(_Sum):
         with tf.device(device):
             self.start = tf.zeros(spec.shape, spec.dtype)
 
-    def add(self, total, part, index):
+    def add(self, total: Any, part: tf.Tensor, index: tf.Tensor) -> Any:
         """The latest."""
         del total, index
         self._shape = tf.get_static_value(part)
         return part
 
-    def end(self, total):
+    def end(self, total: Any) -> tf.Tensor:
         """The shape, as a constant if its value is static."""
         with tf.device(self._device):
             return total if self._shape is None else tf.constant(self._shape)

@@ -12,8 +12,8 @@ input rows are sent to each device, and each returns its part of their gradient;
 from these, only the numbers above cross between devices.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
@@ -102,7 +102,7 @@ class ShardedLogits:
         self._transposed = transposed
         self._pieces: list[tf.Tensor] = []
 
-    def _refuse(self, *args, **options):
+    def _refuse(self, *args: object, **options: object) -> NoReturn:
         """Raises, since the logits must not be gathered."""
         del args, options
         raise wrong_setting(
@@ -165,7 +165,9 @@ class ShardedLogits:
                 label_logits.append(tf.where(is_here, value, 0.0))
         return tf.add_n(label_logits)
 
-    def _column(self, labels, index: int, logits) -> tuple[tf.Tensor, tf.Tensor]:
+    def _column(
+        self, labels: tf.Tensor, index: int, logits: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The column of the label's class on a device, and whether it is there."""
         column = tf.cast(labels, tf.int32) - self._weights[index].begin
         is_here = tf.logical_and(column >= 0, column < logits.shape[1])
@@ -185,12 +187,12 @@ class ShardedLogits:
             top = tf.stop_gradient(tf.reduce_max(logits, 1))
 
         @tf.custom_gradient
-        def run(*tensors):
+        def run(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
             del tensors
             total = tf.reduce_sum(tf.exp(logits - top[:, None]), 1)
             label = tf.where(is_here, tf.gather(logits, column, batch_dims=1), 0.0)
 
-            def backward(of_total, of_label):
+            def backward(of_total: tf.Tensor, of_label: tf.Tensor) -> list[tf.Tensor]:
                 with tf.device(shard(index)):
                     error = tf.exp(logits - top[:, None]) * of_total[:, None]
                     places = tf.stack([tf.range(tf.size(column)), column], 1)

@@ -143,7 +143,9 @@ def _fetch(table: Any, ids: tf.Tensor, dtype: tf.DType, host: str) -> tf.Tensor:
         return tf.reshape(tf.gather(unique_rows, place), shape)
 
 
-def _take_by_owner(table: parts.Parts, ids: tf.Tensor, dtype: tf.DType, host: str):
+def _take_by_owner(
+    table: parts.Parts, ids: tf.Tensor, dtype: tf.DType, host: str
+) -> tf.Tensor:
     """Rows [ids, units], each from the part that has it."""
     count = len(table)
     with tf.device(host):

@@ -8,7 +8,7 @@ convolution on the same devices.
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -77,7 +77,7 @@ def _batch_matmul(op: tf.Operation) -> int:
     return _product(op, op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1])
 
 
-def _conv(output: tf.Tensor, kernel) -> int:
+def _conv(output: tf.Tensor, kernel: tf.TensorShape) -> int:
     """Each output element takes one product per filter element and input channel."""
     return 2 * _size(output) * int(np.prod(kernel[:3]))
 
@@ -187,7 +187,7 @@ def _numbers(name: str, shape: list[int], dtype: tf.DType) -> tf.Tensor:
     return variable.read_value()
 
 
-def _fastest(run, seconds: float) -> float:
+def _fastest(run: Callable[[], object], seconds: float) -> float:
     run()
     begun = time.perf_counter()
     best = float("inf")

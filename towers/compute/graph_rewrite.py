@@ -65,7 +65,9 @@ def _named(nodes: Iterable[v1.NodeDef]) -> set[str]:
     return names
 
 
-def _fold_shapes(graph: tf.Graph, nodes: Iterable[v1.NodeDef], fixed: set[str]):
+def _fold_shapes(
+    graph: tf.Graph, nodes: Iterable[v1.NodeDef], fixed: set[str]
+) -> tuple[list[v1.NodeDef], dict[str, str]]:
     """Turns the shapes of tensors of static shape into constants.
 
     Only int32 ones: GPUs keep those constants in the host's memory, where shapes are
@@ -96,7 +98,9 @@ def _fold_shapes(graph: tf.Graph, nodes: Iterable[v1.NodeDef], fixed: set[str]):
     return left, moved
 
 
-def _merge_constants(nodes: Iterable[v1.NodeDef], fixed: set[str]):
+def _merge_constants(
+    nodes: Iterable[v1.NodeDef], fixed: set[str]
+) -> tuple[list[v1.NodeDef], dict[str, str]]:
     """Drops all but the first of equal constants.
 
     Returns:

@@ -118,7 +118,9 @@ def _where_positive(dy: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 @tf.RegisterGradient(_RELU_GRAD)
-def _relu_grad(op: tf.Operation, by_masked: tf.Tensor, *_) -> list[tf.Tensor | None]:
+def _relu_grad(
+    op: tf.Operation, by_masked: tf.Tensor, *_: object
+) -> list[tf.Tensor | None]:
     """The gradients by what was masked, which passes none, by dy and by y."""
     y = op.inputs[2]
     return [None, _where_positive(by_masked, y), tf.zeros_like(y)]

@@ -32,7 +32,7 @@ COMPUTE_DTYPES: dict[str, tf.DType] = {
 class PrecisionCasts:
     """Casts that are made once, where the tensor lies, and shared by all towers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._made: dict[tuple[str, tf.DType], tf.Tensor] = {}
 
     def __call__(self, value: Any, dtype: tf.DType) -> Any:

@@ -150,7 +150,11 @@ def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set
     }
 
 
-def _alone(graph_def, part: Sequence[v1.NodeDef], nodes) -> v1.GraphDef:
+def _alone(
+    graph_def: v1.GraphDef,
+    part: Sequence[v1.NodeDef],
+    nodes: Mapping[str, v1.NodeDef],
+) -> v1.GraphDef:
     """The nodes of a part and their constants, without the task in their devices."""
     part_def = v1.GraphDef(versions=graph_def.versions, library=graph_def.library)
     part_nodes = {node.name: node for node in part}

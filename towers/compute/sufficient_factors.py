@@ -157,7 +157,9 @@ def summed(
         return tf.cast(tf.reshape(product, first.whole.shape), tf.float32)
 
 
-def _joined(tensors, axis: int, device: str, hosts: Sequence[str]) -> tf.Tensor:
+def _joined(
+    tensors: Sequence[tf.Tensor], axis: int, device: str, hosts: Sequence[str]
+) -> tf.Tensor:
     """The towers' rows one below the other, in their order, on the device."""
     if hosts:
         groups: dict[str, list[tf.Tensor]] = {}

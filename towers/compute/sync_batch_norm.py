@@ -132,7 +132,7 @@ class StatisticsExchanges:
       sent: name of the placeholder of what is received -> what is sent for it.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.sent: dict[str, SentStatistics] = {}
 
     def joined(self, joint: SharedStatistics) -> BatchStatistics | None:
@@ -155,7 +155,7 @@ class StatisticsExchanges:
         """
 
         @tf.custom_gradient
-        def exchanged(tensor):
+        def exchanged(tensor: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             return self._receive(tensor, "mean"), self._mean
 
         return exchanged(tensor)
@@ -167,10 +167,10 @@ class StatisticsExchanges:
         """
 
         @tf.custom_gradient
-        def exchanged(tower_moments):
+        def exchanged(tower_moments: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             received = self._receive(tower_moments, "moments")
 
-            def back(upstream):
+            def back(upstream: tf.Tensor) -> tf.Tensor:
                 by_mean, by_variance = tf.unstack(self._mean(upstream))
                 more = 2.0 * (tower_moments[0] - received[0]) * by_variance
                 return tf.stack([by_mean + more, by_variance])

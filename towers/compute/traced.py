@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import traceback
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,7 +44,7 @@ class TracedGraph(tf.Graph):
         super().__init__()
         self._listed = variables.listed
 
-    def get_collection(self, name, scope=None):
+    def get_collection(self, name: str, scope: str | None = None) -> list[Any]:
         """As that of `tf.Graph`; of variables, the tensors read so far in the model.
 
         They have the variables' names behind `read/`, which a scope leaves out.
@@ -57,7 +58,7 @@ class TracedGraph(tf.Graph):
             if wanted.match(own_name)
         ]
 
-    def get_collection_ref(self, name):
+    def get_collection_ref(self, name: str) -> list[Any]:
         """As `get_collection`, of what is read in this graph already.
 
         TensorFlow asks for it for each branch and each function.
@@ -67,7 +68,7 @@ class TracedGraph(tf.Graph):
         listed = self._listed(trainable=name == _TRAINABLE, known=False)
         return [value for _, value in listed]
 
-    def device(self, device_name_or_function):
+    def device(self, device_name_or_function: Any) -> Any:
         """As that of `tf.Graph`.
 
         Raises:

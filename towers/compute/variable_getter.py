@@ -79,7 +79,15 @@ class VariablePlaceholders:
         self.trainable: dict[str, tf.Tensor] = {}
         self.parts: dict[str, list[tf.Tensor]] = {}
 
-    def get(self, getter, name, *, shape=None, dtype=tf.float32, **options):
+    def get(
+        self,
+        getter: Callable,
+        name: str,
+        *,
+        shape: Any = None,
+        dtype: Any = tf.float32,
+        **options: Any,
+    ) -> tf.Tensor:
         """A custom getter for `tf.compat.v1.variable_scope`.
 
         Raises:
@@ -131,7 +139,7 @@ class VariablePlaceholders:
         return self._given[name]
 
     def _new(
-        self, name: str, shape, dtype, options: Mapping[str, Any]
+        self, name: str, shape: Any, dtype: Any, options: Mapping[str, Any]
     ) -> KnownVariable:
         """Creates a variable at its first `get_variable`."""
         if name.endswith("/") and options.get("trainable") is False:
@@ -171,7 +179,7 @@ class VariablePlaceholders:
                     "letters, which TensorFlow does not tell apart; give it another"
                 )
 
-    def _check_shared(self, name: str, shape, dtype, reuse) -> None:
+    def _check_shared(self, name: str, shape: Any, dtype: Any, reuse: Any) -> None:
         """Refuses a second `get_variable` of a name unless it shares the variable."""
         variable = self._known[name]
         if not reuse:
@@ -218,7 +226,9 @@ class VariablePlaceholders:
         joined = tf.dynamic_stitch(places, rows)
         return tf.reshape(joined, [*ids.shape, *table.shape[1:]])
 
-    def _read(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
+    def _read(
+        self, name: str, shape: tf.TensorShape, dtype: tf.DType, trainable: bool
+    ) -> tf.Tensor:
         # Inside tf.cond or a loop the placeholder would be in that function's graph,
         # where gradients are not taken.
         with tf.init_scope():
@@ -228,7 +238,9 @@ class VariablePlaceholders:
             self.trainable[name] = read
         return read
 
-    def _joined(self, name, shape, dtype, trainable: bool) -> tf.Tensor:
+    def _joined(
+        self, name: str, shape: tf.TensorShape, dtype: tf.DType, trainable: bool
+    ) -> tf.Tensor:
         """The concatenation of a partitioned variable's placeholders."""
         split, pieces = self._splits[name], []
         for k, part in enumerate(split.shapes(shape)):

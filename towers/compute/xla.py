@@ -71,7 +71,7 @@ def compiled(
     read = {operation_of(name) for node in kept for name in node.input}
 
     @tf.function(jit_compile=True, autograph=False)
-    def tower(*tensors):
+    def tower(*tensors: tf.Tensor) -> list[tf.Tensor]:
         feeds = {n: t for n, t in zip(inputs, tensors) if operation_of(n) in read}
         return tf.import_graph_def(body, feeds, return_elements=list(outputs), name="")
 

@@ -79,13 +79,13 @@ class ExampleSource(StreamSource):
             return self._in_sequence(share, position)
 
         @_plain
-        def read(step):
+        def read(step: tf.Tensor) -> Any:
             first = position + step * share.step + share.first
             indices = first + tf.range(share.count, dtype=tf.int64)
             return self._prepared(read_numbers(self._numbers(indices)), indices)
 
         @_plain
-        def read_one(row):
+        def read_one(row: tf.Tensor) -> tuple[Any, tf.Tensor]:
             step, row = row // share.count, row % share.count
             index = position + step * share.step + share.first + row
             parts = read_numbers(self._numbers(index))
@@ -112,7 +112,7 @@ class ExampleSource(StreamSource):
             return dataset.apply(length)
 
         @_plain
-        def read(indices, *parts):
+        def read(indices: tf.Tensor, *parts: Any) -> Any:
             return self._prepared(parts, indices)
 
         rows = stream.epochs(self.num_examples, self._seed, position, epoch_of)

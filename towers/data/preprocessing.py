@@ -219,7 +219,7 @@ def _crop_and_mirror(images: tf.Tensor, shape: Size, draws: tf.Tensor) -> tf.Ten
     return tf.gather(crop, columns, axis=2, batch_dims=1)
 
 
-def _resize_windows(images: tf.Tensor, shape: Size, edges) -> tf.Tensor:
+def _resize_windows(images: tf.Tensor, shape: Size, edges: tf.Tensor) -> tf.Tensor:
     """Resizes a window of each image, bilinearly, and scales it to [-1, 1].
 
     Args:

@@ -281,7 +281,9 @@ def read_tfds(files: Sequence[Any], seed: tf.Tensor | None) -> tf.data.Dataset:
         columns = tuple(tf.gather(column, order) for column in columns)
 
     @tf.autograph.experimental.do_not_convert
-    def read_one(filename, skip, take):
+    def read_one(
+        filename: tf.Tensor, skip: tf.Tensor, take: tf.Tensor
+    ) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(filename).skip(skip).take(take)
 
     return tf.data.Dataset.from_tensor_slices(columns).interleave(

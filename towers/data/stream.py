@@ -7,7 +7,7 @@ before they are decoded, and a host decodes only its own rows.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,8 @@ from towers.data.preprocessing import DRAWS, Preprocessing, Size
 from towers.data.records import Records, permutation
 
 v1 = tf.compat.v1
+
+Rows = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # features, labels, indices
 
 # Records that are shuffled at a time when they are read from files: enough to mix a
 # dozen of ImageNet's, whose JPEGs then take about 2 GB.
@@ -100,7 +102,7 @@ class Stream:
         numbers_of_rows = self._epochs(position, self._order)
 
         @_plain
-        def gather(step, numbers):
+        def gather(step: tf.Tensor, numbers: tf.Tensor) -> Rows:
             mine = numbers[share.first : share.first + share.count]
             first = position + step * share.step + share.first
             indices = first + tf.range(share.count, dtype=tf.int64)
@@ -119,7 +121,7 @@ class Stream:
             return tuple(map(tf.ensure_shape, rows, [a.shape for a in self.kept]))
 
         @_plain
-        def decode(_, record):
+        def decode(_: tf.Tensor, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
             return self.records.decode(record)
 
         every_record = self._records_of_epoch(None).enumerate()
@@ -133,16 +135,18 @@ class Stream:
         indexed = rows_of_host(indexed, share, position)
 
         @_plain
-        def decode(index, record):
+        def decode(index: tf.Tensor, record: Any) -> Rows:
             return *self.records.decode(record), index
 
         @_plain
-        def prepare_one(index, record):
+        def prepare_one(index: tf.Tensor, record: Any) -> Rows:
             image, label = self.records.decode(record)
             return self._features(image[None], index)[0], label, index
 
         @_plain
-        def prepare_batch(images, labels, indices):
+        def prepare_batch(
+            images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor
+        ) -> Rows:
             return self._features(images, indices[0]), labels, indices
 
         if None in self.records.shape:  # images can be stacked only when prepared
@@ -207,7 +211,7 @@ def epochs(
     begun = position // num_examples
 
     @_plain
-    def rest_of_epoch(epoch):
+    def rest_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         done = tf.where(tf.equal(epoch, begun), position % num_examples, 0)
         return epoch_of(tf.stack([seed, epoch])).skip(done)
 
@@ -230,7 +234,7 @@ def rows_of_host(
     end = share.first + share.count
 
     @_plain
-    def is_read(index, *_):
+    def is_read(index: tf.Tensor, *_: Any) -> tf.Tensor:
         row = (index - position) % share.step
         return (row >= share.first) & (row < end)
 
