@@ -124,10 +124,3 @@ class VerifyFlags:
         "seed of the initial values, of shuffling, augmentation and dropout",
         must=AT_LEAST_0,
     )
-    processes: int | None = field(
-        None,
-        "processes that share the work, each with a model in memory; on GPUs, whose "
-        "memory is one process's, only 1",
-        unset="2 on a CPU with several cores, where there are many ways to compare",
-        must=AT_LEAST_1,
-    )

@@ -55,8 +55,6 @@ _REFUSED = flag_lines.table("""
 --compact_gradient_transfer=float16 --optimizer=adam
  a rounded gradient may turn a step of adam by any amount; write --optimizer=sgd or \
 momentum
---processes=0
- must be at least 1
 --logical_gpus=2 --device=cpu
  does not go with --device=cpu
 --train_dir=d
@@ -182,18 +180,6 @@ class VerifyTest(parameterized.TestCase):
         self.assertLen(rows, 3)
         self.assertRegex(rows[1], r"^replicated +xring, 3 packs +2 .* agrees$")
         self.assertEqual(last, "3 of 3 agree with one tower to 1e-05")
-
-    def test_a_second_process_helps(self):
-        flags = [_OWN, *_SMALL, "--variable_update=parameter_server,staged"]
-        path = os.pathsep.join(filter(None, sys.path))
-        command = [sys.executable, "-m", "towers.verify", *flags, "--processes=2"]
-        done = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": path}, capture_output=True
-        )
-        status, lines, errors = _run(*flags)
-        self.assertEqual((status, errors), (0, []))
-        lines.insert(1, "2 processes share them, from both ends of the table")
-        self.assertEqual(done.stdout.decode().splitlines(), lines)
 
     def test_batch_norm_over_all_towers(self):
         flags = ["--variable_update=independent", "--batch_norm=sync"]
@@ -334,13 +320,6 @@ class VerifyTest(parameterized.TestCase):
         self.assertEqual((status, lines), (2, []))
         (error,) = errors
         self.assertStartsWith(error, f"error: {beginning}")
-
-    def test_gpus_are_one_processs(self):
-        with mock.patch.object(tf.config, "list_physical_devices") as devices:
-            devices.return_value = [None] * 4
-            status, _, errors = _run(_OWN, "--processes=2")
-        self.assertEqual(status, 2)
-        self.assertStartsWith(errors[0], "error: --processes=2: GPUs' memory is one")
 
     def test_products_are_float32_on_gpus(self):
         settings = config.make(

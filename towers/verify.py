@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 if __name__ == "__main__":
     from towers import start
@@ -31,17 +30,13 @@ from towers.errors import explain, interrupts
 from towers.errors.collected import not_printed, refuse, refuse_settings
 from towers.gradients import reduction
 from towers.layout.gpus import Gpus
-from towers.layout.placement import cores
 from towers.layout.schedule import SCHEDULES
 from towers.layout.stages import RECOMPUTE
 from towers.optimizers import learning_rate
 from towers.optimizers.optimizer import OPTIMIZERS
 from towers.session.progress import Console
 from towers.variable_update.modes import VARIABLE_UPDATES
-from towers.verification import agreement, cases, selection, verdict, workers
-
-# Ways to train from which on a second process is worth its start.
-_MANY = 24
+from towers.verification import agreement, cases, selection, verdict
 
 # Flag -> the table that its values are names in.
 CHOICES = {
@@ -55,15 +50,11 @@ CHOICES = {
 }
 
 
-def main(
-    argv: Sequence[str] | None = None, *, again: Sequence[str] | None = None
-) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares what the command line asks for; returns the exit status.
 
     Args:
       argv: the command line; the process's own when None.
-      again: starts this program with the same command line in another process, which
-        helps; None: this one does all.
     """
     console = Console(sys.stdout)
     try:
@@ -72,12 +63,7 @@ def main(
                 sys.argv if argv is None else argv, CHOICES, config.VerifyConfig
             )
             subject, selected = _read(settings)
-            cases = selected.cases
-            count = _num_helpers(settings.verify, subject, cases) if again else 0
-            helpers = workers.Workers(again or (), count)
-            return _explained(
-                subject, lambda: _compare(subject, selected, console, helpers)
-            )
+            return _explained(subject, lambda: _compare(subject, selected, console))
     except parse.UsageError as error:
         return refuse_settings(error)
     except ValueError as error:  # of the run that has the most towers
@@ -103,16 +89,6 @@ def _explained(subject: agreement.TrainingSubject, act: Callable[[], int]) -> in
         return refuse([sentence], status=1)
 
 
-def _help(work: workers.WorkQueue) -> int:
-    """Compares what another process asks for; returns the exit status."""
-
-    def subject() -> agreement.TrainingSubject:
-        settings = parse.parse(sys.argv, CHOICES, config.VerifyConfig)
-        return _decoded(_subject(settings, _plan(settings)))
-
-    return workers.help_with(work, subject)
-
-
 def _read(
     settings: config.VerifyConfig,
 ) -> tuple[agreement.TrainingSubject, selection.Selection]:
@@ -125,13 +101,6 @@ def _read(
     plan = _plan(settings)
     check_batch_norm(verify.batch_norm, plan.model, plan.source)
     where = plan.placement
-    if where.kind != "cpu" and (verify.processes or 1) > 1:
-        raise wrong_setting(
-            "processes",
-            verify.processes,
-            "GPUs' memory is one process's",
-            "write `processes=1`, or `device=cpu`",
-        )
     usable = reduction.usable(where.device_kind)
     specs = verify.all_reduce_spec or (
         *cases.SPECS,
@@ -164,20 +133,6 @@ def _subject(
     )
 
 
-def _decoded(subject: agreement.TrainingSubject) -> agreement.TrainingSubject:
-    return dataclasses.replace(subject, source=subject.source.decoded())
-
-
-def _num_helpers(
-    verify: Any, subject: agreement.TrainingSubject, cases: Sequence[verdict.Case]
-) -> int:
-    """How many processes help."""
-    if verify.processes:
-        return verify.processes - 1
-    worth_it = subject.device == "cpu" and cores() > 1 and len(cases) >= _MANY
-    return 1 if worth_it else 0
-
-
 def _plan(settings: config.VerifyConfig) -> planning.Plan:
     """The plan of a run of the most towers."""
     num_towers = max(selection.num_towers(settings.verify))
@@ -203,10 +158,9 @@ def _compare(
     subject: agreement.TrainingSubject,
     selected: selection.Selection,
     console: Console,
-    helpers: workers.Workers,
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
-    subject = _decoded(subject)
+    subject = dataclasses.replace(subject, source=subject.source.decoded())
     console(
         f"{subject.model.name} on {subject.source.name}: {len(selected.cases)} ways to "
         f"train on the same {subject.global_batch} examples in each of "
@@ -214,14 +168,10 @@ def _compare(
     )
     for words in selected.left_out:
         console(f"left out: {words}")
-    if helpers.count:
-        console(
-            f"{1 + helpers.count} processes share them, from both ends of the table"
-        )
     table = verdict.Table(selected.cases)
     console(table.heading)
     outcomes = []
-    for outcome in workers.compare(subject, selected.cases, helpers):
+    for outcome in agreement.compare(subject, selected.cases):
         outcomes.append(outcome)
         console(table.row(outcome))
     console(verdict.summary(outcomes, subject.bound))
@@ -230,6 +180,4 @@ def _compare(
 
 if __name__ == "__main__":
     start.take_interrupts()
-    if work := workers.asked():
-        sys.exit(_help(work))
-    sys.exit(main(again=[sys.executable, "-m", "towers.verify", *sys.argv[1:]]))
+    sys.exit(main())

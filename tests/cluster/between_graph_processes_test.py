@@ -90,7 +90,9 @@ class BetweenGraphTest(digit_runs.Runs):
         self._assert_equals_one_tower(**length)
 
     def test_asynchronous_clients_make_as_many_updates_as_the_one_graph(self):
-        lines = self._train("--cross_replica_sync=false", num_batches=10)
+        lines = self._train(
+            "--cross_replica_sync=false", "--check_mean", num_batches=10
+        )
         (line,) = [line for line in lines if line.startswith("Staleness of ")]
         self.assertGreater(int(line.split()[2]), 30)
         values = self.values()

@@ -9,7 +9,7 @@ FLAGS = """
     num_towers variable_update all_reduce_spec gradient_repacking
     agg_small_grads_max_bytes accumulate_steps compact_gradient_transfer pipelines
     num_stages num_micro_batches schedule recompute num_shards batch_norm num_steps
-    bound device logical_gpus tf_random_seed processes
+    bound device logical_gpus tf_random_seed
     """.split()
 SHARED = ("model", "data", "optimizer")  # sections of a run's flags
 
