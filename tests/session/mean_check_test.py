@@ -68,9 +68,6 @@ class _Averages(synchronous.Independent):
         """The sum of the means."""
         return synchronous.Replicated.reduce(self, towers, names)
 
-    def take_turns(self, towers, names):
-        """No tower can wait for the update that waits for its gradient."""
-
 
 class _Stale(synchronous.Replicated):
     """Leaves the last tower's replica as it is."""

@@ -1,7 +1,6 @@
 """Modes in which towers step together: where variables are, what is read and saved."""
 
 import functools
-import itertools
 import re
 from unittest import mock
 
@@ -12,7 +11,6 @@ from tests import arrays, trainer
 from towers.compute import nodes
 from towers.gradients import transfer
 from towers.layout import placement
-from towers.optimizers.loss_scale import LossScaling
 from towers.variable_update import variable_store
 from towers.variable_update.modes import VARIABLE_UPDATES
 
@@ -137,37 +135,6 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             if handle.op.name.endswith("logits/dense/bias"):
                 for tower in training.train.towers:
                     self.assertNotIn(tower.gradients[0].op.name, needed)
-
-    @parameterized.parameters(
-        (2, {}, True),
-        (2, {"loss_scaling": LossScaling()}, True),
-        (2, {"loss_scaling": LossScaling(grow_every=5)}, False),  # looks at all
-        (2, {"accumulate_steps": 3}, False),  # a loop makes all gradients
-        (0, {}, False),  # all compute at a time
-        (3, {}, False),
-    )
-    def test_independent_towers_take_turns_with_large_gradients(
-        self, at_a_time, options, turns
-    ):
-        with mock.patch.object(variable_store, "_LARGE", 0):
-            training = trainer.trained(
-                "independent", towers=3, at_a_time=at_a_time, **options
-            )
-        others = trainer.trained("independent", towers=3, at_a_time=0, **options)
-        trainer.assert_same_bits(others.values(), training.values())
-        copies = training.train.mode.replicas()
-        names = training.train.template.trainable
-        self.assertLen(names, 4)
-        for before, tower in itertools.pairwise(training.train.towers):
-            for name, gradient in zip(names, tower.gradients):
-                changes = [
-                    op
-                    for op in copies[name][before.index].handle.consumers()
-                    if op.type == "ResourceApplyMomentum"
-                ]
-                self.assertLen(changes, 1)
-                waits = changes[0] in gradient.op.control_inputs
-                self.assertEqual(waits, turns, msg=gradient.op.name)
 
     @parameterized.parameters("replicated", "independent")
     def test_the_first_step_makes_no_copy_of_replicas(self, mode):

@@ -173,17 +173,6 @@ class VariableUpdate:
         """
         raise NotImplementedError
 
-    def take_turns(self, towers: Sequence[Tower], names: Sequence[str]) -> None:
-        """Has towers that share memory hold fewer gradients together.
-
-        Called once a step is built, unless its update looks at all gradients first.
-
-        Args:
-          towers: of the step.
-          names: of the trainable variables.
-        """
-        del towers, names
-
     def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> StepLoop | None:
         """A runner of the steps between those with hooks; None: the session loop.
 

@@ -15,7 +15,7 @@ from towers.layout.graph_names import checkpoint_name
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
-from towers.variable_update.variable_store import VariableStore, copy_to, one_at_a_time
+from towers.variable_update.variable_store import VariableStore, copy_to
 
 v1 = tf.compat.v1
 
@@ -344,9 +344,6 @@ class Independent(Replicated):
     Every tower trains a separate model on its share of the data, with the mean gradient
     of its own batch.  The first tower's model is the one saved, and the one from which
     all towers of a resumed run start.
-
-    Where not all towers compute at a time, each large gradient is made after the tower
-    before has applied its own.
     """
 
     description = "a replica per tower, no exchange: it does NOT train one model"
@@ -368,9 +365,3 @@ class Independent(Replicated):
                 devices = self.placement.stages[tower.index]
                 reduced.append(copy.once_free(means, names, devices))
         return reduced
-
-    def take_turns(self, towers: Sequence[Tower], names: Sequence[str]) -> None:
-        """Has towers that outnumber the cores make large gradients one by one."""
-        if 0 < self.placement.at_a_time < len(towers):
-            copies = [self._copies[tower.index] for tower in towers]
-            one_at_a_time(copies, towers, names)

@@ -171,8 +171,6 @@ class StepBuilder:
         def finish(sums: TowerSums) -> TrainStep:
             sums = _means(sums)
             changes = self._changes(sums.gradients, sums.statistics)
-            if self.scale is None or self.scale.skipped is None:
-                self.mode.take_turns(group, self.trainable)
             with tf.device(self.mode.placement.counters):
                 # A starting follower may read the position until it has sent its sums.
                 with tf.control_dependencies([sums.loss]):

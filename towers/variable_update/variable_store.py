@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute.tower import Gradient, Tower
+from towers.compute.tower import Gradient
 from towers.gradients import exchange
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
@@ -72,7 +72,6 @@ class VariableStore:
         self._reads: dict[str, Any] = {}
         self._optimizer: v1.train.Optimizer | None = None
         self._rate: tf.Tensor | None = None
-        self._updates: set[tf.Operation] = set()
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
 
@@ -279,16 +278,7 @@ class VariableStore:
                 pass
             # Adam's powers of beta are named by the scope around, slots by variables.
             with v1.name_scope(graph_names.VARIABLES):
-                applied = self._optimizer.apply_gradients(pairs, name=scope)
-        self._updates = set(applied.control_inputs)
-        return applied
-
-    def updates(self, variable: tf.Variable) -> list[tf.Operation]:
-        """The operations that change one of the variables in the last update made.
-
-        None are found where the variables are on several devices.
-        """
-        return [op for op in variable.handle.consumers() if op in self._updates]
+                return self._optimizer.apply_gradients(pairs, name=scope)
 
     def _by_model_names(self, update: Update) -> Update:
         """The update, with weight decay chosen by the model's names of variables."""
@@ -301,40 +291,6 @@ class VariableStore:
 
 def _is_large(variable: tf.Variable) -> bool:
     return 4 * variable.shape.num_elements() >= _LARGE
-
-
-def one_at_a_time(
-    copies: Sequence[VariableStore], towers: Sequence[Tower], names: Sequence[str]
-) -> None:
-    """Makes a large gradient once the copy before has been updated with its own.
-
-    So the gradients of two towers by one large variable are not in memory together.
-    Fetching those of one tower now updates the copies of the towers before.
-
-    Args:
-      copies: updated, each with the gradients of one tower alone.
-      towers: of the copies, in order.
-      names: of the trainable variables.
-    """
-    for before, copy, tower in zip(copies, copies[1:], towers[1:]):
-        for name, gradient in zip(names, tower.gradients, strict=True):
-            if name in copy.wholes or not isinstance(gradient, tf.Tensor):
-                continue
-            earlier, later = before.variables[name], copy.variables[name]
-            maker = gradient.op
-            while maker.type in ("Identity", "Cast"):
-                maker = maker.inputs[0].op
-            # What makes more than this gradient would wait as a whole.
-            alone = len(maker.outputs) == 1
-            if (
-                alone
-                and _is_large(later)
-                and _same_memory(earlier.device, later.device)
-            ):
-                for update in before.updates(earlier):
-                    # Updates are built from gradients, so all towers exist before the
-                    # first update; no public function adds to what operations wait for.
-                    maker._add_control_input(update)
 
 
 def _same_memory(device: str, other: str) -> bool:
