@@ -147,7 +147,7 @@ class GraphTest(parameterized.TestCase):
         train, session = training.train, training.session
         with train.graph.as_default():
             empty = v1.report_uninitialized_variables(v1.global_variables())
-            synced = {variable.op.name for variable in train.mode.synced()}
+            synced = {variable.op.name for variable in train.mode.synced}
         session.run(train.initializer)
         self.assertEqual({name.decode() for name in session.run(empty)}, synced)
         session.run(train.sync)

@@ -37,7 +37,7 @@ from towers.layout.stages import Pipeline
 from towers.optimizers.loss_scale import LossScale, LossScaling
 from towers.optimizers.optimizer import Update
 from towers.pipelines import costs, cutting, pipeline, recompute
-from towers.variable_update import between_graph, train_steps
+from towers.variable_update import asynchronous, between_graph, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
@@ -212,7 +212,7 @@ def _build(
         template=template,
         steps=all_steps,
         **all_steps[0]._asdict(),
-        loop=mode.loop([(step.train_op, step.loss) for step in all_steps]),
+        loop=None if mode.together else asynchronous.loop(mode, all_steps),
         penalty=penalty,
         total_loss=total_loss,
         learning_rate=rate,
@@ -221,7 +221,7 @@ def _build(
         averages=builder.averages,
         loss_scale=scale,
         skips=scale.after(all_steps[0].train_op) if scale else None,
-        saved=parts.joined(mode.saved(v1.global_variables()), mode.wholes),
+        saved=mode.saved(v1.global_variables()),
         constants=held,
         initializer=_initializer(mode, held),
         feed=feed,
@@ -235,14 +235,15 @@ def _build(
 
 def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Operation:
     """What gives the variables and the constants their initial values."""
-    own_variables = mode.own(v1.global_variables())
+    synced = {variable.ref() for variable in mode.synced}
+    own_variables = [v for v in v1.global_variables() if v.ref() not in synced]
     with v1.name_scope(graph_names.VARIABLES):
         return v1.variables_initializer([*own_variables, *held.values()])
 
 
 def _sync(mode: VariableUpdate) -> tf.Operation:
     with v1.name_scope(graph_names.SYNC):
-        return mode.sync()
+        return tf.group(*mode.sync())
 
 
 def _feed(

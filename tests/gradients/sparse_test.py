@@ -215,7 +215,7 @@ class TrainTest(parameterized.TestCase):
             self.assertIsInstance(gradient, tf.IndexedSlices)
             self.assertLess(trainer.difference(one_tower, four), 1e-5)
             for name, copies in training.session.run(
-                training.train.mode.replicas()
+                training.train.mode.replicas
             ).items():
                 first, *others = copies
                 for other in others:

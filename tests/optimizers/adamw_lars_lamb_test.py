@@ -228,7 +228,7 @@ class TowersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(trainer.difference(one_tower, four), 1e-5)
         training, replicated = self._trained(name, 4, "replicated")
         self.assertLess(trainer.difference(one_tower, replicated), 1e-5)
-        replicas = training.session.run(training.train.mode.replicas())
+        replicas = training.session.run(training.train.mode.replicas)
         self.assertGreater(len(replicas), 4)
         for variable, (first, *others) in replicas.items():
             for other in others:

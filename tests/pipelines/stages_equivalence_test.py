@@ -93,7 +93,7 @@ class EqualTest(tf.test.TestCase, parameterized.TestCase):
         training = _made(2, how, **options)
         places = {
             copy.device
-            for copies in training.train.mode.replicas().values()
+            for copies in training.train.mode.replicas.values()
             for copy in copies
         }
         self.assertEqual(places, set(training.placement.devices))

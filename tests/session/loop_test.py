@@ -313,7 +313,7 @@ class StartTest(tf.test.TestCase):
         self.assertEqual(seen["global_step"], 0)
         trainer.assert_same_bits(other.values(), saved)
         with other.train.graph.as_default():
-            replicas = other.train.mode.replicas()
+            replicas = other.train.mode.replicas
         for name, copies in replicas.items():
             for copy in other.session.run(copies):
                 arrays.assert_same_bits(copy, saved[name], name)

@@ -59,7 +59,7 @@ class CheckReplicasTest(parameterized.TestCase):
     def test_one_bit_is_found_and_named(self, name, tower):
         training, compared = _trainer()
         training.steps(3)
-        replica = training.train.mode.replicas()[name][tower]
+        replica = training.train.mode.replicas[name][tower]
 
         def flip(value):
             bits = value.view(np.uint32).copy()
@@ -76,7 +76,7 @@ class CheckReplicasTest(parameterized.TestCase):
 
     def test_nan_equals_itself(self):
         training, compared = _trainer()
-        for replica in training.train.mode.replicas()[_KERNEL]:
+        for replica in training.train.mode.replicas[_KERNEL]:
             _change(training, replica, lambda value: np.full_like(value, np.nan))
         self._check(training, compared, last_step=2, steps=1)
 

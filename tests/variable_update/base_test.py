@@ -49,6 +49,6 @@ class ModeTest(parameterized.TestCase):
                 names.append((mode.held("v"), *v1.global_variables()))
             first, second = names
             self.assertEqual(list(map(id, first)), list(map(id, second)))
-            replicas = len(mode.replicas().get("v", ()))
+            replicas = len(mode.replicas.get("v", ()))
             self.assertIn(replicas, (0, 3))
             self.assertLessEqual(replicas, len(first) - 1)

@@ -44,7 +44,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         off = trainer.difference(one_copy, training.values())
         self.assertLess(off, 1e-5 if transfer is None else 0.02)
         self.assertEqual(off > 1e-5, transfer is not None)  # it was rounded
-        replicas = training.session.run(training.train.mode.replicas())
+        replicas = training.session.run(training.train.mode.replicas)
         self.assertLen(replicas, 8)  # four variables and their momentum
         for name, copies in replicas.items():
             self.assertLen(copies, 4)
@@ -53,7 +53,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_replicas_lie_on_their_towers(self):
         training = trainer.trained("replicated", steps=0)
-        for copies in training.train.mode.replicas().values():
+        for copies in training.train.mode.replicas.values():
             self.assertEqual(
                 [v.device for v in copies], list(training.placement.towers)
             )
@@ -61,7 +61,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     def test_shadowed_replicas_hold_what_the_shadow_copy_holds(self):
         training = trainer.trained("distributed_replicated")
         values, replicas = training.session.run(
-            [training.train.saved, training.train.mode.replicas()]
+            [training.train.saved, training.train.mode.replicas]
         )
         self.assertLen(replicas, 4)
         for name, copies in replicas.items():
@@ -71,7 +71,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             "parameter_server", towers=1, batch_size=12
         ).values()
         self.assertLess(trainer.difference(one_tower, values), 1e-5)
-        for copies in training.train.mode.replicas().values():
+        for copies in training.train.mode.replicas.values():
             self.assertEqual(
                 [v.device for v in copies], list(training.placement.towers)
             )
@@ -92,7 +92,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     def test_independent_towers_see_their_own_examples_only(self):
         """Tower 0 trains as if it were alone on the rows that it gets."""
         training = trainer.trained("independent", steps=1, towers=2)
-        replicas = training.session.run(training.train.mode.replicas())
+        replicas = training.session.run(training.train.mode.replicas)
         arrays.assert_apart(*replicas["logits/dense/kernel"], rtol=1e-3)
         # One step of one tower of batch 3: the stream's first three examples.
         alone = trainer.trained("parameter_server", steps=1, towers=1).values()
@@ -166,9 +166,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             directory
         )
         values = saved.values()
-        for name, copies in training.session.run(
-            training.train.mode.replicas()
-        ).items():
+        for name, copies in training.session.run(training.train.mode.replicas).items():
             for copy in copies:
                 arrays.assert_same_bits(copy, values[name], name)
 

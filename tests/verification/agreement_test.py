@@ -68,9 +68,9 @@ class _OtherShadow(synchronous.DistributedReplicated):
 class _OtherStart(synchronous.Replicated):
     """Starts the second tower from its own initial values, which are 0."""
 
-    def sync(self):
+    def sync(self, after=()):
         """Initialises what should be a copy."""
-        return tf.group(*(variable.initializer for variable in self.synced()))
+        return [variable.initializer for variable in self.synced]
 
 
 class _Mixes(synchronous.Independent):

@@ -172,7 +172,7 @@ def _wanted(name: str, values: np.ndarray, due: int, shards: Shards) -> np.ndarr
 def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
     """Every copy of the variables."""
     names = dict.fromkeys(map(parts.whole_name, built.template.trainable))
-    replicas = parts.by_tower(built.mode.replicas(), built.mode.wholes)
+    replicas = parts.by_tower(built.mode.replicas, built.mode.wholes)
     for name in names:
         yield name, parts.join(parts.read(built.mode.held(name)))
         for tower, replica in enumerate(replicas):

@@ -32,7 +32,7 @@ def same(mode: VariableUpdate) -> Same:
     """
     comparisons = {}
     with v1.name_scope(f"{graph_names.CHECKPOINT}replicas/"):
-        for name, (first, *copies) in mode.replicas().items():
+        for name, (first, *copies) in mode.replicas.items():
             with tf.device(first.device):
                 wanted = _bytes(first)
             for tower, other in enumerate(copies, start=1):

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from towers.variable_update.base import VariableUpdate
 from towers.variable_update.step_quota import QuotaBoard, SharedStepQuota
+from towers.variable_update.train_steps import TrainStep
 
 v1 = tf.compat.v1
 
@@ -194,6 +196,22 @@ class AsynchronousLoop:
             f"Staleness of {total} updates: mean {mean:.2f}, "
             f"largest {max(self.staleness)} ({shares})"
         ]
+
+
+def loop(mode: VariableUpdate, steps: Sequence[TrainStep]) -> AsynchronousLoop:
+    """The loop of a mode whose towers take steps of their own.
+
+    Args:
+      mode: has a staleness for each step.
+      steps: of the towers.
+    """
+    tower_steps = []
+    for step, stale in zip(steps, mode.staleness, strict=True):
+        done = step.train_op
+        if mode.board is not None:
+            done = mode.board.report(done, step.loss, stale)
+        tower_steps.append(TowerStep(done, step.loss, stale))
+    return AsynchronousLoop(tower_steps, mode.exchange.max_staleness, mode.board)
 
 
 class _Crew:

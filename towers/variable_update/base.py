@@ -12,14 +12,17 @@ from typing import Any
 import tensorflow as tf
 
 from flags.rules import Switch
+from towers.checkpoints.contents import CARRIED
+from towers.compute import sufficient_factors
 from towers.compute.tower import Gradient, Tower
 from towers.gradients.exchange import DEFAULT, GradientExchange
+from towers.layout import parts
 from towers.layout.graph_names import checkpoint_name
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
-from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.step_quota import QuotaBoard
+from towers.variable_update.variable_store import copy_to
 
 
 class VariableUpdate:
@@ -52,6 +55,13 @@ class VariableUpdate:
         tower's.
       wholes: name -> parts of each partitioned variable; of replicas, the first
         tower's.
+      replicas: name -> replicas in tower order, of variables, parts and slots.
+      saved_replicas: how many of them, the first ones, are saved.
+      carried: name -> each tower's variable, of values that one step leaves to the
+        next; the first tower's are saved.
+      carries: the name of these in a checkpoint.
+      staged_reads: name -> what each tower reads in place of the variable's value.
+      staleness: of each asynchronous tower's update, int64 scalars.
       board: where the towers of several clients that step asynchronously take turns;
         None otherwise.
     """
@@ -65,6 +75,8 @@ class VariableUpdate:
     replicates = False
     between_graph = False
     switch: Switch | None = None
+    saved_replicas = 1
+    carries = ""
 
     def __init__(
         self,
@@ -85,6 +97,10 @@ class VariableUpdate:
         self.seed = seed
         self.variables: dict[str, tf.Variable] = {}
         self.wholes: dict[str, Parts] = {}
+        self.replicas: dict[str, list[tf.Variable]] = {}
+        self.carried: dict[str, list[tf.Variable]] = {}
+        self.staged_reads: dict[str, list[tf.Tensor]] = {}
+        self.staleness: list[tf.Tensor] = []
         self.board: QuotaBoard | None = None
 
     @property
@@ -115,29 +131,40 @@ class VariableUpdate:
         """
         raise NotImplementedError
 
+    def latest(self, name: str, tower: int) -> Any:
+        """The value, or `Parts` of values, after the last update, as a tower has it."""
+        raise NotImplementedError
+
     def read(self, name: str, tower: int) -> Any:
         """The value, or `Parts` of values, that a tower reads in a training step."""
-        raise NotImplementedError
+        if name in self.staged_reads:
+            return self.staged_reads[name][tower]
+        return self.latest(name, tower)
 
     def held(self, name: str) -> tf.Variable | Parts:
         """The variable of this name, or its parts; of replicas, the first tower's."""
         return self.wholes.get(name) or self.variables[name]
 
-    def latest(self, name: str, tower: int) -> Any:
-        """The variable's value as evaluation reads it: after the last update."""
-        return self.read(name, tower)
-
     def taken(
         self, gradients: Sequence[Gradient], names: Sequence[str]
     ) -> Sequence[Gradient]:
-        """A tower's gradients in the forms in which the mode takes them.
+        """A tower's gradients, with `sufficient_factors` those that are products as
+        their factors, where these are smaller.
 
         Args:
           gradients: as the tower computes them, in the order of `names`.
           names: of the trainable variables.
         """
-        del names
-        return gradients
+        chosen = "sufficient_factors" in self.reads
+        if not (chosen and self.exchange.sufficient_factors):
+            return gradients
+        towers = self.placement.towers if self.together else ()
+        return [
+            gradient
+            if name in self.wholes
+            else sufficient_factors.of(gradient, self.variables[name].device, towers)
+            for gradient, name in zip(gradients, names, strict=True)
+        ]
 
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
@@ -173,48 +200,36 @@ class VariableUpdate:
         """
         raise NotImplementedError
 
-    def loop(self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]) -> StepLoop | None:
-        """A runner of the steps between those with hooks; None: the session loop.
+    def sync(self, after: Sequence[tf.Operation] = ()) -> list[tf.Operation]:
+        """The operations that copy what is saved to where towers read it.
 
         Args:
-          ends: (train op, loss) of each step in the graph.
-        """
-        del ends
-        return None
-
-    def replicas(self) -> dict[str, list[tf.Variable]]:
-        """Name -> replicas in tower order, of variables and of optimizer slots."""
-        return {}
-
-    def refresh(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
-        """Copies what a step has changed to the replicas in this graph.
-
-        Args:
-          after: the operations to wait for.
+          after: what they wait for in a step, here or of another client, that changes
+            what is saved; none: they run after initialisation and after a restore.
         """
         del after
-        return []
+        return [
+            copy_to(*copies)
+            for copies in (*self.replicas.values(), *self.carried.values())
+        ]
 
-    def sync(self) -> tf.Operation:
-        """The operation to run after initialisation and after a restore."""
-        return tf.no_op()
-
+    @property
     def synced(self) -> list[tf.Variable]:
         """The variables that only `sync` gives their values.
 
         They have no initial values, which would take memory and be thrown away, and
         are not saved.
         """
-        return []
-
-    def own(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-        """The given variables, those that are `synced` left out."""
-        synced_refs = {variable.ref() for variable in self.synced()}
-        return [variable for variable in variables if variable.ref() not in synced_refs]
+        replicas = [r[self.saved_replicas :] for r in self.replicas.values()]
+        carried = [copies[1:] for copies in self.carried.values()]
+        return [variable for later in replicas + carried for variable in later]
 
     def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
-        """Checkpoint name -> variable, out of all global variables of the graph.
-
-        Each part of a partitioned variable, or of its slots, has its own name.
-        """
-        return {checkpoint_name(variable): variable for variable in self.own(variables)}
+        """Checkpoint name -> variable, or its parts, of all global variables."""
+        synced = {variable.ref() for variable in self.synced}
+        by_name = {checkpoint_name(v): v for v in variables if v.ref() not in synced}
+        carried = {
+            f"{CARRIED}{self.carries}/{name}": whole
+            for name, whole in self.wholes.items()
+        }
+        return parts.joined(by_name, self.wholes | carried)

@@ -185,7 +185,7 @@ class FollowerClient(SingleClient):
     def __init__(self, mode: VariableUpdate, purpose: int):
         self._placement = placement = mode.placement
         self._purpose = purpose
-        self._refresh = mode.refresh
+        self._refresh = mode.sync
         self.count = placement.clients if mode.together else 1
         with v1.name_scope("clients"), tf.device(placement.master):
             self._stamp = unsaved(tf.constant(0, tf.int64))

@@ -6,7 +6,7 @@ variables before step t, g(w) the mean gradient at w on the step's batch, and up
 g) the optimizer's step from w with gradient g.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,15 +15,12 @@ from flags.rules import Switch
 from towers.checkpoints.contents import CARRIED
 from towers.compute.sufficient_factors import Gradient, dense
 from towers.gradients import transfer
-from towers.gradients.exchange import DEFAULT, GradientExchange
 from towers.layout import graph_names, parts
 from towers.layout.parts import Parts, Split
 from towers.layout.placement import Placement, host_of
 from towers.optimizers.optimizer import Update
-from towers.variable_update import asynchronous
 from towers.variable_update.step_quota import QuotaBoard
 from towers.variable_update.synchronous import ParameterServer, Replicated
-from towers.variable_update.variable_store import copy_to
 
 v1 = tf.compat.v1
 
@@ -52,20 +49,13 @@ class Asynchronous(ParameterServer):
     exact = False
     switch = Switch("parameter_server", "cross_replica_sync", False)
 
-    def __init__(
-        self,
-        placement: Placement,
-        *,
-        seed: int = 0,
-        exchange: GradientExchange = DEFAULT,
-    ):
-        super().__init__(placement, seed=seed, exchange=exchange)
+    def __init__(self, placement: Placement, **options: Any):
+        super().__init__(placement, **options)
         self._version: tf.Tensor | None = None
-        self._staleness: list[tf.Tensor] = []
         if placement.clients > 1:
             self.board = QuotaBoard(placement)
 
-    def read(self, name: str, tower: int) -> Any:
+    def latest(self, name: str, tower: int) -> Any:
         """The value, read after the global step: it has at least that many updates."""
         del tower
         if self._version is None:
@@ -90,22 +80,9 @@ class Asynchronous(ParameterServer):
                 stale = step.read_value() - self._version
             if self.exchange.staleness_lr:
                 rate = rate / tf.cast(tf.maximum(stale, 1), tf.float32)
-        self._staleness.append(stale)
+        self.staleness.append(stale)
         # The global step is incremented after these updates, so after `stale` is read.
         return [*super().update(gradients, names, update, rate), stale.op]
-
-    def loop(
-        self, ends: Sequence[tuple[tf.Operation, tf.Tensor]]
-    ) -> asynchronous.AsynchronousLoop:
-        """A thread for each tower's step."""
-        steps = []
-        for (done, loss), stale in zip(ends, self._staleness):
-            if self.board is not None:
-                done = self.board.report(done, loss, stale)
-            steps.append(asynchronous.TowerStep(done, loss, stale))
-        return asynchronous.AsynchronousLoop(
-            steps, self.exchange.max_staleness, self.board
-        )
 
 
 class Staged(ParameterServer):
@@ -121,18 +98,11 @@ class Staged(ParameterServer):
     exact = False
     between_graph = False
     switch = Switch("parameter_server", "staged_vars", True)
+    carries = "staged"
 
-    def __init__(
-        self,
-        placement: Placement,
-        *,
-        seed: int = 0,
-        exchange: GradientExchange = DEFAULT,
-    ):
-        super().__init__(placement, seed=seed, exchange=exchange)
+    def __init__(self, placement: Placement, **options: Any):
+        super().__init__(placement, **options)
         self._graph = v1.get_default_graph()
-        self._staged: dict[str, list[tf.Variable]] = {}
-        self._staged_reads: dict[str, list[tf.Tensor]] = {}
         [self._filled] = _carried("filled", [], [placement.master])
 
     def create(
@@ -153,27 +123,19 @@ class Staged(ParameterServer):
         if split is not None:
             numbers, axis = list(range(split.count)), split.axis
             pieces = [parts.name_of(name, number) for number in numbers]
-        if not trainable or pieces[0] in self._staged:
+        if not trainable or pieces[0] in self.carried:
             return
         with self._graph.as_default(), v1.name_scope(graph_names.READ):
             for k, stages in enumerate(self.placement.stages):
                 devices = [stages[number] for number in numbers]
-                variables = _carried(f"staged{k or ''}/{name}", shape, devices, axis)
+                variables = _carried(
+                    f"{self.carries}{k or ''}/{name}", shape, devices, axis
+                )
                 for piece, variable in zip(pieces, variables):
-                    self._staged.setdefault(piece, []).append(variable)
+                    self.carried.setdefault(piece, []).append(variable)
                     with tf.device(variable.device):
                         read = variable.read_value()
-                    self._staged_reads.setdefault(piece, []).append(read)
-
-    def read(self, name: str, tower: int) -> Any:
-        """The staged value of a trained variable."""
-        if name not in self._staged:
-            return super().read(name, tower)
-        return self._staged_reads[name][tower]
-
-    def latest(self, name: str, tower: int) -> Any:
-        """The variable itself."""
-        return super().read(name, tower)
+                    self.staged_reads.setdefault(piece, []).append(read)
 
     def update(
         self,
@@ -188,7 +150,7 @@ class Staged(ParameterServer):
             for host, copies in self._by_host(number).items():
                 values = {name: self.latest(name, number) for name in copies}
                 for name, value in arrive.all(values, host).items():
-                    copy, read = copies[name], self._staged_reads[name][number]
+                    copy, read = copies[name], self.staged_reads[name][number]
                     with tf.device(copy.device), tf.control_dependencies([read]):
                         refills.append(copy.assign(value, read_value=False))
         return [*super().update(gradients, names, update, rate), *refills]
@@ -196,15 +158,16 @@ class Staged(ParameterServer):
     def _by_host(self, tower: int) -> dict[str, dict[str, tf.Variable]]:
         """Host of each task that a tower is on -> the staged copies there, by name."""
         by_host: dict[str, dict[str, tf.Variable]] = {}
-        for name, copies in self._staged.items():
+        for name, copies in self.carried.items():
             copy = copies[tower]
             by_host.setdefault(host_of(copy.device), {})[name] = copy
         return by_host
 
-    def sync(self) -> tf.Operation:
+    def sync(self, after: Sequence[tf.Operation] = ()) -> list[tf.Operation]:
         """Fills the staged copies, from the checkpoint's or from the variables."""
+        del after
         fills = []
-        for name, (first, *others) in self._staged.items():
+        for name, (first, *others) in self.carried.items():
             with tf.device(first.device):
                 was = tf.where(
                     self._filled.read_value() > 0,
@@ -215,16 +178,7 @@ class Staged(ParameterServer):
                 with tf.device(copy.device):
                     fills.append(copy.assign(was, read_value=False))
         with tf.control_dependencies(fills):
-            return self._filled.assign(1.0, read_value=False)
-
-    def synced(self) -> list[tf.Variable]:
-        """The staged copies of all towers but the first."""
-        return [v for _, *copies in self._staged.values() for v in copies]
-
-    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
-        """The first tower's staged copies beside the variables."""
-        wholes = _carried_wholes("staged", self.wholes)
-        return parts.joined(super().saved(variables), wholes)
+            return [self._filled.assign(1.0, read_value=False)]
 
 
 class Relaxed(Replicated):
@@ -247,16 +201,7 @@ class Relaxed(Replicated):
     exact = False
     deferred = 1
     switch = Switch("replicated", "variable_consistency", "relaxed")
-
-    def __init__(
-        self,
-        placement: Placement,
-        *,
-        seed: int = 0,
-        exchange: GradientExchange = DEFAULT,
-    ):
-        super().__init__(placement, seed=seed, exchange=exchange)
-        self._deferred: dict[str, list[tf.Variable]] = {}
+    carries = "gradient"
 
     def update(
         self,
@@ -285,7 +230,7 @@ class Relaxed(Replicated):
 
     def _kept(self, tower: int, name: str) -> tf.Variable:
         """The variable of a deferred gradient, beside the tower's replica or part."""
-        if len(self._deferred.get(name, ())) <= tower:
+        if len(self.carried.get(name, ())) <= tower:
             whole = parts.whole_name(name)
             held = self._copies[tower].held(whole)
             devices = [piece.device for piece in parts.each(held)]
@@ -294,31 +239,11 @@ class Relaxed(Replicated):
                 axis = held.axis
                 names = [parts.name_of(whole, k) for k in range(len(held))]
             variables = _carried(
-                f"gradient{tower or ''}/{whole}", held.shape, devices, axis
+                f"{self.carries}{tower or ''}/{whole}", held.shape, devices, axis
             )
             for piece, variable in zip(names, variables):
-                self._deferred.setdefault(piece, []).append(variable)
-        return self._deferred[name][tower]
-
-    def sync(self) -> tf.Operation:
-        """Copies the first tower's deferred gradients, too."""
-        copies = [copy_to(*kept) for kept in self._deferred.values()]
-        return tf.group(super().sync(), *copies)
-
-    def synced(self) -> list[tf.Variable]:
-        """The deferred gradients of all towers but the first, too."""
-        later = [v for _, *variables in self._deferred.values() for v in variables]
-        return [*super().synced(), *later]
-
-    def saved(self, variables: Sequence[tf.Variable]) -> dict[str, Any]:
-        """The first tower's deferred gradients beside its replicas."""
-        wholes = _carried_wholes("gradient", self.wholes)
-        return parts.joined(super().saved(variables), wholes)
-
-
-def _carried_wholes(kind: str, wholes: Mapping[str, Parts]) -> dict[str, Parts]:
-    """Partitioned variables by the names of what is carried of them."""
-    return {f"{CARRIED}{kind}/{name}": whole for name, whole in wholes.items()}
+                self.carried.setdefault(piece, []).append(variable)
+        return self.carried[name][tower]
 
 
 def _carried(

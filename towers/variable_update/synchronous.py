@@ -5,17 +5,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.compute import sufficient_factors
 from towers.compute.tower import Gradient, Tower
 from towers.gradients import mean, sparse
-from towers.gradients.exchange import DEFAULT, GradientExchange
+from towers.gradients.exchange import GradientExchange
 from towers.gradients.transfer import Arrivals
 from towers.layout import graph_names, parts
 from towers.layout.graph_names import checkpoint_name
 from towers.layout.placement import Placement
 from towers.optimizers.optimizer import Update
 from towers.variable_update.base import VariableUpdate
-from towers.variable_update.variable_store import VariableStore, copy_to
+from towers.variable_update.variable_store import VariableStore
 
 v1 = tf.compat.v1
 
@@ -39,20 +38,14 @@ class ParameterServer(VariableUpdate):
     )
     between_graph = True
 
-    def __init__(
-        self,
-        placement: Placement,
-        *,
-        seed: int = 0,
-        exchange: GradientExchange = DEFAULT,
-    ):
-        super().__init__(placement, seed=seed, exchange=exchange)
+    def __init__(self, placement: Placement, **options: Any):
+        super().__init__(placement, **options)
         self._copy = VariableStore(
             placement.homes,
-            seed,
+            self.seed,
             shards=placement.shard_homes,
-            variable_placement=exchange.variable_placement,
-            partition_bytes=exchange.partition_bytes,
+            variable_placement=self.exchange.variable_placement,
+            partition_bytes=self.exchange.partition_bytes,
         )
         self.variables = self._copy.variables
         self.wholes = self._copy.wholes
@@ -69,24 +62,10 @@ class ParameterServer(VariableUpdate):
         """Makes the one copy."""
         self._copy.create(name, shape, initializer, trainable=trainable, **options)
 
-    def read(self, name: str, tower: int) -> Any:
+    def latest(self, name: str, tower: int) -> Any:
         """The one value: it is read once a step for all towers."""
         del tower
         return self._copy.read(name)
-
-    def taken(
-        self, gradients: Sequence[Gradient], names: Sequence[str]
-    ) -> Sequence[Gradient]:
-        """Gradients that are products as their factors, where these are smaller."""
-        if not self.exchange.sufficient_factors:
-            return gradients
-        towers = self.placement.towers if self.together else ()
-        return [
-            gradient
-            if name in self.wholes
-            else sufficient_factors.of(gradient, self.variables[name].device, towers)
-            for gradient, name in zip(gradients, names, strict=True)
-        ]
 
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
@@ -148,21 +127,14 @@ class Replicated(VariableUpdate):
     )
     replicates = True
 
-    def __init__(
-        self,
-        placement: Placement,
-        *,
-        seed: int = 0,
-        exchange: GradientExchange = DEFAULT,
-    ):
-        super().__init__(placement, seed=seed, exchange=exchange)
+    def __init__(self, placement: Placement, **options: Any):
+        super().__init__(placement, **options)
         self._copies = [
             VariableStore(
-                homes, seed, prefix=f"replica_{k}/" if k else "", shards=homes
+                homes, self.seed, prefix=f"replica_{k}/" if k else "", shards=homes
             )
             for k, homes in enumerate(placement.replica_homes)
         ]
-        self._slots: list[list[tf.Variable]] = [[] for _ in placement.towers]
         self.variables = self._copies[0].variables
         self.wholes = self._copies[0].wholes
 
@@ -177,12 +149,17 @@ class Replicated(VariableUpdate):
     ) -> None:
         """Makes the variable, and its replicas if it is trained."""
         first, *others = self._copies
-        first.create(name, shape, initializer, trainable=trainable, **options)
+        options["trainable"] = trainable
+        pieces = first.create(name, shape, initializer, **options)
         start = v1.zeros_initializer()  # `sync` copies the first replica's value
-        for copy in others if trainable else ():
-            copy.create(name, shape, start, trainable=True, **options)
+        if not trainable:
+            return
+        later = [copy.create(name, shape, start, **options) for copy in others]
+        for piece, variable in pieces.items():
+            replicas = [variable, *(pieces[piece] for pieces in later)]
+            self.replicas[checkpoint_name(variable)] = replicas
 
-    def read(self, name: str, tower: int) -> Any:
+    def latest(self, name: str, tower: int) -> Any:
         """The value of the tower's own replica."""
         has_replica = name in self._copies[tower].variables
         return self._copies[tower if has_replica else 0].read(name)
@@ -213,33 +190,15 @@ class Replicated(VariableUpdate):
         rate: tf.Tensor,
     ) -> list[tf.Operation]:
         """An update of each replica."""
-        changes = []
+        changes, slots = [], []
         for k, of_tower in enumerate(gradients):
             before = {v.ref() for v in v1.global_variables()}
             with tf.device(self.placement.towers[k]):
                 changes.append(self._copies[k].update(of_tower, names, update, rate))
-            slots = [v for v in v1.global_variables() if v.ref() not in before]
-            self._slots[k] = slots
+            slots.append([v for v in v1.global_variables() if v.ref() not in before])
+        for replicas in zip(*slots):
+            self.replicas[checkpoint_name(replicas[0])] = list(replicas)
         return changes
-
-    def replicas(self) -> dict[str, list[tf.Variable]]:
-        """The replicas of the trained variables and of their slots."""
-        by_name = {}
-        for name, first in self.variables.items():
-            replicas = [copy.variables.get(name) for copy in self._copies]
-            if all(replica is not None for replica in replicas):
-                by_name[checkpoint_name(first)] = replicas
-        for slots in zip(*self._slots):
-            by_name[checkpoint_name(slots[0])] = list(slots)
-        return by_name
-
-    def sync(self) -> tf.Operation:
-        """Copies the first tower's replicas, slots too, to all others."""
-        return tf.group(*(copy_to(*replicas) for replicas in self.replicas().values()))
-
-    def synced(self) -> list[tf.Variable]:
-        """The replicas of all towers but the first."""
-        return [v for _, *replicas in self.replicas().values() for v in replicas]
 
 
 class DistributedReplicated(ParameterServer):
@@ -257,17 +216,12 @@ class DistributedReplicated(ParameterServer):
         "tower"
     )
     replicates = True
+    saved_replicas = 0
 
-    def __init__(
-        self,
-        placement: Placement,
-        *,
-        seed: int = 0,
-        exchange: GradientExchange = DEFAULT,
-    ):
-        super().__init__(placement, seed=seed, exchange=exchange)
+    def __init__(self, placement: Placement, **options: Any):
+        super().__init__(placement, **options)
         self._replicas = [
-            VariableStore(homes, seed, prefix=f"replica_{k}/", shards=homes)
+            VariableStore(homes, self.seed, prefix=f"replica_{k}/", shards=homes)
             for k, homes in enumerate(placement.replica_homes)
         ]
 
@@ -283,13 +237,21 @@ class DistributedReplicated(ParameterServer):
         """Makes the shadow copy and, if it is trained, its replicas."""
         super().create(name, shape, initializer, trainable=trainable, **options)
         start = v1.zeros_initializer()  # `sync` copies the shadow copy's value
-        for copy in self._replicas if trainable else ():
+        if not trainable:
+            return
+        copies = [
             copy.create(name, shape, start, trainable=False, **options)
+            for copy in self._replicas
+        ]
+        for piece in copies[0]:
+            self.replicas[piece] = [pieces[piece] for pieces in copies]
 
-    def read(self, name: str, tower: int) -> Any:
+    def latest(self, name: str, tower: int) -> Any:
         """The value of the tower's own replica, if it is trained."""
         copy = self._replicas[tower]
-        return copy.read(name) if name in copy.variables else super().read(name, tower)
+        return (
+            copy.read(name) if name in copy.variables else super().latest(name, tower)
+        )
 
     def update(
         self,
@@ -300,42 +262,25 @@ class DistributedReplicated(ParameterServer):
     ) -> list[tf.Operation]:
         """Updates the shadow copy, then copies it to the replicas."""
         changes = super().update(gradients, names, update, rate)
-        return [*changes, *self.refresh(changes)]
+        return [*changes, *self.sync(changes)]
 
-    def refresh(self, after: Sequence[tf.Operation]) -> list[tf.Operation]:
-        """Copies the shadow copy to the replicas once the step has read them."""
-        return self._copies(after, once_read=True)
+    def sync(self, after: Sequence[tf.Operation] = ()) -> list[tf.Operation]:
+        """Copies the shadow copy to all replicas, within a step once it has read them.
 
-    def _copies(
-        self, after: Sequence[tf.Operation] = (), *, once_read: bool = False
-    ) -> list[tf.Operation]:
+        After a restore they may hold nothing yet.
+        """
         arrive, copies = Arrivals(), []
-        for name, replicas in self.replicas().items():
+        for name, replicas in self.replicas.items():
             with tf.control_dependencies(after):
                 value = parts.read(self.held(name))
             for copy, host, replica in zip(
                 self._replicas, self.placement.hosts, replicas
             ):
                 value_here = arrive(value, host)
-                read = [copy.read(name)] if once_read else []
+                read = [copy.read(name)] if after else []
                 with tf.device(replica.device), tf.control_dependencies(read):
                     copies.append(replica.assign(value_here, read_value=False))
         return copies
-
-    def replicas(self) -> dict[str, list[tf.Variable]]:
-        """The replicas of the trained variables."""
-        return {
-            name: [copy.variables[name] for copy in self._replicas]
-            for name in self._replicas[0].variables
-        }
-
-    def sync(self) -> tf.Operation:
-        """Copies the shadow copy to all replicas, which may hold nothing yet."""
-        return tf.group(*self._copies())
-
-    def synced(self) -> list[tf.Variable]:
-        """The replicas of all towers."""
-        return [v for replicas in self.replicas().values() for v in replicas]
 
 
 class Independent(Replicated):

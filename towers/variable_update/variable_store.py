@@ -84,10 +84,14 @@ class VariableStore:
         trainable: bool,
         stage: int = 0,
         split: Split | None = None,
-    ) -> None:
-        """Creates a variable, whole or partitioned, unless one of this name exists."""
+    ) -> dict[str, tf.Variable]:
+        """Creates a variable, whole or partitioned, unless one of this name exists.
+
+        Returns:
+          name -> variable that it has created, parts by their own names.
+        """
         if name in self.variables or name in self.wholes:
-            return
+            return {}
         first = seeded(initializer, name, self._seed)
         places = self._shards
         if split is None and trainable:
@@ -106,12 +110,18 @@ class VariableStore:
                 pieces = self._make_parts(
                     name, shape, first, split, places=places, trainable=trainable
                 )
-                self.variables |= pieces
-                return
-            with tf.device(self._least(self._devices[stage], shape)):
-                self.variables[name] = v1.get_variable(
-                    self._prefix + name, shape, tf.float32, first, trainable=trainable
-                )
+            else:
+                with tf.device(self._least(self._devices[stage], shape)):
+                    variable = v1.get_variable(
+                        self._prefix + name,
+                        shape,
+                        tf.float32,
+                        first,
+                        trainable=trainable,
+                    )
+                pieces = {name: variable}
+        self.variables |= pieces
+        return pieces
 
     def _make_parts(
         self,

@@ -197,7 +197,7 @@ def _variables(
       shared: whether one reference has all that is saved; if not, only what the
         towers have of their own is compared.
     """
-    replicas = parts.by_tower(train.mode.replicas(), train.mode.wholes)
+    replicas = parts.by_tower(train.mode.replicas, train.mode.wholes)
     compared = {
         _Key(k, name): value
         for k, held in enumerate(replicas)
