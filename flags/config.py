@@ -12,12 +12,13 @@ import dataclasses
 import os
 import typing
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from flags import (
     cluster,
     field,
     optimizer,
+    predict,
     rules,
     sections,
     stages,
@@ -64,8 +65,24 @@ class VerifyConfig:
     verify: verify.VerifyFlags
 
 
-KINDS = (Config, VerifyConfig)  # every program's
-Settings = Config | VerifyConfig
+@dataclasses.dataclass(frozen=True)
+class PredictConfig:
+    """All settings of predictions by a run's newest checkpoint."""
+
+    program: ClassVar[str] = "towers.predict"
+    commands: ClassVar[tuple[str, ...]] = (
+        "--model=lenet --train_dir=run --out=predictions.npz",
+    )
+
+    model: sections.ModelFlags
+    data: sections.DataFlags
+    devices: sections.DeviceFlags
+    predict: predict.PredictFlags
+
+
+KINDS = (Config, VerifyConfig, PredictConfig)  # every program's
+Settings = Config | VerifyConfig | PredictConfig
+OfProgram = TypeVar("OfProgram", bound=Settings)
 
 
 def all_flags(kind: type[Settings] = Config) -> dict[str, field.Flag]:
@@ -78,16 +95,16 @@ def all_flags(kind: type[Settings] = Config) -> dict[str, field.Flag]:
 
 
 @overload
-def make(kind: type[Config] = Config, /, **settings: Any) -> Config:
+def make(**settings: Any) -> Config:
     """A run's settings."""
 
 
 @overload
-def make(kind: type[VerifyConfig], /, **settings: Any) -> VerifyConfig:
-    """Those of a comparison."""
+def make(kind: type[OfProgram], /, **settings: Any) -> OfProgram:
+    """Those of another program."""
 
 
-def make(kind: type[Settings] = Config, /, **settings: Any) -> Settings:
+def make(kind: type[Any] = Config, /, **settings: Any) -> Any:
     """A `Config` from flat names; what is not named has its default.
 
     Nothing but the names is checked: that is for `check`.
@@ -328,10 +345,18 @@ def _task(flags: _Given) -> Iterator[Problem]:
         yield Problem("task_index", index, words)
 
 
+def _prediction(flags: _Given) -> Iterator[Problem]:
+    """What cannot be left out."""
+    for name in ("train_dir", "out"):
+        if name not in flags:
+            yield Problem(name, None, "is needed", f"write --{name}=...")
+
+
 _RULES = {
     Config: (
         *(_learning_rate, _gpus, _stages, _compact, _whole_batch_norm, _cluster),
         _files,
     ),
     VerifyConfig: (_learning_rate, _verified_pipelines, _verified_batch_norm),
+    PredictConfig: (_gpus, _prediction),
 }

@@ -116,7 +116,7 @@ class Flag:
     def path(self) -> bool:
         """Whether it names a file or folder, whose `~` stands for the user's home: a
         shell does not replace it after `=`."""
-        return self.name.endswith(("_dir", "_file", "pipeline_report"))
+        return self.name.endswith(("_dir", "_file", "pipeline_report", "out"))
 
     @property
     def kind_words(self) -> str:

@@ -53,16 +53,16 @@ def parse(argv: Sequence[str], choices: rules.Choices) -> config.Config:
 
 @overload
 def parse(
-    argv: Sequence[str], choices: rules.Choices, kind: type[config.VerifyConfig]
-) -> config.VerifyConfig:
-    """Reads that of a comparison."""
+    argv: Sequence[str], choices: rules.Choices, kind: type[config.OfProgram]
+) -> config.OfProgram:
+    """Reads that of another program."""
 
 
 def parse(
     argv: Sequence[str],
     choices: rules.Choices,
-    kind: type[config.Settings] = config.Config,
-) -> config.Settings:
+    kind: type[Any] = config.Config,
+) -> Any:
     """Reads a command line.
 
     Prints the help and exits with status 0 if the command line asks for it.

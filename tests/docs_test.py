@@ -146,7 +146,7 @@ class CommandsTest(parameterized.TestCase):
 
     @parameterized.parameters(*_PAGES)
     def test_flags_that_are_named_are_there(self, page):
-        flags = {*config.all_flags(), *config.all_flags(config.VerifyConfig)}
+        flags = {flag for kind in config.KINDS for flag in config.all_flags(kind)}
         for name, rest in re.findall(r"(?<![\w-])--(?:no)?(\w+)(\*?)", _text(page)):
             if rest:  # --eval_during_training_*
                 continue
@@ -206,7 +206,12 @@ class SnippetsTest(tf.test.TestCase):
         return lines.getvalue()
 
     def test_from_python(self):
-        [source] = _snippets("docs/python_api.md")
+        in_one_call, source = _snippets("docs/python_api.md")
+        folder = self.create_tempdir().full_path
+        in_one_call = in_one_call.replace('"run"', repr(folder))
+        with contextlib.redirect_stdout(io.StringIO()) as lines:
+            exec(in_one_call, {})
+        self.assertRegex(lines.getvalue(), r"\(512, 1001\)\n$")
         source = source.replace("placement.local(4)", "placement.local(4, kind='cpu')")
         with contextlib.redirect_stdout(io.StringIO()) as lines:
             exec(source, {})

@@ -36,7 +36,7 @@ FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
     variable_update pipelines graph evaluation/eval_settings planning
     session evaluation run
-    verification start train verify
+    choices api verification start predict train verify
 """.split()
 
 # What the files of a folder may import beside the standard library.

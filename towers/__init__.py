@@ -17,4 +17,18 @@ The words, and the module where each lives:
 
 To read on from: `train` (the main), `planning` (flags become the plan of a run), `run`
 (a whole run), `graph` (the parts become one `tf.Graph`), `session.loop` (the steps).
+
+From Python, `towers.fit`, `towers.evaluate` and `towers.predict` do it in one call.
 """
+
+import importlib
+from typing import Any
+
+_CALLS = ("fit", "evaluate", "predict")
+
+
+def __getattr__(name: str) -> Any:
+    """The calls of `towers.api`, which TensorFlow is not imported for before."""
+    if name in _CALLS:
+        return getattr(importlib.import_module("towers.api"), name)
+    raise AttributeError(f"module 'towers' has no attribute {name!r}")

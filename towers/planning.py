@@ -35,6 +35,11 @@ from towers.pipelines import cutting, recompute_choice
 from towers.variable_update import between_graph
 from towers.variable_update.modes import VARIABLE_UPDATES
 
+# (settings, model) -> the sources of training and of evaluation.
+SourceFinder = Callable[
+    [Any, Any], tuple[inputs.NamedSource, inputs.NamedSource | None]
+]
+
 DEFAULT_NUM_BATCHES = 100  # of tf_cnn_benchmarks
 DEFAULT_WARMUP = 10
 
@@ -100,6 +105,7 @@ def make(
     cluster: ClusterSpec | None = None,
     *,
     watched: ClusterSpec | None = None,
+    find_sources: SourceFinder | None = None,
 ) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
@@ -112,6 +118,7 @@ def make(
       cluster: to train on, rather than in this process alone.
       watched: where others train, as far as is known, if the plan is for an evaluator
         of their checkpoints, which is to know at which step they end.
+      find_sources: in place of `sources_of`.
 
     Raises:
       PlanError: with everything that cannot be had.
@@ -120,7 +127,8 @@ def make(
     model = findings.get(lambda: get_model(config.model.model))
     where = findings.get(lambda: placement_of(config, cluster))
     exchange = where and findings.get(lambda: _exchange(config, where))
-    sources = model and findings.get(lambda: sources_of(config, model))
+    find = find_sources or sources_of
+    sources = model and findings.get(lambda: find(config, model))
     if model:
         fit = functools.partial(_check_data, where=where, cluster=cluster)
         findings.get(lambda: fit(config, model, sources and sources[0]))
@@ -341,24 +349,11 @@ def sources_of(
     config: Config, model: Model
 ) -> tuple[inputs.NamedSource, inputs.NamedSource | None]:
     """The training source, and that of evaluation (None where there will be none)."""
-    wanted, data = model.inputs, config.data
-    name = data.data_name or wanted.data_name
+    data = config.data
+    name = data.data_name or model.inputs.data_name
     if not data.data_name:
         inputs.check_default(name, data, model.name)
-    request = inputs.Request(
-        shape=wanted.shape,
-        num_classes=wanted.num_classes,
-        features=wanted.features,
-        labels=wanted.labels,
-        num_examples=wanted.num_examples,
-        kind=wanted.kind,
-        preprocessing=wanted.preprocessing,
-        augment=data.distortions is not False,
-        seed=config.training.tf_random_seed,
-        data_dir=data.data_dir,
-        prefetch=data.datasets_prefetch_buffer_size,
-        threads=data.datasets_num_private_threads,
-    )
+    request = inputs.Request.of(config, model)
     source = inputs.get(name, request, split=data.train_split, training=True)
     in_epochs = config.training.num_batches is None
     if name == "synthetic" or not eval_settings.wanted(config.evaluation, in_epochs):

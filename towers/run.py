@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -40,12 +42,28 @@ from towers.session.stop import StopOnSignal
 v1 = tf.compat.v1
 
 
+class RunResult(NamedTuple):
+    """What a run ended with.
+
+    Attributes:
+      step: the global step after its last.
+      metrics: means of the loss and the metrics that its last evaluation found, by
+        name; {} where there was none.
+      examples_per_second: of all towers; NaN if no step was timed.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    examples_per_second: float
+
+
 def train(
     plan: Plan,
     console: Console,
     sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
     *,
     lock: Lock | None = None,
+    ended: Callable[[RunResult], object] = bool,
 ) -> int:
     """Trains, saves, evaluates, reports.
 
@@ -54,6 +72,7 @@ def train(
       console: takes lines for the user.
       sessions: where sessions come from.
       lock: of `--train_dir`, locked again where another folder takes its place.
+      ended: is told what the run ended with; nobody, by default.
 
     Returns:
       the exit status: 0, or that of the signal that ended the run before its time.
@@ -69,7 +88,7 @@ def train(
             run = crash.during(
                 "building the graph", lambda: prepare(plan, console, lock)
             )
-            training = _Training(run, sessions, stop)
+            training = _Training(run, sessions, stop, ended)
         resumes = plan.config.output.train_dir
         status = sessions.keep(training.attempt, stop, resumes=bool(resumes))
         if status is None:
@@ -178,10 +197,17 @@ def _complete(
 class _Training:
     """A prepared run in sessions: one after another where tasks are lost."""
 
-    def __init__(self, run: Prepared, sessions: Sessions, stop: StopOnSignal):
+    def __init__(
+        self,
+        run: Prepared,
+        sessions: Sessions,
+        stop: StopOnSignal,
+        ended: Callable[[RunResult], object],
+    ):
         self._run = run
         self._sessions = sessions
         self._stop = stop
+        self._ended = ended
 
     def attempt(self) -> int:
         """Initialises, trains and ends; may be called again after a failure."""
@@ -306,6 +332,9 @@ class _Training:
             self._evaluate(session, step)
             missing = step != run.evaluator.step
         progress.report(self._sessions)
+        metrics = run.evaluator.means if run.evaluator else {}
+        speed = progress.examples_per_second if len(progress.speed) else math.nan
+        self._ended(RunResult(step, metrics, speed))
         complete = (step >= last_step or enough) and not missing
         if stop.received is not None and not complete:
             name = signal.Signals(stop.received).name

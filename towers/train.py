@@ -23,38 +23,26 @@ import models
 from flags import parse
 from flags.config import Config
 from flags.problem import Problem, problems_of
-from towers import graph, planning, run
+from towers import choices, graph, planning, run
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.cluster import local_cluster, messages, proxies, roles, server
 from towers.cluster.controller import Controller
 from towers.cluster.sessions import session_config, settle_process
 from towers.compute import xla
-from towers.compute.precision import COMPUTE_DTYPES
 from towers.data import inputs
 from towers.errors import collected, explain, interrupts, output_paths
 from towers.evaluation import evaluator, watch
 from towers.layout import cluster_spec, placement
 from towers.layout.gpus import Gpus
-from towers.layout.schedule import SCHEDULES
-from towers.layout.stages import RECOMPUTE
-from towers.optimizers import learning_rate
-from towers.optimizers.optimizer import OPTIMIZERS
 from towers.session import follower, tune
 from towers.session.hooks import TrainingError
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
 from towers.variable_update.modes import VARIABLE_UPDATES
-from towers.variable_update.variable_store import VARIABLE_PLACEMENTS
 
 # Flag -> the table that its values are names in.
 CHOICES = {
-    "compute_dtype": COMPUTE_DTYPES,
-    "learning_rate_schedule": learning_rate.SCHEDULES,
-    "model": models.MODELS,
-    "optimizer": OPTIMIZERS,
-    "recompute": RECOMPUTE,
-    "schedule": SCHEDULES,
-    "variable_placement": VARIABLE_PLACEMENTS,
+    **choices.CHOICES,
     "variable_update": {**VARIABLE_UPDATES, tune.AUTO: None},
 }
 

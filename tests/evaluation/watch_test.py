@@ -189,7 +189,7 @@ class WatchTest(digit_runs.Runs):
         refused = mock.MagicMock(side_effect=[None, ValueError("of another model")])
         with (
             mock.patch.object(watch, "_wait", wait),
-            mock.patch.object(watch._Evaluator, "_check_averages", refused),
+            mock.patch.object(watch.SavedVariables, "_check_averages", refused),
             self.assertRaisesRegex(hooks.TrainingError, "^of another model$"),
         ):
             self._evaluate(eval_interval_secs=7, num_epochs=9.0)

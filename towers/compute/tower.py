@@ -29,6 +29,7 @@ from towers.compute import (
     flops,
     graph_rewrite,
     kernels,
+    measures,
     model_checks,
     split_by_device,
     summaries,
@@ -104,6 +105,8 @@ class TowerSpec:
       joined: how many batches share batch norm's statistics.
       loss_scaled: whether the loss is multiplied by a given scale before gradients.
       shards: what of the model is sharded over the tower's devices; None: nothing is.
+      predicts: whether the tower's metrics are what the last block returns, and its
+        loss 0; then labels and weights are not looked at.
     """
 
     model: Model
@@ -118,6 +121,7 @@ class TowerSpec:
     joined: SharedStatistics = SharedStatistics()  # noqa: RUF009 - frozen
     loss_scaled: bool = False
     shards: Shards | None = None
+    predicts: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +145,8 @@ class Template:
       owners: parts that are used on their own devices, `placement.owner` by number.
       look_ups: gathers whose rows are inputs of the tower, see `embedding_lookup`.
       summaries: that the model makes in training.
+      predictions: nest like what the last block returns, of the names of the metrics
+        that are its tensors; () unless the towers predict.
     """
 
     graph_def: v1.GraphDef
@@ -157,6 +163,7 @@ class Template:
     owners: tuple[str, ...] = ()
     look_ups: tuple[VariableLookup, ...] = ()
     summaries: tuple[Made, ...] = ()
+    predictions: Any = ()
 
     @property
     def flops(self) -> int:
@@ -215,7 +222,11 @@ def trace(
         scale = v1.placeholder(tf.float32, [], "loss_scale")
         nn, outputs = _run(task, batch, variables, exchanges)
         outputs = classifier.shard_logits(outputs, nn, variables.parts, task.shards)
-        shares = shares_of(task, outputs, batch)
+        if task.predicts:
+            predictions = nests.numbered("predictions", outputs)
+            shares = measures.predicted(outputs, predictions)
+        else:
+            shares, predictions = measures.shares_of(task, outputs, batch), ()
         loss = shares.pop("loss")
         trainable = variables.trainable
         gradients: list[Gradient] = []
@@ -230,7 +241,9 @@ def trace(
         model_checks.check_losses(graph)
     ends = _Ends(loss, gradients, nn.statistics, shares, shown)
     template = _template(graph, variables, exchanges, ends)
-    return dataclasses.replace(template, compiled=task.compiled)
+    return dataclasses.replace(
+        template, compiled=task.compiled, predictions=predictions
+    )
 
 
 def _run(
@@ -304,29 +317,6 @@ def _try(task: TowerSpec, features: Any) -> tuple[Layers, Any]:
             "first": v1.placeholder(tf.int64, []),
         }
         return _run(task, batch, variables, StatisticsExchanges())
-
-
-def shares_of(
-    task: TowerSpec, outputs: Any, batch: Mapping[str, Any]
-) -> dict[str, tf.Tensor]:
-    """A batch's shares of the mean `loss` and metrics, float32 scalars by name.
-
-    Args:
-      task: with the model that has the loss and metrics.
-      outputs: of the last block.
-      batch: `labels`, `weights`, `total_weight`.
-    """
-    values = task.model.measure(
-        outputs,
-        batch["labels"],
-        num_classes=task.num_classes,
-        batch_size=batch["weights"].shape[0],
-    )
-    share_of = batch["weights"] / batch["total_weight"]
-    return {
-        name: tf.reduce_sum(value * share_of, name=name)
-        for name, value in values.items()
-    }
 
 
 class _Ends(NamedTuple):

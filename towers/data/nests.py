@@ -15,6 +15,11 @@ v1 = tf.compat.v1
 BATCH = ("features", "labels", "weights")
 
 
+def numbered(kind: str, nest: Any) -> Any:
+    """A nest of the same structure that holds the names that `named` gives."""
+    return tf.nest.pack_sequence_as(nest, list(named(kind, nest)))
+
+
 def named(kind: str, nest: Any) -> dict[str, Any]:
     """Name of a tower's input -> its tensor or spec.
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from flags.config import Config
+from models.model import Model
 from towers.data import nests
 from towers.data.preprocessing import Size
 
@@ -196,6 +198,25 @@ class Request:
     vocabulary: tuple[bytes, ...] = ()
     prefetch: int = 1
     threads: int | None = None
+
+    @classmethod
+    def of(cls, config: Config, model: Model) -> "Request":
+        """The examples that the model needs, as settings ask for them."""
+        wanted, data = model.inputs, config.data
+        return cls(
+            shape=wanted.shape,
+            num_classes=wanted.num_classes,
+            features=wanted.features,
+            labels=wanted.labels,
+            num_examples=wanted.num_examples,
+            kind=wanted.kind,
+            preprocessing=wanted.preprocessing,
+            augment=data.distortions is not False,
+            seed=config.training.tf_random_seed,
+            data_dir=data.data_dir,
+            prefetch=data.datasets_prefetch_buffer_size,
+            threads=data.datasets_num_private_threads,
+        )
 
 
 def specs(request: Request) -> tuple[Any, Any]:

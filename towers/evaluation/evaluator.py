@@ -104,6 +104,7 @@ class Evaluator:
 
     Attributes:
       step: the global step that was evaluated last; -1 before.
+      means: of its loss and metrics, by name.
       accuracy: top-1, of that step; NaN if unknown.
     """
 
@@ -124,6 +125,7 @@ class Evaluator:
                 "summaries of evaluations", directory, console.side
             )
         self.step, self.accuracy = -1, math.nan
+        self.means: dict[str, float] = {}
         self._last: v1.Session | None = None  # in which an evaluation ended
 
     def __call__(
@@ -157,7 +159,7 @@ class Evaluator:
             return None
         means = self._plan.model.with_derived(result.means)
         # Not before: an evaluation that a lost task ended is made again.
-        self.step, self._last = step, session
+        self.step, self._last, self.means = step, session, means
         self.accuracy = means.get("top_1_accuracy", math.nan)
         self._console(report.evaluation_line(means, result.num_examples))
         for name, value in means.items():

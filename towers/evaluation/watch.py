@@ -1,6 +1,5 @@
 """Evaluation alone: the checkpoints of a directory, once or as they appear."""
 
-import contextlib
 import signal
 import time
 from collections.abc import Callable
@@ -8,20 +7,17 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from flags.problem import wrong_setting
-from towers.checkpoints import checkpoint, constants, contents, run_status
+from towers.checkpoints import checkpoint, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import lock
 from towers.evaluation import eval_graph, evaluator
-from towers.layout.parts import joined
+from towers.evaluation.saved_variables import SavedVariables
 from towers.planning import Plan
 from towers.session import hooks, report
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
-from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
 
 v1 = tf.compat.v1
-
-_AVERAGE = "/ExponentialMovingAverage"  # after the name of a variable
 
 # That nobody trains in a folder until it is given up: a run may be started again.
 DESERTED_SECONDS = 30.0
@@ -163,28 +159,16 @@ class _Evaluator:
         self._done: set[tuple] = set()
         self.config = session_config(plan.placement, plan.config.devices)
         with tf.Graph().as_default() as self.graph:
-            mode = VARIABLE_UPDATES[DEFAULT](plan.placement)
+            self._variables = SavedVariables(plan)
             towers = eval_graph.attach(
                 evaluator.task(plan),
                 plan.eval_source,
                 placement=plan.placement,
-                mode=mode,
+                mode=self._variables.mode,
                 batch_size=plan.eval_batch_size,
                 num_examples=evaluator.num_examples(plan),
             )
-            with tf.device(plan.placement.master):  # whose disk holds the files
-                self._counters = {
-                    name: v1.get_variable(name, [], tf.int64, use_resource=True)
-                    for name in ("global_step", "position")
-                }
-                held = constants.of(plan.source, plan.placement.master)
-                names = _names(mode.variables, plan.update.ema_decay)
-                self._checkpoints = checkpoint.Checkpoints(
-                    self._directory,
-                    joined(names, mode.wholes) | self._counters | held,
-                    partial=True,
-                    log=console,
-                )
+            self._variables.made(console)
         log = report.BenchmarkLog(plan.config.output.benchmark_log_dir, console.side)
         self._evaluate = evaluator.Evaluator(plan, towers, console, log)
 
@@ -210,33 +194,15 @@ class _Evaluator:
     ) -> bool:
         """As `look`, where the newest one has files that were not evaluated."""
         # Another one: a later one that has just come, or one before a broken one.
-        loaded = self._checkpoints.restore(session)
+        loaded = self._variables.restore(session)
         if not loaded or (loaded_files := checkpoint.files(loaded)) in self._done:
             self._done.add(files)
             return False
-        self._check_averages(loaded)
-        counted = session.run(self._counters)
+        counted = session.run(self._variables.counters)
         if self._evaluate(session, int(counted["global_step"]), stopped) is None:
             return False
         self._done |= {files, loaded_files}
         return self._ended() or _is_the_end(self._plan, **counted)
-
-    def _check_averages(self, path: str) -> None:
-        """Refuses to leave the moving averages of a checkpoint aside, unless asked to.
-
-        Training evaluated them, so their accuracy is the one that was reported.
-        """
-        ema_decay = self._plan.config.optimizer.ema_decay
-        if ema_decay is not None or self._plan.update.ema_decay:
-            return
-        names: dict[str, list[int]] = {}
-        with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
-            names = contents.of(path)
-        if any(name.endswith(_AVERAGE) for name in names):
-            raise ValueError(
-                f"{path} holds moving averages; write the --ema_decay of the training "
-                "to evaluate them, or --ema_decay=0 to evaluate what they average"
-            )
 
     def _ended(self) -> bool:
         """Whether the run ended before its time, with what was evaluated last."""
@@ -255,15 +221,3 @@ def _wait(seconds: float, over: Callable[[], object]) -> None:
     until = time.monotonic() + seconds
     while not over() and time.monotonic() < until:
         time.sleep(max(0.0, min(0.5, until - time.monotonic())))
-
-
-def _names(
-    variables: dict[str, tf.Variable], ema_decay: float
-) -> dict[str, tf.Variable]:
-    """Checkpoint name -> variable: moving averages stand in for what they average."""
-    if not ema_decay:
-        return variables
-    return {
-        f"{name}{_AVERAGE}" if variable.trainable else name: variable
-        for name, variable in variables.items()
-    }

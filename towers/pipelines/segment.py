@@ -38,9 +38,10 @@ from towers.compute import (
     summaries,
 )
 from towers.compute import tower as tower_lib
+from towers.compute.measures import shares_of
 from towers.compute.summaries import Made
 from towers.compute.sync_batch_norm import StatisticsExchanges
-from towers.compute.tower import StatisticRule, TowerSpec, shares_of
+from towers.compute.tower import StatisticRule, TowerSpec
 from towers.compute.traced import TracedGraph
 from towers.compute.variable_getter import KnownVariable, VariablePlaceholders
 from towers.data import nests

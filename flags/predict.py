@@ -1,0 +1,31 @@
+"""The flags of `towers.predict` alone; it shares its other sections with a run."""
+
+import dataclasses
+from typing import ClassVar
+
+from flags.field import BELOW_1, field
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictFlags:
+    """Which checkpoint predicts, and where the predictions go."""
+
+    common: ClassVar[tuple[str, ...]] = ("train_dir", "out", "eval_split")
+
+    train_dir: str | None = field(
+        None, "directory of the run whose newest checkpoint predicts"
+    )
+    out: str | None = field(
+        None,
+        "file to write: FILE.npz holds arrays, FILE.csv and FILE.parquet tables",
+    )
+    eval_split: str | None = field(
+        None, "split to predict", unset="validation, or test where there is none"
+    )
+    ema_decay: float | None = field(
+        None,
+        "decay of the moving averages that the run kept, to predict with them; 0 "
+        "predicts with what they average",
+        unset="the recipe's",
+        must=BELOW_1,
+    )

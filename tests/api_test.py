@@ -1,0 +1,148 @@
+"""`towers.fit`, `evaluate` and `predict`: a call does what the command does."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import towers
+from models import Inputs, Model, Recipe, Schedule
+from towers.data import from_arrays
+
+_EXAMPLES = 70
+
+
+def _rows(seed, count=_EXAMPLES):
+    random = np.random.default_rng(seed)
+    table = random.standard_normal((count, 5)).astype(np.float32)
+    size = random.integers(0, 9, (count, 1))
+    return {"table": table, "size": size}, (table.sum(1) + size[:, 0]).astype("f4")
+
+
+def _join(x, nn):
+    size = tf.cast(x["size"], nn.dtype)
+    return {"all": tf.concat([x["table"], size], 1)}
+
+
+def _value(x, nn):
+    return {"value": nn.dense(x["all"], 1)[:, 0], "copy": x["all"]}
+
+
+def _net(**inputs):
+    specs = {"table": tf.TensorSpec([5]), "size": tf.TensorSpec([1], tf.int64)}
+    return Model(
+        name="own",
+        blocks=(("join", _join), ("value", _value)),
+        inputs=Inputs(features=specs, labels=tf.TensorSpec([]), **inputs),
+        loss=lambda outputs, target: tf.square(outputs["value"] - target),
+        metrics=lambda outputs, target: {"error": tf.abs(outputs["value"] - target)},
+        recipe=Recipe(batch_size=16, schedule=Schedule(rates=(0.01,)), num_epochs=2),
+    )
+
+
+def _fit(data, **settings):
+    settings = {"num_warmup_batches": 0, "device": "cpu", **settings}
+    return towers.fit(_net(), data, **settings)
+
+
+def _saved(folder):
+    """The values of the newest checkpoint, by name."""
+    reader = tf.train.load_checkpoint(folder)
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if reader.get_variable_to_dtype_map()[name] != tf.string
+    }
+
+
+class CallsTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.create_tempdir().full_path
+
+    def test_four_towers_fit_evaluate_and_predict_as_one(self):
+        features, target = _rows(1)
+        data, other = from_arrays(features, target), from_arrays(*_rows(2, 33))
+        variables = []
+        for towers_, size in ((1, 16), (4, 4)):
+            folder = os.path.join(self.folder, str(towers_))
+            outcome = _fit(
+                data,
+                validation_data=other,
+                num_gpus=towers_,
+                batch_size=size,
+                train_dir=folder,
+            )
+            self.assertEqual(outcome.step, -(-2 * _EXAMPLES // 16))
+            means = towers.evaluate(
+                _net(), other, train_dir=folder, num_gpus=2, device="cpu"
+            )
+            for name in ("loss", "error"):
+                self.assertAlmostEqual(means[name], outcome.metrics[name], places=4)
+            variables.append(_saved(folder))
+        for name, value in variables[0].items():
+            np.testing.assert_allclose(variables[1][name], value, 1e-5, 1e-6, name)
+        predicted = towers.predict(
+            _net(), data, train_dir=folder, num_gpus=3, batch_size=4, device="cpu"
+        )
+        joined = np.concatenate([features["table"], features["size"]], 1)
+        np.testing.assert_array_equal(predicted["copy"], joined)  # in order, each once
+        kernel, bias = (
+            variables[1][f"value/dense/{name}"] for name in ("kernel", "bias")
+        )
+        wanted = joined @ kernel[:, 0] + bias
+        np.testing.assert_allclose(predicted["value"], wanted, 1e-4, 1e-4)
+
+    @parameterized.parameters(
+        ({"num_gpus": 0}, "num_gpus=0: "),
+        ({"num_gpu": 2}, "num_gpu: no such"),
+        ({"save_model_steps": 2}, "save_model_steps=2: needs train_dir"),
+        ({"shard_classifier": 3, "num_gpus": 4}, "num_gpus=4: is not a multiple"),
+    )
+    def test_a_wrong_setting_is_named_as_python_has_it(self, settings, sentence):
+        with self.assertRaisesRegex(ValueError, f"^{sentence}"):
+            _fit(from_arrays(*_rows(1)), **settings)
+
+    def test_data_that_do_not_fit(self):
+        features, target = _rows(1)
+        with self.assertRaisesRegex(
+            ValueError, "features\\['size'\\] is nothing, the model reads int64"
+        ):
+            _fit(from_arrays({"table": features["table"]}, target))
+
+    def test_no_checkpoint(self):
+        data = from_arrays(*_rows(1))
+        for call in (towers.evaluate, towers.predict):
+            with self.assertRaisesRegex(ValueError, "no checkpoint in train_dir="):
+                call(_net(), data, train_dir=self.folder, device="cpu")
+
+    def test_an_interrupt_saves_and_the_same_call_goes_on(self):
+        data = from_arrays(*_rows(1))
+        settings = {"train_dir": self.folder, "batch_size": 16}
+
+        def interrupt():
+            while tf.train.latest_checkpoint(self.folder) is None:
+                time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt, daemon=True)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            _fit(data, num_batches=10**6, save_model_steps=3, **settings)
+        thread.join()
+        step = _saved(self.folder)["global_step"]
+        self.assertGreaterEqual(step, 3)
+        self.assertEqual(_fit(data, num_batches=step + 2, **settings).step, step + 2)
+
+    def test_many_calls_leave_nothing_behind(self):
+        data = from_arrays(*_rows(1))
+        counts = []
+        for _ in range(6):
+            _fit(data, num_epochs=1.0)
+            files = os.listdir("/proc/self/fd") if os.path.isdir("/proc") else []
+            counts.append((threading.active_count(), len(files)))
+        self.assertEqual(counts[1], counts[-1])

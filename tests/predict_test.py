@@ -1,0 +1,64 @@
+"""The main that predicts, as a user runs it."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+
+import numpy as np
+from absl.testing import absltest
+
+import towers
+from tests.root import ROOT
+from towers import train
+
+_SMALL = ["--model=mlp", "--device=cpu"]
+
+
+def _predict(*flags):
+    # Not `import towers.predict`: `towers.predict` is the call of that name.
+    return subprocess.run(
+        [sys.executable, "-m", "towers.predict", *_SMALL, *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+class PredictTest(absltest.TestCase):
+    def test_the_command_and_the_call_predict_the_same(self):
+        folder = self.create_tempdir().full_path
+        run, out = os.path.join(folder, "run"), os.path.join(folder, "p.npz")
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = train.main(
+                ["train", *_SMALL, f"--train_dir={run}", "--num_epochs=1"]
+            )
+        self.assertEqual(status, 0)
+        done = _predict(f"--train_dir={run}", f"--out={out}", "--num_gpus=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        predictions = np.load(out)["predictions"]
+        self.assertIn(f"{len(predictions)} predictions are in {out}.", done.stdout)
+        with contextlib.redirect_stdout(io.StringIO()):
+            called = towers.predict(
+                "mlp", "digits", train_dir=run, num_gpus=1, device="cpu"
+            )
+            means = towers.evaluate("mlp", "digits", train_dir=run, device="cpu")
+        np.testing.assert_allclose(called, predictions, rtol=1e-4, atol=1e-5)
+        # Of the right class in as many examples as the evaluation says.
+        self.assertEqual(predictions.shape[1], 10)
+        self.assertBetween(means["top_1_accuracy"], 0.5, 1.0)
+
+    def test_what_is_wrong_is_said_in_one_sentence_each(self):
+        done = _predict("--num_gpus=0")
+        self.assertEqual(done.returncode, 2)
+        errors = [s for s in done.stderr.splitlines() if s.startswith("error: ")]
+        self.assertEqual([e.split(":")[1].strip() for e in errors], [
+            "--num_gpus=0", "--train_dir", "--out"
+        ])  # fmt: skip
+        folder = self.create_tempdir().full_path
+        done = _predict(f"--train_dir={folder}", f"--out={folder}/p.txt")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"--out={folder}/p.txt: must end with one of .npz", done.stderr)

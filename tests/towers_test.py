@@ -1,0 +1,22 @@
+"""The package itself: importing it loads nothing, and its calls are there."""
+
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+import towers
+from tests.root import ROOT
+
+_IMPORT = "import sys, towers; sys.exit('tensorflow' in sys.modules)"
+
+
+class TowersTest(absltest.TestCase):
+    def test_the_import_does_not_load_tensorflow(self):
+        subprocess.run([sys.executable, "-c", _IMPORT], cwd=ROOT, check=True)
+
+    def test_its_calls(self):
+        for name in ("fit", "evaluate"):
+            self.assertEqual(getattr(towers, name).__module__, "towers.api")
+        with self.assertRaisesRegex(AttributeError, "no attribute 'fitt'"):
+            _ = towers.fitt

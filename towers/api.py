@@ -1,0 +1,207 @@
+"""Training, evaluation and prediction in one call from Python.
+
+    images, labels = ...  # arrays [examples, 28, 28, 1] and [examples]
+    data = towers.data.from_arrays(images, labels)
+    towers.fit("lenet", data, num_gpus=4, num_epochs=5.0, train_dir="run")
+    towers.evaluate("lenet", data, train_dir="run")["top_1_accuracy"]
+    towers.predict("lenet", data, train_dir="run")  # [examples, classes]
+
+Every flag of `python -m towers.train` is a setting of the same name; `--help` and
+docs/flags.md say what each means and which go together.  A call does what the command
+does, but for what TensorFlow decides once for a whole process: that is the caller's.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import models
+from flags import config as flags_config
+from flags.config import Config
+from flags.problem import SettingError
+from models import Model
+from towers import choices, planning, run
+from towers.data import inputs
+from towers.data.example_source import ExampleSource
+from towers.data.examples import Examples
+from towers.data.inputs import NamedSource
+from towers.data.source import Request
+from towers.errors import explain, output_paths
+from towers.errors.interrupts import Interrupted
+from towers.evaluation import eval_graph, evaluator, predictions
+from towers.evaluation.saved_variables import SavedVariables, restored
+from towers.planning import Plan
+from towers.run import RunResult
+from towers.session.progress import Console
+
+# What is trained or evaluated on: what `towers.data` makes, or the name of a data set.
+Data = Examples | str
+
+
+def fit(
+    model: Model | str,
+    data: Data | None = None,
+    *,
+    validation_data: Data | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Trains a model.
+
+    With `train_dir`, the run is saved there at its end, goes on from what is there, and
+    an interrupt (Ctrl-C, a notebook's stop button) saves before it is raised; then the
+    same call goes on.
+
+    Args:
+      model: or its name, as `--model` has it.
+      data: to train on, or its name; None for the model's own data set.
+      validation_data: to evaluate on, at the end or as settings say, or its name.
+      **settings: flags of `towers.train`, by their names.
+
+    Raises:
+      ValueError: a setting is wrong, or model and data do not fit.
+      towers.session.hooks.TrainingError: the run had to stop.
+      KeyboardInterrupt: it was interrupted; what `train_dir` has is whole.
+    """
+    plan = _plan(model, settings, data, validation_data)
+    directory = plan.config.output.train_dir
+    results: list[RunResult] = []
+    with (
+        _explained(plan),
+        output_paths.held(f"train_dir={directory}", directory) as lock,
+    ):
+        console = Console(sys.stdout)
+        status = run.train(plan, console, lock=lock, ended=results.append)
+    if status:
+        raise Interrupted(status - 128)
+    return results[-1]
+
+
+def evaluate(
+    model: Model | str, data: Data, *, train_dir: str, **settings: Any
+) -> dict[str, float]:
+    """Evaluates the newest checkpoint of a run.
+
+    Args:
+      model: or its name, as `--model` has it.
+      data: to evaluate on, or its name.
+      train_dir: of the run.
+      **settings: flags of `towers.train`, by their names.
+
+    Returns:
+      means over all examples, by name: `loss`, the metrics, and what the model derives
+      from them.
+
+    Raises:
+      ValueError: a setting is wrong, model and data do not fit, or there is no
+        checkpoint.
+    """
+    plan = _plan(model, {**settings, "train_dir": train_dir, "eval": True}, data, data)
+    console = Console(sys.stdout)
+
+    def attach(variables: SavedVariables) -> eval_graph.EvalGraph:
+        assert plan.eval_source is not None
+        return eval_graph.attach(
+            evaluator.task(plan),
+            plan.eval_source,
+            placement=plan.placement,
+            mode=variables.mode,
+            batch_size=plan.eval_batch_size,
+            num_examples=evaluator.num_examples(plan),
+        )
+
+    with _explained(plan), restored(plan, console, attach) as (session, graph):
+        result = eval_graph.run(graph, session, step=0)
+    assert result is not None  # nobody stopped it
+    return plan.model.with_derived(result.means)
+
+
+def predict(model: Model | str, data: Data, *, train_dir: str, **settings: Any) -> Any:
+    """What the last block returns for each example, by the newest checkpoint of a run.
+
+    Args:
+      model: or its name, as `--model` has it.
+      data: to predict, or its name; its labels and weights are not looked at.
+      train_dir: of the run.
+      **settings: flags of `towers.train`, by their names.
+
+    Returns:
+      a nest of arrays [examples, ...] in the order of the data, floats as float32.
+
+    Raises:
+      ValueError: a setting is wrong, model and data do not fit, or there is no
+        checkpoint.
+    """
+    plan = _plan(model, {**settings, "train_dir": train_dir, "eval": True}, data, data)
+    with _explained(plan):
+        return predictions.predict(plan, Console(sys.stdout))
+
+
+def _plan(
+    model: Model | str,
+    settings: dict[str, Any],
+    data: Data | None,
+    validation_data: Data | None,
+) -> Plan:
+    """The plan of a run with these settings.
+
+    Raises:
+      ValueError: it cannot be made; the sentences name settings as Python has them.
+    """
+    if isinstance(data, str):
+        settings = {**settings, "data_name": data}
+    if isinstance(model, str):
+        settings = {**settings, "model": model}
+    plain = {name: _plain(value) for name, value in settings.items()}
+    config = flags_config.make(**plain)
+    if problems := flags_config.check(config, choices.CHOICES):
+        raise SettingError(*problems)
+
+    def find_sources(
+        config: Config, model: Model
+    ) -> tuple[NamedSource, NamedSource | None]:
+        if not isinstance(data, Examples):
+            source, eval_source = planning.sources_of(config, model)
+            if not isinstance(validation_data, Examples):
+                return source, eval_source
+        request = Request.of(config, model)
+        if isinstance(data, Examples):
+            source = ExampleSource(data, request, training=True)
+        if validation_data is None:
+            return source, None
+        if isinstance(validation_data, str):
+            return source, inputs.get(validation_data, request, training=False)
+        return source, ExampleSource(validation_data, request, training=False)
+
+    return planning.make(
+        config,
+        models.get if isinstance(model, str) else lambda _: model,
+        find_sources=find_sources,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A setting as flags have it: Python's numbers for NumPy's, tuples for lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+
+
+@contextlib.contextmanager
+def _explained(plan: Plan) -> Iterator[None]:
+    """Turns errors of TensorFlow that users can mend into a sentence.
+
+    Raises:
+      ValueError: there was one.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        sources = [s for s in (plan.source, plan.eval_source) if s is not None]
+        sentence = inputs.explain(error, *sources) or explain.operation_error(error)
+        if not sentence:
+            raise
+        raise ValueError(sentence) from error

@@ -1,0 +1,138 @@
+"""Predictions: what the last block returns, for each example of a split in order."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from towers.cluster.sessions import Local, Sessions
+from towers.compute.tower import Template
+from towers.data.source import ClientShare, Feed, refilled
+from towers.errors import crash
+from towers.errors.interrupts import Interrupted
+from towers.evaluation import evaluator
+from towers.evaluation.saved_variables import restored
+from towers.graph import copy_towers
+from towers.layout.graph_names import EVALUATION
+from towers.planning import Plan
+from towers.session.progress import Console
+from towers.session.stop import StopOnSignal
+
+v1 = tf.compat.v1
+
+
+class PredictionGraph(NamedTuple):
+    """Towers that predict, in a graph that holds the variables."""
+
+    feed: Feed
+    predictions: Any  # nest of tensors [examples of a step, ...]
+    num_examples: int
+
+
+def attach(plan: Plan, variables: Any) -> PredictionGraph:
+    """Adds towers that predict the evaluation split to the current graph.
+
+    Args:
+      plan: of the run.
+      variables: makes them and says how a tower reads them.
+
+    Raises:
+      ValueError: the towers cannot be made, or the last block returns what is not one
+        row for each example.
+    """
+    source, placement = plan.eval_source, plan.placement
+    assert source is not None  # of a plan that predicts
+    task = dataclasses.replace(
+        evaluator.task(plan), predicts=True, pipeline=None, shards=None
+    )
+    limit, size = source.num_examples, plan.eval_batch_size
+    steps = -(-limit // (size * placement.num_towers))
+    with v1.name_scope(EVALUATION):
+        feed = source.feed(
+            placement.groups,
+            batch_size=size,
+            position=tf.constant(0, tf.int64),
+            limit=limit,
+            part=ClientShare(steps=steps),
+        )
+        template, towers = copy_towers(
+            task,
+            feed.batches,
+            variables,
+            scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
+            scope=f"{EVALUATION}tower",
+        )
+        assert isinstance(template, Template)  # it has no pipeline
+        with tf.device(placement.master):
+            joined = {
+                name: tf.concat([tower.metrics[name] for tower in towers], 0)
+                for name in _checked(template, size)
+            }
+            joined = refilled(joined, feed.refills)
+    nest = tf.nest.map_structure(joined.__getitem__, template.predictions)
+    return PredictionGraph(feed, nest, limit)
+
+
+def _checked(template: Template, batch_size: int) -> list[str]:
+    """The names of predictions, all of which have a row for each example."""
+    for name, tensor in template.metrics.items():
+        shape = template.specs[tensor].shape
+        if not shape.rank or shape[0] != batch_size:
+            raise ValueError(
+                f"the last block returned {name} of shape {shape}, of which no row "
+                f"belongs to each of {batch_size} examples; return [batch, ...]"
+            )
+    return list(template.metrics)
+
+
+def batches(
+    graph: PredictionGraph, session: v1.Session, stopped: Callable[[], object] = bool
+) -> Iterator[Any]:
+    """Nests of arrays [examples, ...], step by step, each example once and in order.
+
+    Args:
+      graph: from `attach`.
+      session: with the variables' values.
+      stopped: asked before each step whether to give up; never, by default.
+    """
+    session.run(graph.feed.initializer)
+    predict = session.make_callable(graph.predictions)
+    left = graph.num_examples
+    while left > 0 and not stopped():
+        step = predict()
+        yield tf.nest.map_structure(lambda rows, n=left: rows[:n], step)
+        left -= len(tf.nest.flatten(step)[0])
+
+
+def predict(
+    plan: Plan,
+    console: Console,
+    sessions: Sessions = Local(),  # noqa: B008 - it holds nothing
+) -> Any:
+    """Predicts the evaluation split with the newest checkpoint of the run.
+
+    Args:
+      plan: of a run with a `train_dir`.
+      console: takes lines for the user.
+      sessions: where sessions come from.
+
+    Returns:
+      what the last block returns: a nest of arrays [examples, ...], in the order of the
+      examples, floats as float32.
+
+    Raises:
+      ValueError: there is no checkpoint, or it is of another model.
+      Interrupted: a signal ended it.
+    """
+    with StopOnSignal() as stop:
+        attached = restored(plan, console, lambda v: attach(plan, v.mode), sessions)
+        with attached as (session, graph):
+            steps = crash.during(
+                "predicting; if memory ran out, lower the batch size",
+                lambda: list(batches(graph, session, lambda: stop.received)),
+            )
+        if stop.received is not None:
+            raise Interrupted(stop.received)
+    return tf.nest.map_structure(lambda *rows: np.concatenate(rows), *steps)

@@ -1,0 +1,87 @@
+"""The main that predicts: a checkpoint and a data set in, a file of predictions out.
+
+python -m towers.predict --model=lenet --train_dir=run --out=predictions.npz
+
+`FILE.npz` holds the arrays that the model's last block returns, a row for each example:
+`predictions`, or those of a nest by their names.  `FILE.csv` and `FILE.parquet` hold a
+table with a column for each number of an example.
+"""
+
+import sys
+from collections.abc import Sequence
+
+if __name__ == "__main__":
+    from towers import start
+
+    start.import_tensorflow()
+
+import tensorflow as tf
+
+import models
+from flags import config, parse
+from towers import choices, planning
+from towers.cluster.sessions import settle_process
+from towers.data import inputs
+from towers.errors import collected, explain, interrupts
+from towers.evaluation import prediction_writer, predictions
+from towers.session.progress import Console
+
+CHOICES = {name: choices.CHOICES[name] for name in ("compute_dtype", "model")}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predicts what the command line asks for; returns the exit status."""
+    try:
+        with interrupts.raised():
+            arguments = sys.argv if argv is None else argv
+            settings = parse.parse(arguments, CHOICES, config.PredictConfig)
+            return _predict(settings)
+    except ValueError as error:
+        return collected.refuse_settings(error)
+    except OSError as error:
+        return collected.not_printed(error)
+    except KeyboardInterrupt as error:
+        stopped = interrupts.of(error)
+        left = "nothing was written; the same command begins anew"
+        collected.say(f"Stopped by {stopped.name}: {left}.")
+        return stopped.status
+
+
+def _predict(settings: config.PredictConfig) -> int:
+    run, out = _of_run(settings), settings.predict.out
+    assert out is not None  # the flags were checked
+    write = prediction_writer.prediction_writer(out)
+    where = planning.placement_of(run, None)
+    settle_process(where, run.devices)
+    plan = planning.make(run, models.get)
+    console = Console(sys.stdout)
+    try:
+        nest = predictions.predict(plan, console)
+    except tf.errors.OpError as error:
+        sentence = inputs.explain(error, plan.source) or explain.operation_error(error)
+        if not sentence:
+            raise
+        return collected.refuse([sentence], status=1)
+    write(nest)
+    count = len(tf.nest.flatten(nest)[0])
+    console(f"{count} predictions are in {out}.")
+    return 0
+
+
+def _of_run(settings: config.PredictConfig) -> config.Config:
+    """The settings of a run that evaluates the same checkpoints."""
+    shared = ("model", "data", "devices", "predict")
+    flat = {name: value for s in shared for name, value in _section(settings, s)}
+    del flat["out"]
+    return config.make(**flat, eval=True)
+
+
+def _section(settings: config.PredictConfig, name: str) -> list[tuple[str, object]]:
+    return list(vars(getattr(settings, name)).items())
+
+
+if __name__ == "__main__":
+    start.take_interrupts()
+    exit_status = main()
+    collected.flush()
+    sys.exit(exit_status)
