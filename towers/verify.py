@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 if __name__ == "__main__":
     from towers import start
@@ -39,7 +39,7 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 from towers.verification import agreement, cases, selection, verdict
 
 # Flag -> the table that its values are names in.
-CHOICES = {
+CHOICES: dict[str, Collection[str]] = {
     "learning_rate_schedule": learning_rate.SCHEDULES,
     "model": models.MODELS,
     "optimizer": OPTIMIZERS,
@@ -160,9 +160,11 @@ def _compare(
     console: Console,
 ) -> int:
     """Prints the table, a row as soon as it is known; returns the exit status."""
-    subject = dataclasses.replace(subject, source=subject.source.decoded())
+    assert isinstance(subject.source, inputs.NamedSource)
+    source = subject.source.decoded()
+    subject = dataclasses.replace(subject, source=source)
     console(
-        f"{subject.model.name} on {subject.source.name}: {len(selected.cases)} ways to "
+        f"{subject.model.name} on {source.name}: {len(selected.cases)} ways to "
         f"train on the same {subject.global_batch} examples in each of "
         f"{subject.num_steps} steps, from seed {subject.options.seed}"
     )

@@ -32,7 +32,7 @@ from towers.data import (
 from towers.data.example_source import ExampleSource
 from towers.data.examples import explain_example
 from towers.data.records import Records
-from towers.data.source import Request, specs
+from towers.data.source import Request, Source, specs
 from towers.data.stream import HostShare, Stream
 from towers.data.stream_source import StreamSource
 from towers.data.synthetic import SyntheticSource
@@ -286,7 +286,7 @@ def from_dataset(
     return DatasetSource(examples, request, training=training)
 
 
-def explain(error: BaseException, *sources: NamedSource) -> str | None:
+def explain(error: BaseException, *sources: Source) -> str | None:
     """One sentence about a session call that failed on damaged files or on an example
     of the user's, or None.
 
