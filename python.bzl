@@ -46,7 +46,7 @@ def python_tests(options, folders = []):
             "//benchmarks",
             "//flags",
             "//models",
-            "//testing",
+            "//tests/processes",
             "//towers",
         ],
     )

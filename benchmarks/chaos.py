@@ -35,7 +35,7 @@ import tensorflow as tf
 import models
 from benchmarks.lib import machine, ratios, table
 from benchmarks.lib.options import above_0, parser_for, positive, writable
-from testing import programs
+from tests.processes import programs
 from towers.checkpoints import checkpoint
 
 _TASKS = {"ps": 2, "worker": 2}

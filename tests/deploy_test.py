@@ -9,7 +9,7 @@ import subprocess
 from absl.testing import absltest
 
 from flags import config, parse
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.layout import cluster_spec
 from towers.optimizers.optimizer import OPTIMIZERS
 

@@ -14,7 +14,7 @@ from absl.testing import parameterized
 
 from flags import config, parse
 from tests import digit_runs
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers import train
 
 _PAGES = sorted(

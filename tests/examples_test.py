@@ -10,7 +10,7 @@ from unittest import mock
 from absl.testing import parameterized
 
 from tests import digit_runs
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.gradients.reduction import REDUCTIONS
 
 # Example -> what its output must hold.

@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import digit_runs
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers import run, train, verify
 from towers.checkpoints import checkpoint, run_status
 from towers.cluster import messages, server

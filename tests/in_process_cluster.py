@@ -19,8 +19,8 @@ from unittest import SkipTest, mock
 
 import tensorflow as tf
 
-from testing import programs
-from tests.root import ROOT
+from tests.processes import programs
+from tests.processes.programs import ROOT
 from towers.cluster import local_cluster
 from towers.layout import cluster_spec, placement
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from multiprocessing import connection
 
-from testing import programs
+from tests.processes import programs
 from towers.cluster import local_cluster
 
 Name = tuple[str, int]

@@ -14,7 +14,7 @@ from tests import mutants
 from tests.mutants import __main__ as main
 from tests.mutants import runner
 from tests.mutants.fault import Fault, read
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 _LEAST = 120  # rows
 

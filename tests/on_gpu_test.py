@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import trainer
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 _FOUR_ON_ONE = ("--device=gpu", "--num_gpus=4", "--gpu_indices=0,1,2,3")
 _FOUR_LOGICAL = (*_FOUR_ON_ONE, "--logical_gpus=4")

@@ -11,7 +11,7 @@ import sys
 from absl.testing import parameterized
 
 from tests import digit_runs
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 # Arguments: the system's name and a folder.  Prints the status of each run.
 _PROGRAM = """

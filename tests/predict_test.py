@@ -10,7 +10,7 @@ import numpy as np
 from absl.testing import absltest
 
 import towers
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers import train
 
 _SMALL = ["--model=mlp", "--device=cpu"]

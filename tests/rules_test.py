@@ -16,17 +16,17 @@ from typing import Any
 from absl.testing import parameterized
 
 from tests import other_systems
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
-SOURCE = ("flags", "models", "towers", "testing", "benchmarks")
+SOURCE = ("flags", "models", "towers", "benchmarks")
 
 # They may import everything, and nothing imports them.
 MAINS = ("towers/train.py", "towers/verify.py")
 
 # What runs on Linux alone, or for the most part.
 OF_LINUX = (
-    "testing/machines.py",
-    "testing/programs.py",
+    "tests/processes/machines.py",
+    "tests/processes/programs.py",
     "towers/cluster/local_cluster.py",
     "towers/cluster/private_network.py",
 )
@@ -46,7 +46,6 @@ MAY_IMPORT = {
     "towers": set(
         "flags models numpy pyarrow tensorflow tensorflow_datasets towers tqdm".split()
     ),
-    "testing": {"testing", "towers"},
 }
 
 # Import name -> the name it is installed by, where they differ.
@@ -156,13 +155,13 @@ def import_direction(project: Project) -> Iterator[str]:
 
 
 def benchmarks_are_imported_by_their_tests(project: Project) -> Iterator[str]:
-    """What tests and benchmarks share is in `testing/`."""
+    """What tests and benchmarks share is in `tests/processes/`."""
     for path in project.files(*SOURCE, "tests"):
         if path.startswith(("benchmarks/", "tests/benchmarks/")):
             continue
         for line, name in project.imports(path):
             if name.split(".")[0] == "benchmarks":
-                yield f"{path}:{line}: imports {name}; move what it needs to testing/"
+                yield f"{path}:{line}: imports {name}; move it to tests/processes/"
 
 
 def main_is_imported_by_nobody(project: Project) -> Iterator[str]:

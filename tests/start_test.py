@@ -13,7 +13,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers import start
 
 _NAMES = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")

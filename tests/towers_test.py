@@ -6,7 +6,7 @@ import sys
 from absl.testing import absltest
 
 import towers
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 _IMPORT = "import sys, towers; sys.exit('tensorflow' in sys.modules)"
 

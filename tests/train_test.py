@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from tests import digit_runs, manual_tasks, trainer
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers import run, train
 from towers.checkpoints import checkpoint, saving
 from towers.compute import flops

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.lib import launch_tasks
 from benchmarks.lib.options import parser_for, positive
-from testing.machines import FIRST, SECOND, Machines, lacking
+from tests.processes.machines import FIRST, SECOND, Machines, lacking
 
 _BEGIN = 2222  # port of the first task
 _PATIENCE = 60.0  # seconds, until all tasks listen

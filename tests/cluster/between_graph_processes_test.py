@@ -9,8 +9,8 @@ import signal
 from absl.testing import absltest
 
 import models
-from testing import programs
 from tests import digit_runs, in_process_cluster, trainer
+from tests.processes import programs
 
 _TRAINING = 1442  # examples of the digits
 _FLAGS = {

@@ -8,7 +8,7 @@ from unittest import mock
 
 from absl.testing import parameterized
 
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.cluster import deaths
 
 # Crashes in a function of C, as native code does, with the stacks shown.

@@ -18,9 +18,9 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from testing import programs
 from tests import digit_runs
-from tests.root import ROOT
+from tests.processes import programs
+from tests.processes.programs import ROOT
 from towers.cluster import local_cluster
 
 

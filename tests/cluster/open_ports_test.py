@@ -6,7 +6,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.cluster import open_ports
 from towers.layout import cluster_spec
 

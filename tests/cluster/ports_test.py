@@ -10,7 +10,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from testing.programs import PATIENCE
+from tests.processes.programs import PATIENCE
 from towers.cluster import ports
 
 # Speaks first, as TensorFlow's server does, to all who come.

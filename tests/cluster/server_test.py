@@ -15,8 +15,8 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from testing import programs
-from tests.root import ROOT
+from tests.processes import programs
+from tests.processes.programs import ROOT
 from towers.cluster import messages, server
 from towers.layout import cluster_spec
 

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from testing import programs
 from tests import digit_runs, in_process_cluster, manual_tasks, trainer
+from tests.processes import programs
 from towers import train
 from towers.checkpoints import run_status
 from towers.evaluation import watch

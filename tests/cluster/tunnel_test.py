@@ -5,10 +5,10 @@ import pathlib
 import subprocess
 import sys
 
-from testing import machines, programs
-from testing.machines import FIRST, SECOND
 from tests import digit_runs, trainer
-from tests.root import ROOT
+from tests.processes import machines, programs
+from tests.processes.machines import FIRST, SECOND
+from tests.processes.programs import ROOT
 
 # Port of each task -> where it runs.
 _CONTROLLER, _PS, _WORKER_0, _WORKER_1 = 2222, 2223, 2224, 2225

@@ -13,7 +13,7 @@ import numpy as np
 from absl.testing import absltest
 
 from tests.data.sources import Modules, Squares
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.data import source_worker, worker_pool
 from towers.data.source_worker import Leaf, SourceError
 

@@ -7,7 +7,7 @@ import sys
 
 from absl.testing import absltest
 
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.errors import crash
 
 _CRASHES = """

@@ -7,7 +7,7 @@ from unittest import mock
 
 from absl.testing import absltest, parameterized
 
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.errors import memory_limits
 
 _MB = 10**6

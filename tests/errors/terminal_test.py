@@ -11,7 +11,7 @@ from unittest import mock
 
 from absl.testing import parameterized
 
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers.errors import terminal
 
 # Prints after the hangup.

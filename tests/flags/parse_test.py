@@ -13,7 +13,7 @@ from absl.testing import absltest, parameterized
 from flags import config, parse, tf_cnn_benchmarks
 from flags.problem import Problem
 from tests import flag_lines
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 CHOICES = {
     "model": ("lenet", "resnet50"),

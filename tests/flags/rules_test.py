@@ -3,7 +3,7 @@
 from absl.testing import absltest, parameterized
 
 from flags import config, field, problem, rule, rules
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 from towers import train
 
 _DOCS = ROOT / "docs" / "flags.md"

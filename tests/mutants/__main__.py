@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tests.mutants import FAULTS, runner
 from tests.mutants.fault import Fault
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 ENOUGH = 0.97  # of the faults, to be caught
 

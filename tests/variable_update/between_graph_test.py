@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest
 
-from testing.programs import PATIENCE
+from tests.processes.programs import PATIENCE
 from towers.layout import placement
 from towers.variable_update import between_graph, synchronous
 from towers.variable_update.between_graph import TowerSums, TrainStep

@@ -6,7 +6,7 @@ import sys
 from absl.testing import absltest
 
 from benchmarks.lib import launch_tasks, process
-from testing import programs
+from tests.processes import programs
 
 # The leader prints what it was told once the others are there, who would stay for ever.
 _TASK = """

@@ -11,7 +11,7 @@ from unittest import mock
 from absl.testing import parameterized
 
 from benchmarks.lib import cases, options
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 # A benchmark, flags of which one has a value that makes no sense, and the sentence.
 _WRONG = """

@@ -3,7 +3,7 @@
 from absl.testing import absltest
 
 from benchmarks.lib import speed_chart
-from tests.root import ROOT
+from tests.processes.programs import ROOT
 
 _PAGE = """
 | | a peer | PyTorch 2.13 |

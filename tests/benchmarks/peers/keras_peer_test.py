@@ -18,9 +18,9 @@ from benchmarks.lib.process import TOTAL
 from benchmarks.peers import keras_peer
 from benchmarks.peers.systems import Places
 from models.layers import Layers
-from testing import programs
 from tests import arrays
 from tests.benchmarks.peers import peer_models
+from tests.processes import programs
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,7 @@ from absl.testing import absltest
 from benchmarks import transport
 from benchmarks.lib import process
 from benchmarks.peers import transport_peer
-from testing import programs
+from tests.processes import programs
 
 
 class TransportPeerTest(absltest.TestCase):

@@ -12,7 +12,9 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-ROOT = pathlib.Path(__file__).absolute().parents[1]  # what `python -m` has to see
+# What `python -m` has to see.  Not resolved: under Bazel that would leave the sandbox,
+# for files not declared.
+ROOT = pathlib.Path(__file__).absolute().parents[2]
 PATIENCE = 240.0  # seconds to wait for what a busy machine does in a fraction of it
 
 

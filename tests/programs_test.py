@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from testing import programs
+from tests.processes import programs
 
 
 class ProgramsTest(absltest.TestCase):

@@ -5,7 +5,7 @@ import sys
 
 from absl.testing import absltest
 
-from testing import machines
+from tests.processes import machines
 
 _CALL = """
 import socket, sys

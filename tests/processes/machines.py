@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping
 
-from testing.programs import ROOT
+from tests.processes.programs import ROOT
 
 SCRIPT = str(ROOT / "deploy" / "tunnel.sh")
 FIRST, SECOND = "10.77.0.1", "10.77.0.2"  # addresses of the machines
