@@ -44,6 +44,7 @@ from towers import graph, planning
 from towers.cluster import sessions
 from towers.compute import tower
 from towers.data import nests
+from towers.errors import collected
 from towers.layout import partition, placement, schedule
 from towers.layout.stages import Pipeline
 from towers.pipelines import costs, recompute, segment, spans
@@ -266,7 +267,7 @@ def _needed(how: Pipeline, batch_size: int, layers: int) -> int:
     model = transformer(layers)
     work = _work(model, batch_size)
     task = dataclasses.replace(work.task, pipeline=equal(model, how))
-    return max(recompute.estimate(task, work.features, work.labels, slots=0))
+    return max(recompute.estimate(task, *work.batch, slots=0))
 
 
 def memory(options: argparse.Namespace) -> list[str]:
@@ -350,7 +351,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         lines = options.act(options)
     except ValueError as error:  # settings that do not go together
-        parser.error(str(error))
+        parser.error("\n".join(collected.sentences(error)))
     print("\n".join(lines))
     return 0
 

@@ -31,7 +31,7 @@ class LocalSGD(Independent):
     def average(self) -> tf.Operation:
         """The operation that replaces the replicas of every variable by their mean."""
         changes = []
-        for replicas in self.replicas().values():
+        for replicas in self.replicas.values():
             values = [replica.read_value() for replica in replicas]
             with tf.device(replicas[0].device):
                 mean = tf.add_n(values) / len(values)

@@ -13,11 +13,14 @@ class PredictFlags:
     common: ClassVar[tuple[str, ...]] = ("train_dir", "out", "eval_split")
 
     train_dir: str | None = field(
-        None, "directory of the run whose newest checkpoint predicts"
+        None,
+        "directory of the run whose newest checkpoint predicts",
+        unset="none; it is needed",
     )
     out: str | None = field(
         None,
         "file to write: FILE.npz holds arrays, FILE.csv and FILE.parquet tables",
+        unset="none; it is needed",
     )
     eval_split: str | None = field(
         None, "split to predict", unset="validation, or test where there is none"

@@ -29,6 +29,7 @@ _OTHERS = {
     *("cases", "parts", "rounds", "systems", "images", "towers"),  # of benchmarks
     *("tf_cnn_benchmarks", "settings", "estimates"),
     *("distortions", "single", "index", "port"),
+    "processes",  # gone, as the changelog says
 }
 
 # Words that stand for what a reader puts in their place.

@@ -270,7 +270,7 @@ class TowerTest(tf.test.TestCase):
         plain = _model(("head", _head))
         tower.check_batch_norm("micro_batch", plain, source)
         for batch_norm in ("tower", "sync_micro_batch", "sync"):
-            sentence = f"^--batch_norm={batch_norm}: test has no batch norm; leave it"
+            sentence = f"^batch_norm={batch_norm}: test has no batch norm; leave it"
             with self.assertRaisesRegex(ValueError, sentence):
                 tower.check_batch_norm(batch_norm, plain, source)
 

@@ -1,12 +1,14 @@
 """What a follower does with the tokens that it gets; whole runs: between_graph_test."""
 
 import types
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import absltest
 
 from towers.session import follower
 from towers.variable_update import step_quota
+from towers.variable_update.between_graph import FollowerClient
 
 
 def _after(hook: follower.CheckTokens, token: int) -> None:
@@ -16,7 +18,7 @@ def _after(hook: follower.CheckTokens, token: int) -> None:
 class ObeyTest(absltest.TestCase):
     def test_goes_on_while_each_token_is_the_next(self):
         token = object()
-        clients = types.SimpleNamespace(token=token, watched=True)
+        clients = mock.create_autospec(FollowerClient, instance=True, token=token)
         train = types.SimpleNamespace(clients=clients)
         hook = follower.CheckTokens(train, 100)
         self.assertIs(hook.before_run(None).fetches, token)

@@ -167,5 +167,7 @@ def _setup(source: Any, leaves: Sequence[Leaf]) -> Setup:
                 f"notebook or at a prompt; {cure}"
             )
     # Files that models.load names by their paths, as their names are others'.
-    files = {name: name for name in list(sys.modules) if os.sep in name}
+    # A file that is gone since cannot be what the source needs.
+    paths = [name for name in list(sys.modules) if os.sep in name]
+    files = {path: path for path in paths if os.path.isfile(path)}
     return Setup(list(sys.path), files, main, pickled, list(map(tuple, leaves)))
