@@ -9,6 +9,7 @@ import shlex
 import sys
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -16,6 +17,7 @@ from flags import config, parse
 from tests import digit_runs
 from tests.processes.programs import ROOT
 from towers import train
+from towers.data import from_files
 
 _PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -217,6 +219,27 @@ class SnippetsTest(tf.test.TestCase):
         with contextlib.redirect_stdout(io.StringIO()) as lines:
             exec(source, {})
         self.assertRegex(lines.getvalue(), r"\[(np\.int64\()?20")
+
+    def test_data_of_your_own(self):
+        arrays, files, tables = _snippets("docs/data.md")
+        names = {"tf": tf, "np": np}
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.create_tempdir().full_path)
+        table = np.ones((6, 5), np.float32)
+        image = np.zeros((6, 8, 8, 1), np.uint8)
+        np.savez("train.npz", image=image, table=table, price=table[:, 0])
+        exec(arrays, names)
+        self.assertEqual(names["data"]("train").num_examples, 6)
+        lines = ["area,rooms,city,price", "70,3,Bern,5", ",2,Basel,4"]
+        pathlib.Path("train.csv").write_text("\n".join(lines), encoding="utf-8")
+        exec(tables, names)
+        self.assertEqual(names["homes"]("train").num_examples, 2)
+        for name, encode in (("a.jpg", tf.io.encode_jpeg), ("a.png", tf.io.encode_png)):
+            tf.io.write_file(name, encode(np.zeros((9, 9, 3), np.uint8)))
+        exec(files, names)
+        examples = from_files(["a.jpg"], names["parse"], augment=names["augment"])
+        self.assertEqual(examples.num_examples, 1)
+        self.assertEqual(examples.specs[0].shape, [128, 128, 3])
 
     def test_the_readme_is_short(self):
         self.assertLessEqual(len(_text("README.md").splitlines()), 200)

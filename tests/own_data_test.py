@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from models import Inputs, Model, Recipe, Schedule
-from tests.data.sources import Squares
+from tests.squares import Squares
 from towers import train
 from towers.checkpoints import checkpoint
 from towers.data import from_arrays, from_source

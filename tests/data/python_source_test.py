@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from tests.data.sources import Squares
+from tests.squares import Squares
 from towers.data import examples
 from towers.data.python_source import from_source
 

@@ -3,7 +3,7 @@
 import numpy as np
 from absl.testing import parameterized
 
-from tests.data.sources import Squares
+from tests.squares import Squares
 from towers.data import source_worker
 from towers.data.source_worker import Leaf, SourceError
 
@@ -25,7 +25,7 @@ class RowsTest(parameterized.TestCase):
     @parameterized.parameters(
         (
             "raises",
-            r"source\[2\] failed: KeyError: 'nothing there' \(.*sources.py:\d+\)",
+            r"source\[2\] failed: KeyError: 'nothing there' \(.*squares.py:\d+\)",
         ),
         (
             "grows",

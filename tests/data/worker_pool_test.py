@@ -12,8 +12,8 @@ import time
 import numpy as np
 from absl.testing import absltest
 
-from tests.data.sources import Modules, Squares
 from tests.processes.programs import ROOT
+from tests.squares import Modules, Squares
 from towers.data import source_worker, worker_pool
 from towers.data.source_worker import Leaf, SourceError
 
@@ -26,7 +26,7 @@ _LEAVES = [
 _PARENT = """
     import sys, threading, time
     import numpy as np
-    from tests.data.sources import Modules, Squares
+    from tests.squares import Modules, Squares
     from towers.data.source_worker import Leaf
     from towers.data.worker_pool import WorkerPool
 
