@@ -33,7 +33,7 @@ from towers.data.source import Request
 from towers.errors import explain, output_paths
 from towers.errors.interrupts import Interrupted
 from towers.evaluation import eval_graph, evaluator, predictions
-from towers.evaluation.saved_variables import SavedVariables, restored
+from towers.evaluation.saved_variables import restored
 from towers.planning import Plan
 from towers.run import RunResult
 from towers.session.progress import Console
@@ -102,18 +102,8 @@ def evaluate(
     plan = _plan(model, {**settings, "train_dir": train_dir, "eval": True}, data, data)
     console = Console(sys.stdout)
 
-    def attach(variables: SavedVariables) -> eval_graph.EvalGraph:
-        assert plan.eval_source is not None
-        return eval_graph.attach(
-            evaluator.task(plan),
-            plan.eval_source,
-            placement=plan.placement,
-            mode=variables.mode,
-            batch_size=plan.eval_batch_size,
-            num_examples=evaluator.num_examples(plan),
-        )
-
-    with _explained(plan), restored(plan, console, attach) as (session, graph):
+    attached = restored(plan, console, lambda v: evaluator.attach_to(plan, v.mode))
+    with _explained(plan), attached as (session, graph):
         result = eval_graph.run(graph, session, step=0)
     assert result is not None  # nobody stopped it
     return plan.model.with_derived(result.means)

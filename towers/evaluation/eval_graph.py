@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.compute.tower import TowerSpec
+from towers.compute.tower import Tower, TowerSpec
 from towers.data.source import ClientShare, Feed, Source, refilled
-from towers.graph import copy_towers
+from towers.graph import AnyTemplate, copy_towers
 from towers.layout import parts
 from towers.layout.graph_names import EVALUATION
 from towers.layout.placement import Placement
@@ -97,19 +97,8 @@ def attach(
     per_step = batch_size * placement.num_towers
     steps = -(-limit // per_step)
     with v1.name_scope(EVALUATION):
-        feed = source.feed(
-            placement.groups,
-            batch_size=batch_size,
-            position=tf.constant(0, tf.int64),
-            limit=limit,
-            part=ClientShare(steps=steps),
-        )
-        _, towers = copy_towers(
-            task,
-            feed.batches,
-            mode,
-            scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
-            scope=f"{EVALUATION}tower",
+        feed, _, towers = in_order(
+            task, source, mode, batch_size=batch_size, limit=limit
         )
         with tf.device(placement.master):
             weight = tf.add_n([tf.reduce_sum(batch.weights) for batch in feed.batches])
@@ -120,6 +109,41 @@ def attach(
             sums = {name: tf.add_n([share[name] for share in shares]) for name in names}
             sums = refilled(sums, feed.refills)
     return EvalGraph(feed, sums, weight, count, steps, per_step)
+
+
+def in_order(
+    task: TowerSpec,
+    source: Source,
+    variables: VariableUpdate | AveragedVariables,
+    *,
+    batch_size: int,
+    limit: int,
+) -> tuple[Feed, AnyTemplate, list[Tower]]:
+    """Towers that read the first `limit` examples of a source in order, each once.
+
+    Args:
+      task: with `training=False`.
+      source: of the split.
+      variables: makes them and says how a tower reads them.
+      batch_size: per tower.
+      limit: examples from here on weigh nothing.
+    """
+    placement = variables.placement
+    feed = source.feed(
+        placement.groups,
+        batch_size=batch_size,
+        position=tf.constant(0, tf.int64),
+        limit=limit,
+        part=ClientShare(steps=-(-limit // (batch_size * placement.num_towers))),
+    )
+    template, towers = copy_towers(
+        task,
+        feed.batches,
+        variables,
+        scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
+        scope=f"{EVALUATION}tower",
+    )
+    return feed, template, towers
 
 
 def run(

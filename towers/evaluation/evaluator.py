@@ -15,6 +15,7 @@ from towers.evaluation import eval_graph
 from towers.planning import Plan
 from towers.session import report, summary
 from towers.session.progress import Console
+from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
 
@@ -23,11 +24,24 @@ def attach(plan: Plan, built: graph.TrainGraph) -> eval_graph.EvalGraph | None:
     """Evaluation towers in the train graph, if the run will evaluate."""
     if plan.eval_source is None or not (any(steps(plan)) or at_end(plan)):
         return None
+    return attach_to(plan, eval_graph.AveragedVariables(built.mode, built.averages))
+
+
+def attach_to(
+    plan: Plan, variables: VariableUpdate | eval_graph.AveragedVariables
+) -> eval_graph.EvalGraph:
+    """Evaluation towers in the current graph, of a plan that evaluates.
+
+    Args:
+      plan: of the run.
+      variables: makes them and says how a tower reads them.
+    """
+    assert plan.eval_source is not None
     return eval_graph.attach(
         task(plan),
         plan.eval_source,
         placement=plan.placement,
-        mode=eval_graph.AveragedVariables(built.mode, built.averages),
+        mode=variables,
         batch_size=plan.eval_batch_size,
         num_examples=num_examples(plan),
     )

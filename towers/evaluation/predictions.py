@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from towers.cluster.sessions import Local, Sessions
 from towers.compute.tower import Template
-from towers.data.source import ClientShare, Feed, refilled
+from towers.data.source import Feed, refilled
 from towers.errors import crash
 from towers.errors.interrupts import Interrupted
-from towers.evaluation import evaluator
+from towers.evaluation import eval_graph, evaluator
 from towers.evaluation.saved_variables import restored
-from towers.graph import copy_towers
 from towers.layout.graph_names import EVALUATION
 from towers.planning import Plan
 from towers.session.progress import Console
@@ -48,21 +47,9 @@ def attach(plan: Plan, variables: Any) -> PredictionGraph:
         evaluator.task(plan), predicts=True, pipeline=None, shards=None
     )
     limit, size = source.num_examples, plan.eval_batch_size
-    steps = -(-limit // (size * placement.num_towers))
     with v1.name_scope(EVALUATION):
-        feed = source.feed(
-            placement.groups,
-            batch_size=size,
-            position=tf.constant(0, tf.int64),
-            limit=limit,
-            part=ClientShare(steps=steps),
-        )
-        template, towers = copy_towers(
-            task,
-            feed.batches,
-            variables,
-            scalars=[{"total_weight": tf.constant(1.0)}] * len(feed.batches),
-            scope=f"{EVALUATION}tower",
+        feed, template, towers = eval_graph.in_order(
+            task, source, variables, batch_size=size, limit=limit
         )
         assert isinstance(template, Template)  # it has no pipeline
         with tf.device(placement.master):

@@ -10,7 +10,7 @@ from flags.problem import wrong_setting
 from towers.checkpoints import checkpoint, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import lock
-from towers.evaluation import eval_graph, evaluator
+from towers.evaluation import evaluator
 from towers.evaluation.saved_variables import SavedVariables
 from towers.planning import Plan
 from towers.session import hooks, report
@@ -160,14 +160,7 @@ class _Evaluator:
         self.config = session_config(plan.placement, plan.config.devices)
         with tf.Graph().as_default() as self.graph:
             self._variables = SavedVariables(plan)
-            towers = eval_graph.attach(
-                evaluator.task(plan),
-                plan.eval_source,
-                placement=plan.placement,
-                mode=self._variables.mode,
-                batch_size=plan.eval_batch_size,
-                num_examples=evaluator.num_examples(plan),
-            )
+            towers = evaluator.attach_to(plan, self._variables.mode)
             self._variables.made(console)
         log = report.BenchmarkLog(plan.config.output.benchmark_log_dir, console.side)
         self._evaluate = evaluator.Evaluator(plan, towers, console, log)
