@@ -1,6 +1,6 @@
-"""The flags of clusters: which task this process is, and what becomes of lost ones.
+"""The flags of clusters: which task this process is, and what happens if one is lost.
 
-`TF_CONFIG`, as Kubernetes' TFJob writes it, can stand in for the first five.
+The variable `TF_CONFIG`, as Kubernetes' TFJob writes it, can replace the first five.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ JOBS = ("ps", "worker", "controller", "chief", "evaluator")
 
 @dataclasses.dataclass(frozen=True)
 class ClusterFlags:
-    """Which of the tasks that train together this is."""
+    """Which task of a cluster this process is."""
 
     common: ClassVar[tuple[str, ...]] = ("local_cluster",)
 
     job_name: str | None = field(
         None,
-        "the job of this task; the controller, or chief, runs the session, and without "
-        "one worker 0 does",
+        "the job of this task; the session runs in the controller, or chief, and where "
+        "there is none in worker 0",
         unset="no cluster",
         choices=JOBS,
     )
@@ -37,30 +37,31 @@ class ClusterFlags:
     )
     replication: str = field(
         "in_graph",
-        "whether the controller's one graph has the towers of all workers, or each "
-        "worker is a client with a graph of its own and worker 0 the chief",
+        "in_graph: the controller builds one graph with the towers of all workers; "
+        "between_graph: each worker builds a graph of its own towers, and worker 0 is "
+        "the chief",
         choices=("in_graph", "between_graph"),
     )
     local_cluster: str | None = field(
         None,
-        "start all tasks on this machine, as ps:1,worker:2 and a controller, in a "
-        "private network",
+        "start all tasks on this machine, in a private network: ps:1,worker:2 starts "
+        "these and a controller",
         unset="no cluster",
     )
     allow_open_ports: bool = field(
         False,
-        "let the local cluster use this machine's own network, where whoever reaches "
-        "its ports can run anything",
+        "let the local cluster use this machine's network, where anyone who reaches "
+        "its ports can run any code",
     )
     max_restarts: int = field(
         3,
-        "times that the local cluster starts a task anew that was killed",
+        "times that the local cluster restarts a task that was killed",
         must=AT_LEAST_0,
     )
     stall_secs: int = field(
         60,
-        "seconds without a step until the tasks that do not answer are named and "
-        "given up",
+        "seconds without a step after which tasks that do not answer are named and "
+        "given up as lost",
         must=AT_LEAST_1,
     )
     wait_secs: int = field(

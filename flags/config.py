@@ -1,11 +1,11 @@
-"""A run's settings as one frozen `Config`, and the rules that they must keep.
+"""A run's settings as one frozen `Config`, and the check of these settings.
 
     config = make(model="resnet20", num_gpus=4, num_epochs=2.0)
     problems = check(config, {"optimizer": OPTIMIZERS})
     config.devices.num_gpus
 
-Pure Python: `flags.parse` makes the same `Config` from a command line.  A program with
-other flags has a dataclass of its own, as `VerifyConfig`.
+`flags.parse` makes the same `Config` from a command line.  A program with other flags
+has a dataclass of its own, such as `VerifyConfig`.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig:
-    """All settings of a comparison of ways to train."""
+    """All settings of `towers.verify`."""
 
     program: ClassVar[str] = "towers.verify"
     commands: ClassVar[tuple[str, ...]] = ("--model=lenet", "--model=mlp --device=cpu")
@@ -67,7 +67,7 @@ class VerifyConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PredictConfig:
-    """All settings of predictions by a run's newest checkpoint."""
+    """All settings of `towers.predict`."""
 
     program: ClassVar[str] = "towers.predict"
     commands: ClassVar[tuple[str, ...]] = (
@@ -96,25 +96,25 @@ def all_flags(kind: type[Settings] = Config) -> dict[str, field.Flag]:
 
 @overload
 def make(**settings: Any) -> Config:
-    """A run's settings."""
+    """Makes the settings of `towers.train`."""
 
 
 @overload
 def make(kind: type[OfProgram], /, **settings: Any) -> OfProgram:
-    """Those of another program."""
+    """Makes the settings of another program."""
 
 
 def make(kind: type[Any] = Config, /, **settings: Any) -> Any:
-    """A `Config` from flat names; what is not named has its default.
+    """Makes a `Config` from settings by name; the others have their defaults.
 
-    Nothing but the names is checked: that is for `check`.
+    It checks the names, and `check` the values.
 
     Args:
-      kind: whose sections.
-      **settings: the values.
+      kind: the class to make, with its sections.
+      **settings: name -> value.
 
     Raises:
-      ValueError: there is no flag of such a name.
+      ValueError: there is no setting of that name.
     """
     types = typing.get_type_hints(kind)
     names = [section.name for section in dataclasses.fields(kind)]
@@ -130,9 +130,9 @@ def make(kind: type[Any] = Config, /, **settings: Any) -> Any:
 
 
 def table_flags(kind: type[Settings]) -> list[str]:
-    """The flags of a program that `flags.rules` speaks about.
+    """The flags of a program that the rules of `flags.rules` apply to.
 
-    Not those of `verify`, which are lists of what the table's rows have one of.
+    They do not apply to the section `verify`, whose flags are lists of values.
     """
     return [name for name, flag in all_flags(kind).items() if flag.section != "verify"]
 
@@ -148,13 +148,13 @@ def flat(config: Settings) -> dict[str, Any]:
 def check(
     config: Settings, choices: rules.Choices, *, unread: Collection[str] = ()
 ) -> list[Problem]:
-    """Finds everything that is wrong with the settings.
+    """Returns everything that is wrong with the settings.
 
     Args:
       config: the settings.
-      choices: the names in the tables that flags choose from, by flag; the table of
-        `variable_update` with each mode's facts, if its rules are to be checked.
-      unread: flags whose text on the command line was no value at all.
+      choices: flag -> the names that it can have.  If those of `variable_update` are a
+        mapping to each mode's facts, the rules of modes are checked, too.
+      unread: flags whose text on the command line could not be read as a value.
     """
     flags, settings = all_flags(type(config)), flat(config)
     assert set(choices) <= set(flags), f"choices for unknown flags: {set(choices)}"
@@ -162,8 +162,8 @@ def check(
     for name, value in settings.items():
         if words := _value_problem(flags[name], value, choices.get(name, ())):
             wrong[name] = Problem(name, value, words)
-    # A rule that is about a flag whose own value is wrong would mislead: its problem
-    # goes, and comes back if it still holds once the value is right.
+    # If a flag's value is wrong by itself, what rules say about the flag is left out:
+    # it may not hold for the right value.
     unusable = set(wrong) | set(unread)
     usable = {name: v for name, v in settings.items() if name not in unusable}
     changed = {n: value for n, value in usable.items() if value != flags[n].default}
@@ -186,8 +186,8 @@ def _value_problem(flag: field.Flag, value: Any, names: Collection[str]) -> str:
     return problem
 
 
-# The rules that `flags.rules` cannot say.  Each takes the settings that differ from
-# their default, by name.
+# The rules that rows of `flags.rules` cannot express.  Each function takes the settings
+# that differ from their default, by name.
 
 _Given = Mapping[str, Any]
 
@@ -229,7 +229,7 @@ _WHOLE_BATCH = ("tower", "sync")
 
 
 def _compact(flags: _Given) -> Iterator[Problem]:
-    """`true` and `false` choose between the dtypes of 16-bit compute and float32."""
+    """`true` and `false` need 16-bit compute, whose dtype they choose or do not."""
     name = "compact_gradient_transfer"
     narrow = "compute_dtype" in flags or "use_fp16" in flags
     if flags.get(name) in ("true", "false") and not narrow:
@@ -241,7 +241,7 @@ def _compact(flags: _Given) -> Iterator[Problem]:
 def _verified_exchange(
     flags: _Given, modes: Mapping[str, rules.ModeFacts]
 ) -> Iterator[Problem]:
-    """Settings have no effect where no mode that is compared reads them."""
+    """A setting that no compared mode reads has no effect, and is refused."""
     chosen = flags.get("variable_update", modes)
     for name, names in rules.readers(modes, by_all=False).items():
         if name in flags and not set(chosen) & set(names):
@@ -250,9 +250,9 @@ def _verified_exchange(
 
 
 def _stages(flags: _Given) -> Iterator[Problem]:
-    """Shards divide the devices; shards and stages of a tower are the same devices.
+    """The devices are a multiple of the shards; shards and stages are equally many.
 
-    `planning` checks that stages divide the devices.
+    `planning` checks that the devices are a multiple of the stages.
     """
     gpus = flags.get("num_gpus", sections.DeviceFlags.num_gpus)
     for name in _shards(flags):
@@ -278,7 +278,7 @@ def _stages(flags: _Given) -> Iterator[Problem]:
 
 
 def _whole_batch_norm(flags: _Given) -> Iterator[Problem]:
-    """Statistics of a whole batch need all its micro-batches, at each batch norm."""
+    """Statistics of a whole batch need the forward pass of all its micro-batches."""
     norm, schedule = flags.get("batch_norm"), flags.get("schedule", "1f1b")
     several = flags.get("num_micro_batches", 1) > 1
     if norm in _WHOLE_BATCH and several and schedule != "gpipe":
@@ -290,7 +290,7 @@ def _whole_batch_norm(flags: _Given) -> Iterator[Problem]:
 
 
 def _verified_pipelines(flags: _Given) -> Iterator[Problem]:
-    """Settings of pipelines have no effect where none is compared."""
+    """Settings of pipelines have no effect with `pipelines=none`, and are refused."""
     if flags.get("pipelines") == "none":
         for name in ("num_stages", "num_micro_batches", "schedule", "recompute"):
             if name in flags:
@@ -298,7 +298,7 @@ def _verified_pipelines(flags: _Given) -> Iterator[Problem]:
 
 
 def _verified_batch_norm(flags: _Given) -> Iterator[Problem]:
-    """Rounds run one after the other: none has the statistics of a whole batch."""
+    """Batches of accumulation run one after another: none has all examples."""
     norm, rounds = flags.get("batch_norm"), flags.get("accumulate_steps", (1,))
     if norm in _WHOLE_BATCH and max(rounds) > 1:
         words = f"does not go with `batch_norm={norm}`"
@@ -306,7 +306,7 @@ def _verified_batch_norm(flags: _Given) -> Iterator[Problem]:
 
 
 def _shards(flags: _Given) -> list[str]:
-    """The flags that say how many devices a tower's shards are on."""
+    """The flags whose value is a number of devices of each tower."""
     if "local_cluster" in flags or "job_name" in flags:
         return ["shard_classifier"]
     return ["shard_classifier", "shard_embeddings"]
@@ -346,7 +346,7 @@ def _task(flags: _Given) -> Iterator[Problem]:
 
 
 def _prediction(flags: _Given) -> Iterator[Problem]:
-    """What cannot be left out."""
+    """Predictions need a checkpoint and a file to write."""
     for name in ("train_dir", "out"):
         if name not in flags:
             yield Problem(name, None, "is needed", f"write --{name}=...")

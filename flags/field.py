@@ -1,11 +1,11 @@
-"""What a flag is: a dataclass field with a help sentence and the values it admits.
+"""A flag is a dataclass field with a help text and conditions on its value.
 
     @dataclasses.dataclass(frozen=True)
     class Devices:
         num_gpus: int = field(1, "towers, one per GPU", must=AT_LEAST_1)
 
-The sections of `flags.config.Config` declare all flags so; `flags.config` checks their
-values and `flags.parse` reads them from a command line, both through `Flag`.
+The sections of `flags.config.Config` declare all flags in this way.  `Flag` describes
+one to `flags.config`, which checks values, and to `flags.parse`, which reads them.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-# TensorFlow's thread counts, device counts and buffer sizes are int32 in its protocol
-# buffers; a larger number would be a traceback there instead of a sentence here.
+# TensorFlow keeps numbers of threads, devices and buffers as int32; a larger number
+# would end in its traceback.
 _INT_LIMIT = 2**31
 _FLOAT_LIMIT = 3e38  # near that of a float32
 
-# How the user's own functions are named, beside the names of a table.
+# How a value names a user's own function.
 OWN = "path/to/file.py:function or package.module:function"
 
 _KIND_WORDS = {
@@ -46,13 +46,13 @@ ABOVE_0 = ValueRange("above 0", lambda number: number > 0)
 BELOW_1 = ValueRange("at least 0 and below 1", lambda number: 0 <= number < 1)
 FROM_0_TO_1 = ValueRange("at least 0 and at most 1", lambda number: 0 <= number <= 1)
 ABOVE_0_UP_TO_1 = ValueRange("above 0 and at most 1", lambda number: 0 < number <= 1)
-# No machine has more devices or threads, and no graph so many pieces; without a limit,
-# a typing error would take minutes, or all memory, to show.
+# More devices, threads or parts than any machine or graph has are a typing error, which
+# would otherwise take minutes or all memory to show.
 FROM_0_TO_256 = ValueRange("at least 0 and at most 256", lambda n: 0 <= n <= 256)
 FROM_0_TO_4096 = ValueRange("at least 0 and at most 4096", lambda n: 0 <= n <= 4096)
 FROM_1_TO_1024 = ValueRange("at least 1 and at most 1024", lambda n: 1 <= n <= 1024)
 FROM_2_TO_1024 = ValueRange("at least 2 and at most 1024", lambda n: 2 <= n <= 1024)
-# So many epochs of so many examples can be counted in an int64.
+# So that examples, which are counted over all epochs, fit into an int64.
 EPOCHS = ValueRange("above 0 and at most 1e9", lambda number: 0 < number <= 1e9)
 UP_TO_3 = ValueRange("0, 1, 2 or 3", lambda number: number in (0, 1, 2, 3))
 
@@ -69,14 +69,14 @@ def field(
     """Declares a flag as a dataclass field.
 
     Args:
-      default: the value when the user says nothing; None where that is decided later.
+      default: the value if the user sets none; None if it is decided later.
       text: what it sets, in a phrase with the unit.
-      unset: in words, what a default of None or of no numbers stands for.
+      unset: what a default of None or () means, in words.
       must: the condition on the number, or on each of the numbers.
-      choices: the names to choose from.  Names that come from a table outside `flags`
-        are not listed here but handed to `check` and `parse`.
-      user_defined: besides a table's names, `path/to/file.py:function` and
-        `package.module:function` name the user's own.
+      choices: the legal names.  Names of tables outside `flags` are arguments of
+        `check` and `parse` instead.
+      user_defined: whether `path/to/file.py:function` and `package.module:function`
+        are legal, too.
     """
     metadata = {"text": text, "unset": unset, "must": must}
     return dataclasses.field(
@@ -87,12 +87,12 @@ def field(
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """One flag, whole; the attributes not listed here are `field`'s arguments.
+    """One flag; attributes that are not listed here are arguments of `field`.
 
     Attributes:
-      name: of the dataclass field, and on the command line.
-      section: the attribute of `Config` that has it.
-      kind: int, float, bool or str: of the value, or of each of many.
+      name: of the dataclass field and on the command line.
+      section: name of the section, an attribute of `Config`.
+      kind: type of the value, or of each element of a tuple: int, float, bool or str.
       many: whether the value is a tuple.
     """
 
@@ -109,13 +109,15 @@ class Flag:
 
     @property
     def switch(self) -> bool:
-        """Whether it may stand without a value: true and false are among its values."""
+        """Whether `--name` and `--noname` set it: true and false are legal values."""
         return self.kind is bool or {"true", "false"} <= set(self.choices)
 
     @property
     def path(self) -> bool:
-        """Whether it names a file or folder, whose `~` stands for the user's home: a
-        shell does not replace it after `=`."""
+        """Whether the value is a path, in which `~` is the user's home.
+
+        (A shell does not replace `~` after `=`.)
+        """
         return self.name.endswith(("_dir", "_file", "pipeline_report", "out"))
 
     @property
@@ -127,11 +129,11 @@ class Flag:
         """Says what is wrong with a value.
 
         Args:
-          value: as it would stand in a `Config`.
-          names: of the table that this flag chooses from, if it does.
+          value: as a `Config` holds it.
+          names: the legal names, if they come from a table.
 
         Returns:
-          The second half of an error message, or an empty text.
+          What is wrong, in words that follow the flag's name; empty if nothing is.
         """
         if value is None and self.default is None:
             return ""
@@ -174,7 +176,7 @@ class Flag:
 
 
 def flags_of(section: str, declared: type) -> Iterator[Flag]:
-    """The flags that a section's dataclass declares, in its order."""
+    """The flags that a section's dataclass declares, in order."""
     for item in dataclasses.fields(declared):
         # `int | None` and `tuple[int, ...]` both hold the kind as their only type.
         parts = set(typing.get_args(item.type)) - {types.NoneType, Ellipsis}
@@ -189,31 +191,31 @@ def flags_of(section: str, declared: type) -> Iterator[Flag]:
 
 
 def did_you_mean(name: str, names: Iterable[str], *, prefix: str = "") -> str:
-    """A question that offers the nearest names; empty if none is near."""
+    """A question with the most similar names; empty if no name is similar."""
     near = difflib.get_close_matches(name, list(names), n=3)
     offer = ", ".join(prefix + candidate for candidate in near)
     return f"did you mean {offer}?" if near else ""
 
 
 def listing(words: Iterable[str], last: str) -> str:
-    """a, b `last` c."""
+    """The words as "a, b and c", where `last` is "and"."""
     *leading, final = words
     return f"{', '.join(leading)} {last} {final}" if leading else final
 
 
 def quote(text: str) -> str:
-    """Text as one would type it in a shell, always on one line."""
+    """Text as it is typed in a shell, always on one line."""
     return shlex.quote(text) if text.isprintable() else repr(text)
 
 
 def spell(name: str, value: Any) -> str:
-    """A flag and its value as one would type them."""
+    """A flag and its value as they are typed."""
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no{name}"
     return f"--{name}={typed(value)}"
 
 
 def typed(value: Any) -> str:
-    """A value as one would type it."""
+    """A value as it is typed."""
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return quote(text) if text else ""

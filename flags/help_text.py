@@ -1,4 +1,4 @@
-"""What `--help` prints: the common flags, one group of flags whole, or all of them."""
+"""What `--help` prints: the common flags, all flags of a group, or all flags."""
 
 import dataclasses
 import re
@@ -9,9 +9,9 @@ from typing import Any
 from flags import config, field, rules, tf_cnn_benchmarks
 
 FULL = "full"  # the group of all flags
-RULES = "rules"  # the page on which flags go together
+RULES = "rules"  # the page docs/flags.md
 
-_INDENT = 34  # of the column behind the flags
+_INDENT = 34  # the column in which descriptions begin
 
 
 def text(
@@ -24,11 +24,11 @@ def text(
     """The help of a group of flags.
 
     Args:
-      group: "" for the flags that most runs need, `FULL` for all flags, those of
-        tf_cnn_benchmarks that are not taken included, `RULES` for the rules on which
-        flags go together, or the name of a section.
-      choices: the names in the tables that flags choose from, by flag.
-      kind: of settings, as the program has them.
+      group: "" for the flags that most runs need; `FULL` for all flags, and those of
+        tf_cnn_benchmarks that are refused; `RULES` for the rules on which flags go
+        together; or the name of a section.
+      choices: flag -> the names that it can have.
+      kind: the program's class of settings.
       width: of a line, in characters.
 
     Raises:
@@ -52,7 +52,7 @@ def text(
         for flag in field.flags_of(name, groups[name]):
             lines += _columns(_typed(flag), describe(flag, choices, rows), width)
     if group == FULL:
-        lines += ["", "Flags of tf_cnn_benchmarks that are not taken:"]
+        lines += ["", "Flags of tf_cnn_benchmarks that are refused, and why:"]
         for name, sentence in sorted(tf_cnn_benchmarks.refused().items()):
             lines += _columns(f"--{name}", sentence, width)
         lines.append("--flagfile=FILE reads flags from a file, one on each line.")
@@ -62,7 +62,7 @@ def text(
 def _common(
     kind: type[config.Settings], groups: Mapping[str, Any], width: int
 ) -> list[str]:
-    """The flags that most runs need, a line each, with commands to copy."""
+    """Commands to copy, and the flags that most runs need, a line each."""
     lines = ["", *(f"  python -m {kind.program} {words}" for words in kind.commands)]
     for group, section in groups.items():
         if common := getattr(section, "common", ()):
@@ -75,7 +75,7 @@ def _common(
 
 
 def _line(flag: field.Flag, width: int) -> str:
-    """A flag, what it sets in short, and its default where it has one."""
+    """A flag, the start of its text, and its default if it has one."""
     short = re.split(r"[,;:(]", flag.text)[0].strip()
     if flag.default not in (None, (), "", False):
         short += f" (default: {flag.default})"
@@ -90,11 +90,11 @@ def _typed(flag: field.Flag) -> str:
 def describe(
     flag: field.Flag, choices: rules.Choices, rows: Iterable[rules.Rule]
 ) -> str:
-    """A flag's help: what it is, its default, what it admits and what it goes with.
+    """A flag's text, default, legal values, and the rules about it.
 
     Args:
       flag: to describe.
-      choices: the names in the tables that flags choose from, by flag.
+      choices: flag -> the names that it can have.
       rows: the rules on which flags go together.
     """
     default = field.typed(flag.default)
@@ -108,14 +108,14 @@ def describe(
     if names := tuple(choices.get(flag.name, flag.choices)):
         alternative = f", or {field.OWN}" if flag.user_defined else ""
         notes.append(f"one of: {', '.join(names)}{alternative}")
-    elif flag.must and flag.must is not field.AT_LEAST_0:  # that goes without saying
+    elif flag.must and flag.must is not field.AT_LEAST_0:  # which is obvious
         notes.append(flag.must.words)
     notes += rules.notes(rows, flag.name)
     return f"{flag.text} ({'; '.join(notes)})"
 
 
 def _columns(left: str, right: str, width: int) -> list[str]:
-    """Two columns; a left side that is too wide has a line of its own."""
+    """Two columns; a left text that is too wide gets a line of its own."""
     lines = textwrap.wrap(
         right,
         max(width, _INDENT + 20),

@@ -1,7 +1,6 @@
 """The flags of the optimizer: a section of `Config`.
 
-Also the parser of `--piecewise_learning_rate_schedule`, which `flags.config` checks a
-command line with.
+Also the parser of `--piecewise_learning_rate_schedule`.
 """
 
 import dataclasses
@@ -38,13 +37,13 @@ class OptimizerFlags:
     )
     piecewise_learning_rate_schedule: str | None = field(
         None,
-        "LR0;E1;LR1;...;En;LRn: learning rate LRi from epoch Ei on, counted from 0",
+        "learning rates as LR0;E1;LR1;...;En;LRn: LRi from the start of epoch Ei, "
+        "counted from 0",
         unset="the recipe's",
     )
     learning_rate_schedule: str | None = field(
         None,
-        "how the learning rate falls from the end of its warm-up to the end of the "
-        "training",
+        "how the learning rate falls after its warm-up until training ends",
         unset="the recipe's",
     )
     learning_rate_power: float = field(
@@ -52,20 +51,20 @@ class OptimizerFlags:
     )
     learning_rate_cycle_growth: float = field(
         1.0,
-        "a cycle of cosine_restarts is so many times as long as the one before",
+        "how many times as long each cycle of cosine_restarts is as the one before",
         must=AT_LEAST_1,
     )
     num_epochs_per_decay: float = field(
         0.0,
-        "epochs between two decays of the learning rate, or of the first cycle of "
-        "cosine_restarts",
+        "epochs between two decays of the learning rate; with cosine_restarts those of "
+        "the first cycle",
         must=AT_LEAST_0,
     )
     learning_rate_decay_factor: float = field(
-        0.0, "what each decay multiplies the learning rate by", must=AT_LEAST_0
+        0.0, "factor of the learning rate at each decay", must=AT_LEAST_0
     )
     minimum_learning_rate: float = field(
-        0.0, "where the decay of the learning rate ends", must=AT_LEAST_0
+        0.0, "the learning rate does not decay below this", must=AT_LEAST_0
     )
     num_learning_rate_warmup_epochs: float | None = field(
         None,
@@ -75,13 +74,13 @@ class OptimizerFlags:
     )
     resnet_base_lr: float | None = field(
         None,
-        "learning rate per 256 images of the global batch, in a recipe that grows "
-        "with it",
+        "learning rate per 256 images of the global batch, in recipes whose rate is "
+        "proportional to it",
         unset="the recipe's",
         must=AT_LEAST_0,
     )
-    momentum: float = field(0.9, "decay of the mean in momentum and lars", must=BELOW_1)
-    nesterov: bool = field(True, "look ahead, as Nesterov does, in momentum")
+    momentum: float = field(0.9, "momentum of momentum and lars", must=BELOW_1)
+    nesterov: bool = field(True, "Nesterov's form of momentum")
     rmsprop_decay: float = field(0.9, "decay of RMSProp's mean square", must=BELOW_1)
     rmsprop_momentum: float = field(0.9, "momentum in RMSProp", must=BELOW_1)
     rmsprop_epsilon: float = field(1.0, "added to RMSProp's mean square", must=ABOVE_0)
@@ -97,7 +96,7 @@ class OptimizerFlags:
     lamb_epsilon: float = field(1e-6, "added to the denominator of lamb", must=ABOVE_0)
     lars_eeta: float = field(
         0.001,
-        "trust coefficient of lars, which scales every layer's rate",
+        "trust coefficient of lars, a factor of every layer's learning rate",
         must=ABOVE_0,
     )
     lars_epsilon: float = field(
@@ -105,28 +104,29 @@ class OptimizerFlags:
     )
     gradient_clip: float | None = field(
         None,
-        "size that no element of the mean gradient exceeds, weight decay included "
-        "where it is added to the gradient",
+        "clip each element of the mean gradient to at most this size; weight decay "
+        "that is added to the gradient is included",
         unset="none",
         must=ABOVE_0,
     )
     gradient_clip_norm: float | None = field(
         None,
-        "size that the norm of all mean gradients together does not exceed; 0 sets no "
-        "bound",
+        "scale all mean gradients together so that their norm is at most this; 0 does "
+        "not",
         unset="the recipe's",
         must=AT_LEAST_0,
     )
     weight_decay: float | None = field(
         None,
-        "factor times variable added to the gradient, once, at the update; adamw takes "
-        "it from the variable, lars and lamb put it inside the trust ratio",
+        "this times the variable is added to the mean gradient; adamw subtracts it "
+        "from the variable, lars and lamb include it in the trust ratio",
         unset="the recipe's",
         must=AT_LEAST_0,
     )
     ema_decay: float | None = field(
         None,
-        "decay of the moving averages of variables that evaluation reads; 0 keeps none",
+        "decay of the moving averages of the variables, which evaluation uses; 0 keeps "
+        "none",
         unset="the recipe's",
         must=BELOW_1,
     )

@@ -2,8 +2,8 @@
 
     config = parse(sys.argv, {"optimizer": OPTIMIZERS})
 
-absl parses the values; the walk over the words is our own, because absl stops at the
-first error, and here a user sees all of them at once.
+absl parses the values.  Words are paired with flags here, because absl stops at the
+first error and a user should see all errors at once.
 """
 
 import collections
@@ -34,8 +34,8 @@ class UsageError(SettingError):
 
     Attributes:
       problems: all that is wrong with it.
-      config: what could be read, with the defaults of the flags at fault, so that a
-        caller can look for what else is wrong; or None.
+      config: the settings that could be read, with defaults for those that are wrong,
+        so that a caller can check them further; or None.
     """
 
     def __init__(self, *problems: Problem, partial: config.Settings | None = None):
@@ -55,7 +55,7 @@ def parse(argv: Sequence[str], choices: rules.Choices) -> config.Config:
 def parse(
     argv: Sequence[str], choices: rules.Choices, kind: type[config.OfProgram]
 ) -> config.OfProgram:
-    """Reads that of another program."""
+    """Reads the command line of another program."""
 
 
 def parse(
@@ -69,11 +69,11 @@ def parse(
 
     Args:
       argv: the program's name and its arguments, as in `sys.argv`.
-      choices: the names in the tables that flags choose from, by flag.
-      kind: of settings, as the program has them.
+      choices: flag -> the names that it can have.
+      kind: the program's class of settings.
 
     Raises:
-      UsageError: with everything that is wrong.
+      UsageError: the command line is wrong; it has every problem.
     """
     flags = config.all_flags(kind)
     words = list(_split(_with_flagfiles(argv[1:]), flags))
@@ -97,7 +97,7 @@ def parse(
 
 
 def parser(flag: field.Flag) -> absl_flags.ArgumentParser[Any]:
-    """What reads the text of a flag's value; it raises ValueError."""
+    """The parser of a flag's value; it raises ValueError."""
     item = _PARSERS[flag.kind]()
     if flag.many:
         return _TupleParser(item)
@@ -105,7 +105,7 @@ def parser(flag: field.Flag) -> absl_flags.ArgumentParser[Any]:
 
 
 def arguments(config_: config.Settings, *, without: Collection[str] = ()) -> list[str]:
-    """A command line that `parse` reads as these settings.
+    """The arguments that `parse` reads as these settings.
 
     Args:
       config_: the settings.
@@ -120,7 +120,7 @@ def arguments(config_: config.Settings, *, without: Collection[str] = ()) -> lis
 
 
 class _TupleParser(absl_flags.ArgumentParser):
-    """Values separated by commas, and spaces for who likes them."""
+    """Values separated by commas; spaces around them are allowed."""
 
     def __init__(self, item: absl_flags.ArgumentParser):
         super().__init__()
@@ -131,7 +131,7 @@ class _TupleParser(absl_flags.ArgumentParser):
 
 
 class _NameParser(absl_flags.ArgumentParser):
-    """A listed name in any case, as in tf_cnn_benchmarks; `check` refuses others."""
+    """A listed name, in any case as in tf_cnn_benchmarks; `check` refuses others."""
 
     def __init__(self, names: tuple[str, ...]):
         super().__init__()
@@ -154,7 +154,7 @@ def _with_flagfiles(arguments: Sequence[str]) -> list[str]:
     try:
         return absl_flags.FlagValues().read_flags_from_files(list(arguments))
     except (absl_flags.Error, UnicodeError) as error:
-        # What the file would have said is unknown, so nothing else can be judged.
+        # Without the file's flags, nothing else can be checked.
         reason = error.__context__ or error  # absl hides the OSError
         raise UsageError(Problem("flagfile", None, str(reason))) from None
 

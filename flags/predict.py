@@ -8,13 +8,13 @@ from flags.field import BELOW_1, field
 
 @dataclasses.dataclass(frozen=True)
 class PredictFlags:
-    """Which checkpoint predicts, and where the predictions go."""
+    """Which checkpoint is used, and where the predictions are written."""
 
     common: ClassVar[tuple[str, ...]] = ("train_dir", "out", "eval_split")
 
     train_dir: str | None = field(
         None,
-        "directory of the run whose newest checkpoint predicts",
+        "folder of the run whose newest checkpoint is used",
         unset="none; it is needed",
     )
     out: str | None = field(
@@ -28,7 +28,7 @@ class PredictFlags:
     ema_decay: float | None = field(
         None,
         "decay of the moving averages that the run kept, to predict with them; 0 "
-        "predicts with what they average",
+        "predicts with the variables themselves",
         unset="the recipe's",
         must=BELOW_1,
     )

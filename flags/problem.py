@@ -1,8 +1,9 @@
-"""What is wrong with a setting, as data: whoever shows it names the setting.
+"""What is wrong with a setting, as data.
 
     raise wrong_setting("num_stages", 3, "does not divide `num_gpus=4`", "write 2")
 
-A text names other settings in backquotes, as above; `mention` writes them so.
+A message names other settings in backquotes, as above (`mention` does it).  The command
+line shows them as flags, `--num_gpus=4`; Python shows `num_gpus=4`.
 """
 
 import dataclasses
@@ -17,12 +18,17 @@ _MENTION = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
 
 def mention(name: str, value: Any = None) -> str:
-    """A setting as a text names it, without a value if that is None."""
+    """A setting in backquotes, with its value unless that is None."""
     return f"`{name}`" if value is None else f"`{name}={typed(value)}`"
 
 
 def with_flags(text: str, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
-    """A text with flags as one types them; of `names`: setting -> its flag's name."""
+    """A message with each setting in backquotes as a flag.
+
+    Args:
+      text: the message.
+      names: setting -> name of its flag, where they differ.
+    """
 
     def flag(match: re.Match[str]) -> str:
         name, value = names.get(match[1], match[1]), match[2]
@@ -39,9 +45,9 @@ class Problem:
 
     Attributes:
       setting: its name; empty where no setting is at fault.
-      value: what it is set to; None where that does not matter.
-      message: what is wrong, in words that follow the setting.
-      remedy: what to do instead, in words that follow the message; may be empty.
+      value: what it is set to; None if that does not matter.
+      message: what is wrong; the sentence goes on after the setting.
+      remedy: what to do instead; the sentence goes on after the message.  May be empty.
     """
 
     setting: str
@@ -51,17 +57,17 @@ class Problem:
 
     @property
     def settings(self) -> frozenset[str]:
-        """The settings that the problem comes from, or goes with: all that it names."""
+        """All settings that the problem names."""
         named = [match[1] for match in _MENTION.finditer(self._text)]
         return frozenset([self.setting, *named]) if self.setting else frozenset()
 
     def sentence(self, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
-        """The problem in words, with flags as `with_flags` has them."""
+        """The problem as one sentence, with settings as flags (`with_flags`)."""
         text = f"{mention(self.setting, self.value)}: {self._text}"
         return with_flags(text, names) if self.setting else self._text
 
     def __str__(self) -> str:
-        """The problem in words, with settings as Python has them."""
+        """The problem as one sentence, with settings as Python names them."""
         if not self.setting:
             return self._text
         value, text = str(self.value), self._text
@@ -78,7 +84,7 @@ class SettingError(ValueError):
     """Settings that cannot be used.
 
     Attributes:
-      problems: all that was found.
+      problems: everything that is wrong.
     """
 
     def __init__(self, *problems: Problem):
@@ -87,19 +93,19 @@ class SettingError(ValueError):
 
     @property
     def errors(self) -> list[str]:
-        """A sentence for each problem, as `Problem.sentence` has it."""
+        """`Problem.sentence` of each problem."""
         return [problem.sentence() for problem in self.problems]
 
 
 def wrong_setting(
     setting: str, value: Any, message: str, remedy: str = ""
 ) -> SettingError:
-    """The error of one problem; arguments as `Problem` has them."""
+    """The error of one problem; the arguments are `Problem`'s attributes."""
     return SettingError(Problem(setting, value, message, remedy))
 
 
 def problems_of(error: ValueError) -> tuple[Problem, ...]:
-    """The problems that an error has; its words, if it has no more than these."""
+    """The problems of an error; an error without them is one problem with its text."""
     if isinstance(error, SettingError):
         return error.problems
     return (Problem(*getattr(error, "problem", ("", None, str(error)))),)

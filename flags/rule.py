@@ -1,7 +1,7 @@
 """One rule on which flags go together: `needs("save_model_secs", "train_dir")`.
 
-A flag stands for any value but its default, and `flag=value` for that value, default or
-not.  A text at the end names other flags as `flags.problem` says.
+`flag` means that the flag has any value but its default, `flag=value` that it has this
+value.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,11 +16,11 @@ AT_MOST_ONE = "is one of"
 
 
 class Term(NamedTuple):
-    """A flag, or one of its values.
+    """A flag, or a flag with a value.
 
     Attributes:
       name: of the flag.
-      value: as on the command line; "" for any value but the default.
+      value: as on the command line; "" means any value but the default.
     """
 
     name: str
@@ -28,16 +28,16 @@ class Term(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Term":
-        """The term that is written `flag` or `flag=value`."""
+        """Makes a term of `flag` or `flag=value`."""
         name, _, value = text.partition("=")
         return cls(name, value)
 
     def holds(self, settings: Mapping[str, Any], given: Collection[str]) -> bool:
-        """Whether the flag has such a value.
+        """Whether the flag has this value.
 
         Args:
-          settings: all that can be trusted, by name.
-          given: names of those that differ from their default.
+          settings: name -> value, without settings whose own value is wrong.
+          given: names of the settings that differ from their default.
         """
         if not self.value:
             return self.name in given
@@ -49,7 +49,7 @@ class Term(NamedTuple):
 
     @property
     def mention(self) -> str:
-        """The term as the texts of problems have it."""
+        """The term as a `Problem`'s message names it."""
         value = {"": None, "true": True, "false": False}.get(self.value, self.value)
         return mention(self.name, value)
 
@@ -61,10 +61,11 @@ class Rule(NamedTuple):
     """One rule.
 
     Attributes:
-      flag: what the rule is about.
+      flag: the flag that the rule is about.
       relation: `NEVER`, `NEEDS` or `AT_MOST_ONE`.
-      others: what it excludes, or the alternatives of which it needs one.
-      why: the end of the sentence, from the comma or semicolon on; may be empty.
+      others: the flags that it excludes, or of which it needs one.
+      why: the reason, which ends the sentence; it begins with a comma or semicolon, and
+        may be empty.
     """
 
     flag: Term
@@ -74,16 +75,16 @@ class Rule(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """Of all its flags."""
+        """Names of all its flags."""
         return {term.name for term in (self.flag, *self.others)}
 
     def problem(
         self, settings: Mapping[str, Any], given: Collection[str]
     ) -> Problem | None:
-        """The problem of settings that break the rule; None if they keep it.
+        """What is wrong with settings that break the rule; None if they keep it.
 
         Args:
-          settings, given: as `Term.holds` has them.
+          settings, given: as in `Term.holds`.
         """
         terms = (self.flag, *self.others)
         active = [term for term in terms if term.holds(settings, given)]
@@ -100,9 +101,9 @@ class Rule(NamedTuple):
         return Problem(name, settings[name], words + self.why)
 
     def follows_from(self, other: "Rule") -> bool:
-        """Whether settings that are mended for `other` keep this rule, too.
+        """Whether settings that keep `other` keep this rule, too.
 
-        It then needs no sentence of its own.
+        Then only the problem of `other` is shown.
         """
         both_need = self.relation == other.relation == NEEDS
         same = self.flag.name == other.flag.name
@@ -110,7 +111,7 @@ class Rule(NamedTuple):
 
 
 def never(flag: str, other: str, why: str = "") -> Rule:
-    """The two exclude each other; `why` begins with a comma or a semicolon."""
+    """The two exclude each other; `why` is `Rule.why`."""
     return Rule(Term.parse(flag), NEVER, (Term.parse(other),), why)
 
 
@@ -120,6 +121,6 @@ def needs(flag: str, *others: str) -> Rule:
 
 
 def at_most_one(*flags: str) -> Rule:
-    """No two of them."""
+    """Each two of the flags exclude each other."""
     first, *others = map(Term.parse, flags)
     return Rule(first, AT_MOST_ONE, tuple(others), "; give one")

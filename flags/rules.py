@@ -1,10 +1,9 @@
 """Which flags go together: one table for the code, `--help` and docs/flags.md.
 
-A row is a line, as `flags.rule` has it.  A setting without effect is as wrong as one
-that contradicts another.  What takes more than two flags to say, or arithmetic, is a
-function in `flags.config`.
-
-The rules about the modes of `--variable_update` follow from the modes' own facts.
+A row is a `flags.rule.Rule`.  A setting without effect breaks a rule just as one that
+contradicts another.  A rule of more than two flags, or with arithmetic, is a function
+in `flags.config`.  The rules about the modes of `--variable_update` are derived from
+the attributes of the modes' classes.
 
     python -m towers.train --help=rules > docs/flags.md
 """
@@ -18,16 +17,16 @@ from flags.field import listing
 from flags.problem import Problem, with_flags
 from flags.rule import AT_MOST_ONE, NEEDS, NEVER, Rule, at_most_one, needs, never
 
-# Flag -> the names that it chooses from; of `variable_update` with each mode's facts.
+# Flag -> the names that it can have; for `variable_update`, name -> `ModeFacts`.
 Choices = Mapping[str, Collection[str]]
 
 
 class Switch(NamedTuple):
-    """A flag of tf_cnn_benchmarks that chooses a mode beside `--variable_update`.
+    """A flag of tf_cnn_benchmarks that, with `--variable_update`, chooses a mode.
 
     Attributes:
-      of: the mode that `--variable_update` names beside it.
-      flag, value: what chooses the mode.
+      of: the value of `--variable_update` that it goes with.
+      flag, value: the flag, and its value that chooses the mode.
     """
 
     of: str
@@ -36,12 +35,12 @@ class Switch(NamedTuple):
 
     @property
     def term(self) -> str:
-        """As rules have it."""
+        """The flag and value as a rule names them."""
         return f"{self.flag}={str(self.value).lower()}"
 
 
 class ModeFacts(Protocol):
-    """What rules follow from: the attributes that `VariableUpdate` explains."""
+    """The attributes of a mode that rules follow from; see `VariableUpdate`."""
 
     reads: Sequence[str]
     joined: bool
@@ -89,21 +88,20 @@ _PACKS_ALL = "; it packs all gradients already"
 _ADDS_UP = "; micro-batches add up the same way"
 _EACH_COMPILED = ", which compiles each tower by itself"
 _ONE_BY_ONE = (
-    ", of whose rounds one ends before the next begins; `num_micro_batches` can wait "
-    "for one another"
+    ", which computes a tower's batches one after another; use `num_micro_batches`"
 )
 _NOT_TOGETHER = ", whose towers do not step together"
-_NO_SKIP = ", which cannot leave out an update"
-_EVERY_RATE = ", which says every learning rate"
+_NO_SKIP = ", which cannot skip an update"
+_EVERY_RATE = ", which sets every learning rate"
 _NO_STEP = ", which takes no training step"
 _NO_FILES = ", which reads no files"
 _EVERY_TASK = ", which starts every task itself"
-_NO_STEPS = ", whose towers are not called step by step"
-_NOT_TIMED = ", whose modes are not timed; name one"
-_OWN_FUNCTIONS = ", whose passes are functions of their own"
-_OWN_GRAPHS = ", where each client has towers of its own"
-_SCALED_BY_ONE = ", whose loss is scaled by one client"
-_IN_ONE_PLACE = ", which has one device for all"
+_NO_STEPS = ", whose towers do not take common steps"
+_NOT_TIMED = ", which has no timing of modes; name a mode"
+_OWN_FUNCTIONS = ", whose forward and backward passes are separate functions"
+_OWN_GRAPHS = ", where each client has a graph of its own towers"
+_SCALED_BY_ONE = ", where clients do not share a loss scale"
+_IN_ONE_PLACE = ", which puts all variables on one device"
 _NO_EXCHANGE = ", where no gradient leaves its tower"
 
 ROWS = (
@@ -169,11 +167,11 @@ ROWS = (
 
 
 def rows(choices: Choices, about: Collection[str]) -> list[Rule]:
-    """The rules about flags, those that follow from the facts of modes included.
+    """The rules about a program's flags, with those derived from modes.
 
     Args:
-      choices: the tables that flags choose from.
-      about: the flags of the program; rules that name others say nothing about it.
+      choices: flag -> the names that it can have.
+      about: the flags of the program; rules that name other flags are left out.
     """
     modes = modes_of(choices)
     every = (*ROWS, *_needed(modes), *_excluded(modes))
@@ -181,7 +179,7 @@ def rows(choices: Choices, about: Collection[str]) -> list[Rule]:
 
 
 def modes_of(choices: Choices) -> dict[str, ModeFacts]:
-    """The modes of `--variable_update` by name, where the table has their facts."""
+    """Name -> facts of each mode of `--variable_update` whose facts are known."""
     table = choices.get("variable_update")
     modes = table.items() if isinstance(table, Mapping) else ()
     return {name: facts for name, facts in modes if facts is not None}
@@ -191,9 +189,9 @@ def readers(modes: Mapping[str, ModeFacts], *, by_all: bool) -> dict[str, list[s
     """Setting of gradient exchange -> the modes that read it.
 
     Args:
-      modes: all of them.
-      by_all: which settings: those that every mode reads whose gradients leave their
-        tower, or the others.
+      modes: all modes.
+      by_all: True for the settings that every mode reads whose gradients leave their
+        tower; False for the other settings.
     """
     connected = set(modes).difference(_alone(modes))
     settings = dict.fromkeys(name for mode in modes.values() for name in mode.reads)
@@ -209,7 +207,7 @@ def _alone(modes: Mapping[str, ModeFacts]) -> list[str]:
 
 
 def _needed(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
-    """What flags need that only some modes read, and switches."""
+    """The rules that a flag needs one of the modes that read it; those of switches."""
     switches = [mode.switch for mode in modes.values() if mode.switch]
     yield from (needs(s.flag, f"variable_update={s.of}") for s in switches)
     for first, second in itertools.combinations(switches, 2):
@@ -219,13 +217,13 @@ def _needed(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
     if replicated := [name for name, mode in modes.items() if mode.replicates]:
         flags["check_replicas_every"] = replicated
     for flag, names in flags.items():
-        # A switch goes with a mode, which may be among them.
+        # A switch needs a mode; if that mode is listed, the switch need not be.
         beside = [switch.term for switch in switches if switch.of in names]
         yield needs(flag, *(t for t in _terms(modes, names) if t not in beside))
 
 
 def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
-    """What does not go with some modes."""
+    """The rules that a flag does not go with some modes."""
     alone = _alone(modes)
     apart = [n for n, mode in modes.items() if not mode.together]
     late = [n for n, mode in modes.items() if not mode.exact and n not in alone]
@@ -242,7 +240,7 @@ def _excluded(modes: Mapping[str, ModeFacts]) -> Iterator[Rule]:
 
 
 def _terms(modes: Mapping[str, ModeFacts], names: Iterable[str]) -> Iterator[str]:
-    """All that chooses one of these modes."""
+    """The terms that choose one of these modes."""
     for name in names:
         if switch := modes[name].switch:
             yield switch.term
@@ -252,12 +250,11 @@ def _terms(modes: Mapping[str, ModeFacts], names: Iterable[str]) -> Iterator[str
 def broken(
     rows: Iterable[Rule], settings: Mapping[str, Any], given: Collection[str]
 ) -> Iterator[Problem]:
-    """The problems of settings that break rows.
+    """The problems of settings that break rules.
 
     Args:
-      rows: as `rows` has them.
-      settings: all that can be trusted, by name.
-      given: names of those that differ from their default.
+      rows: the rules.
+      settings, given: as in `Term.holds`.
     """
     violations = [
         (row, problem) for row in rows if (problem := row.problem(settings, given))
@@ -268,9 +265,9 @@ def broken(
 
 
 def notes(rows: Iterable[Rule], name: str) -> list[str]:
-    """The rules of a flag as `--help` lists them.
+    """The rules of a flag, as `--help` lists them.
 
-    A rule of one value only begins with that value, as in `interleaved needs ...`.
+    A rule that is about one value begins with it, as in `interleaved needs ...`.
     """
     needed: dict[str, list[str]] = {}
     excluded: dict[str, list[str]] = {}
@@ -296,12 +293,12 @@ _HEADING = """\
 
     python -m towers.train --check_flags --num_gpus=2 --model=lenet
 
-prints `legal`, or all that is wrong with the flags, and trains nothing.  A command line
-that breaks a row of this table is refused.  The rows are those of `flags/rules.py`: the
-code reads them, and `--help=rules` prints them.
+prints `legal`, or all that is wrong with the flags, and trains nothing. A command line
+that breaks a row of this table is refused. `python -m towers.train --help=rules` prints
+the table, from the rows of `flags/rules.py`, which the code checks.
 
-A flag without any effect is refused, too.  There are three exceptions: settings of GPUs
-where there is none, settings of the speed of reading where nothing is read, and, with
+A flag without effect is refused, too. There are three exceptions: flags about GPUs on a
+machine without GPUs, flags about the speed of reading with synthetic data, and, with
 `--eval`, the flags of the training whose checkpoints are evaluated.
 
 | flag | | other | |
@@ -321,7 +318,7 @@ def page(rows: Iterable[Rule]) -> str:
 
 
 def _in_short(words: Sequence[str]) -> str:
-    """The terms joined by "or"; a flag that is repeated keeps only its value."""
+    """The terms joined by "or"; a repeated flag is shortened to its value."""
     short, before = [], None
     for word in words:
         flag, _, value = word.partition("=")
@@ -331,6 +328,6 @@ def _in_short(words: Sequence[str]) -> str:
 
 
 def _join(words: Iterable[str], last: str) -> str:
-    """a, b `last` c; the flags --eval_during_training_... become one pattern."""
+    """Words as `listing` joins them, with one pattern for --eval_during_training_..."""
     short = [re.sub(r"(--eval_during_training)_\w+", r"\1_*", word) for word in words]
     return listing(dict.fromkeys(short), last)

@@ -1,11 +1,12 @@
 """The flags of the model, data, devices, training, evaluation and output.
 
-A new flag is one field of a section, here or in `variables`, `stages`, `cluster`,
-`optimizer` or `verify`; `common` names those that `--help` shows.
-Names and meanings are those of tf_cnn_benchmarks wherever it has the flag
-(`flags.tf_cnn_benchmarks` says what became of the others).  A default of None stands
-for a value that the model's recipe, the device or the length of the run decides; the
-flag's `unset` says which.  The docstring of a section is its heading in `--help`.
+To add a flag, add a field to a section, here or in `variables`, `stages`, `cluster`,
+`optimizer` or `verify`.  A section's docstring is its heading in `--help`; its `common`
+names the flags that the short `--help` shows.
+
+Names and meanings are those of tf_cnn_benchmarks where it has the flag; the table of
+its flags that are refused is `flags.tf_cnn_benchmarks`.  A default of None means that
+the model's recipe, the device or the length of the run decides, as `unset` says.
 """
 
 import dataclasses
@@ -40,23 +41,26 @@ class ModelFlags:
     )
     compute_dtype: str = field(
         "float32",
-        "dtype of activations and of weights as layers read them; variables stay "
+        "dtype of activations, and of weights in the layers' products; variables stay "
         "float32",
     )
-    use_fp16: bool = field(False, "compute in float16, as --compute_dtype=float16")
+    use_fp16: bool = field(False, "the same as --compute_dtype=float16")
     fp16_loss_scale: float | None = field(
         None,
-        "what the loss is multiplied by before it is differentiated in float16",
+        "factor of the loss in float16, so that small gradients do not become 0; the "
+        "gradients are divided by it",
         unset="128",
         must=ABOVE_0,
     )
     fp16_enable_auto_loss_scale: bool = field(
         False,
-        "halve the loss scale and skip the step when a gradient is not finite, and "
-        "double it after enough good steps",
+        "when a gradient is not finite, halve the loss scale and skip the step; double "
+        "the scale after --fp16_inc_loss_scale_every_n steps without that",
     )
     fp16_inc_loss_scale_every_n: int = field(
-        1000, "good steps that double the loss scale", must=AT_LEAST_1
+        1000,
+        "steps with finite gradients after which the loss scale is doubled",
+        must=AT_LEAST_1,
     )
 
 
@@ -68,10 +72,9 @@ class DataFlags:
 
     data_name: str | None = field(
         None,
-        "the data set: its TFDS name, or digits or shakespeare (which ship with the "
-        "project), or the path of a plain text file or of a folder with one for each "
-        "split, or synthetic; your own by path/to/file.py:function or "
-        "package.module:function",
+        "the data set: a TFDS name; digits or shakespeare, which ship with the "
+        "project; a text file, or a folder with a text file for each split; synthetic; "
+        "or your own, as path/to/file.py:function or package.module:function",
         unset="the model's own",
     )
     data_dir: str | None = field(
@@ -86,15 +89,15 @@ class DataFlags:
     )
     distortions: bool | None = field(
         None,
-        "random distortions of the training images, or none",
-        unset="the model's own preprocessing",
+        "distort training images at random (crop, flip, colours)",
+        unset="as the model's preprocessing does",
     )
     datasets_prefetch_buffer_size: int = field(
         1, "batches kept ready per tower", must=AT_LEAST_1
     )
     datasets_num_private_threads: int | None = field(
         None,
-        "threads of the input pipeline; 0 shares TensorFlow's own",
+        "threads of the input pipeline; 0 shares the threads of TensorFlow's session",
         unset="automatic",
         must=FROM_0_TO_4096,
     )
@@ -108,41 +111,42 @@ class DeviceFlags:
 
     num_gpus: int = field(
         1,
-        "GPUs or logical CPU devices, a tower on each; of towers of several stages or "
-        "shards, as many as these devices make",
+        "GPUs or logical CPU devices, one tower on each; with stages or shards a tower "
+        "takes several of them",
         must=FROM_1_TO_1024,
     )
     gpu_indices: tuple[int, ...] = field(
         (),
-        "the GPU of each tower, in order; logical ones are counted through",
+        "the GPU of each tower, in order; with --logical_gpus=2 the first GPU has "
+        "numbers 0 and 1",
         unset="0,1,2,...",
         must=AT_LEAST_0,
     )
     logical_gpus: int = field(
         1,
-        "logical GPUs that each GPU is split into: towers share its memory and time, "
-        "to test or to study on fewer GPUs than towers",
+        "logical GPUs that each GPU is split into, which share its memory and time; "
+        "for tests with more towers than GPUs",
         must=FROM_1_TO_1024,
     )
     device: str = field(
         "auto",
-        "what the towers run on; auto is GPUs if there are any, else the CPU",
+        "what the towers run on; auto takes GPUs if there are any",
         choices=("cpu", "gpu", "auto"),
     )
     num_intra_threads: int = field(
         0,
-        "CPU threads within an operation; 0 is one where there are as many CPU towers "
-        "as cores, and else one per core",
+        "CPU threads within an operation; 0 takes one thread with at least as many CPU "
+        "towers as cores, else one per core",
         must=FROM_0_TO_4096,
     )
     num_inter_threads: int = field(
         0,
-        "operations at a time on the CPU; 0 lets TensorFlow decide",
+        "operations that run at a time on the CPU; 0 lets TensorFlow decide",
         must=FROM_0_TO_4096,
     )
     allow_growth: bool | None = field(
         None,
-        "take GPU memory as it is needed, not all of it at the start",
+        "take GPU memory as needed, instead of all of it at the start",
         unset="TensorFlow decides",
     )
     gpu_memory_frac_for_testing: float = field(
@@ -152,23 +156,23 @@ class DeviceFlags:
     )
     tensor_float_32: bool = field(
         True,
-        "multiply float32 on GPUs as TensorFloat-32, with 10 bits of each factor's "
-        "fraction, as TensorFlow does; off: all 23, several times slower; to be given "
-        "to every task of a cluster",
+        "multiply float32 on GPUs in TensorFloat-32, which keeps 10 of the 23 bits of "
+        "each factor's fraction; --notensor_float_32 keeps all and is several times "
+        "slower; give it to every task of a cluster",
     )
     deterministic_ops: bool = field(
         False,
-        "take kernels on GPUs that give the same bits in every run; slower, and some "
-        "operations have none; to be given to every task of a cluster",
+        "use GPU kernels that give the same bits in every run; they are slower, and "
+        "some operations have none; give it to every task of a cluster",
     )
     batchnorm_persistent: bool = field(
         True,
-        "let cuDNN keep a batch on the chip while it normalises it, far faster in 16 "
-        "bits; off: for activations so large that this overflows",
+        "let cuDNN keep a batch on the chip while it normalizes it, which is far "
+        "faster in 16 bits; turn it off for activations so large that this overflows",
     )
     xla: bool = field(False, "let XLA compile what it can of the graph")
     xla_compile: bool = field(
-        False, "compile each tower as a whole with XLA; what it cannot is an error"
+        False, "compile each tower as a whole with XLA, or end with an error"
     )
 
 
@@ -192,14 +196,14 @@ class TrainingFlags:
     )
     num_warmup_batches: int | None = field(
         None,
-        "first steps, which train but are not timed",
+        "steps at the start that train but are not timed",
         unset="10",
         must=AT_LEAST_0,
     )
     steps_per_loop: int = field(
         1,
-        "most steps that run inside the graph per session call; fewer, where so many "
-        "take more than 3 seconds",
+        "steps that run inside the graph per session call; fewer if they would take "
+        "more than 3 seconds",
         must=AT_LEAST_1,
     )
     tf_random_seed: int = field(
@@ -218,14 +222,14 @@ class EvaluationFlags:
     eval: bool = field(False, "evaluate the checkpoints of train_dir, train nothing")
     eval_interval_secs: int = field(
         0,
-        "seconds between evaluations with --eval, where 0 evaluates once, or by the "
-        "evaluator of a cluster, where it means 5; until the step at which a run with "
-        "these --num_batches or --num_epochs ends",
+        "seconds between evaluations with --eval or by the evaluator of a cluster, "
+        "until the checkpoint of the last step of --num_batches or --num_epochs; 0 "
+        "evaluates once with --eval, and every 5 seconds in an evaluator",
         must=AT_LEAST_0,
     )
     eval_during_training_every_n_steps: int | None = field(
         None,
-        "steps between evaluations, those of the warm-up counted",
+        "steps between evaluations, warm-up steps included",
         unset="never",
         must=AT_LEAST_1,
     )
@@ -234,7 +238,7 @@ class EvaluationFlags:
     )
     eval_during_training_at_specified_steps: tuple[int, ...] = field(
         (),
-        "global steps, those of the warm-up counted, after which to evaluate",
+        "global steps after which to evaluate, warm-up steps included",
         unset="none",
         must=AT_LEAST_1,
     )
@@ -244,29 +248,29 @@ class EvaluationFlags:
     eval_at_end: bool | None = field(
         None,
         "evaluate when training ends",
-        unset="if the data is real and the length is in epochs or the recipe's",
+        unset="yes, unless the data is synthetic or --num_batches sets the length",
     )
     stop_at_top_1_accuracy: float | None = field(
         None,
-        "end training once an evaluation during it reaches this top-1 accuracy",
+        "end training when an evaluation during it reaches this top-1 accuracy",
         unset="never",
         must=ABOVE_0_UP_TO_1,
     )
     eval_batch_size: int | None = field(
         None,
         "examples per tower and evaluation step",
-        unset="batch_size",
+        unset="--batch_size",
         must=AT_LEAST_1,
     )
     num_eval_batches: int | None = field(
         None,
-        "steps per evaluation",
+        "steps of an evaluation",
         unset="the whole split, once",
         must=AT_LEAST_1,
     )
     num_eval_epochs: float | None = field(
         None,
-        "passes over the split per evaluation",
+        "passes over the split in an evaluation",
         unset="the whole split, once",
         must=EPOCHS,
     )
@@ -288,26 +292,26 @@ class OutputFlags:
 
     check_flags: bool = field(
         False,
-        "say whether this command line is legal or why not, and train nothing; a data "
-        "set that is not there is prepared",
+        "check this command line, say what is wrong with it, and train nothing; a data "
+        "set that is missing is prepared",
     )
     display_every: int = field(
         10,
-        "steps between step lines, for which a progress bar stands on a terminal",
+        "steps between two step lines; a terminal shows a progress bar instead",
         must=AT_LEAST_1,
     )
     print_training_accuracy: bool = field(
-        False, "top-1 and top-5 accuracy of the batch in the step line or the bar"
+        False, "show the batch's top-1 and top-5 accuracy in the step line or the bar"
     )
     loss_type_to_report: str = field(
         "total_loss",
-        "the loss in the step line and metric.log, with or without weight decay; "
-        "summaries have both",
+        "the loss in the step line and metric.log: total_loss includes weight decay, "
+        "base_loss does not; summaries have both",
         choices=("total_loss", "base_loss"),
     )
     train_dir: str | None = field(
         None,
-        "folder for checkpoints and summaries, of one run at a time",
+        "folder for checkpoints and summaries; one run at a time uses it",
         unset="nothing is saved",
     )
     save_model_secs: int = field(
@@ -315,15 +319,15 @@ class OutputFlags:
     )
     save_model_steps: int | None = field(
         None,
-        "steps between checkpoints, those of the warm-up counted",
+        "steps between checkpoints, warm-up steps included",
         unset="only at the end",
         must=AT_LEAST_1,
     )
     save_retry_secs: float | None = field(
         None,
-        "seconds for which a checkpoint that cannot be written is tried again, while "
-        "training goes on, before the run ends",
-        unset="to its end",
+        "seconds for which writing a checkpoint that failed is tried again, while "
+        "training goes on; then the run ends",
+        unset="as long as the run takes",
         must=AT_LEAST_0,
     )
     max_ckpts_to_keep: int = field(
@@ -331,9 +335,9 @@ class OutputFlags:
     )
     summary_verbosity: int = field(
         0,
-        "0 writes no summaries, 1 scalars and what the model makes by "
-        "tf.compat.v1.summary, 2 also a histogram of all gradients, 3 also "
-        "images and a histogram of each gradient and variable",
+        "0 writes no summaries; 1 scalars and the model's own summaries "
+        "(tf.compat.v1.summary); 2 also a histogram of all gradients; 3 also images "
+        "and a histogram of each gradient and variable",
         must=UP_TO_3,
     )
     save_summaries_steps: int = field(
@@ -344,8 +348,8 @@ class OutputFlags:
     )
     graph_file: str | None = field(
         None,
-        "file for the graph; text if its name ends in txt, and if in svg a picture of "
-        "what lies on each device and what crosses between them in a step",
+        "file for the graph: a picture of the devices and of the bytes between them in "
+        "a step if its name ends in svg, text if in txt, else binary",
         unset="none",
     )
     benchmark_log_dir: str | None = field(

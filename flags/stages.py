@@ -13,50 +13,52 @@ class StagesFlags:
     common: ClassVar[tuple[str, ...]] = ("num_stages",)
 
     num_stages: int = field(
-        1, "devices of each tower, a piece of the model on each", must=FROM_1_TO_1024
+        1, "devices of each tower, with a part of the model each", must=FROM_1_TO_1024
     )
     num_micro_batches: int = field(
         1,
-        "pieces of a tower's batch, which pass the stages one behind the other",
+        "parts of a tower's batch, which pass through the stages one after another",
         must=FROM_1_TO_1024,
     )
     schedule: str = field("1f1b", "order in which a stage runs its micro-batches")
     chunks_per_stage: int = field(
-        2, "pieces of the model on each stage with interleaved", must=FROM_2_TO_1024
+        2, "parts of the model on each stage with interleaved", must=FROM_2_TO_1024
     )
     partition: str = field(
         "auto",
-        "what the cut into stages balances: flops, params, time as measured on this "
-        "machine's CPUs, or the names of the blocks to cut after: a,b,c; auto is time "
-        "there, and flops on GPUs and clusters",
+        "how blocks are divided into stages: so that stages have equal flops, params "
+        "or time (measured on this machine's CPUs), or after the named blocks, as in "
+        "a,b,c; auto is time on the CPU, and flops on GPUs and clusters",
     )
     recompute: str = field(
         "none",
-        "what the backward pass computes again instead of keeping its activations",
+        "activations that the backward pass computes again, instead of keeping them in "
+        "memory",
     )
     memory_limit: int | None = field(
         None,
-        "megabytes of each device that a stage may need by estimate; with as little "
-        "recomputed as fits",
+        "megabytes that a stage may take of its device, by estimate; as little is "
+        "recomputed as fits into it",
         unset="nine tenths of a GPU's memory",
         must=AT_LEAST_1,
     )
     shard_classifier: int = field(
         1,
-        "devices of each tower that share the classes of the dense layer which the "
-        "model ends with",
+        "devices of each tower that the classes of the model's last dense layer are "
+        "divided among",
         must=FROM_1_TO_1024,
     )
     shard_embeddings: int = field(
         1,
-        "devices of each tower, or ps tasks of a cluster, that share the rows of each "
-        "table that the model looks up, and classes if that is the last layer",
+        "devices of each tower, or ps tasks of a cluster, that the rows of each "
+        "embedding table are divided among; also the classes, where the table is the "
+        "last layer",
         must=FROM_1_TO_1024,
     )
     pipeline_report: str | None = field(
         None,
-        "folder for a report of one step of the stages: bubble, busy times and memory, "
-        "a chart (gantt.svg) and a Chrome trace",
+        "folder for a report of one step: the stages' bubble, busy times and memory, a "
+        "chart (gantt.svg) and a Chrome trace",
         unset="none",
     )
 

@@ -1,8 +1,7 @@
-"""What became of the flags of tf_cnn_benchmarks that are not taken.
+"""The flags of tf_cnn_benchmarks that are refused, each with a sentence.
 
-A command line written for tf_cnn_benchmarks runs here, or each of its flags that
-stands in the way is refused with one of these sentences: what to write instead, or
-which later capability brings it.  When a flag is taken, its row goes.
+The sentence says what to write instead.  All other flags of tf_cnn_benchmarks work
+here.
 
 The flags are those of benchmark_cnn.py and tf_cnn_benchmarks.py at commit 8fb7907
 (2023-10-05) of github.com/tensorflow/benchmarks, scripts/tf_cnn_benchmarks.
@@ -10,6 +9,9 @@ The flags are those of benchmark_cnn.py and tf_cnn_benchmarks.py at commit 8fb79
 
 from collections.abc import Mapping
 
+_GRAPH_OPTIMIZERS = (
+    "TensorFlow's graph optimizers are set to what is fastest; leave it out"
+)
 _NO_TENSORRT = "TensorFlow has been built without TensorRT since 2.18; leave it out"
 _OF_OPENMP = "is for OpenMP, which TensorFlow does not use; see --num_intra_threads"
 _OF_TIMESTAMPS = "is for --timestamped_allocator; leave it out"
@@ -18,9 +20,9 @@ _PREFETCH = "use --datasets_prefetch_buffer_size, batches kept ready per tower"
 # Flags without a value: --flag, --noflag, --flag=false.
 SWITCHES: Mapping[str, str] = {
     # Run mode.
-    "forward_only": "comes with the forward-only benchmark; until then --eval runs "
-    "the forward pass of a trained model",
-    "freeze_when_forward_only": "comes with the forward-only benchmark",
+    "forward_only": "there is no forward-only benchmark; --eval runs the forward pass "
+    "of a trained model",
+    "freeze_when_forward_only": "there is no forward-only benchmark; leave it out",
     "collect_eval_results_async": "is for SSD, which is not among the models; "
     "accuracy is counted in the graph, so leave it out",
     # Devices.
@@ -32,7 +34,7 @@ SWITCHES: Mapping[str, str] = {
     "have; leave it out",
     "force_gpu_compatible": "is for inputs copied at each step, and here batches are "
     "prefetched to the GPUs; leave it out",
-    "sync_on_finish": "a step has ended when its loss is fetched; leave it out",
+    "sync_on_finish": "a step always ends when its loss is fetched; leave it out",
     "winograd_nonfused": "export TF_ENABLE_WINOGRAD_NONFUSED=1 or =0 instead",
     "mkl": "oneDNN, as MKL's kernels are called now, is on by default; export "
     "TF_ENABLE_ONEDNN_OPTS=0 to do without",
@@ -41,16 +43,16 @@ SWITCHES: Mapping[str, str] = {
     "datasets_use_prefetch": "batches are always prefetched; "
     "--datasets_prefetch_buffer_size says how many",
     "datasets_use_caching": "files are cached by the operating system; leave it out",
-    "datasets_sloppy_parallel_interleave": "would make runs unrepeatable, and here two "
-    "runs with one seed are equal; leave it out",
-    "datasets_repeat_cached_sample": "use --data_name=synthetic for input that costs "
-    "nothing",
+    "datasets_sloppy_parallel_interleave": "the order of examples depends on the seed "
+    "alone; leave it out",
+    "datasets_repeat_cached_sample": "use --data_name=synthetic for input that takes "
+    "no time",
     "fuse_decode_and_crop": "images are decoded by TFDS; leave it out",
-    "distort_color_in_yiq": "how images are distorted belongs to the model; "
-    "--distortions switches it",
+    "distort_color_in_yiq": "the model decides how images are distorted; "
+    "--distortions=false turns that off",
     "use_python32_barrier": "input has no Python threads; leave it out",
-    "ml_perf": "how images are scaled belongs to the model; for mean subtraction "
-    "write one of your own, --model=path/to/file.py:function",
+    "ml_perf": "the model decides how images are scaled; for mean subtraction write a "
+    "model of your own, --model=path/to/file.py:function",
     # Optimizer and loss.
     "single_l2_loss_op": "weight decay is added at the update, not to the loss; leave "
     "it out",
@@ -59,8 +61,7 @@ SWITCHES: Mapping[str, str] = {
     # Graph, compilation, variables.
     "use_tf_layers": "there is one set of layers, on tf.nn; leave it out",
     "use_resource_vars": "variables are always resource variables; leave it out",
-    "enable_optimizations": "TensorFlow's graph optimizers are set as measurements "
-    "say; leave it out",
+    "enable_optimizations": _GRAPH_OPTIMIZERS,
     # Precision.
     "fp16_vars": "variables stay float32 at every compute precision; leave it out",
     # Output.
@@ -93,17 +94,16 @@ SETTINGS: Mapping[str, str] = {
     "kmp_affinity": _OF_OPENMP,
     "kmp_settings": _OF_OPENMP,
     # Input.
-    "resize_method": "how images are resized belongs to the model; write one of your "
+    "resize_method": "the model decides how images are resized; write a model of your "
     "own, --model=path/to/file.py:function",
-    "input_preprocessor": "preprocessing belongs to the model; write one of your own, "
+    "input_preprocessor": "the model has the preprocessing; write a model of your own, "
     "--model=path/to/file.py:function",
     "datasets_parallel_interleave_cycle_length": "TFDS decides how many files are read "
     "at once; leave it out",
     "datasets_parallel_interleave_prefetch": _PREFETCH,
     "multi_device_iterator_max_buffer_size": _PREFETCH,
     # Graph, compilation, variables.
-    "rewriter_config": "TensorFlow's graph optimizers are set as measurements say; "
-    "leave it out",
+    "rewriter_config": _GRAPH_OPTIMIZERS,
     # Gradient aggregation and distribution.
     "allreduce_merge_scope": "is for the ScopedAllocator, one of TensorFlow's graph "
     "optimizers, which are off; join gradients by --agg_small_grads_max_bytes and "
@@ -116,11 +116,11 @@ SETTINGS: Mapping[str, str] = {
     "tfprof_file": "use --trace_file, a Chrome trace of one step",
     "partitioned_graph_file_prefix": "use --graph_file for the graph, and --trace_file "
     "for the device of each operation",
-    "debugger": "tfdbg is no public part of TensorFlow 2; leave it out, as a loss that "
-    "is not finite stops the run and names the step",
+    "debugger": "tfdbg is not a public part of TensorFlow 2; leave it out: a loss that "
+    "is not finite ends the run, and the error names the step",
 }
 
-# Values of flags that are taken: flag -> value -> sentence.
+# Values that are refused of flags that work: flag -> value -> sentence.
 VALUES: Mapping[str, Mapping[str, str]] = {
     "data_name": {"imagenet": "its TFDS name is imagenet2012"},
     "variable_update": {
@@ -134,5 +134,5 @@ VALUES: Mapping[str, Mapping[str, str]] = {
 
 
 def refused() -> dict[str, str]:
-    """All flags that are not taken, with their sentences."""
+    """All flags that are refused, with their sentences."""
     return {**SWITCHES, **SETTINGS}

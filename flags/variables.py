@@ -8,36 +8,36 @@ from flags.field import AT_LEAST_0, AT_LEAST_1, FROM_0_TO_256, field
 
 @dataclasses.dataclass(frozen=True)
 class VariablesFlags:
-    """How variables and gradients meet."""
+    """Where variables are, and how gradients are reduced and applied."""
 
     common: ClassVar[tuple[str, ...]] = ("variable_update", "all_reduce_spec")
 
     variable_update: str = field(
         "parameter_server",
-        "where variables live and how gradients reach them; auto times what takes the "
-        "steps of one tower, and remembers the fastest",
+        "where variables are, and how gradients update them; auto times the modes that "
+        "take the same steps as one tower, and remembers the fastest",
     )
     check_replicas_every: int = field(
         0,
-        "steps between checks that replicas and their optimizer slots are bit-equal; 0 "
-        "checks none",
+        "steps between checks that all replicas of the variables and optimizer slots "
+        "have equal bits; 0 never checks",
         must=AT_LEAST_0,
     )
     check_mean: bool = field(
         False,
-        "prove before the first step, with a small model whose gradients are 1, that "
-        "the mode takes the mean over all towers",
+        "check before the first step, with a small model whose gradients are known, "
+        "that the update is the mean over all towers",
     )
-    tune_again: bool = field(False, "time all modes though the fastest is remembered")
+    tune_again: bool = field(False, "time all modes again, and remember the fastest")
     cross_replica_sync: bool = field(
         True,
-        "whether towers step together; without it each applies its own gradients when "
-        "they are ready, as --variable_update=asynchronous",
+        "take steps with all towers together; --nocross_replica_sync is the same as "
+        "--variable_update=asynchronous",
     )
     max_staleness: int | None = field(
         None,
-        "most updates by other towers between an asynchronous tower's reading and its "
-        "update",
+        "updates that other towers may make between an asynchronous tower's read of "
+        "the variables and its update",
         unset="no bound",
         must=AT_LEAST_0,
     )
@@ -45,79 +45,83 @@ class VariablesFlags:
         False, "divide an asynchronous update's learning rate by its staleness"
     )
     staged_vars: bool = field(
-        False, "read variables one step late, as --variable_update=staged"
+        False,
+        "compute gradients with the variables of one step earlier; the same as "
+        "--variable_update=staged",
     )
     variable_consistency: str = field(
         "strong",
-        "relaxed applies the mean gradient one step late, as --variable_update=relaxed",
+        "relaxed applies the mean gradient one step late; the same as "
+        "--variable_update=relaxed",
         choices=("strong", "relaxed"),
     )
     local_parameter_device: str = field(
         "cpu",
-        "device of the variables and of the gradients' mean",
+        "device of the variables, on which the gradients' mean is taken",
         choices=("cpu", "gpu"),
     )
     variable_placement: str = field(
         "least_loaded",
-        "where a variable goes if several devices hold them, the GPUs of "
-        "local_parameter_device or the ps tasks of a cluster: to the one that holds "
-        "the fewest bytes (least_loaded), to each in turn (round_robin), or all to the "
-        "first (one)",
+        "which of several ps tasks, or GPUs with --local_parameter_device=gpu, a "
+        "variable is put on: the one with the fewest bytes so far (least_loaded), each "
+        "in turn (round_robin), or always the first (one)",
     )
     all_reduce_spec: str | None = field(
         None,
-        "how replicas' gradients are reduced: an algorithm (pscpu, psgpu, tree, xring, "
-        "rechd, hierarchical, nccl or collective), as xring#2 in two shards, as "
-        "nccl/xring inside a host and across hosts, or by size in bytes as "
-        "pscpu:32k:xring",
+        "reduction of replicas' gradients: pscpu, psgpu, tree, xring, rechd, "
+        "hierarchical, nccl or collective; xring#2 works in two shards, nccl/xring "
+        "takes nccl inside a host and xring across hosts, pscpu:32k:xring takes pscpu "
+        "up to 32 KiB and xring above",
         unset="pscpu",
     )
     gradient_repacking: int = field(
         0,
-        "reduce all gradients as this many equal packs; 0 reduces each by itself",
+        "join all gradients into this many vectors of equal size, and reduce these; 0 "
+        "reduces each gradient by itself",
         must=FROM_0_TO_256,
     )
     agg_small_grads_max_bytes: int = field(
         0,
-        "join gradients up to this many bytes before they are reduced; 0 joins none",
+        "join gradients of at most this many bytes before they are reduced; 0 joins "
+        "none",
         must=AT_LEAST_0,
     )
     agg_small_grads_max_group: int = field(
-        10, "most small gradients to join in one", must=AT_LEAST_1
+        10, "small gradients that are joined in one, at most", must=AT_LEAST_1
     )
     compact_gradient_transfer: str | None = field(
         None,
-        "dtype in which gradients travel between devices, to be added in float32 where "
-        "they arrive: true is that of 16-bit compute, false is float32; what "
-        "--sufficient_factors sends travels as it is",
-        unset="as computed on the way to one copy, float32 between replicas",
+        "dtype in which gradients are sent between devices; they are added in float32. "
+        "true is the 16-bit dtype of --compute_dtype, false is float32; it does not "
+        "change what --sufficient_factors sends",
+        unset="the dtype that gradients are computed in, and float32 between replicas",
         choices=("true", "false", "bfloat16", "float16"),
     )
     sparse_to_dense_grads: bool = field(
-        False, "make the sparse gradients of embeddings dense before they leave a tower"
+        False, "make sparse gradients of embeddings dense before they are reduced"
     )
     sufficient_factors: bool = field(
         True,
-        "send the gradients of dense layers to the one copy of their weights as the "
-        "two factors that they are products of, where these are smaller; the product "
-        "is made there",
+        "where weights have one copy, send a dense layer's gradient as the two "
+        "matrices whose product it is, if these are smaller; they are multiplied where "
+        "the weights are",
     )
     partition_bytes: int = field(
         0,
-        "cut variables larger than this into parts of at most so many bytes, or one "
-        "for each ps task if that is fewer; 0 cuts none",
+        "cut a larger variable into parts of at most this many bytes, but not into "
+        "more parts than ps tasks; 0 cuts none",
         must=AT_LEAST_0,
     )
     accumulate_steps: int = field(
         1,
-        "batches that a tower takes one after the other in each step; their gradients "
-        "add up to those of one larger batch",
+        "batches that a tower computes one after another in each step; the update is "
+        "that of their union",
         must=AT_LEAST_1,
     )
     batch_norm: str = field(
         "micro_batch",
-        "examples that batch norm takes the statistics of: a micro-batch or round, or "
-        "a batch that is in one; a tower's whole batch; a micro-batch or round of all "
-        "towers; or the batches of all towers as one",
+        "examples whose mean and variance batch norm takes: those of a micro-batch (or "
+        "of one of --accumulate_steps batches), of a tower, of the same micro-batch of "
+        "all towers, or of all towers",
         choices=("micro_batch", "tower", "sync_micro_batch", "sync"),
     )

@@ -1,7 +1,7 @@
-"""The flags of `towers.verify` alone; it shares its other sections with a run.
+"""The flags of `towers.verify` alone; its other sections are those of `towers.train`.
 
-A flag of the same name as one of `towers.train` means the same; here it may list
-several values, which are all compared.
+A flag with the name of one of `towers.train` means the same.  Here it may list several
+values, and each is compared with one tower.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ class VerifyFlags:
 
     num_towers: tuple[int, ...] = field(
         (),
-        "numbers of towers; batch_size is per tower of the largest, and all share the "
-        "batch of that",
+        "numbers of towers to compare; all train on the same global batch, batch_size "
+        "times the largest number",
         unset="1,2,4, or as many of these as there are GPUs",
         must=FROM_1_TO_1024,
     )
     variable_update: tuple[str, ...] = field(
-        (), "modes of how variables and gradients meet", unset="all"
+        (), "modes of updating variables, as in towers.train", unset="all"
     )
     all_reduce_spec: tuple[str, ...] = field(
         (),
@@ -40,32 +40,33 @@ class VerifyFlags:
     )
     gradient_repacking: tuple[int, ...] = field(
         (0, 2),
-        "packs that replicas reduce all gradients as; 0 reduces each by itself",
+        "numbers of vectors that replicas join all gradients into; 0 reduces each by "
+        "itself",
         must=FROM_0_TO_256,
     )
     agg_small_grads_max_bytes: tuple[int, ...] = field(
         (0, 1024),
-        "bytes up to which replicas join gradients before they reduce them; 0 joins "
-        "none",
+        "replicas join gradients of at most this many bytes before they are reduced; 0 "
+        "joins none",
         must=AT_LEAST_0,
     )
     accumulate_steps: tuple[int, ...] = field(
         (1, 2),
-        "rounds that towers take their batches in, besides the packings",
+        "numbers of equal parts in which a tower computes its batch one after another",
         must=AT_LEAST_1,
     )
     compact_gradient_transfer: tuple[str, ...] = field(
         (),
-        "dtypes that gradients also travel in, which may make as much of a difference "
-        "as their rounding in the first step; float32 adds nothing",
+        "dtypes besides float32 in which gradients are sent; the allowed difference "
+        "grows by their rounding in the first step",
         unset="bfloat16,float16 with sgd and momentum, whose steps are linear in the "
-        "gradient",
+        "gradient, else none",
         choices=("float32", "bfloat16", "float16"),
     )
     pipelines: str = field(
         "pairs",
-        "which towers are cut into stages: all with these settings, or so few that "
-        "every two values of different settings meet",
+        "which combinations of the settings of stages are compared: all, none, or so "
+        "few that each pair of values of two settings occurs (pairs)",
         choices=("pairs", "all", "none"),
     )
     num_stages: tuple[int, ...] = field(
@@ -76,7 +77,7 @@ class VerifyFlags:
     )
     num_micro_batches: tuple[int, ...] = field(
         (),
-        "pieces of each tower's batch in a pipeline",
+        "micro-batches of each tower's batch in a pipeline",
         unset="1,4, as far as they divide the batch",
         must=FROM_1_TO_1024,
     )
@@ -84,39 +85,38 @@ class VerifyFlags:
         (), "orders in which stages run their micro-batches", unset="all"
     )
     recompute: tuple[str, ...] = field(
-        (), "what the backward pass of a pipeline computes again", unset="all"
+        (), "activations that a pipeline's backward pass computes again", unset="all"
     )
     num_shards: tuple[int, ...] = field(
         (),
-        "devices of each tower that share the classes of the last layer, or the rows "
-        "of tables that are looked up; 1 spreads neither",
+        "devices of each tower that the classes of the last layer, or the rows of "
+        "embedding tables, are divided among; 1 divides neither",
         unset="2, where the model has such a layer or tables",
         must=FROM_1_TO_1024,
     )
     batch_norm: str = field(
         "micro_batch",
-        "the batches that batch norm takes the statistics of, as in towers.train; the "
-        "one tower takes its batch in the same pieces, and with sync as a whole",
+        "examples whose mean and variance batch norm takes, as in towers.train; the "
+        "one tower takes its batch in the same parts, and with sync as a whole",
         choices=("micro_batch", "tower", "sync_micro_batch", "sync"),
     )
     num_steps: int = field(5, "steps to compare", must=AT_LEAST_1)
     bound: float = field(
         1e-5,
-        "largest difference that is no difference, relative to a variable's largest "
-        "element, and to the most that one has moved, but for the rounding of each "
-        "update; where something is in 16 bits, at least their rounding in one step; "
-        "where the model makes rounding grow, twice what 16 at the start become",
+        "largest difference that counts as equal, relative to a variable's largest "
+        "element and to its largest change, beyond the rounding of each update. It is "
+        "raised to one step's rounding where something is in 16 bits, and to twice "
+        "what 16 such roundings at the start grow to where the model makes them grow",
         must=ABOVE_0,
     )
     device: str = field(
         "auto",
-        "what the towers run on; auto is GPUs if there are any, else the CPU",
+        "what the towers run on; auto takes GPUs if there are any",
         choices=("cpu", "gpu", "auto"),
     )
     logical_gpus: int = field(
         1,
-        "logical GPUs that each GPU is split into, so that more towers can be compared "
-        "than there are GPUs",
+        "logical GPUs that each GPU is split into, to compare more towers than GPUs",
         must=FROM_1_TO_1024,
     )
     tf_random_seed: int = field(
