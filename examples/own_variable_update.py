@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import models
 from towers import graph
+from towers.callbacks.base import Callback
 from towers.data import inputs
 from towers.layout import placement
 from towers.optimizers.learning_rate import Piecewise
@@ -39,7 +40,7 @@ class LocalSGD(Independent):
         return tf.group(*changes)
 
 
-class Average(loop.Hook):
+class Average(Callback):
     """Runs an operation every few steps."""
 
     def __init__(self, operation: tf.Operation):

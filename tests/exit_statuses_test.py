@@ -18,6 +18,8 @@ from absl.testing import parameterized
 from tests import digit_runs
 from tests.processes.programs import ROOT
 from towers import run, train, verify
+from towers.callbacks.base import TrainingError
+from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint, run_status
 from towers.cluster import messages, server
 from towers.cluster.controller import Controller
@@ -25,7 +27,6 @@ from towers.errors import interrupts, output_paths
 from towers.evaluation import watch
 from towers.layout import cluster_spec
 from towers.session import progress
-from towers.session.hooks import NanLossError, TrainingError
 
 _SMALL = ("--model=mlp", "--device=cpu", "--batch_size=2", "--num_warmup_batches=0")
 _TERM, _INT, _HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP

@@ -17,10 +17,11 @@ import models
 from flags import config
 from tests import digit_runs, trainer
 from towers import planning, run
+from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint, run_status
 from towers.compute import flops
 from towers.evaluation import eval_graph, watch
-from towers.session import hooks, report
+from towers.session import report
 from towers.session.progress import Console
 
 v1 = tf.compat.v1
@@ -435,9 +436,7 @@ class MishapsTest(digit_runs.Runs):
     def test_a_nan_loss_keeps_the_checkpoints_before(self):
         self._train(4)
         # Whichever is seen first: a loss, or variables that were to be saved.
-        with self.assertRaises(
-            (hooks.NanLossError, checkpoint.NotFiniteError)
-        ) as caught:
+        with self.assertRaises((NanLossError, checkpoint.NotFiniteError)) as caught:
             self._train(9, init_learning_rate=1e30)
         self.assertRegex(
             str(caught.exception),

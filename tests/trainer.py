@@ -1,6 +1,7 @@
 """Trains small models in-process, for tests that compare."""
 
 import dataclasses
+import resource
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +9,7 @@ import tensorflow as tf
 from models.model import Images, Model, Recipe, Schedule
 from tests import arrays
 from towers import graph
+from towers.callbacks.base import NEVER, Callback
 from towers.checkpoints import checkpoint
 from towers.data import inputs
 from towers.gradients.exchange import GradientExchange
@@ -200,7 +202,7 @@ class Trainer:
         saver.save(self.session, int(self.session.run(self.train.global_step)))
 
 
-class Do(loop.Hook):
+class Do(Callback):
     """Calls a function after a step, or after every session call of several steps.
 
     Args:
@@ -213,7 +215,7 @@ class Do(loop.Hook):
         self._act, self._at, self._seen = act, at, 0
 
     def next_due(self, step):
-        return self._at if self._at and step < self._at else loop.NEVER
+        return self._at if self._at and step < self._at else NEVER
 
     def after_run(self, run_context, run_values):
         self._seen += 1
@@ -224,6 +226,17 @@ class Do(loop.Hook):
         self._seen = step
         if self._at is None:
             self._act()
+
+
+def run_on_full_disk(training: Trainer, hook: Callback) -> None:
+    """Runs 5 steps; from step 2 on, files of more than 4 kB cannot be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = (4096, before[1])
+    fill = Do(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit), at=2)
+    try:
+        training.run([fill, hook], 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def trained(mode: str, *, steps: int = 6, towers: int = 4, **options) -> Trainer:

@@ -63,7 +63,7 @@ def fit(
 
     Raises:
       ValueError: a setting is wrong, or model and data do not fit.
-      towers.session.hooks.TrainingError: the run had to stop.
+      towers.callbacks.base.TrainingError: the run had to stop.
       KeyboardInterrupt: it was interrupted; what `train_dir` has is whole.
     """
     plan = _plan(model, settings, data, validation_data)

@@ -11,6 +11,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from towers import graph
+from towers.callbacks.base import TrainingError
+from towers.callbacks.every import is_due
+from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.cluster.sessions import Local, Sessions, session_config
@@ -27,7 +30,6 @@ from towers.session import (
     device_loop,
     diagnose,
     graph_picture,
-    hooks,
     loop,
     mean_check,
     replicas,
@@ -80,7 +82,7 @@ def train(
     Raises:
       ValueError: model and data, or model and checkpoint, do not fit, or the mode does
         not take the mean of gradients.
-      hooks.TrainingError, folders.OutputError: the run had to stop.
+      TrainingError, folders.OutputError: the run had to stop.
       Interrupted: a signal ended it before the first step, or while it waited.
     """
     with StopOnSignal() as stop, console.during(stop.reader_left):
@@ -214,7 +216,7 @@ class _Training:
         begun = time.monotonic()
         try:
             return self._train()
-        except (hooks.NanLossError, checkpoint.NotFiniteError) as error:
+        except (NanLossError, checkpoint.NotFiniteError) as error:
             diagnosis = diagnose.diagnose_failure(
                 self._run.plan,
                 self._sessions,
@@ -285,7 +287,7 @@ class _Training:
     def _is_due(self, step: int) -> bool:
         """Whether there is an evaluation after this step, while training."""
         every, at = evaluator.steps(self._run.plan)
-        return hooks.is_due(step, steps=every, at=at)
+        return is_due(step, steps=every, at=at)
 
     def _is_accurate_enough(self) -> bool:
         goal = self._run.plan.config.evaluation.stop_at_top_1_accuracy
@@ -307,7 +309,7 @@ class _Training:
                     steps_per_loop=flags.training.steps_per_loop,
                 ),
             )
-        except hooks.TrainingError as error:
+        except TrainingError as error:
             directory = flags.output.train_dir
             kept = directory and checkpoint.latest(directory)
             where = f"the last checkpoint is {kept}" if kept else "nothing was saved"
@@ -363,7 +365,7 @@ def _under_way() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise hooks.TrainingError("\n".join(sentences(error))) from error
+        raise TrainingError("\n".join(sentences(error))) from error
 
 
 def _last_step(run: Prepared, session: v1.Session, begin: int) -> int:

@@ -24,6 +24,7 @@ from flags import parse
 from flags.config import Config
 from flags.problem import Problem, problems_of
 from towers import choices, graph, planning, run
+from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status, saving
 from towers.cluster import local_cluster, messages, proxies, roles, server
 from towers.cluster.controller import Controller
@@ -35,7 +36,6 @@ from towers.evaluation import evaluator, watch
 from towers.layout import cluster_spec, placement
 from towers.layout.gpus import Gpus
 from towers.session import follower, tune
-from towers.session.hooks import TrainingError
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
 from towers.variable_update.modes import VARIABLE_UPDATES

@@ -62,6 +62,7 @@ from tests import (
     trainer,
 )
 from towers import graph
+from towers.callbacks.base import NEVER, Callback
 from towers.layout import cluster_spec, placement
 from towers.session import device_loop, loop
 from towers.gradients.exchange import GradientExchange
@@ -97,11 +98,11 @@ def trained(place, target, model, steps, **options):
         loop.run(train, session, [], last_step=steps)
         return trainer.whole(train.saved, session.run(train.saved)), train
 
-class SeeLosses(loop.Hook):
+class SeeLosses(Callback):
     def __init__(self, seen):
         self.seen = seen
     def next_due(self, step):
-        return loop.NEVER
+        return NEVER
     def before_run(self, run_context):
         return v1.train.SessionRunArgs(train.loss)
     def after_run(self, run_context, run_values):

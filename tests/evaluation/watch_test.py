@@ -17,10 +17,11 @@ import models
 from flags import config
 from tests import digit_runs, in_process_cluster
 from towers import planning
+from towers.callbacks.base import TrainingError
 from towers.checkpoints import run_status
 from towers.errors import output_paths
 from towers.evaluation import watch
-from towers.session import hooks, progress
+from towers.session import progress
 from towers.session.stop import StopOnSignal
 
 
@@ -190,7 +191,7 @@ class WatchTest(digit_runs.Runs):
         with (
             mock.patch.object(watch, "_wait", wait),
             mock.patch.object(watch.SavedVariables, "_check_averages", refused),
-            self.assertRaisesRegex(hooks.TrainingError, "^of another model$"),
+            self.assertRaisesRegex(TrainingError, "^of another model$"),
         ):
             self._evaluate(eval_interval_secs=7, num_epochs=9.0)
 
@@ -265,7 +266,7 @@ class WatchTest(digit_runs.Runs):
 
         with mock.patch.object(watch, "_wait", wait):
             with self.assertRaisesRegex(
-                hooks.TrainingError, "no more check.*: the training failed: the disk"
+                TrainingError, "no more check.*: the training failed: the disk"
             ):
                 self._evaluate(eval_interval_secs=7, num_epochs=9.0)
         self.assertEqual(looks, [7, 7])
@@ -273,7 +274,7 @@ class WatchTest(digit_runs.Runs):
     def test_a_controller_that_is_gone_ends_the_wait_with_an_error(self):
         plan = self._plan(eval_interval_secs=7, num_epochs=9.0)
         lines = io.StringIO()
-        with self.assertRaisesRegex(hooks.TrainingError, "will come: nobody is there"):
+        with self.assertRaisesRegex(TrainingError, "will come: nobody is there"):
             watch.evaluate_checkpoints(
                 plan, progress.Console(lines), absent=lambda: "nobody is there"
             )
@@ -285,7 +286,7 @@ class WatchTest(digit_runs.Runs):
         printed = io.StringIO()
         console = progress.Console(printed)
         absent = watch.Desertion(self.directory, seconds=0.2, console=console)
-        with self.assertRaises(hooks.TrainingError) as caught:
+        with self.assertRaises(TrainingError) as caught:
             watch.evaluate_checkpoints(plan, console, absent=absent)
         lines = printed.getvalue().splitlines()
         self.assertEqual(digit_runs.accuracies(lines), [self.at_end])

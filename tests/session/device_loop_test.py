@@ -6,6 +6,10 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule
 from tests import trainer
+from towers.callbacks.base import NEVER, Callback
+from towers.callbacks.evaluate import Evaluate
+from towers.callbacks.save_checkpoints import SaveCheckpoints
+from towers.callbacks.stop_on_nan import StopOnNan
 from towers.checkpoints import checkpoint
 from towers.checkpoints.saving import Saving
 from towers.compute.tower import TowerSpec
@@ -14,7 +18,7 @@ from towers.errors.side_outputs import SideOutputs
 from towers.evaluation import eval_graph
 from towers.optimizers.learning_rate import Piecewise
 from towers.optimizers.optimizer import Update
-from towers.session import device_loop, hooks, loop, summary
+from towers.session import device_loop, loop, summary
 
 v1 = tf.compat.v1
 
@@ -59,7 +63,7 @@ def _source(*, in_memory: bool, training: bool = True):
     return inputs.DatasetSource(examples, request, training=training, memory=memory)
 
 
-class _CountsSteps(loop.Hook):
+class _CountsSteps(Callback):
     """How many steps were seen alone, and how many inside the graph."""
 
     def __init__(self):
@@ -67,7 +71,7 @@ class _CountsSteps(loop.Hook):
         self.losses = []
 
     def next_due(self, step):
-        return hooks.NEVER
+        return NEVER
 
     def after_run(self, run_context, run_values):
         self.alone += 1
@@ -118,10 +122,10 @@ class DeviceLoopTest(parameterized.TestCase):
             training.session,
             [
                 counts,
-                hooks.StopOnNan(train, finite),
-                hooks.WriteSummaries(train, scalars, events, steps=20),
-                hooks.SaveCheckpoints(train, Saving(saver), steps=10),
-                hooks.Evaluate(train, act, stop_at=None, steps=9),
+                StopOnNan(train, finite),
+                summary.WriteSummaries(train, scalars, events, steps=20),
+                SaveCheckpoints(train, Saving(saver), steps=10),
+                Evaluate(train, act, stop_at=None, steps=9),
             ],
             last_step=last_step,
             steps_per_loop=steps_per_loop,

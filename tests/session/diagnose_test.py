@@ -13,10 +13,11 @@ from flags import config
 from models.model import Images, Model, Recipe, Schedule
 from tests import digit_runs
 from towers import planning, run
+from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint
 from towers.compute import sufficient_factors
 from towers.data import inputs
-from towers.session import diagnose, hooks, progress
+from towers.session import diagnose, progress
 from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
@@ -82,7 +83,7 @@ class DiagnoseTest(digit_runs.Runs):
         self.stream = io.StringIO()
         run.train(plan, progress.Console(self.stream))
 
-    def _fails(self, sentence, error=hooks.NanLossError, **settings):
+    def _fails(self, sentence, error=NanLossError, **settings):
         with self.assertRaisesRegex(error, f"^{sentence}$") as caught:
             self._train(**settings)
         return caught.exception

@@ -9,12 +9,13 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from tests import arrays, trainer
+from towers.callbacks.base import Callback
 from towers.session import loop
 
 v1 = tf.compat.v1
 
 
-class _Recorder(loop.Hook):
+class _Recorder(Callback):
     """Notes what happens to it; wants to see the given steps by itself."""
 
     def __init__(self, due=None, stop_after=None):

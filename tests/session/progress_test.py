@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 from tests import trainer
+from towers.callbacks.base import Callback
 from towers.session import loop, progress, report
 
 v1 = tf.compat.v1
@@ -50,7 +51,7 @@ class _Session:
         return timed
 
 
-class _Work(loop.Hook):
+class _Work(Callback):
     """Another hook that takes its time after one step."""
 
     def __init__(self, train, clock, step, seconds):

@@ -11,7 +11,8 @@ from absl.testing import parameterized
 from flags import config
 from tests import digit_runs, trainer
 from towers import train
-from towers.session import hooks, loop, replicas
+from towers.callbacks.base import TrainingError
+from towers.session import loop, replicas
 from towers.variable_update import synchronous
 from towers.variable_update.modes import VARIABLE_UPDATES
 
@@ -106,7 +107,7 @@ class RunTest(digit_runs.Runs):
     def test_a_stale_replica_ends_the_run_and_the_checkpoint_stays(self, inside):
         with mock.patch.dict(VARIABLE_UPDATES, {"replicated": _Stale}):
             with self.assertRaisesRegex(
-                hooks.TrainingError,
+                TrainingError,
                 "^after step 4, the replica of block/.* in tower 2 differs .*; the "
                 f"last checkpoint is {self.directory}/model.ckpt-3$",
             ):

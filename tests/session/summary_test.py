@@ -15,6 +15,7 @@ from absl.testing import parameterized
 
 from models.model import Images, Model, Recipe, Schedule, softmax_cross_entropy
 from tests import trainer
+from towers.callbacks.stop_on_nan import NanLossError
 from towers.compute import sufficient_factors
 from towers.errors.side_outputs import SideOutputs
 from towers.layout.stages import Pipeline
@@ -298,3 +299,91 @@ class EventFileTest(tf.test.TestCase):
         self.assertLen(self.printed.getvalue().splitlines(), 1)
         self.assertEqual([step for _, step, *_ in _scalars(self.directory)], [1, 4, 5])
         self.assertLen(os.listdir(self.directory), 2)
+
+
+def _looping():
+    return trainer.Trainer(towers=2, batch_size=4).add_loop().start()
+
+
+def _summaries(training, merged, directory, steps, side=None):
+    """The hook that writes them."""
+    file = summary.EventFile(
+        "summaries", directory, side or SideOutputs(), training.train.graph
+    )
+    return summary.WriteSummaries(training.train, merged, file, steps=steps)
+
+
+class WriteSummariesTest(tf.test.TestCase):
+    def _events(self, directory):
+        events = {}
+        for path in tf.io.gfile.glob(f"{directory}/events*"):
+            for event in v1.train.summary_iterator(path):
+                for value in event.summary.value:
+                    events.setdefault(event.step, {})[value.tag] = value.simple_value
+                if event.HasField("graph_def"):
+                    events["nodes"] = len(v1.GraphDef.FromString(event.graph_def).node)
+        return events
+
+    def test_losses_of_the_right_steps(self):
+        other = _looping()
+        losses = [None]
+        for _ in range(11):
+            losses.append(other.session.run([other.train.loss, other.train.step])[0])
+        for begin, every, k, steps in (
+            (0, 4, 1, [4, 8]),
+            (0, 4, 50, [4, 8]),
+            (3, 4, 1, [4, 8]),
+            (4, 1, 50, [5, 6, 7, 8, 9, 10, 11]),
+        ):
+            with self.subTest(begin=begin, every=every, k=k):
+                training = _looping()
+                training.steps(begin)
+                directory = self.create_tempdir().full_path
+                with training.train.graph.as_default():
+                    merged = summary.build(training.train, 1)
+                training.train.graph.finalize()
+                hook = _summaries(training, merged, directory, every)
+                training.run([hook], 11, k)
+                events = self._events(directory)
+                nodes = len(training.train.graph.get_operations())
+                self.assertEqual(events.pop("nodes"), nodes)
+                self.assertEqual(list(events), steps)
+                for step, values in events.items():
+                    self.assertAlmostEqual(values["loss"], losses[step], places=6)
+                    self.assertAlmostEqual(values["learning_rate"], 0.05)
+
+    def test_what_was_written_before_a_run_breaks_off_can_be_read(self):
+        training = _looping()
+        directory = self.create_tempdir().full_path
+        with training.train.graph.as_default():
+            merged = summary.build(training.train, 1)
+
+        def fail():
+            raise NanLossError("the loss of step 5 is nan", 5)
+
+        around = [_summaries(training, merged, directory, 2), trainer.Do(fail, at=5)]
+        with self.assertRaises(NanLossError):
+            training.run(around, 9)
+        self.assertEqual([*self._events(directory)], ["nodes", 2, 4])
+
+    def test_a_full_disk_leaves_what_was_written_before(self):
+        training = _looping()
+        directory = self.create_tempdir().full_path
+        with training.train.graph.as_default():
+            merged = summary.build(training.train, 1)
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            side = SideOutputs()
+            trainer.run_on_full_disk(
+                training, _summaries(training, merged, directory, 1, side)
+            )
+            side.report()
+        self.assertEqual(training.session.run(training.train.global_step), 5)
+        first, last = printed.getvalue().splitlines()
+        self.assertStartsWith(
+            first, f"warning: summaries cannot be written to {directory}"
+        )
+        self.assertEndsWith(last, f"not complete in {directory}: 4 writes failed")
+        # What was written before can be read, and nothing else is there.
+        [path] = tf.io.gfile.glob(f"{directory}/*")
+        steps = [event.step for event in v1.train.summary_iterator(path)]
+        self.assertEqual(steps, [0, 0, 1])

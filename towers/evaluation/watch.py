@@ -7,13 +7,14 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from flags.problem import wrong_setting
+from towers.callbacks.base import TrainingError
 from towers.checkpoints import checkpoint, run_status
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.errors import lock
 from towers.evaluation import evaluator
 from towers.evaluation.saved_variables import SavedVariables
 from towers.planning import Plan
-from towers.session import hooks, report
+from towers.session import report
 from towers.session.progress import Console
 from towers.session.stop import StopOnSignal
 
@@ -47,7 +48,7 @@ def evaluate_checkpoints(
 
     Raises:
       ValueError: there is no checkpoint, or it is of another model.
-      hooks.TrainingError: the training failed, or who trains is gone.
+      TrainingError: the training failed, or who trains is gone.
       Interrupted: a signal came before the graph was built.
     """
     directory = plan.config.output.train_dir
@@ -78,9 +79,7 @@ def evaluate_checkpoints(
                     if not interval:
                         break
                     if reason:
-                        raise hooks.TrainingError(
-                            f"no more checkpoints will come: {reason}"
-                        )
+                        raise TrainingError(f"no more checkpoints will come: {reason}")
                     _wait(interval, lambda: stop.received or lost())
             return 0 if evaluator.step >= 0 and not interval else stop.status
 
@@ -180,7 +179,7 @@ class _Evaluator:
         except ValueError as error:  # the first one is refused, a later one fails
             if self.step < 0:
                 raise
-            raise hooks.TrainingError(str(error)) from error
+            raise TrainingError(str(error)) from error
 
     def _evaluate_newest(
         self, session: v1.Session, files: tuple, stopped: Callable[[], object]

@@ -12,12 +12,12 @@ from typing import NoReturn
 import tensorflow as tf
 
 from towers import graph
+from towers.callbacks.base import NEVER, Callback, RunArgs, RunContext, RunValues
 from towers.cluster.sessions import Sessions, session_config
 from towers.data import inputs
 from towers.errors import explain
 from towers.planning import Plan
 from towers.session import loop, mean_check
-from towers.session.loop import RunArgs, RunContext, RunValues
 from towers.variable_update import between_graph
 from towers.variable_update.between_graph import FollowerClient
 from towers.variable_update.step_quota import RestartedError
@@ -25,7 +25,7 @@ from towers.variable_update.step_quota import RestartedError
 v1 = tf.compat.v1
 
 
-class CheckTokens(loop.Hook):
+class CheckTokens(Callback):
     """Checks that each token follows the one before.
 
     Args:
@@ -41,7 +41,7 @@ class CheckTokens(loop.Hook):
 
     def next_due(self, step: int) -> int:
         """Each step, if it ends with a token."""
-        return step + 1 if self._watched else loop.NEVER
+        return step + 1 if self._watched else NEVER
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
         """Asks for the token."""
@@ -132,7 +132,7 @@ def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int
         session.run(train.sync)
         session.run(train.feed.initializer)
         client.ready(session, stamp)
-        loop.run(train, session, [CheckTokens(train, stamp)], last_step=loop.NEVER)
+        loop.run(train, session, [CheckTokens(train, stamp)], last_step=NEVER)
     except RestartedError as news:
         return [] if news.stamp is None else [news.stamp]
     raise AssertionError("there are more steps than a run has")

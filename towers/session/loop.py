@@ -7,49 +7,21 @@ order, and `run` makes one callable per distinct set of fetches.
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from towers.callbacks.base import NEVER, Callback, RunArgs
 from towers.graph import TrainGraph
 from towers.variable_update.asynchronous import Runner, StepsTaken
 
 v1 = tf.compat.v1
-
-RunContext: TypeAlias = v1.train.SessionRunContext
-RunArgs: TypeAlias = v1.train.SessionRunArgs
-RunValues: TypeAlias = v1.train.SessionRunValues
-
-
-NEVER = 2**62  # a step that no run reaches
 
 # How long steps run in one call before hooks are asked again what is due, as after a
 # signal; and how many steps the first call takes.  Of towers that do not wait for one
 # another, each takes at least as many, for they end together.
 _SECONDS = 3.0
 _FIRST_STEPS = 8
-
-
-class Hook(v1.train.SessionRunHook):
-    """A hook that can say when it next wants to see a step.
-
-    A plain `SessionRunHook` sees every step.  With a `Hook` the loop may run the steps
-    between inside the graph (`steps_per_loop`) and report them in one call.
-    """
-
-    def next_due(self, step: int) -> int:
-        """The first global step after `step` that this hook must see by itself."""
-        return step + 1
-
-    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Called for steps that ran inside the graph.
-
-        Args:
-          step: the global step after them.
-          losses: float32 [steps].
-          seconds: how long they took together.
-        """
 
 
 def start(
@@ -128,7 +100,7 @@ def _run(
 
 
 def _next_due(hook: v1.train.SessionRunHook, step: int) -> int:
-    return hook.next_due(step) if isinstance(hook, Hook) else step + 1
+    return hook.next_due(step) if isinstance(hook, Callback) else step + 1
 
 
 class _Steps:

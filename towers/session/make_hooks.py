@@ -6,14 +6,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.callbacks.base import Callback
+from towers.callbacks.evaluate import Evaluate
+from towers.callbacks.report_skips import ReportSkips
+from towers.callbacks.save_checkpoints import SaveCheckpoints
+from towers.callbacks.stop_on_nan import StopOnNan
 from towers.checkpoints.checkpoint import FiniteCheck
 from towers.checkpoints.saving import Saving
 from towers.graph import TrainGraph
 from towers.planning import Plan
-from towers.session import hooks, replicas, summary
-from towers.session.loop import Hook
+from towers.session import replicas, summary
 from towers.session.pipeline_report import ReportPipeline
 from towers.session.progress import Console
+from towers.session.trace import TraceStep
 
 v1 = tf.compat.v1
 
@@ -69,23 +74,23 @@ class Attempt(NamedTuple):
         return min(max(warm, self.begin + 2), self.last_step)
 
 
-def make_hooks(attempt: Attempt) -> list[Hook]:
+def make_hooks(attempt: Attempt) -> list[Callback]:
     """The hooks that the flags ask for, in the order in which they act after a step."""
     return [hook for make in _HOOKS if (hook := make(attempt)) is not None]
 
 
-def _stop_on_nan(attempt: Attempt) -> Hook:
-    return hooks.StopOnNan(attempt.run.built, attempt.run.finite)
+def _stop_on_nan(attempt: Attempt) -> Callback:
+    return StopOnNan(attempt.run.built, attempt.run.finite)
 
 
-def _report_skips(attempt: Attempt) -> Hook | None:
+def _report_skips(attempt: Attempt) -> Callback | None:
     built = attempt.run.built
     if built.skipped is None:
         return None
-    return hooks.ReportSkips(built, attempt.run.console)
+    return ReportSkips(built, attempt.run.console)
 
 
-def _check_replicas(attempt: Attempt) -> Hook | None:
+def _check_replicas(attempt: Attempt) -> Callback | None:
     run = attempt.run
     if run.replicas is None:
         return None
@@ -93,19 +98,19 @@ def _check_replicas(attempt: Attempt) -> Hook | None:
     return replicas.CheckReplicas(run.built, run.replicas, steps=every)
 
 
-def _trace_step(attempt: Attempt) -> Hook | None:
+def _trace_step(attempt: Attempt) -> Callback | None:
     path = attempt.run.plan.config.output.trace_file
-    return _record_step(attempt, hooks.TraceStep, path)
+    return _record_step(attempt, TraceStep, path)
 
 
-def _report_pipeline(attempt: Attempt) -> Hook | None:
+def _report_pipeline(attempt: Attempt) -> Callback | None:
     folder = attempt.run.plan.config.stages.pipeline_report
     return _record_step(attempt, ReportPipeline, folder)
 
 
 def _record_step(
-    attempt: Attempt, kind: type[hooks.TraceStep], path: str | None
-) -> Hook | None:
+    attempt: Attempt, kind: type[TraceStep], path: str | None
+) -> Callback | None:
     run, step = attempt.run, attempt.recorded_step
     if not path:
         return None
@@ -113,7 +118,7 @@ def _record_step(
     return kind(run.built, path, step=step, console=run.console, side=side)
 
 
-def _write_summaries(attempt: Attempt) -> Hook | None:
+def _write_summaries(attempt: Attempt) -> Callback | None:
     run, output = attempt.run, attempt.run.plan.config.output
     if run.summary is None:
         return None
@@ -122,30 +127,28 @@ def _write_summaries(attempt: Attempt) -> Hook | None:
         "summaries", output.train_dir, run.console.side, run.built.graph
     )
     every = output.save_summaries_steps
-    return hooks.WriteSummaries(run.built, run.summary, file, steps=every)
+    return summary.WriteSummaries(run.built, run.summary, file, steps=every)
 
 
-def _save_checkpoints(attempt: Attempt) -> Hook | None:
+def _save_checkpoints(attempt: Attempt) -> Callback | None:
     run, output = attempt.run, attempt.run.plan.config.output
     steps, seconds = output.save_model_steps or 0, output.save_model_secs
     if run.checkpoints is None or not (steps or seconds):
         return None
-    return hooks.SaveCheckpoints(
-        run.built, run.checkpoints, steps=steps, seconds=seconds
-    )
+    return SaveCheckpoints(run.built, run.checkpoints, steps=steps, seconds=seconds)
 
 
-def _evaluate(attempt: Attempt) -> Hook | None:
+def _evaluate(attempt: Attempt) -> Callback | None:
     run, (every, at) = attempt.run, attempt.due
     if not (every or at):
         return None
     goal = run.plan.config.evaluation.stop_at_top_1_accuracy
-    return hooks.Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
+    return Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
 
 
 # In the order in which they act: nothing is saved of a step that failed, and a step is
 # saved before its evaluation may end the run.
-_HOOKS: tuple[Callable[[Attempt], Hook | None], ...] = (
+_HOOKS: tuple[Callable[[Attempt], Callback | None], ...] = (
     _stop_on_nan,
     _report_skips,
     _check_replicas,

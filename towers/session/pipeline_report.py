@@ -24,7 +24,7 @@ from towers.layout.stages import Pipeline
 from towers.pipelines import spans
 from towers.pipelines.pipeline import PipelineTemplate
 from towers.pipelines.spans import TowerSpan
-from towers.session.hooks import TraceStep
+from towers.session.trace import TraceStep
 
 v1 = tf.compat.v1
 

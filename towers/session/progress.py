@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from towers.callbacks.base import NEVER, Callback, RunArgs, RunContext, RunValues
 from towers.cluster.sessions import Sessions
 from towers.compute import flops
 from towers.errors.collected import discard
 from towers.errors.side_outputs import SideOutputs
 from towers.graph import TrainGraph
 from towers.session import report
-from towers.session.loop import NEVER, Hook, RunArgs, RunContext, RunValues
 
 v1 = tf.compat.v1
 
@@ -119,7 +119,7 @@ class Display(NamedTuple):
     unit: report.Unit = report.IMAGES  # of speeds
 
 
-class Progress(Hook):
+class Progress(Callback):
     """Step lines in a log, a bar on a terminal, and the speed of the timed steps.
 
     Steps are numbered from the end of the warm-up.  Neither the warm-up is timed, nor

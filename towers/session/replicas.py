@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from towers.callbacks.base import RunContext, TrainingError
+from towers.callbacks.every import Every
 from towers.graph import TrainGraph
 from towers.layout import graph_names
-from towers.session import hooks
-from towers.session.loop import RunContext
 from towers.variable_update.base import VariableUpdate
 
 v1 = tf.compat.v1
@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 Same = Mapping[tuple[int, str], tf.Tensor]
 
 
-class ReplicaError(hooks.TrainingError):
+class ReplicaError(TrainingError):
     """A replica differs from the others."""
 
 
@@ -47,7 +47,7 @@ def _bytes(variable: tf.Variable) -> tf.Tensor:
     return tf.bitcast(variable.read_value(), tf.uint8)
 
 
-class CheckReplicas(hooks.Every):
+class CheckReplicas(Every):
     """Stops the run when replicas differ.
 
     Args:

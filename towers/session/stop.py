@@ -8,12 +8,12 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from towers.callbacks.base import NEVER, Callback, RunContext, RunValues
 from towers.errors.interrupts import Interrupted
 from towers.errors.terminal import ECHO_SECONDS, Terminal, heeded, is_hangup
-from towers.session.loop import NEVER, Hook, RunContext, RunValues
 
 
-class StopOnSignal(Hook):
+class StopOnSignal(Callback):
     """SIGTERM, SIGINT and SIGHUP end the loop after the step under way.
 
     Those that the process was started to ignore stay ignored.

@@ -7,8 +7,11 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
+from towers.callbacks.base import RunArgs, RunContext, RunValues
+from towers.callbacks.every import Every
 from towers.compute import sufficient_factors, summaries
 from towers.compute.summaries import Made
 from towers.data import nests
@@ -191,3 +194,46 @@ class EventFile:
                 os.truncate(self._path, self._whole)
             else:
                 os.remove(self._path)
+
+
+class WriteSummaries(Every):
+    """Writes TensorBoard summaries."""
+
+    def __init__(
+        self,
+        train: TrainGraph,
+        text: tf.Tensor,
+        file: EventFile,
+        *,
+        steps: int,
+    ):
+        super().__init__(train, steps=steps)
+        self._file = file
+        self._fetch = (train.step, text)
+        self._global_step = train.global_step
+        self._step = 0
+
+    def after_create_session(self, session: v1.Session, coord: object) -> None:
+        """Opens the file, notes where the loop starts."""
+        self._step = int(session.run(self._global_step))
+        self._file.open(self._step)
+
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
+        """Asks for the summary when this step is due."""
+        due = self.next_due(self._step) == self._step + 1
+        return v1.train.SessionRunArgs(self._fetch) if due else None
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Writes it."""
+        self._step += 1
+        if run_values.results is not None:
+            step, text = run_values.results
+            self._file.add(v1.Summary.FromString(text), step)
+
+    def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
+        """Notes where the loop is."""
+        self._step = step
+
+    def end(self, session: v1.Session) -> None:
+        """Closes the file."""
+        self._file.close()

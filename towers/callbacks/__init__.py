@@ -1,0 +1,1 @@
+"""What is done around the steps of a run: checkpoints, evaluations, stops."""

@@ -1,0 +1,74 @@
+"""Acts that are due every so many steps or seconds."""
+
+import math
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from towers.callbacks.base import NEVER, Callback, RunArgs, RunContext, RunValues
+from towers.graph import TrainGraph
+
+v1 = tf.compat.v1
+
+_ROUNDING = 1e-6  # of a step, more than floats are off
+
+
+def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
+    """The first due step after `step`: a multiple of `steps`, or one of `at`."""
+    due = [s for s in at if s > step]
+    if steps:
+        times = math.floor((step + _ROUNDING) / steps) + 1
+        due.append(math.ceil(times * steps - _ROUNDING))
+    return min(due, default=NEVER)
+
+
+def is_due(step: int, *, steps: float, at: Sequence[int]) -> bool:
+    """Whether a step that was taken was due; arguments as for `next_time`."""
+    return step > 0 and next_time(step - 1, steps=steps, at=at) == step
+
+
+class Every(Callback):
+    """Base class of callbacks that act every so many steps or seconds.
+
+    Args:
+      train: the graph.
+      steps: between two acts, or 0 for never; fractions are rounded up to whole steps.
+      at: further single steps.
+      seconds: between two acts, or 0 for never; checked after each step.
+    """
+
+    def __init__(
+        self,
+        train: TrainGraph,
+        *,
+        steps: float = 0,
+        at: Sequence[int] = (),
+        seconds: float = 0.0,
+    ):
+        self._fetches = train.step
+        self._steps = steps
+        self._at = at
+        self._seconds = seconds
+        self._last_time = time.monotonic()
+
+    def next_due(self, step: int) -> int:
+        """The next step to act after."""
+        if self._seconds and time.monotonic() >= self._last_time + self._seconds:
+            return step + 1
+        return next_time(step, steps=self._steps, at=self._at)
+
+    def before_run(self, run_context: RunContext) -> RunArgs | None:
+        """Asks for the global step."""
+        return v1.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Acts if this step is due."""
+        step = int(run_values.results)
+        if self.next_due(step - 1) == step:
+            self._last_time = time.monotonic()
+            self.act(run_context, step)
+
+    def act(self, run_context: RunContext, step: int) -> None:
+        """Called after each due step."""
+        raise NotImplementedError

@@ -1,0 +1,41 @@
+"""Checkpoints every so many steps or seconds."""
+
+import time
+
+import tensorflow as tf
+
+from towers.callbacks.base import NEVER, RunContext
+from towers.callbacks.every import Every
+from towers.checkpoints.saving import Saving
+from towers.graph import TrainGraph
+
+v1 = tf.compat.v1
+
+_RETRY_SECONDS = 10.0  # after a checkpoint that could not be written
+
+
+class SaveCheckpoints(Every):
+    """Writes a checkpoint every so many steps or seconds."""
+
+    def __init__(
+        self,
+        train: TrainGraph,
+        saving: Saving,
+        *,
+        steps: float = 0,
+        seconds: float = 0.0,
+    ):
+        super().__init__(train, steps=steps, seconds=seconds)
+        self._saving = saving
+        self._failed = False
+
+    def next_due(self, step: int) -> int:
+        """As `Every` has it; after a failure the next step, when it is time."""
+        if not self._failed:
+            return super().next_due(step)
+        waited = time.monotonic() - self._last_time
+        return step + 1 if waited >= _RETRY_SECONDS else NEVER
+
+    def act(self, run_context: RunContext, step: int) -> None:
+        """Saves, or notes that it failed."""
+        self._failed = not self._saving.attempt(run_context.session, step)
