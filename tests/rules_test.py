@@ -1,4 +1,4 @@
-"""The rules of the project, held against its own source by `ast`.
+"""The rules of the project that ruff and mypy do not know, held by `ast`.
 
 A rule is a function from the project's files to sentences, one for each place that
 breaks it, which say what to do there.  A new rule is one function and one row in
@@ -230,26 +230,6 @@ def runs_on_other_systems(project: Project) -> Iterator[str]:
                     yield f"{path}:{node.lineno}: ask whether {where} has {name}"
 
 
-def imports_stand_at_the_top(project: Project) -> Iterator[str]:
-    """No function imports."""
-    for path, node in project.nodes(*SOURCE, "tests"):
-        if isinstance(node, Function):
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Import | ast.ImportFrom):
-                    yield f"{path}:{inner.lineno}: move the import to the file's top"
-
-
-def no_private_tensorflow(project: Project) -> Iterator[str]:
-    """Nothing that a minor release of TensorFlow may take away."""
-    for path in project.files(*SOURCE, "tests"):
-        for line, name in project.imports(path):
-            if name.startswith("tensorflow.python"):
-                yield f"{path}:{line}: {name} is private; use the public API"
-        for node in ast.walk(project.trees[path]):
-            if isinstance(node, ast.Attribute) and node.attr == "__internal__":
-                yield f"{path}:{node.lineno}: tf.__internal__ is private; do without"
-
-
 def no_global_switches(project: Project) -> Iterator[str]:
     """Importing changes nothing in the process, and nothing switches TensorFlow, but
     where a run settles its process."""
@@ -441,44 +421,6 @@ def runs_under_both_runners(project: Project) -> Iterator[str]:
                 yield f"{path}:{line}: Bazel runs it without pytest; use absltest"
 
 
-def docstrings(project: Project) -> Iterator[str]:
-    """Every module says what it is for; so does all that is public in it."""
-    for path in project.files(*SOURCE, "tests"):
-        if not ast.get_docstring(project.trees[path]):
-            yield f"{path}:1: needs a docstring"
-    for path in project.files(*SOURCE):
-        for name, node in _public(project.trees[path]):
-            if not ast.get_docstring(node):
-                yield f"{path}:{node.lineno}: {name} needs a docstring"
-
-
-def _public(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, Definition]]:
-    for node in tree.body:
-        if isinstance(node, Definition) and not node.name.startswith("_"):
-            yield node.name, node
-            if isinstance(node, ast.ClassDef):
-                for name, inner in _public(node):
-                    yield f"{node.name}.{name}", inner
-
-
-def type_hints(project: Project) -> Iterator[str]:
-    """A public function says what it takes and returns.
-
-    Models are free of it: their blocks all have the one type of the contract, and
-    methods too: those of hooks have TensorFlow's.
-    """
-    for path in project.files("flags", "towers"):
-        for node in project.trees[path].body:
-            if not isinstance(node, Function) or node.name.startswith("_"):
-                continue
-            arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
-            bare = [a.arg for a in arguments if a.annotation is None]
-            bare += ["return"] if node.returns is None else []
-            if bare:
-                names = ", ".join(bare)
-                yield f"{path}:{node.lineno}: {node.name}: annotate {names}"
-
-
 def root_is_found_once(project: Project) -> Iterator[str]:
     """One file of a top folder says where the project is, and the others ask it."""
     said = {}
@@ -660,17 +602,6 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
         },
         ["models/a.py:1", "models/a.py:2", "towers/a.py:2", "towers/a.py:3"],
     ),
-    imports_stand_at_the_top: (
-        {"towers/a.py": "import os\ndef f():\n    if os:\n        import re"},
-        ["towers/a.py:4"],
-    ),
-    no_private_tensorflow: (
-        {
-            "tests/a_test.py": "from tensorflow.python.ops import math_ops",
-            "towers/a.py": "import tensorflow as tf\nx = tf.__internal__.y",
-        },
-        ["tests/a_test.py:1", "towers/a.py:2"],
-    ),
     no_global_switches: (
         {
             "models/a.py": '"""Text."""\nregister()',
@@ -761,21 +692,6 @@ RULES: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "tests/conftest.py": _MAIN_CALL,
         },
         ["tests/b_test.py:2", "tests/b_test.py:3", "tests/b_test.py:1"],
-    ),
-    docstrings: (
-        {
-            "models/a.py": '"""A."""\nclass C:\n    """C."""\n    def f(self): pass',
-            "tests/a_test.py": "",
-            "towers/a.py": '"""A."""\ndef _f(): pass\ndef g(): pass',
-        },
-        ["tests/a_test.py:1", "models/a.py:4", "towers/a.py:3"],
-    ),
-    type_hints: (
-        {
-            "models/a.py": "def f(x): pass",
-            "towers/a.py": "def f(x: int, *, y) -> int: pass\ndef g(): pass",
-        },
-        ["towers/a.py:1", "towers/a.py:2"],
     ),
     root_is_found_once: (
         {
