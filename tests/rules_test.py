@@ -34,7 +34,7 @@ OF_LINUX = (
 # The rooms and files of `towers/`, from the ground up: each imports from those below.
 FLOORS = """
     errors layout cluster data checkpoints compute gradients optimizers
-    variable_update pipelines graph callbacks evaluation/eval_settings planning
+    variable_update pipelines options graph callbacks evaluation/eval_settings planning
     session evaluation run
     choices api verification start predict train verify
 """.split()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from models.model import Model
-from models.validation import COUNT, check, one_of
+from models.validation import check, one_of
 from towers.checkpoints import constants
 from towers.compute import (
     accumulation,
@@ -29,77 +29,20 @@ from towers.compute.tower import Site, Template, Tower, TowerSpec
 from towers.data import nests
 from towers.data.source import Batch, ClientShare, Feed, Source, classes
 from towers.gradients import transfer
-from towers.gradients.exchange import GradientExchange
 from towers.layout import graph_names, parts
 from towers.layout.placement import Placement
-from towers.layout.shards import Shards
-from towers.layout.stages import Pipeline
-from towers.optimizers.loss_scale import LossScale, LossScaling
+from towers.optimizers.loss_scale import LossScale
 from towers.optimizers.optimizer import Update
+from towers.options import Options
 from towers.pipelines import costs, cutting, pipeline, recompute
 from towers.variable_update import asynchronous, between_graph, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
-from towers.variable_update.modes import DEFAULT, VARIABLE_UPDATES
+from towers.variable_update.modes import VARIABLE_UPDATES
 from towers.variable_update.train_steps import SingleClient, TrainStep
 
 v1 = tf.compat.v1
 AnyTemplate: TypeAlias = Template | pipeline.PipelineTemplate
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What a train graph needs beside its model, data, optimizer and placement.
-
-    Attributes:
-      batch_size: examples per tower and step.
-      data_format: `NHWC` or `NCHW`.
-      dtype: of activations and of the weights as layers read them.
-      seed: of initial values and dropout.
-      variable_update: a row of `variable_update.VARIABLE_UPDATES`.
-      exchange: how gradients are exchanged, where the mode offers a choice.
-      limit: how many examples of the stream count; None for all.
-      xla_compile: whether XLA compiles each tower as a whole.
-      pipeline: how towers are cut into stages and micro-batches; None: they are not.
-      accumulate_steps: batches of `batch_size` that a tower takes one after the other
-        in each step.
-      batch_norm: which batches batch norm takes as one, a row of
-        `sync_batch_norm.BATCH_NORM`.
-      loss_scaling: what the loss is multiplied by before it is differentiated; None
-        for nothing.
-      shards: what of the model is spread over each tower's devices; None: nothing is.
-      purpose: what the graph is for, see `between_graph`.
-    """
-
-    batch_size: int
-    data_format: str = "NHWC"
-    dtype: tf.DType = tf.float32
-    seed: int = 1234
-    variable_update: str = DEFAULT
-    exchange: GradientExchange = GradientExchange()  # noqa: RUF009 - frozen
-    limit: int | None = None
-    xla_compile: bool = False
-    pipeline: Pipeline | None = None
-    accumulate_steps: int = 1
-    batch_norm: str = "micro_batch"
-    loss_scaling: LossScaling | None = None
-    shards: Shards | None = None
-    purpose: int = between_graph.TRAIN
-
-    def __post_init__(self) -> None:
-        check(
-            self,
-            batch_size=COUNT,
-            accumulate_steps=COUNT,
-            data_format=one_of(("NHWC", "NCHW")),
-            batch_norm=one_of(sync_batch_norm.BATCH_NORM),
-        )
-        cutting.check_options(self)
-
-    @property
-    def tower_batch(self) -> int:
-        """Examples per tower and step."""
-        return self.batch_size * self.accumulate_steps
 
 
 class TrainGraph(NamedTuple):
@@ -131,7 +74,6 @@ class TrainGraph(NamedTuple):
     sync: tf.Operation  # runs after the initializer and a restore
     clients: SingleClient  # this one's part among those that train together
     options: Options
-    num_examples: int  # of one epoch
     examples_per_step: int  # of the towers that step together, of all clients
 
     @property
@@ -228,7 +170,6 @@ def _build(
         sync=_sync(mode),
         clients=peers,
         options=options,
-        num_examples=source.num_examples,
         examples_per_step=builder.examples(len(towers) // len(all_steps)),
     )
 

@@ -330,7 +330,10 @@ class _Ends(NamedTuple):
 
 
 def _template(
-    graph, variables, exchanges: StatisticsExchanges, ends: _Ends
+    graph: TracedGraph,
+    variables: VariablePlaceholders,
+    exchanges: StatisticsExchanges,
+    ends: _Ends,
 ) -> Template:
     def names(gradient: Gradient) -> tuple[str, ...]:
         if gradient is None:

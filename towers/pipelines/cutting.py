@@ -1,7 +1,6 @@
 """Pipeline configuration from flags; refuses what model, batch or devices rule out."""
 
 import math
-from typing import Any
 
 from flags.problem import wrong_setting
 from flags.stages import StagesFlags
@@ -134,30 +133,6 @@ def check_tables(flags: StagesFlags, mode: str, tasks: ClusterSpec) -> None:
             stages,
             "stages keep rows on their own devices, not on ps tasks",
             "leave out `shard_embeddings`",
-        )
-
-
-def check_options(options: Any) -> None:
-    """Refuses options that do not go with a pipeline.
-
-    Args:
-      options: a `graph.Options`.
-
-    Raises:
-      ValueError: there are such; the sentence says what to write instead.
-    """
-    if options.pipeline and options.accumulate_steps > 1:
-        pieces = options.pipeline.micro_batches * options.accumulate_steps
-        raise ValueError(
-            f"Options.accumulate_steps is {options.accumulate_steps}, and does not go "
-            "with a pipeline; micro-batches add up the same way, so write "
-            f"batch_size={options.tower_batch} and "
-            f"Pipeline(micro_batches={pieces})"
-        )
-    if options.pipeline and options.xla_compile:
-        raise ValueError(
-            "Options.xla_compile is True, and does not go with a pipeline, whose "
-            "passes are functions of their own; leave one of them out"
         )
 
 

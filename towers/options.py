@@ -1,0 +1,81 @@
+"""What a train graph is built with beside its model, data and devices."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from models.validation import COUNT, check, one_of
+from towers.compute import sync_batch_norm
+from towers.gradients.exchange import GradientExchange
+from towers.layout.shards import Shards
+from towers.layout.stages import Pipeline
+from towers.optimizers.loss_scale import LossScaling
+from towers.variable_update import between_graph
+from towers.variable_update.modes import DEFAULT
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a train graph needs beside its model, data, optimizer and placement.
+
+    Attributes:
+      batch_size: examples per tower and step.
+      data_format: `NHWC` or `NCHW`.
+      dtype: of activations and of the weights as layers read them.
+      seed: of initial values and dropout.
+      variable_update: a row of `variable_update.VARIABLE_UPDATES`.
+      exchange: how gradients are exchanged, where the mode offers a choice.
+      limit: how many examples of the stream count; None for all.
+      xla_compile: whether XLA compiles each tower as a whole.
+      pipeline: how towers are cut into stages and micro-batches; None: they are not.
+      accumulate_steps: batches of `batch_size` that a tower takes one after the other
+        in each step.
+      batch_norm: which batches batch norm takes as one, a row of
+        `sync_batch_norm.BATCH_NORM`.
+      loss_scaling: what the loss is multiplied by before it is differentiated; None
+        for nothing.
+      shards: what of the model is spread over each tower's devices; None: nothing is.
+      purpose: what the graph is for, see `between_graph`.
+    """
+
+    batch_size: int
+    data_format: str = "NHWC"
+    dtype: tf.DType = tf.float32
+    seed: int = 1234
+    variable_update: str = DEFAULT
+    exchange: GradientExchange = GradientExchange()  # noqa: RUF009 - frozen
+    limit: int | None = None
+    xla_compile: bool = False
+    pipeline: Pipeline | None = None
+    accumulate_steps: int = 1
+    batch_norm: str = "micro_batch"
+    loss_scaling: LossScaling | None = None
+    shards: Shards | None = None
+    purpose: int = between_graph.TRAIN
+
+    def __post_init__(self) -> None:
+        check(
+            self,
+            batch_size=COUNT,
+            accumulate_steps=COUNT,
+            data_format=one_of(("NHWC", "NCHW")),
+            batch_norm=one_of(sync_batch_norm.BATCH_NORM),
+        )
+        if self.pipeline and self.accumulate_steps > 1:
+            pieces = self.pipeline.micro_batches * self.accumulate_steps
+            raise ValueError(
+                f"Options.accumulate_steps is {self.accumulate_steps}, and does not go "
+                "with a pipeline; micro-batches add up the same way, so write "
+                f"batch_size={self.tower_batch} and "
+                f"Pipeline(micro_batches={pieces})"
+            )
+        if self.pipeline and self.xla_compile:
+            raise ValueError(
+                "Options.xla_compile is True, and does not go with a pipeline, whose "
+                "passes are functions of their own; leave one of them out"
+            )
+
+    @property
+    def tower_batch(self) -> int:
+        """Examples per tower and step."""
+        return self.batch_size * self.accumulate_steps
