@@ -329,22 +329,23 @@ class _Ends(NamedTuple):
     summaries: tuple[Made, ...]
 
 
+def _names(gradient: Gradient) -> tuple[str, ...]:
+    if gradient is None:
+        return ()
+    if isinstance(gradient, tf.IndexedSlices):
+        parts = (gradient.values, gradient.indices, gradient.dense_shape)
+        return tuple(part.name for part in parts)
+    assert isinstance(gradient, tf.Tensor)  # no factors yet
+    return (gradient.name,)
+
+
 def _template(
     graph: TracedGraph,
     variables: VariablePlaceholders,
     exchanges: StatisticsExchanges,
     ends: _Ends,
 ) -> Template:
-    def names(gradient: Gradient) -> tuple[str, ...]:
-        if gradient is None:
-            return ()
-        if isinstance(gradient, tf.IndexedSlices):
-            parts = (gradient.values, gradient.indices, gradient.dense_shape)
-            return tuple(part.name for part in parts)
-        assert isinstance(gradient, tf.Tensor)  # no factors yet
-        return (gradient.name,)
-
-    gradient_names = tuple(names(gradient) for gradient in ends.gradients)
+    gradient_names = tuple(map(_names, ends.gradients))
     statistic_names = tuple(
         (
             StatisticRule(s.variable.op.name.removeprefix("read/"), s.momentum),
