@@ -60,18 +60,22 @@ class RunTest(digit_runs.Runs):
         words_saved = [word.decode() for word in self.values()[_NAME]]
         self.assertEqual(words_saved, ["a", "b", "c", "d", "<unk>"])
         refusal = (
-            f"checkpoint {self.directory}/model.ckpt-4 has another vocabulary (%s); "
-            "name the data that it was trained on, or another --train_dir"
+            f"train_dir={self.directory}: model.ckpt-4 has another vocabulary (%s); "
+            "name the data that it was trained on, or another train_dir"
         )
         before = sorted(os.listdir(self.directory))
         for name, words, difference in (
-            ("b.txt", "a a a a b b b d d c", "number 2 is 'c' there and 'd' here"),
+            (
+                "b.txt",
+                "a a a a b b b d d c",
+                "number 2 is 'c' in it and 'd' in this run",
+            ),
             (
                 "c.txt",
                 "a a a a b b b c c d e",
-                "number 4 is '<unk>' there and 'e' here",
+                "number 4 is '<unk>' in it and 'e' in this run",
             ),
-            ("d.txt", "a a b", "number 2 is 'c' there and '<unk>' here"),
+            ("d.txt", "a a b", "number 2 is 'c' in it and '<unk>' in this run"),
         ):
             other = self.text(name, words)
             for settings in ({"num_batches": 8}, {"eval": True}):
@@ -81,7 +85,7 @@ class RunTest(digit_runs.Runs):
                     self.assertEqual(str(caught.exception), refusal % difference)
         with self.assertRaises(ValueError) as caught:
             self.train("synthetic", num_batches=8)
-        reason = "of 5 entries there and none here"
+        reason = "5 entries in it and none in this run"
         self.assertEqual(str(caught.exception), refusal % reason)
         self.assertEqual(sorted(os.listdir(self.directory)), before)
         # The same words in another order, as often: the same vocabulary.
@@ -136,13 +140,13 @@ class CheckpointTest(tf.test.TestCase):
         checkpoints.restore(session)
         self.assertAllEqual(session.run(a), [1, 1])
         session, checkpoints, _ = self._session(())
-        with self.assertRaisesRegex(ValueError, "of 2 entries there and none here"):
+        with self.assertRaisesRegex(ValueError, "2 entries in it and none in this run"):
             checkpoints.restore(session)
 
     def test_what_differs_is_shown_though_it_is_no_text(self):
         self._saved((b"x", b"\xff\n"))
         session, checkpoints, _ = self._session((b"x", b"y\x00"))
         with self.assertRaisesRegex(
-            ValueError, r"number 1 is '\\\\xff\\n' there and 'y\\x00' here"
+            ValueError, r"number 1 is '\\\\xff\\n' in it and 'y\\x00' in this run"
         ):
             checkpoints.restore(session)

@@ -61,7 +61,7 @@ class PredictionsTest(parameterized.TestCase):
         predicted = self._predict(ema_decay=0.0)
         np.testing.assert_allclose(predicted, _X * self._weight, rtol=1e-6)
         self.assertNotAlmostEqual(self._weight.item(), self._average.item(), places=4)
-        with self.assertRaisesRegex(ValueError, "holds moving averages; write"):
+        with self.assertRaisesRegex(ValueError, "holds moving averages; give"):
             self._predict(ema_decay=None)
 
     def test_weights_do_not_leave_examples_out(self):

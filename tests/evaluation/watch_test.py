@@ -97,7 +97,7 @@ class WatchTest(digit_runs.Runs):
         plan = self._plan(num_epochs=1.0)
         update = dataclasses.replace(plan.update, ema_decay=0.0)
         plan = dataclasses.replace(plan, update=update)
-        with self.assertRaisesRegex(ValueError, "write the --ema_decay of the train"):
+        with self.assertRaisesRegex(ValueError, "give the value of the training"):
             watch.evaluate_checkpoints(plan, progress.Console(io.StringIO()))
 
     def test_summaries_and_logs(self):

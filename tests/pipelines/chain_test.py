@@ -59,7 +59,7 @@ class ChainTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(way=list(_WAYS), ends=((1, 3), (2, 3), (1, 2, 3)))
     def test_a_tensor_behind_the_chain(self, way, ends):
         with self.assertRaisesRegex(
-            ValueError, "^block 'last' .*: it reads a tensor .* no chain"
+            ValueError, "^block 'last' .*: it reads a tensor .* cannot be cut"
         ):
             self._trace(_model(way), ends)
 

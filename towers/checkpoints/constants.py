@@ -6,12 +6,14 @@ A number in the data, as a word's, means what it meant in training only if these
 the same, which shapes need not show.  So a checkpoint with others is refused.
 """
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.data.source import Source
 from towers.layout import graph_names
 
@@ -86,10 +88,12 @@ def check(
         old = tf.train.load_checkpoint(path).get_tensor(name).tolist()
         new = here.get(name, [])
         if old != new:
-            raise ValueError(
-                f"checkpoint {path} has another {name.removeprefix(PREFIX)} "
-                f"({_difference(old, new)}); name the data that it was trained on, or "
-                "another --train_dir"
+            raise wrong_setting(
+                "train_dir",
+                os.path.dirname(path),
+                f"{os.path.basename(path)} has another {name.removeprefix(PREFIX)} "
+                f"({_difference(old, new)})",
+                "name the data that it was trained on, or another `train_dir`",
             )
 
 
@@ -97,8 +101,10 @@ def _difference(old: Sequence[bytes], new: Sequence[bytes]) -> str:
     """In what two lists differ first."""
     for index, (was, now) in enumerate(zip(old, new)):
         if was != now:
-            return f"number {index} is {_shown(was)} there and {_shown(now)} here"
-    return f"of {len(old)} entries there and {len(new) or 'none'} here"
+            return (
+                f"number {index} is {_shown(was)} in it and {_shown(now)} in this run"
+            )
+    return f"{len(old)} entries in it and {len(new) or 'none'} in this run"
 
 
 def _shown(entry: bytes) -> str:

@@ -1,10 +1,12 @@
 """What is in a checkpoint: names and shapes, compared with what a run has."""
 
+import os
 from collections.abc import Mapping, Set
 
 import numpy as np
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.checkpoints import constants
 
 # Variables that count, and what none of them comes to.
@@ -35,7 +37,7 @@ def check_same(
     missing = sorted(set(shapes) - set(stored))
     extra = [] if partial else sorted(set(stored) - set(shapes))
     differ = [
-        f"{name} is {stored[name]} there and {shapes[name]} here"
+        f"{name} is {stored[name]} in it and {shapes[name]} in this run"
         for name in sorted(set(stored) & set(shapes))
         if list(stored[name]) != list(shapes[name])
     ]
@@ -49,9 +51,12 @@ def check_same(
         if names
     ]
     if parts:
-        raise ValueError(
-            f"checkpoint {path} is of another model or optimizer ({'; '.join(parts)}); "
-            "name the flags it was made with, or another --train_dir"
+        raise wrong_setting(
+            "train_dir",
+            os.path.dirname(path),
+            f"{os.path.basename(path)} is of another model or optimizer "
+            f"({'; '.join(parts)})",
+            "give the settings that it was trained with, or another `train_dir`",
         )
 
 

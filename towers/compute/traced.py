@@ -78,9 +78,8 @@ class TracedGraph(tf.Graph):
         ours = isinstance(device, str) and placeholders.is_one(device)
         if device and not ours and not _is_asked_by_tensorflow():
             raise ValueError(
-                f"tf.device({device!r}) would move these operations "
-                "of all towers to one device; leave it out: --num_gpus and --device "
-                "say what towers run on, and --num_stages spreads their blocks"
+                f"tf.device({device!r}) would put these operations of all towers on "
+                "one device; leave it out: each tower, or stage, gets its own device"
             )
         return super().device(device)
 

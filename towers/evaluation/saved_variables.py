@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from flags.problem import wrong_setting
 from towers.checkpoints import checkpoint, constants, contents
 from towers.cluster.sessions import Local, Sessions, session_config
 from towers.layout.parts import joined
@@ -84,9 +85,12 @@ class SavedVariables:
         with contextlib.suppress(tf.errors.OpError, ValueError):  # deleted meanwhile
             names = contents.of(path)
         if any(name.endswith(_AVERAGE) for name in names):
-            raise ValueError(
-                f"{path} holds moving averages; write the --ema_decay of the training "
-                "to evaluate them, or --ema_decay=0 to evaluate what they average"
+            raise wrong_setting(
+                "ema_decay",
+                None,
+                f"{path} holds moving averages",
+                "give the value of the training to evaluate them, or `ema_decay=0` to "
+                "evaluate the variables themselves",
             )
 
 
@@ -119,7 +123,7 @@ def restored(
     with sessions.open(graph, config) as session:
         if variables.restore(session) is None:
             directory = plan.config.output.train_dir
-            raise ValueError(f"there is no checkpoint in train_dir={directory}")
+            raise wrong_setting("train_dir", directory, "there is no checkpoint in it")
         yield session, attached
 
 

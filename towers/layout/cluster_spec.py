@@ -176,12 +176,14 @@ def find(
     Raises:
       ValueError: the sentence says what is wrong.
     """
-    by_flag = flags.job_name or flags.local_cluster
+    setting = "job_name" if flags.job_name else "local_cluster"
     cluster = from_tf_config(environment.get("TF_CONFIG", ""))
-    if cluster and by_flag:
-        raise ValueError(
-            "TF_CONFIG describes a cluster, and so do --job_name or --local_cluster; "
-            "unset TF_CONFIG or leave out the flags"
+    if cluster and (value := getattr(flags, setting)):
+        raise wrong_setting(
+            setting,
+            value,
+            "TF_CONFIG describes a cluster, too",
+            f"unset TF_CONFIG, or leave out `{setting}`",
         )
     between = flags.replication == "between_graph" and not evaluates
     if flags.local_cluster:

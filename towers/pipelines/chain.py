@@ -12,9 +12,9 @@ from models.model import Block
 
 # What `models` puts the block's name before, and `guard` other names.
 _NOT_A_CHAIN = (
-    "it reads a tensor of an earlier block that was not handed to it, so the model is "
-    "no chain and cannot be cut between them; return the tensor from every block "
-    "between, or leave out --num_stages, --num_micro_batches and --recompute"
+    "it reads a tensor of an earlier block that is not among its inputs, so the model "
+    "cannot be cut between the two; return the tensor from every block in between, or "
+    "train without stages, micro-batches and recomputation"
 )
 
 # TensorFlow's words.

@@ -266,8 +266,5 @@ def _num_gpus(verify: VerifyFlags) -> int:
 
 
 def _cause(error: ValueError) -> str:
-    """An error in words, without its remedy; of a model's own, the first clause."""
-    problem = problems_of(error)[0]
-    if not problem.setting:
-        return problem.message.partition(";")[0]
-    return dataclasses.replace(problem, remedy="").sentence()
+    """What is wrong, without the remedy."""
+    return dataclasses.replace(problems_of(error)[0], remedy="").sentence()
