@@ -30,3 +30,15 @@ class WeightedTest(parameterized.TestCase, tf.test.TestCase):
                     weight_of_all = source.weight_of_all(first, part, 4, limit)
                     self.assertAllEqual(weight_of_all, weight)
             self.assertIsNone(source.weight_of_all(first, source.ClientShare(), 4, 31))
+
+
+class TotalWeightsTest(tf.test.TestCase):
+    def test_towers_on_one_joined_batch_share_one_tensor(self):
+        with tf.Graph().as_default(), self.session():
+            weights = [tf.constant([1.0, 1.0]), tf.constant([0.5, 0.0])]
+            batches = [source.Batch((), (), w, tf.constant(0)) for w in weights]
+            feed = source.Feed(batches, tf.no_op(), [tf.no_op()] * 2)
+            first, second = feed.total_weights(joined=True)
+            self.assertIs(first, second)  # a step computes it once
+            self.assertAllEqual(first, 2.5)
+            self.assertAllEqual(tf.stack(feed.total_weights(joined=False)), [2.0, 0.5])

@@ -70,12 +70,12 @@ class Feed(NamedTuple):
             number of examples, and the step divides by `exchanged_weight`.
         """
         weights = self._weights()
-        if joined:
-            whole = tf.add_n(weights) if self.weight is None else self.weight
-            if self.weight is None and clients > 1:
-                whole = tf.constant(self._rows(clients))
-            weights = [whole] * len(weights)
-        return list(map(divisor, weights))
+        if not joined:
+            return list(map(divisor, weights))
+        whole = tf.add_n(weights) if self.weight is None else self.weight
+        if self.weight is None and clients > 1:
+            whole = tf.constant(self._rows(clients))
+        return [divisor(whole)] * len(weights)
 
     def exchanged_weight(self, clients: int) -> tf.Tensor | None:
         """The part of the step's weight that this client reads.
