@@ -105,8 +105,13 @@ class EvaluateTest(parameterized.TestCase):
             if error := ends.get(timeout=60):
                 raise error
 
-    def _check(self, source, towers, batch_size, num_examples):
+    def test_one_of_several_clients_evaluates_alone(self):
+        """As the chief does with between-graph replication."""
+        self._check(_source(), 2, 4, None, clients=2)
+
+    def _check(self, source, towers, batch_size, num_examples, clients=1):
         where = placement.local(towers, kind="cpu")
+        where = dataclasses.replace(where, clients=clients)
         with tf.Graph().as_default():
             mode = VARIABLE_UPDATES["parameter_server"](where, seed=towers)
             built = eval_graph.attach(

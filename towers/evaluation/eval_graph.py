@@ -94,7 +94,7 @@ def attach(
       num_examples: how many of the split's first examples; None for all.
     """
     limit = num_examples or source.num_examples
-    per_step = batch_size * placement.num_towers
+    per_step = batch_size * len(placement.towers)
     steps = -(-limit // per_step)
     with v1.name_scope(EVALUATION):
         feed, _, towers = in_order(
@@ -134,7 +134,7 @@ def in_order(
         batch_size=batch_size,
         position=tf.constant(0, tf.int64),
         limit=limit,
-        part=ClientShare(steps=-(-limit // (batch_size * placement.num_towers))),
+        part=ClientShare(steps=-(-limit // (batch_size * len(placement.towers)))),
     )
     template, towers = copy_towers(
         task,
