@@ -6,9 +6,9 @@
     towers.evaluate("lenet", data, train_dir="run")["top_1_accuracy"]
     towers.predict("lenet", data, train_dir="run")  # [examples, classes]
 
-Every flag of `python -m towers.train` is a setting of the same name; `--help` and
-docs/flags.md say what each means and which go together.  A call does what the command
-does, but for what TensorFlow decides once for a whole process: that is the caller's.
+Every flag of `python -m towers.train` is a setting of the same name; see `--help` and
+docs/flags.md.  A call does the same as the command, except for what TensorFlow sets
+once for a whole process, such as its threads: the caller decides that.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from towers.planning import Plan
 from towers.run import RunResult
 from towers.session.progress import Console
 
-# What is trained or evaluated on: what `towers.data` makes, or the name of a data set.
+# What functions of `towers.data` return, or the name of a data set.
 Data = Examples | str
 
 
@@ -51,14 +51,14 @@ def fit(
 ) -> RunResult:
     """Trains a model.
 
-    With `train_dir`, the run is saved there at its end, goes on from what is there, and
-    an interrupt (Ctrl-C, a notebook's stop button) saves before it is raised; then the
-    same call goes on.
+    With `train_dir`, the run continues from the newest checkpoint there and saves one
+    at its end.  An interrupt (Ctrl-C, a notebook's stop button) saves one, too, before
+    KeyboardInterrupt is raised; the same call then continues the run.
 
     Args:
-      model: or its name, as `--model` has it.
-      data: to train on, or its name; None for the model's own data set.
-      validation_data: to evaluate on, at the end or as settings say, or its name.
+      model: the model, or its name as in `--model`.
+      data: the data to train on, or its name; None for the model's own data set.
+      validation_data: the data to evaluate on, or its name.
       **settings: flags of `towers.train`, by their names.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From settings to the parts of a run: model, data, devices, optimizer, options."""
+"""Makes the parts of a run from settings: model, data, devices, optimizer, options."""
 
 import dataclasses
 import functools
@@ -109,19 +109,19 @@ def make(
 ) -> Plan:
     """Finds the model, the devices and the data that settings name.
 
-    The data set is what first makes TensorFlow work, which decides things for the whole
-    process: a main calls `cluster.sessions.settle_process` before.
+    Reading the data set opens TensorFlow's first session, which sets the threads of the
+    whole process.  So a main calls `cluster.sessions.settle_process` before.
 
     Args:
       config: settings that `check` found nothing wrong with.
       get_model: `--model` -> the model.
-      cluster: to train on, rather than in this process alone.
-      watched: where others train, as far as is known, if the plan is for an evaluator
-        of their checkpoints, which is to know at which step they end.
-      find_sources: in place of `sources_of`.
+      cluster: the cluster to train on; None for this process alone.
+      watched: for a plan of an evaluator, the cluster whose checkpoints it evaluates,
+        as far as it is known; it determines the last step.
+      find_sources: a function in place of `sources_of`.
 
     Raises:
-      PlanError: with everything that cannot be had.
+      PlanError: with everything that is wrong.
     """
     findings = CollectedErrors()
     model = findings.get(lambda: get_model(config.model.model))
@@ -147,7 +147,7 @@ def make(
         findings.get(lambda: _check_on_cluster(config))
     findings.check()
     source, eval_source = sources
-    # Where towers step apart, each makes as many steps as it would with the others.
+    # Asynchronous towers each take as many steps as synchronous ones would together.
     in_training = num_towers * (len(watched.with_towers) or 1 if watched else 1)
     apart = in_training // _towers_per_step(mode, in_training)
     limit, warmup, num_batches = _length(config.training, model.recipe, source)
@@ -186,7 +186,7 @@ def _check_data(
     """Checks flags that apply to some kinds of data only.
 
     Raises:
-      PlanError: with everything that does not fit.
+      PlanError: with everything that is wrong.
     """
     findings, distortions = CollectedErrors(), config.data.distortions
     get, data_format = findings.get, config.model.data_format
@@ -222,12 +222,12 @@ def _check_on_cluster(config: Config) -> None:
 
 
 def _chosen(config: Config, kind: str, *, images: bool) -> dict[str, Any]:
-    """The options of the train graph that settings name one by one.
+    """The options of the train graph that are settings themselves.
 
     Args:
       config: the settings.
       kind: `cpu` or `gpu`.
-      images: whether the model reads some, which are in a data format.
+      images: whether the model reads images, so that there is a data format.
     """
     dtype = _dtype(config.model)
     # On an H200, resnet50 is 1.12 times as fast in NCHW in float32, 0.80 and 0.72 times
@@ -274,7 +274,7 @@ def placement_of(
 
     Args:
       config: the settings.
-      cluster: to train on, rather than in this process alone.
+      cluster: the cluster to train on; None for this process alone.
 
     Raises:
       ValueError: there are no such devices, or too few.
@@ -312,10 +312,10 @@ def placement_of(
 def _pipeline(
     config: Config, model: Model, batch_size: int, cluster: ClusterSpec | None
 ) -> Pipeline | None:
-    """How towers are cut.
+    """How towers are cut into stages.
 
-    Of a cluster's devices nothing is known, and on a GPU a call ends when its kernels
-    are launched: a time would be that of launching them.
+    Blocks are timed on the CPU only.  The devices of a cluster are not here, and a call
+    on a GPU returns when its kernels are launched, not when they end.
     """
     flags = config.stages
     gpus = cluster is None and config.devices.device != "cpu"
@@ -326,7 +326,7 @@ def _pipeline(
 
 
 def mode_of(flags: VariablesFlags) -> str:
-    """The row of `VARIABLE_UPDATES` that tf_cnn_benchmarks' switches add up to."""
+    """The row of `VARIABLE_UPDATES` that the flags of tf_cnn_benchmarks choose."""
     for name, mode in VARIABLE_UPDATES.items():
         if mode.switch and getattr(flags, mode.switch.flag) == mode.switch.value:
             return name
@@ -338,7 +338,7 @@ def _towers_per_step(variable_update: str, num_towers: int) -> int:
 
 
 def _exchange(config: Config, where: placement.Placement) -> GradientExchange:
-    """What the mode leaves to choose; checks the spec against the devices."""
+    """The settings of gradient exchange, checked against the devices."""
     exchange = GradientExchange.of(config.variables, _dtype(config.model))
     exchange.check_effects(where)
     exchange.check_devices(where)
@@ -348,7 +348,7 @@ def _exchange(config: Config, where: placement.Placement) -> GradientExchange:
 def sources_of(
     config: Config, model: Model
 ) -> tuple[inputs.NamedSource, inputs.NamedSource | None]:
-    """The training source, and that of evaluation (None where there will be none)."""
+    """The source of training and that of evaluation (None if nothing is evaluated)."""
     data = config.data
     name = data.data_name or model.inputs.data_name
     if not data.data_name:
@@ -366,7 +366,7 @@ def sources_of(
 def _epochs(
     config: Config, recipe: Recipe, source: inputs.NamedSource | None, per_step: int
 ) -> float:
-    """How long the training is; without a source, which is an error, whatever."""
+    """The length of the training, in epochs; 1 if the source could not be made."""
     if not source:
         return 1.0
     limit, warmup, num_batches = _length(config.training, recipe, source)
@@ -379,7 +379,7 @@ def _epochs(
 def _length(
     training: TrainingFlags, recipe: Recipe, source: inputs.NamedSource
 ) -> tuple[int | None, int, int | None]:
-    """(examples that count, warm-up steps, timed steps where no limit ends the run)."""
+    """(limit in examples or None, warm-up steps, timed steps or None with a limit)."""
     num_batches, num_epochs = training.num_batches, training.num_epochs
     if num_batches is None and num_epochs is None:
         # On real data, a run without a stated length is the recipe's whole training.

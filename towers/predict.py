@@ -1,9 +1,9 @@
-"""The main that predicts: a checkpoint and a data set in, a file of predictions out.
+"""The main that predicts: writes a model's outputs for a data set to a file.
 
 python -m towers.predict --model=lenet --train_dir=run --out=predictions.npz
 
-`FILE.npz` holds the arrays that the model's last block returns, a row for each example:
-`predictions`, or those of a nest by their names.  `FILE.csv` and `FILE.parquet` hold a
+`FILE.npz` holds what the model's last block returns, a row for each example: the array
+`predictions`, or for a nest one array per name.  `FILE.csv` and `FILE.parquet` hold a
 table with a column for each number of an example.
 """
 

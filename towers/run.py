@@ -1,4 +1,4 @@
-"""A run from its plan: its graph with all that the flags ask for, then its session."""
+"""A whole run, from its plan: builds the graph, then trains in a session."""
 
 import contextlib
 import dataclasses
@@ -45,12 +45,12 @@ v1 = tf.compat.v1
 
 
 class RunResult(NamedTuple):
-    """What a run ended with.
+    """The result of a run.
 
     Attributes:
-      step: the global step after its last.
-      metrics: means of the loss and the metrics that its last evaluation found, by
-        name; {} where there was none.
+      step: the global step after the last step.
+      metrics: name -> mean of the loss and the metrics in the last evaluation; {} if
+        there was none.
       examples_per_second: of all towers; NaN if no step was timed.
     """
 
@@ -94,7 +94,7 @@ def train(
         resumes = plan.config.output.train_dir
         status = sessions.keep(training.attempt, stop, resumes=bool(resumes))
         if status is None:
-            assert stop.received is not None  # what else ends it before the first step
+            assert stop.received is not None  # only a signal ends it before a step
             raise Interrupted(stop.received)
         return status
 
@@ -104,8 +104,8 @@ class Prepared(RunParts):
     """A run with everything but a session.
 
     Attributes:
-      log: takes numbers.
-      evaluator: on towers in the same graph, or None if the run never evaluates.
+      log: writes the measurements.
+      evaluator: evaluates on towers in the same graph; None if the run never does.
     """
 
     log: report.BenchmarkLog
@@ -113,13 +113,13 @@ class Prepared(RunParts):
 
     @property
     def unit(self) -> report.Unit:
-        """What its speeds count."""
+        """The unit of its speeds, such as images."""
         inputs = self.plan.model.inputs
         return report.Unit(inputs.unit, inputs.units_per_example)
 
 
 def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
-    """Builds the graph of a run and says what it is.
+    """Builds the graph of a run and prints its description.
 
     Args:
       plan: of the run.
@@ -155,7 +155,7 @@ def prepare(plan: Plan, console: Console, lock: Lock | None = None) -> Prepared:
 def _complete(
     plan: Plan, built: TrainGraph, console: Console, lock: Lock | None
 ) -> Prepared:
-    """Adds what stands beside the step: evaluation, summaries, saver, loop."""
+    """Adds evaluation, summaries, saver and loop to a train graph."""
     output = plan.config.output
     towers = evaluator.attach(plan, built)
     text = summary.build(built, output.summary_verbosity)
@@ -197,7 +197,7 @@ def _complete(
 
 
 class _Training:
-    """A prepared run in sessions: one after another where tasks are lost."""
+    """Trains a prepared run in a session, and in another if tasks are lost."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class _Training:
         self._ended = ended
 
     def attempt(self) -> int:
-        """Initialises, trains and ends; may be called again after a failure."""
+        """Initializes, trains and finishes; may be called again after a failure."""
         begun = time.monotonic()
         try:
             return self._train()
@@ -254,7 +254,7 @@ class _Training:
             around = make_hooks(Attempt(run, begin, last_step, evaluate, due))
             over = self._was_over(session, begin, evaluate)
             until = begin if over else last_step
-            if begin < until:  # what says how an earlier run ended is true no longer
+            if begin < until:  # a note on how an earlier run ended is out of date
                 run_status.clear(run.plan.config.output.train_dir)
             with _under_way():
                 step = self._steps(session, [progress, *around, stop], until)
@@ -271,10 +271,10 @@ class _Training:
         begin: int,
         evaluate: Callable[[v1.Session, int], float],
     ) -> bool:
-        """Whether a run that goes on has no step to take.
+        """Whether a resumed run has no step left to take.
 
-        Evaluations follow the checkpoint of their step, so that of the restored step
-        may have been lost, and with it that the target accuracy was reached.
+        A step's evaluation comes after its checkpoint.  So the run may have ended
+        before the evaluation of the restored step, which may reach the target accuracy.
         """
         run = self._run
         if not self._is_due(begin):
@@ -361,7 +361,7 @@ class _Training:
 
 @contextlib.contextmanager
 def _under_way() -> Iterator[None]:
-    """From here on nothing is refused: what is wrong has failed."""
+    """Turns ValueErrors into `TrainingError`: in this block the run has begun."""
     try:
         yield
     except ValueError as error:

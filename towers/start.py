@@ -1,7 +1,7 @@
-"""The start of a main: the project's own packages, and TensorFlow without Keras.
+"""The start of a main: finds this project's packages, imports TensorFlow without Keras.
 
-Only mains set the environment variables that TensorFlow reads when it is imported: a
-library must not change its process.
+Only mains set the environment variables that TensorFlow reads at its import; a library
+must not change the process that imports it.
 """
 
 import contextlib
@@ -25,26 +25,26 @@ from towers.layout import processor
 
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
-# Threads of a small run: some, and as many pools as were counted of one per core.
+# Threads of a small run: a constant number, and a measured number per core.
 _THREADS, _THREADS_PER_CORE = 8, 5
 
 
 def train() -> NoReturn:
-    """The `towers-train` script: `python -m towers.train`, in all."""
+    """The `towers-train` script: the same as `python -m towers.train`."""
     if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = ""  # the current folder, and not the script's
+        sys.path[0] = ""  # the current folder instead of the script's
     runpy.run_module("towers.train", run_name="__main__", alter_sys=True)
     raise AssertionError("a main exits")
 
 
 class _OwnPackages:
-    """Finds the packages beside `towers`, whatever has their names on Python's path."""
+    """Imports `flags` and `models` from beside `towers`, not from Python's path."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """As an `importlib.abc.MetaPathFinder`."""
+        """The method of `importlib.abc.MetaPathFinder`."""
         del path, target
         if name not in ("flags", "models"):
             return None
@@ -53,25 +53,23 @@ class _OwnPackages:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow, and has `flags` and `models` found beside `towers`.
+    """Imports TensorFlow, and makes sure that `flags` and `models` are those here.
 
-    TensorFlow comes without its notes on each trace or on its own old calls, without
-    Keras, and with oneDNN's kernels.
+    TensorFlow is imported without Keras, with oneDNN's kernels, and without log lines
+    about traces and about its own deprecated calls.
 
-    Importing TensorFlow ends with importing Keras's optimizers, and so Keras, which
-    takes a quarter of the time and 40 MB, and nothing here needs it.  A model that uses
-    `tf.keras` gets it all the same: TensorFlow looks it up on first use.
+    Keras would take a quarter of the import's time and 40 MB, and is not needed.  A
+    model can still use `tf.keras`: TensorFlow imports it at the first use.
 
-    By itself, TensorFlow leaves oneDNN alone on an x86 CPU without instructions for
-    neural networks (AVX-512 VNNI and later): convolutions are then up to two and a
-    half times as slow, and there is no NCHW.
+    TensorFlow turns oneDNN off on x86 CPUs without AVX-512 VNNI or later instructions;
+    convolutions are then up to two and a half times as slow, and there is no NCHW.
 
-    Until `take_interrupts` is called, Ctrl-C and other signals that ask for it end the
-    process with a sentence.
+    Until `take_interrupts` is called, Ctrl-C and similar signals end the process with a
+    sentence.
 
     Raises:
-      SystemExit: the process may not start the threads that TensorFlow needs, which
-        would abort; the reason is printed.
+      SystemExit: the process cannot start the threads that TensorFlow needs.
+        TensorFlow would abort; here the reason is printed.
     """
     _open_streams()
     crash.show_stacks()
@@ -95,7 +93,7 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _not_found(*modules: str) -> Iterator[None]:
-    """Lets importing these fail, where they are not imported yet."""
+    """In this block, importing these modules fails unless they are imported already."""
     left_out = [name for name in modules if name not in sys.modules]
     modules_found: dict[str, Any] = sys.modules  # None: there is none
     modules_found.update(dict.fromkeys(left_out))
@@ -107,20 +105,20 @@ def _not_found(*modules: str) -> Iterator[None]:
 
 
 def _of_callers(library: types.ModuleType) -> Callable[[logging.LogRecord], bool]:
-    """A filter against warnings that the library's own files call what is deprecated.
+    """A filter that drops a library's deprecation warnings about its own calls.
 
     Such a line would come in the middle of a run, as when the sixth checkpoint is
-    written, and nobody who reads it can do what it says.
+    written, and a user cannot do anything about it.
     """
     itself = f"From {os.path.dirname(str(library.__file__))}{os.sep}"
     return lambda record: not record.getMessage().startswith(itself)
 
 
 def _open_streams() -> None:
-    """Opens standard streams that are closed, as by `>&-`, on the null device.
+    """Opens the null device for each closed standard stream (`>&-` closes one).
 
-    Otherwise the next file to be opened, a checkpoint perhaps, would get their file
-    descriptor, and output would be written into it.
+    Otherwise the next opened file, such as a checkpoint, would get the stream's file
+    descriptor, and printed lines would be written into it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -133,10 +131,10 @@ def _open_streams() -> None:
 
 
 def _use_utf8() -> None:
-    """Starts this program again in Python's UTF-8 mode, if it takes paths otherwise.
+    """Starts this program again in Python's UTF-8 mode if paths have another encoding.
 
-    TensorFlow takes every path for UTF-8, and Python, by `LC_ALL=C PYTHONUTF8=0` say,
-    may not: a path would be another one to each, or none.
+    TensorFlow reads every path as UTF-8.  Python may not (`LC_ALL=C PYTHONUTF8=0`), and
+    would then open another file than TensorFlow, or none.
     """
     if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
         return
@@ -145,7 +143,7 @@ def _use_utf8() -> None:
 
 
 def _print_whatever_the_encoding() -> None:
-    """Has printed as an escape what the encoding of a stream lacks, of a path say."""
+    """Prints characters that a stream's encoding lacks as escapes, as in paths."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -162,7 +160,7 @@ def _check_threads(needed: int) -> None:
 
 
 def _startable(most: int) -> int:
-    """How many threads this process can start at once, of so many that are tried."""
+    """How many threads this process can start at once; it tries at most `most`."""
     end, threads = threading.Event(), []
     size = threading.stack_size(2**18)  # they only wait
     try:
@@ -180,7 +178,7 @@ def _startable(most: int) -> int:
 
 
 def take_interrupts() -> None:
-    """Leaves signals to Python and to the kernel again, now that a main takes them."""
+    """Gives signals back to Python and the system; a main handles them from now on."""
     for number in ENDING:
         if signal.getsignal(number) is _leave:
             ctrl_c = number == signal.SIGINT

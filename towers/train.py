@@ -46,7 +46,7 @@ CHOICES = {
     "variable_update": {**VARIABLE_UPDATES, tune.AUTO: None},
 }
 
-# The role of a task that reads the command line of all tasks in its own way -> how.
+# Role of a task -> what it changes in the settings, which are written for all tasks.
 _READ_BY = {
     cluster_spec.EVALUATOR: roles.for_evaluator,
     cluster_spec.FOLLOWER: roles.for_follower,
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stopped(error: interrupts.Interrupted, order: Order | None) -> int:
-    """Says what a signal left behind; returns the exit status."""
+    """Prints what was saved before a signal; returns the exit status."""
     directory = order and order.config.output.train_dir
     latest = directory and checkpoint.latest(directory)
     if order is None or order.config.evaluation.eval:
@@ -132,7 +132,7 @@ def _alone(order: Order, console: Console) -> int:
 
 
 def _train(order: Order, act: Callable[..., int]) -> int:
-    """Trains; leaves the reason of a failure for those who wait for checkpoints."""
+    """Trains; writes the reason of a failure to `train_dir` for waiting evaluators."""
     directory = order.config.output.train_dir
 
     def noting_failure() -> int:
@@ -141,7 +141,7 @@ def _train(order: Order, act: Callable[..., int]) -> int:
         except (ValueError, KeyboardInterrupt, saving.TakenError):
             raise  # refused before the first step, stopped, or another run's folder
         except BaseException as error:
-            # What shows before there is a checkpoint is refused, too.
+            # A failure before the first checkpoint is refused, too.
             saved = directory and checkpoint.latest(directory)
             if saved or not _damage(order, error):
                 run_status.leave(directory, str(error) or type(error).__name__)
@@ -176,7 +176,7 @@ def _on_cluster(order: Order, console: Console, act: Callable[..., int]) -> int:
         if order.cluster.between:  # followers ask, too
             server.announce(sessions.target, order.cluster)
         status = act(order.planned, console, sessions)
-        with StopOnSignal():  # which changes nothing any more
+        with StopOnSignal():  # the run has ended; signals are ignored
             sessions.dismiss(status)
         return status
 
@@ -242,11 +242,11 @@ def _serve(order: Order, console: Console) -> int:
 
 
 def _prepare(order: Order, where: placement.Placement, console: Console) -> None:
-    """Makes sure that the data set is on this worker's disk, where it reads a share."""
+    """Prepares the data set on this worker's disk if the worker reads a part of it."""
     settle_process(where, order.config.devices)
     try:
         planning.sources_of(order.config, models.get(order.config.model.model))
-    except ValueError as error:  # it may be where only the controller looks
+    except ValueError as error:  # it may be on the controller's disk only
         console(f"{order.cluster.me}: {'; '.join(collected.sentences(error))}")
 
 
@@ -257,7 +257,7 @@ def _evaluate(order: Order, console: Console) -> int:
 
 
 def _absence(order: Order, console: Console) -> Callable[[], str]:
-    """Says why there will be no more checkpoints, as far as anything tells."""
+    """Returns a function that says why there will be no more checkpoints, or ""."""
     spec, wait_secs = order.spec, order.config.cluster.wait_secs
     if spec and spec.role == cluster_spec.EVALUATOR and spec.jobs:
         return server.Absence(spec, wait_secs=wait_secs)
@@ -295,7 +295,7 @@ _ROLES: dict[str | None, Callable[[Order, Console], int]] = {
 
 
 def _explained(order: Order, act: Callable[[], int]) -> int:
-    """Calls `act`; turns TensorFlow errors that users can mend into a sentence."""
+    """Calls `act`; prints a sentence for TensorFlow errors that the user can fix."""
     try:
         return act()
     except tf.errors.OpError as error:
@@ -315,13 +315,13 @@ def _damage(order: Order, error: BaseException) -> str | None:
 
 
 def _read(argv: Sequence[str]) -> Order:
-    """What the command line asks for; all its errors at once."""
+    """What the command line asks for; one error has everything that is wrong."""
     config, problems = _parsed(argv)
     at_fault = {problem.setting for problem in problems}
     if config.devices.xla:  # before the plan opens this process's first session
         xla.allow_on_cpu()
     spec = plan = None
-    cluster_ok = at_fault.isdisjoint(vars(config.cluster))  # they describe it together
+    cluster_ok = at_fault.isdisjoint(vars(config.cluster))  # all its flags are right
     try:
         if cluster_ok:
             evaluates = config.evaluation.eval
@@ -335,11 +335,11 @@ def _read(argv: Sequence[str]) -> Order:
         if not (config.output.train_dir or config.cluster.job_name):
             problems += [Problem("", None, "TF_CONFIG: an evaluator needs --train_dir")]
     try:
-        # Which flags may be used depends on the cluster, so that has to be known.
+        # Which flags are legal depends on the cluster.
         if cluster_ok and role != cluster_spec.SERVER:
             plan = _plan(config, spec)
     except collected.PlanError as error:
-        # A problem that only comes from the default in place of a bad value is none.
+        # Not those that only arise from the default in place of a wrong value.
         problems += [p for p in error.problems if at_fault.isdisjoint(p.settings)]
     if problems:
         raise parse.UsageError(*problems)
@@ -360,10 +360,10 @@ def _plan(config: Config, spec: cluster_spec.ClusterSpec | None) -> planning.Pla
 
 
 def _parsed(argv: Sequence[str]) -> tuple[Config, list[Problem]]:
-    """The settings, and what is wrong: settings at fault have their defaults.
+    """The settings, with defaults for those that are wrong, and the problems.
 
     Raises:
-      parse.UsageError: nothing can be made of the command line.
+      parse.UsageError: the command line could not be read at all.
     """
     try:
         return parse.parse(argv, CHOICES), []
@@ -374,12 +374,12 @@ def _parsed(argv: Sequence[str]) -> tuple[Config, list[Problem]]:
 
 
 def program() -> NoReturn:
-    """Runs `main` and ends the process, whatever else still waits in it."""
+    """Runs `main` and ends the process, even if other threads still wait."""
     status = main()
     collected.flush()
     if threading.active_count() == 1:
         sys.exit(status)
-    # A thread that waits inside TensorFlow, for a frozen task say, ends no other way.
+    # A thread that waits inside TensorFlow, as for a frozen task, cannot be ended.
     os._exit(status)
 
 

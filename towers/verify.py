@@ -2,8 +2,8 @@
 
 python -m towers.verify --model=lenet
 
-Exit status 0: all agree; 1: one does not, or what is compared fails; 2: the flags, the
-model or the data are at fault; others as docs/exit_statuses.md has them.
+Exit status 0: all agree; 1: one does not, or fails; 2: the flags, the model or the data
+are wrong; the others are in docs/exit_statuses.md.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explained(subject: agreement.TrainingSubject, act: Callable[[], int]) -> int:
-    """The exit status of an act, or of the sentence that says why it fails."""
+    """Calls `act`; prints a sentence if it fails.  Returns the exit status."""
     try:
         return act()
     except tf.errors.OpError as error:
@@ -137,7 +137,7 @@ def _plan(settings: config.VerifyConfig) -> planning.Plan:
     """The plan of a run of the most towers."""
     num_towers = max(selection.num_towers(settings.verify))
     flat = {name: v for name, v in config.flat(settings).items() if _shared(name)}
-    # Ten bits of a product would hide what is looked for.
+    # The rounding of TensorFloat-32 would hide the differences that are looked for.
     run = config.make(num_gpus=num_towers, tensor_float_32=False, **flat)
     with contextlib.suppress(ValueError):  # of which the plan says all
         settle_process(planning.placement_of(run), run.devices)
@@ -145,7 +145,7 @@ def _plan(settings: config.VerifyConfig) -> planning.Plan:
 
 
 def _shared(name: str) -> bool:
-    """Whether a flag means to a run what it means here: of `verify`, three do."""
+    """Whether a flag means the same in `towers.train`; three of `verify` do."""
     flag = config.all_flags(config.VerifyConfig)[name]
     return flag.section != "verify" or name in (
         "device",

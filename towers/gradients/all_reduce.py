@@ -1,15 +1,14 @@
-"""All-reduce algorithms as plain dataflow: K shares in, their sum on K devices out.
+"""All-reduce algorithms as graph operations: K shares in, their sum on K devices out.
 
-Each function is one algorithm of the literature, drawn with additions and copies
-pinned to devices; TensorFlow's own sends and receives do the rest.  All copies of a
-result are bit-equal: every element is summed in one place and in one order, then
-copied.
+Each function is a published algorithm, made of additions and copies that are pinned to
+devices; TensorFlow adds the sends and receives.  All copies of a result are bit-equal:
+every element is summed in one place and in one order, then copied.
 
     algorithm(shares, devices, num_shards, wire) -> [K] tensors
 
-with the float32 `shares[k]` on `devices[k]`; `wire` has the dtype between devices.
-With several shards the tensor is flattened and split, and each shard is all-reduced by
-itself; a tensor of fewer elements than shards has a shard per element.
+The float32 `shares[k]` is on `devices[k]`; `wire` has the dtype between devices.  With
+several shards the tensor is flattened and split, and each shard is all-reduced by
+itself.  There are at most as many shards as elements.
 """
 
 import itertools
@@ -31,8 +30,7 @@ def tree(
 ) -> list[tf.Tensor]:
     """Binary tree: reduced in pairs up to the root, then broadcast down again.
 
-    2 log2(K) hops.  Each shard has a different root, so that no device is the root of
-    all of them.
+    2 log2(K) hops.  Each shard has another root.
     """
 
     def reduce_shard(
@@ -105,9 +103,9 @@ def halving_doubling(
 ) -> list[tf.Tensor]:
     """Recursive halving and doubling (Thakur, Rabenseifner & Gropp 2005).
 
-    2 log2(K) hops with the bytes of a ring.  When K is not a power of two, the towers
-    beyond the largest power below K first add their shares to a partner's, and get the
-    sum from it at the end.
+    2 log2(K) hops, and as many bytes as a ring.  If K is not a power of two, the towers
+    beyond the largest power of two below K first add their shares to those of a
+    partner, and get the sum from it at the end.
     """
     core = 1 << (len(devices).bit_length() - 1)  # the largest power of two up to K
 
@@ -163,7 +161,7 @@ def to_one(
     num_shards: int = 1,
     wire: Wire = WIDE,
 ) -> list[tf.Tensor]:
-    """Reduces on one of the devices and broadcasts; shards on the devices in turn."""
+    """Reduces on one of the devices and broadcasts; each shard on another device."""
 
     def reduce_shard(
         pieces: Sequence[tf.Tensor], shard: int, num_shards: int
@@ -231,7 +229,7 @@ def sharded(
 
 
 def _split(flat: tf.Tensor, device: str, count: int) -> list[tf.Tensor]:
-    """`count` pieces of nearly equal size, none of them empty if that can be."""
+    """`count` pieces of nearly equal size, not empty if there are enough elements."""
     size = flat.shape.num_elements()
     count = max(1, min(count, size))
     if count == 1:

@@ -1,14 +1,15 @@
 """TensorFlow's own collective operations, inside one graph and one session.
 
-A collective has one operation per device, its members, and none ends before all run: a
+A collective has one operation per device, its members, and none ends before all run.  A
 step that fetched the sum of one tower only would hang.  So each result here depends on
-all members of its collective, and fetching one result runs them all.  When a step
-fails, TensorFlow cancels the waiting members, and the next step starts afresh; only
-after a failure of the session's first step does the device group stay cancelled, and a
+all members, and fetching one result runs them all.
+
+When a step fails, TensorFlow cancels the waiting members, and the next step works
+again.  Only if the session's first step fails, the device group stays cancelled, and a
 new session is needed.
 
-No order among collectives is needed while all members are in one process: NCCL's
-kernels are launched collective by collective once all members of one have arrived.
+Collectives need no order among each other while all members are in one process: NCCL's
+kernels are launched once all members of a collective have arrived.
 """
 
 import zlib
@@ -33,9 +34,9 @@ def collective_reduce(
     Args:
       shares: float32, of each tower, on its device.
       devices: of the towers, each once.
-      num_shards: into how many collectives the tensor is split.
-      wire: the dtype in which tensors travel and are added, too: a collective adds in
-        the dtype of its input.
+      num_shards: number of collectives among which the tensor is split.
+      wire: has the dtype in which tensors are sent and added; a collective adds in the
+        dtype of its input.
       hint: `nccl`, `ring`, or `auto`: TensorFlow's choice, which is its ring.
     """
 

@@ -15,7 +15,7 @@ from towers.layout.placement import Placement
 
 @dataclasses.dataclass(frozen=True)
 class GradientExchange:
-    """The settings that modes share; `Mode.reads` names those that a mode uses.
+    """The settings that modes share; `VariableUpdate.reads` names those a mode uses.
 
     Attributes:
       all_reduce_spec: in the grammar of `spec`.
@@ -23,17 +23,17 @@ class GradientExchange:
       agg_small_grads_max_bytes: gradients up to this size are reduced in groups.
       agg_small_grads_max_group: most gradients in one group.
       sparse_to_dense_grads: sparse gradients are made dense on their tower.
-      compact_gradient_transfer: dtype of gradients between devices, see `transfer`;
-        None for the compute dtype on the way to a single copy, and for float32 between
-        replicas.
-      max_staleness: the most updates that others may apply between a tower's read of
-        the variables and its own update; None for no bound.
+      compact_gradient_transfer: dtype of gradients between devices, see `transfer`.
+        None is the compute dtype if variables have a single copy, and float32 if they
+        have replicas.
+      max_staleness: largest number of updates by others between a tower's read of the
+        variables and its own update; None for no bound.
       staleness_lr: whether an update's learning rate is divided by its staleness.
       variable_placement: how a variable's device is chosen among several, a row of
-        `variables.VARIABLE_PLACEMENTS`.
+        `variable_store.VARIABLE_PLACEMENTS`.
       partition_bytes: variables larger than this are partitioned; 0 partitions none.
-      sufficient_factors: gradients that are products go to a single copy as their
-        factors where these are smaller, see `compute.sufficient_factors`.
+      sufficient_factors: if variables have a single copy, a gradient that is a product
+        of two smaller matrices is sent as these, see `compute.sufficient_factors`.
     """
 
     all_reduce_spec: str = "pscpu"
@@ -73,7 +73,7 @@ class GradientExchange:
 
     @property
     def wire(self) -> Wire:
-        """In which gradients travel between replicas."""
+        """The transfers of gradients between replicas."""
         return Wire(self.compact_gradient_transfer or tf.float32)
 
     def check_devices(self, where: Placement) -> None:

@@ -1,14 +1,13 @@
-"""The mean gradient of every variable, on every device that wants it.
+"""The mean gradient of every variable, on every device that applies it.
 
-Each tower differentiates its share of the mean loss (see `tower`), so the mean gradient
-of the joined batch is the plain sum of the towers' gradients.
+The loss of each tower is its share of the mean loss (see `compute.tower`), so the mean
+gradient of the joined batch is the sum of the towers' gradients.
 
     of_towers(tower_gradients, destinations, reduce_all=in_float32(each(reduce)))
 
-handles `None`, `IndexedSlices` and `Factors` once, for all ways to reduce the dense
-gradients: `reduce_to_first` to a single copy of the variables, `each` to one on every
-device, by a `reduction` of one tensor at a time; packs of
-`transfer` wrap any of those.
+handles gradients that are `None`, `IndexedSlices` or `Factors`.  `reduce_all` reduces
+the dense ones: `reduce_to_first` for a single copy of the variables; `each` for a copy
+on every device, one tensor at a time; or packs, see `transfer`.
 """
 
 from collections.abc import Sequence
@@ -40,19 +39,19 @@ def of_towers(
     dtype: tf.DType | None = None,
     reduce_all: ReduceAll | None = None,
 ) -> list[list[Gradient]]:
-    """The mean gradient of every variable, on every device that wants it.
+    """The mean gradient of every variable, on every device that applies it.
 
     Args:
       tower_gradients: [towers][variables], shares as `tower.Tower` has them.
       destinations: [variables][copies] devices.
       names: of the variables, for errors.
-      hosts, dtype: as `reduce_to_first` and `sparse.mean` have them.
+      hosts, dtype: as in `reduce_to_first` and `sparse.mean`.
       reduce_all: reduces the dense gradients, of any float dtype; `reduce_to_first`
         when None.
 
     Returns:
       [variables][copies] gradients, float32; None for a variable that no tower uses,
-      `IndexedSlices` with unique rows for one whose gradients are sparse.
+      `IndexedSlices` with unique rows for a variable whose gradients are sparse.
 
     Raises:
       ValueError: a variable has a gradient in some towers only, or a dense one in some
@@ -114,17 +113,17 @@ def reduce_to_first(
 ) -> ReduceAll:
     """Reduces every gradient to the first of its destinations, in tower order.
 
-    Where hosts are apart, the shares of a host are summed on its CPU first, so that one
-    tensor per host crosses the network.  Small tensors go several in one transfer.
+    If there are several hosts, the shares of a host are summed on its CPU first, so
+    that one tensor per host crosses the network.  Small tensors are sent together.
 
     Args:
-      hosts: the CPU device beside each tower.
-      dtype: to which shares are cast before they leave their tower, and sums before
-        they leave their host; None leaves shares as they are and sums in float32.
+      hosts: the CPU device of each tower's host.
+      dtype: shares are cast to it before they leave their tower, and sums before they
+        leave their host; None leaves shares as they are, and sums in float32.
 
     Returns:
-      a reduction of shares of any float dtype to float32 sums; what it returns for the
-      other destinations is the same tensor.
+      a reduction of shares of any float dtype to float32 sums.  All destinations get
+      the same tensor, on the first of them.
     """
     groups = towers_by_host(hosts)
 
@@ -156,14 +155,14 @@ def _cast(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
 
 
 def _sum(shares: Sequence[tf.Tensor], device: str) -> tf.Tensor:
-    """The float32 sum on a device, where 16-bit shares are widened as they arrive."""
+    """The float32 sum on a device; 16-bit shares are cast where they arrive."""
     wide = transfer.widen(shares, [device])
     with tf.device(device):
         return deterministic_sum.sum_in_order(wide)
 
 
 def in_float32(reduce_all: ReduceAll) -> ReduceAll:
-    """A reduction that widens 16-bit shares on their own devices first."""
+    """A reduction that first casts shares to float32 on their own devices."""
 
     def run(shares: AllShares, destinations: AllDevices) -> Sums:
         wide = [transfer.widen(s, d) for s, d in zip(shares, destinations)]

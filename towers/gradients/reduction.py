@@ -3,9 +3,9 @@
     reduce = from_spec("pscpu:32k:xring", hosts)
     reduce(shares, destinations) -> one tensor per destination
 
-with `shares[k]` the gradient from tower k, on its device, and `destinations` the
-devices where the sum is wanted.  The towers' shares add up to the mean gradient (see
-`mean`): no algorithm here divides, and none can turn a mean into a sum or back.
+`shares[k]` is the gradient from tower k, on its device, and `destinations` are the
+devices that get the sum.  The shares add up to the mean gradient (see `mean`), so no
+algorithm divides.
 
 | name         | how the towers' float32 gradients are summed                         |
 |--------------|----------------------------------------------------------------------|
@@ -45,7 +45,7 @@ class AllReduceRow(NamedTuple):
     Attributes:
       run: (shares, devices, num_shards=, hosts=, wire=) -> the sum on each device; the
         shares are float32.
-      device: the `Placement.device_kind` that it requires; "" for any.
+      device: the `Placement.device_kind` that it needs; "" for any.
       one_host: whether all its devices must be on one host.
       gpu_wires: the dtypes in which gradients can travel between GPUs.
     """
@@ -61,7 +61,7 @@ class AllReduceRow(NamedTuple):
 
 
 def _dataflow(algorithm: Callable[..., list[tf.Tensor]], **fixed: str) -> AllReduceRow:
-    """A row for an algorithm that is the same whatever the hosts."""
+    """A row for an algorithm that does not depend on the hosts."""
 
     def run(
         shares: Shares, devices: Devices, *, num_shards: int, hosts: Devices, wire: Wire
@@ -106,7 +106,7 @@ def _hierarchical(
     )
 
 
-# TensorFlow's collectives add on the way, and on GPUs not in bfloat16.
+# TensorFlow's collectives add in the dtype that they send; on GPUs not in bfloat16.
 _ADDED_ON_THE_WAY = (tf.float32, tf.float16)
 
 # Name -> algorithm.  To add one, write a function and a row.
@@ -273,14 +273,14 @@ def _two_level(
 ) -> list[tf.Tensor]:
     """Reduces inside each group, all-reduces across groups, broadcasts inside each.
 
-    Only the first tower of a group talks to other groups, so that one tensor per group
-    crosses the network in each direction of `inter_host`.
+    Only the first tower of a group exchanges with other groups, so that one tensor per
+    group crosses the network in each direction of `inter_host`.
 
     Args:
       shares: [towers] tensors, each on its tower's device.
       devices: [towers].
       groups: indices of the towers of each host.
-      intra_host, inter_host: what reduces at each level.
+      intra_host, inter_host: the reduction of each level.
       wire: the dtype between devices.
     """
     if len(groups) == 1:
@@ -293,7 +293,7 @@ def _two_level(
     totals = inter_host(group_sums, [devices[k] for k in roots], roots)
     copies: list[tf.Tensor] = [None] * len(shares)
     for total, (root, *members) in zip(totals, groups):
-        # Fetched by the root once, and from there by the group's other towers.
+        # The root receives it once, and the group's other towers copy it from there.
         with tf.device(devices[root]):
             copies[root] = tf.identity(total)
         for k in members:

@@ -1,10 +1,10 @@
 """Sparse gradients: the rows of an embedding table that a batch has looked up.
 
-The gradient of a gather is an `IndexedSlices`: values and row indices, one pair for
-each look-up, the same row perhaps many times.  In the mean over the towers every row
-occurs once, with the sum of its gradients.  So an optimizer updates a slot once per row
-and step, clipping by value or by norm sees what the dense gradient holds, and the mean
-is that of one tower on the joined batch.
+The gradient of a gather is an `IndexedSlices`: a value and a row index for each
+look-up, so a row may occur many times.  In the mean over the towers every row occurs
+once, with the sum of its gradients.  So an optimizer updates a slot once per row and
+step, clipping gives the same as for the dense gradient, and the mean is that of one
+tower on the joined batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ def mean(
     Args:
       shares: of each tower, each on its device; rows in any float dtype.
       destination: the device on which rows of one index are summed.
-      hosts: the CPU device beside each tower.  Where there are several, or the
+      hosts: the CPU device of each tower's host.  If there are several, or the
         destination is on another task, rows of one index are summed on each host first,
-        so that each crosses the network once.
-      dtype: to which rows are cast before they leave a tower or host; None: none is.
+        so that each row crosses the network once.
+      dtype: rows are cast to it before they leave a tower or host; None: they are not.
 
     Returns:
       float32 rows in increasing order of their indices.
@@ -72,7 +72,7 @@ def densify_all(by_tower: Sequence[Sequence[Gradient]]) -> list[list[Gradient]]:
 
 
 def densify(gradients: Sequence[Gradient]) -> list[Gradient]:
-    """The gradients, sparse ones made dense on their own devices; dtypes stay."""
+    """The gradients, sparse ones made dense on their own devices, in their dtypes."""
     dense = []
     for gradient in gradients:
         if isinstance(gradient, tf.IndexedSlices):
@@ -122,7 +122,7 @@ def _sum_rows(slices: Sequence[tf.IndexedSlices], device: str) -> tf.IndexedSlic
 def map_values(
     gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]
 ) -> Gradient:
-    """The gradient with other values, of its rows where it is sparse."""
+    """The gradient with changed values; those of its rows if it is sparse."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):

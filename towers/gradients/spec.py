@@ -5,9 +5,8 @@
     algorithm := name ["#" shards]           xring#2
     size  := integer ["k" | "K" | "M" | "G" | "T"]   bytes, k = 1024
 
-Shards are at most 64: each is a few operations per tower and gradient.
-A tensor takes the first range whose size, in bytes, it does not exceed; the last
-range has none.
+A tensor is reduced by the first range whose size, in bytes, it does not exceed; the
+last range has no size.  Shards are at most 64, as each adds operations to the graph.
 """
 
 import dataclasses
@@ -44,8 +43,9 @@ class SpecRange(NamedTuple):
 
     Attributes:
       limit: the largest size in bytes; None for the last range, which has no limit.
-      intra_host: inside each host; between all towers if `inter_host` is None.
-      inter_host: across the hosts.
+      intra_host: the algorithm inside each host, or between all towers if `inter_host`
+        is None.
+      inter_host: the algorithm across the hosts.
     """
 
     limit: int | None

@@ -1,32 +1,31 @@
-"""What crosses devices: in which dtype, in how few transfers, once for each task.
+"""Transfers between devices: their dtype, and how small tensors share one.
 
-**Dtype.**  Gradients travel in float32, or in 16 bits on request (`Wire`):
+**Dtype.**  Gradients are sent in float32, or in 16 bits on request (`Wire`):
 
 | where                     | dtype                                                   |
 |---------------------------|---------------------------------------------------------|
 | on a tower's own device   | float32 (widened from 16-bit compute, which is exact)   |
-| between two devices       | the wire's; rounded on the device that sends            |
+| between two devices       | that of `Wire`; rounded on the device that sends        |
 | every addition            | float32, on the device where the numbers arrive         |
 | the sum, on every device  | rounded once where it is complete, widened again        |
 
-So a share is rounded once per hop of the reduction, and the sum once; the broadcast
-does not round again, and all copies are bit-equal.  What stays on its device is not
-rounded.  bfloat16 has float32's range and 8 bits of precision; float16 has 11, but
-numbers beyond 65504 become infinite, and those below 6e-8 zero.
+So a share is rounded once per hop of the reduction, and the sum once.  The broadcast
+does not round again, and all copies are bit-equal.  A tensor that stays on its device
+is not rounded.  bfloat16 has float32's range and 8 bits of precision; float16 has 11,
+but numbers beyond 65504 become infinite, and those below 6e-8 become zero.
 
-**Bundles.**  The network is the slowest link, so a value is sent to a task once and all
-its towers read it there (`Arrivals`); the other way, `mean.reduce_to_first` adds the
-gradients of a task's towers before they leave it.  A step thus moves the parameters
-once to each worker and once back, however many towers there are.
+**Bundles.**  The network is the slowest link.  So a value is sent to a task once, and
+all its towers read it there (`Arrivals`); `mean.reduce_to_first` adds the gradients of
+a task's towers before they leave it.  A step sends the parameters once to each worker
+and as much back, however many towers there are.
 
-Each transfer costs both ends some 0.1 ms, whatever its size, and a model has hundreds
-of small variables.  So small tensors from one device to another are concatenated before
-they are sent, and split where they arrive (`bring`, `summed`).  Between the devices of
-one task a transfer costs microseconds; there only very small tensors go together, but
-with many towers these transfers are most of a graph.
+Each transfer between tasks costs both of them about 0.1 ms, whatever its size, and a
+model has hundreds of small variables.  So small tensors are concatenated before they
+are sent, and split where they arrive (`bring`, `summed`).  Between devices of one task
+a transfer costs microseconds, so only very small tensors are joined there.
 
-**Packs.**  On request, gradients are concatenated, reduced together and split again,
-which wraps any reduction.  With four gradients a b c d of which a and c are small,
+**Packs.**  On request, gradients are concatenated, reduced together and split again, by
+any reduction.  With four gradients a b c d of which a and c are small,
 
     small_packs(...)   reduces  [a c]  b  d
     equal_packs(2)     reduces  [a b | b c d]: one vector, split into two halves
@@ -50,8 +49,8 @@ Sums = list[list[tf.Tensor]]  # [variables][copies]
 ReduceAll = Callable[[AllShares, AllDevices], Sums]
 Reduce = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
 
-# Bytes.  Larger tensors than the first are sent alone, since concatenation copies them;
-# a bundle is bounded so that the first can be sent while others are still computed.
+# Bytes.  Larger tensors are sent alone, since concatenation copies them.  A bundle has
+# a largest size, so that it can be sent while other tensors are still computed.
 _SMALL, _BUNDLE = 2**18, 2**20
 _SMALL_BESIDE = 2**14  # between devices of one task
 
@@ -61,14 +60,14 @@ class Wire:
     """Transfers of float32 tensors between devices.
 
     Attributes:
-      dtype: in which they travel: float32, bfloat16 or float16.
+      dtype: in which they are sent: float32, bfloat16 or float16.
     """
 
     dtype: tf.DType = tf.float32
 
     @property
     def narrow(self) -> bool:
-        """Whether tensors are rounded before they travel."""
+        """Whether tensors are rounded before they are sent."""
         return self.dtype != tf.float32
 
     def carry(self, tensor: tf.Tensor, source: str, target: str) -> tf.Tensor:
@@ -85,7 +84,7 @@ class Wire:
             return tf.identity(tensor)
 
     def rounded(self, total: tf.Tensor, device: str) -> tf.Tensor:
-        """A complete sum, rounded once as what other devices will receive."""
+        """A complete sum, rounded to what other devices will receive."""
         if not self.narrow:
             return total
         return _widen(self._narrow(total, device), device)
@@ -108,11 +107,11 @@ WIDE = Wire()
 
 
 def widen(shares: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Gradients in float32, cast after the transfer, so that 16 bits travel.
+    """Gradients in float32, cast after the transfer, which so is one of 16 bits.
 
     Args:
-      shares: one gradient, of each tower, in any float dtype.
-      devices: where the mean is wanted: one device for all, or each tower's own.
+      shares: the gradient of one variable from each tower, in any float dtype.
+      devices: where they are cast: one device for all, or one for each tower.
     """
     if all(share.dtype == tf.float32 for share in shares):
         return list(shares)
@@ -138,7 +137,7 @@ def cut(vector: tf.Tensor, like: Sequence[tf.Tensor], device: str) -> list[tf.Te
     Args:
       vector: to split.
       like: tensors of static shape, those that were joined.
-      device: where the parts, shaped as these, are wanted.
+      device: where the parts, of the shapes of `like`, are put.
     """
     shapes = [x.shape for x in like]
     with tf.device(device):
@@ -147,8 +146,10 @@ def cut(vector: tf.Tensor, like: Sequence[tf.Tensor], device: str) -> list[tf.Te
 
 
 def arrival_hosts(placement: Placement) -> list[str | None]:
-    """Where each tower's variables arrive; None where its stages are on several tasks,
-    each of which fetches what it reads."""
+    """The CPU device where each tower's variables arrive.
+
+    None if its stages are on several tasks: each task then gets what it reads.
+    """
     return [
         host if len(set(map(task_of, devices))) == 1 else None
         for devices, host in zip(placement.stages, placement.hosts)
@@ -156,7 +157,7 @@ def arrival_hosts(placement: Placement) -> list[str | None]:
 
 
 class Arrivals:
-    """Values that towers read: once per task, and few transfers to each device."""
+    """Sends values that towers read: once to each task, in few transfers."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], tf.Tensor] = {}
@@ -166,10 +167,10 @@ class Arrivals:
         """The value on a task.
 
         Args:
-          value: a tensor, somewhere, or `parts.Parts` of tensors, which are joined on
-            the task.
-          host: CPU device of the task; a tensor itself is enough if it is on this
-            task already, on whatever device.  None for the tensor as it is.
+          value: a tensor on any device, or `parts.Parts` of tensors, which are joined
+            on the task.
+          host: CPU device of the task; a tensor on any device of the task is returned
+            as it is.  None returns every tensor as it is.
         """
         if not isinstance(value, parts.Parts):
             return self._fetch(value, host)
@@ -234,12 +235,12 @@ def bring(
 
     Args:
       tensors: on any devices.
-      devices: where each is wanted.
-      joined: names of tensors -> a bundle of them on their device, to be used again;
-        added to.
+      devices: where each is sent to.
+      joined: names of tensors -> the bundle of them on their device, so that a bundle
+        is made once; new bundles are added.
 
     Returns:
-      the tensors to read there: what arrived in a bundle, else the tensor itself.
+      the tensors to read there: parts of the bundle that arrived, or the tensor itself.
     """
     arrived, joined = list(tensors), {} if joined is None else joined
     for bundle in _bundles(tensors, devices):
@@ -257,11 +258,11 @@ def summed(
     devices: Sequence[str],
     add: Callable[[Sequence[tf.Tensor], str], tf.Tensor],
 ) -> list[tf.Tensor]:
-    """A sum of each on its device; small ones travel and are added as one vector.
+    """The sum of each tensor; small ones are sent and added as one vector.
 
     Args:
-      shares: [tensors][towers], of static shape where they are small.
-      devices: [tensors], where the sums are wanted.
+      shares: [tensors][towers]; small ones are of static shape.
+      devices: [tensors], where the sums are computed.
       add: (shares, device) -> their sum, element by element, there.
     """
     sums: list[tf.Tensor | None] = [None] * len(shares)
@@ -283,7 +284,7 @@ def summed(
 
 
 def _is_small(tensor: tf.Tensor, device: str) -> bool:
-    """Whether a tensor of another device is better sent with others."""
+    """Whether it is faster to send a tensor together with others."""
     beside = task_of(tensor.device) == task_of(device)
     size = (tensor.shape.num_elements() or 0) * tensor.dtype.size
     return tensor.device != device and 0 < size <= (_SMALL_BESIDE if beside else _SMALL)
