@@ -156,8 +156,7 @@ def _tuned(order: Order, console: Console) -> planning.Plan:
     flags = order.config.variables
     if flags.variable_update != tune.AUTO:
         return order.planned
-    memory = tune.ChoiceCache(tune.default_path(), console)
-    choice = tune.choose(order.planned, memory, console, again=flags.tune_again)
+    choice = tune.choose(order.planned, console, again=flags.tune_again)
     return planning.make(tune.settled(order.config, choice), models.get)
 
 

@@ -15,14 +15,6 @@ class FoldersTest(absltest.TestCase):
         super().setUp()
         self.root = self.create_tempdir().full_path
 
-    def test_caches_are_where_the_user_has_them(self):
-        home = os.path.expanduser("~/.cache/towers")
-        self.assertEqual(output_paths.caches({}), home)
-        self.assertEqual(output_paths.caches({"XDG_CACHE_HOME": "relative"}), home)
-        self.assertEqual(
-            output_paths.caches({"XDG_CACHE_HOME": "/there"}), "/there/towers"
-        )
-
     def test_a_new_folder_is_not_left_behind(self):
         output_paths.check("d", os.path.join(self.root, "new", "deep"))
         self.assertEqual(os.listdir(self.root), [])

@@ -2,10 +2,7 @@
 
 import contextlib
 import io
-import json
 import os
-import pathlib
-import threading
 from unittest import mock
 
 import tensorflow as tf
@@ -14,6 +11,7 @@ from absl.testing import parameterized
 from flags import config
 from tests import digit_runs, trainer
 from towers import planning, train
+from towers.errors.cache_file import CacheFile
 from towers.gradients.reduction import REDUCTIONS, usable
 from towers.session import tune
 from towers.variable_update.modes import VARIABLE_UPDATES
@@ -36,9 +34,10 @@ def _seconds(fast: tune.TrainingChoice):
 class TuneTest(digit_runs.Runs):
     def setUp(self):
         super().setUp()
-        self.path = pathlib.Path(self.create_tempdir(), "towers", "memory.json")
+        self.home = self.create_tempdir().full_path
+        here = mock.patch.dict(os.environ, {"XDG_CACHE_HOME": self.home})
+        self.enter_context(here)
         self.lines = []
-        self.memory = tune.ChoiceCache(str(self.path), self.lines.append)
 
     def _plan(self, **settings) -> planning.Plan:
         config_made = config.make(
@@ -53,7 +52,7 @@ class TuneTest(digit_runs.Runs):
         measured, asked = _seconds(fast)
         plan = self._plan(num_gpus=2, **settings)
         options = dict(again=again, measured=measured)
-        choice = tune.choose(plan, self.memory, self.lines.append, **options)
+        choice = tune.choose(plan, self.lines.append, **options)
         return choice, asked
 
     def test_what_competes(self):
@@ -90,7 +89,8 @@ class TuneTest(digit_runs.Runs):
         self.assertEqual(row.split(), "replicated tree 32.0 [16.0, 64.0]".split())
         begins = {line.find("[") for line in self.lines if "[" in line}
         self.assertLen(begins, 1, "\n".join(self.lines))  # one column below the other
-        self.assertIn(f"{_TREE}, remembered in {self.path}", self.lines[-1])
+        folder = os.path.join(self.home, "towers", "variable_update")
+        self.assertIn(f"{_TREE}, remembered in {folder}/", self.lines[-1])
         other = tune.TrainingChoice("replicated", "xring")
         self.assertEqual(self._choose(other), (_TREE, []))
         self.assertIn(str(_TREE), self.lines[-1])
@@ -102,46 +102,16 @@ class TuneTest(digit_runs.Runs):
         self._choose(accumulate_steps=3)  # all of whose batches count
         self.assertIn(" 96.0 ", "\n".join(self.lines))
 
-    @parameterized.parameters(
-        "",
-        "{",
-        "[1]",
-        "[" * 100_000,
-        '{"key": 3}',
-        b"\xff\xfe",
-        '{"key": {"choice": {"a": 1}}}',
-    )
-    def test_a_file_that_cannot_be_used_is_ignored(self, content):
-        self.path.parent.mkdir()
-        key = tune.key(self._plan(num_gpus=2))
-        if isinstance(content, str):
-            content = content.replace("key", key).encode()
-        self.path.write_bytes(content)
+    @parameterized.parameters(([],), ({"choice": 3},), ({"choice": {"a": 1}},))
+    def test_what_is_no_choice_is_ignored(self, content):
+        file = CacheFile("variable_update", f"{tune.key(self._plan(num_gpus=2))}.json")
+        file.write(content)
         self.assertEqual(self._choose()[0], _TREE)
-        ignored = [line for line in self.lines if line.startswith("Ignoring ")]
-        self.assertLen(
-            ignored, 0 if b"key" in content or key.encode() in content else 1
-        )
-        self.assertEqual(
-            json.loads(self.path.read_text())[key]["choice"], _TREE._asdict()
-        )
-
-    def test_runs_that_end_together_are_all_remembered(self):
-        def one(run: int) -> None:
-            memory = tune.ChoiceCache(str(self.path), self.lines.append)
-            for turn in range(10):
-                memory.remember(f"{run} {turn}", {"choice": {}})
-
-        runs = [threading.Thread(target=one, args=(run,)) for run in range(4)]
-        for run in runs:
-            run.start()
-        for run in runs:
-            run.join()
-        self.assertLen(json.loads(self.path.read_text()), 4 * 10)
-        self.assertEqual(os.listdir(self.path.parent), [self.path.name])
+        self.assertEqual(file.read()["choice"], _TREE._asdict())
 
     def test_a_folder_that_cannot_be_written_is_said(self):
-        self.path.parent.write_text("a file in the way")
+        with open(os.path.join(self.home, "towers"), "w"):
+            pass
         self.assertEqual(self._choose()[0], _TREE)
         self.assertTrue(any(s.startswith("Not remembered in ") for s in self.lines))
 
@@ -154,7 +124,7 @@ class TuneTest(digit_runs.Runs):
             return [1.0]
 
         plan = self._plan(num_gpus=2)
-        choice = tune.choose(plan, self.memory, self.lines.append, measured=measured)
+        choice = tune.choose(plan, self.lines.append, measured=measured)
         self.assertEqual(choice, tune.DEFAULT)
         for reason in ("no such link", "OOM when alloc"):
             self.assertTrue(any(reason in line for line in self.lines))
@@ -163,9 +133,7 @@ class TuneTest(digit_runs.Runs):
             raise ValueError("no such link")
 
         with self.assertRaisesRegex(ValueError, "^variable_update=auto: .*no such"):
-            tune.choose(
-                plan, self.memory, self.lines.append, again=True, measured=broken
-            )
+            tune.choose(plan, self.lines.append, again=True, measured=broken)
 
     def test_steps_are_timed(self):
         plan = self._plan(num_gpus=2)
@@ -201,13 +169,9 @@ class TuneTest(digit_runs.Runs):
         flags = "--model=mlp --data_name=synthetic --device=cpu --num_gpus=2"
         flags += " --batch_size=4 --num_warmup_batches=1 --num_batches=2"
         commands = []
-        folder = self.create_tempdir().full_path
         for again in ("", " --tune_again", ""):
             out = io.StringIO()
-            with (
-                mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder}),
-                contextlib.redirect_stdout(out),
-            ):
+            with contextlib.redirect_stdout(out):
                 argv = f"train {flags} --variable_update=auto{again}".split()
                 self.assertEqual(train.main(argv), 0)
             lines = out.getvalue().splitlines()
@@ -217,7 +181,7 @@ class TuneTest(digit_runs.Runs):
         self.assertLen(commands[0], 2)
         self.assertLen(commands[1], 2)
         self.assertLen(commands[2], 1)
-        self.assertEqual(os.listdir(f"{folder}/towers"), ["variable_update.json"])
+        self.assertLen(os.listdir(f"{self.home}/towers/variable_update"), 1)
 
     def test_the_default_is_a_mode(self):
         self.assertIs(VARIABLE_UPDATES[tune.DEFAULT.variable_update], ParameterServer)

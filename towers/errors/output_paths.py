@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from flags.config import Config
 from flags.problem import SettingError, wrong_setting
@@ -15,14 +15,6 @@ from towers.errors import lock
 
 class OutputError(RuntimeError):
     """Something could not be written; earlier files are intact."""
-
-
-def caches(environment: Mapping[str, str] = os.environ) -> str:
-    """The user's cache folder, by the XDG base directory specification."""
-    home = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(home):  # which the specification says to ignore
-        home = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "towers")
 
 
 def checks(config: Config) -> list[Callable[[], None]]:

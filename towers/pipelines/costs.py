@@ -11,7 +11,6 @@ added to every stage does not change which cut is best.
 
 import dataclasses
 import hashlib
-import json
 import math
 import os
 import platform
@@ -26,7 +25,7 @@ from towers.compute.sync_batch_norm import SharedStatistics
 from towers.compute.tower import Site, TowerSpec
 from towers.data import nests
 from towers.data.source import Batch
-from towers.errors import output_paths
+from towers.errors.cache_file import CacheFile
 from towers.layout import partition, schedule
 from towers.layout.parts import is_part
 from towers.layout.placement import Placement, session_config
@@ -106,28 +105,20 @@ def time(work: TowerToCut) -> list[float]:
 
 def _time(work: TowerToCut) -> list[float]:
     """Seconds of each unsharded block, from the cache or measured."""
-    path = os.path.join(_folder(), f"{_key(work)}.json")
+    file = CacheFile("block_times", f"{_key(work)}.json")
     names = [name for name, _ in work.task.model.blocks]
-    if (kept := _kept(path, names)) is not None:
+    if (kept := _kept(file.read(), names)) is not None:
         return kept
     seconds = measure(work)
-    try:
-        os.makedirs(_folder(), exist_ok=True)
-        with open(f"{path}.part", "w") as file:
-            json.dump({"blocks": names, "seconds": seconds}, file)
-        os.replace(f"{path}.part", path)
-    except OSError:
-        pass  # It is measured again next time.
+    file.write({"blocks": names, "seconds": seconds})  # if not, it is measured again
     return seconds
 
 
-def _kept(path: str, names: Sequence[str]) -> list[float] | None:
-    """The blocks' times from a cache file; None if it is missing or damaged."""
+def _kept(cache: Any, names: Sequence[str]) -> list[float] | None:
+    """The blocks' times from the cache; None if they are missing or damaged."""
     try:
-        with open(path) as file:
-            cache = json.load(file)
         seconds, blocks = [float(value) for value in cache["seconds"]], cache["blocks"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     right = blocks == list(names) and len(seconds) == len(names)
     positive = all(0 <= value < math.inf for value in seconds) and any(seconds)
@@ -245,10 +236,6 @@ def _inputs(work: TowerToCut, device: str) -> dict[str, tf.Tensor]:
             "total_weight": tf.constant(float(size)),
             "loss_scale": tf.constant(1.0),
         }
-
-
-def _folder() -> str:
-    return os.path.join(output_paths.caches(), "block_times")
 
 
 def _key(work: TowerToCut) -> str:

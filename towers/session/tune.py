@@ -2,11 +2,10 @@
 
 Only modes that take the steps of one tower compete, each with every reduction that it
 can use, for a few steps on the run's own model, batch, data and devices.  The choice is
-remembered in a JSON file by machine, model, batch and devices.  The run is then the
-same as with that `--variable_update` and `--all_reduce_spec`.
+kept in the cache folder, in a file for each machine, model, batch and devices.  The run
+is then the same as with that `--variable_update` and `--all_reduce_spec`.
 """
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -15,8 +14,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -24,7 +23,8 @@ from flags.config import Config
 from flags.problem import wrong_setting
 from towers import graph
 from towers.cluster.sessions import session_config
-from towers.errors import explain, output_paths
+from towers.errors import explain
+from towers.errors.cache_file import CacheFile
 from towers.gradients import reduction
 from towers.layout import processor
 from towers.planning import Plan
@@ -32,11 +32,6 @@ from towers.session import loop
 from towers.session.progress import Console
 from towers.variable_update import modes
 from towers.variable_update.modes import VARIABLE_UPDATES
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 v1 = tf.compat.v1
 
@@ -126,84 +121,8 @@ def measure(plan: Plan, choice: TrainingChoice) -> list[float]:
     return seconds[WARMUP:]
 
 
-class ChoiceCache:
-    """Choices remembered in a JSON file; an unusable file is ignored.
-
-    Args:
-      path: of the file.
-      console: for a line about a file that cannot be used.
-    """
-
-    def __init__(self, path: str, console: Console):
-        self.path = path
-        self._console = console
-        self._ignored = False
-
-    def recall(self, key: str) -> dict[str, Any] | None:
-        """The remembered choice, or None."""
-        entry = self._read().get(key)
-        if not isinstance(entry, dict) or not isinstance(entry.get("choice"), dict):
-            return None
-        return entry
-
-    def remember(self, key: str, choice: Mapping[str, Any]) -> bool:
-        """Replaces the file atomically; returns whether that was possible."""
-        folder = os.path.dirname(self.path)
-        part = f"{self.path}.{os.getpid()}.part"
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with _one_at_a_time(folder):
-                everything = {**self._read(), key: dict(choice)}
-                with open(part, "w", encoding="utf-8") as file:
-                    json.dump(everything, file, indent=1)
-                os.replace(part, self.path)
-        except OSError as error:
-            self._console(f"Not remembered in {self.path}: {error.strerror}")
-            return False
-        return True
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                entries = json.load(file)
-            if not isinstance(entries, dict):
-                raise ValueError("not a JSON object")
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, RecursionError) as error:
-            if not self._ignored:  # it is read again before it is written
-                reason = getattr(error, "strerror", None) or str(error)
-                self._console(f"Ignoring {self.path}: {reason.splitlines()[0]}")
-            self._ignored = True
-            return {}
-        return entries
-
-
-@contextlib.contextmanager
-def _one_at_a_time(folder: str) -> Iterator[None]:
-    """Waits for other runs that are about to add what they found to a file here.
-
-    Without locks what another run adds meanwhile may be lost, and is found anew.
-    """
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def default_path() -> str:
-    """The file in the user's cache folder."""
-    return os.path.join(output_paths.caches(), "variable_update.json")
-
-
 def key(plan: Plan) -> str:
-    """The key of a choice: machine, model, batch and devices, as text."""
+    """The key of a choice: a hash of machine, model, batch, devices and options."""
     details = [tf.config.experimental.get_device_details(d) for d in _gpus(plan)]
     facts = {
         "machine": [
@@ -236,9 +155,7 @@ def key(plan: Plan) -> str:
         },
     }
     text = json.dumps(facts, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    shape = f"{len(plan.placement.towers)}x{plan.options.batch_size}"
-    return f"{platform.node()} {plan.config.model.model} {shape} {digest}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _gpus(plan: Plan) -> list:
@@ -249,56 +166,48 @@ def _gpus(plan: Plan) -> list:
 
 def choose(
     plan: Plan,
-    memory: ChoiceCache,
     console: Console,
     *,
     again: bool = False,
     measured: Measure = measure,
 ) -> TrainingChoice:
-    """The fastest way to train, from memory or by timing all.
+    """The fastest way to train, from the cache or by timing all.
 
     Args:
       plan: of the run, in any mode.
-      memory: what was found before.
       console: for the table.
-      again: whether to time though there is a memory.
+      again: whether to time though it was done before.
       measured: times one of them.
 
     Raises:
       ValueError: none of them works here.
     """
-    name, placement = key(plan), plan.placement
+    file, placement = CacheFile("variable_update", f"{key(plan)}.json"), plan.placement
     wire = plan.options.exchange.wire.dtype
     ways = candidates(len(placement.towers), kind=placement.device_kind, wire=wire)
-    entry = None if again else memory.recall(name)
-    if entry:
-        choice = (
-            TrainingChoice(**entry["choice"])
-            if _is_one(entry["choice"], ways)
-            else None
-        )
-        if choice:
-            console(f"Fastest on {entry.get('date')}: {choice} ({memory.path})")
-            return choice
+    entry = None if again else file.read()
+    entry = entry if isinstance(entry, dict) else {}
+    for way in ways:
+        if way._asdict() == entry.get("choice"):
+            console(f"Fastest on {entry.get('date')}: {way} ({file.path})")
+            return way
     timings = _time_all(plan, ways, console, measured)
     best = min(timings, key=lambda way: statistics.median(timings[way]))
-    rates = {str(way): _rates(plan, seconds)[0] for way, seconds in timings.items()}
-    kept = memory.remember(
-        name,
+    reason = file.write(
         {
             "choice": best._asdict(),
+            "model": plan.config.model.model,
             "date": datetime.datetime.now().isoformat(" ", "minutes"),
-            "examples_per_second": rates,
-        },
+            "examples_per_second": {
+                str(way): _rates(plan, seconds)[0] for way, seconds in timings.items()
+            },
+        }
     )
-    where = f", remembered in {memory.path}" if kept else ""
+    if reason:
+        console(f"Not remembered in {file.path}: {reason}")
+    where = "" if reason else f", remembered in {file.path}"
     console(f"Fastest: {best}{where}")
     return best
-
-
-def _is_one(entry: Mapping[str, Any], ways: list[TrainingChoice]) -> bool:
-    """Whether an entry of the file is a valid choice."""
-    return any(way._asdict() == entry for way in ways)
 
 
 def _time_all(
