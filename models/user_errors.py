@@ -1,11 +1,9 @@
 """Errors of a user's code in one sentence, with the file and line they came from."""
 
 import contextlib
-import dis
 import functools
 import os
 import re
-import sys
 import sysconfig
 import textwrap
 import traceback
@@ -140,50 +138,6 @@ def _of_a_nest(error: BaseException) -> str:
     )
 
 
-# Method -> (operator, TensorFlow's function of the same meaning, what the method is).
-_COMPARISONS = {
-    "__eq__": ("==", "tf.equal", tf.Tensor.__eq__),
-    "__ne__": ("!=", "tf.not_equal", tf.Tensor.__ne__),
-}
-
-
-def _refusing(method: str) -> Callable[[Any, Any], Any]:
-    """A method of `tf.Tensor` that raises where the user's code compares by it.
-
-    In a graph it compares Python objects, so that `labels == 3` is False for ever.
-    """
-    operator, function, compare = _COMPARISONS[method]
-
-    def compare_or_refuse(tensor: Any, other: Any) -> Any:
-        result = compare(tensor, other)
-        meant = other is None or other is tensor or isinstance(other, str)
-        if meant or not isinstance(result, bool):
-            return result
-        frame = sys._getframe(1)
-        # `x in tensors` calls it, too, and means the object.
-        operation = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        if operation == "COMPARE_OP" and _nearness(frame.f_code.co_filename):
-            raise ValueError(
-                f"tensor {operator} value is always {result} in a graph, which "
-                f"compares Python's objects; write {function}(tensor, value)"
-            )
-        return result
-
-    return compare_or_refuse
-
-
-@contextlib.contextmanager
-def _comparisons_refused() -> Iterator[None]:
-    """Within it, the user's code fails where it compares tensors by `==` or `!=`."""
-    for method in _COMPARISONS:
-        setattr(tf.Tensor, method, _refusing(method))
-    try:
-        yield
-    finally:
-        for method, (_, _, compare) in _COMPARISONS.items():
-            setattr(tf.Tensor, method, compare)
-
-
 @contextlib.contextmanager
 def blamed(what: Callable[[], str], whose: Any = None) -> Iterator[None]:
     """Turns any error of the user's code in the `with` block into one sentence.
@@ -196,7 +150,6 @@ def blamed(what: Callable[[], str], whose: Any = None) -> Iterator[None]:
       ValueError: the block raised an error.
     """
     try:
-        with _comparisons_refused():
-            yield
+        yield
     except Exception as error:  # a user's code may raise anything
         raise ValueError(f"{what()}: {sentence(error, whose)}") from error
