@@ -197,7 +197,7 @@ class Model:
             if not _NAME.fullmatch(name):
                 raise ValueError(
                     f"model {self.name!r}: {name!r} cannot be the name of a block; "
-                    "write letters, digits and _"
+                    "write letters, digits and _, and begin with no _"
                 )
         self._check_functions()
 
@@ -303,7 +303,10 @@ class Model:
     def _check_value(self, name: str, value: Any, batch_size: int) -> None:
         what = f"{name} of model {self.name!r}"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"{what}: no such name; write letters, digits and _")
+            raise ValueError(
+                f"{what}: no such name; write letters, digits and _, and "
+                "begin with no _"
+            )
         actual, wanted = type(value).__name__, f"float32 ({batch_size},)"
         if isinstance(value, tf.Tensor):
             actual = f"{value.dtype.name} {value.shape}"

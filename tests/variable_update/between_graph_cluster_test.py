@@ -9,6 +9,7 @@ import json
 from absl.testing import parameterized
 
 from tests import in_process_cluster
+from tests.everyday_models import EVERYDAY
 
 _STEPS = 4
 
@@ -32,6 +33,7 @@ _CASES = {
     "classes": ("dense", dict(shards=[2])),
     "weighted": ("weighted", {}),
     "weighted_tables": ("weighted_tables", dict(accumulate_steps=2, limit=60)),
+    **{name: (name, dict(limit=60)) for name in EVERYDAY},
 }
 
 _INSIDE = """
@@ -40,6 +42,7 @@ import tensorflow as tf
 from tests import (
     digit_runs,
     embedding_models,
+    everyday_models,
     in_process_cluster,
     trainer,
 )
@@ -73,6 +76,9 @@ MODELS = {
     "normed": (
         digit_runs.small_model(), trainer.random_source((8, 8, 1), 10, out=(6, 6, 1))),
 }
+for name, row in everyday_models.EVERYDAY.items():
+    model, examples = row()
+    MODELS[name] = model, everyday_models.source(model, examples)
 served = in_process_cluster.serve_clients(ps=2, devices=2)
 
 def built(place, model, *, exchange=None, shards=None, **options):
