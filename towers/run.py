@@ -72,17 +72,17 @@ def train(
     Args:
       plan: of the run.
       console: takes lines for the user.
-      sessions: where sessions come from.
-      lock: of `--train_dir`, locked again where another folder takes its place.
-      ended: is told what the run ended with; nobody, by default.
+      sessions: opens sessions.
+      lock: of `train_dir`; it is locked again if another folder takes its place.
+      ended: is called with the result.
 
     Returns:
-      the exit status: 0, or that of the signal that ended the run before its time.
+      the exit status: 0, or that of the signal that ended the run early.
 
     Raises:
       ValueError: model and data, or model and checkpoint, do not fit, or the mode does
         not take the mean of gradients.
-      TrainingError, folders.OutputError: the run had to stop.
+      TrainingError, output_paths.OutputError: the run had to stop.
       Interrupted: a signal ended it before the first step, or while it waited.
     """
     with StopOnSignal() as stop, console.during(stop.reader_left):

@@ -9,12 +9,12 @@ Where weight decay is applied, and to which variables:
 | lars lamb                 | + factor x value, times the trust ratio | the recipe's |
 |                           |                                         | but vectors  |
 
-In LARS and LAMB vectors have no trust ratio either: that of a bias, which starts at 0,
-or of a batch norm's scale is noise; excluding both is common practice.
+In LARS and LAMB vectors have no trust ratio either, as is common practice: that of a
+bias, which starts at 0, or of a batch norm's scale is noise.
 
-Sparse gradients are made dense first: moments and decay change every row, and norms
-need all of them.  The norm of a partitioned variable is that of the whole: each part's
-device sums its own squares, and only one scalar per part is transferred.
+Sparse gradients are made dense first, because moments and weight decay change every row
+and norms are over all rows.  The norm of a partitioned variable is that of the whole:
+the squares are summed on each part's device, and one scalar per part is sent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class DecayPlace(NamedTuple):
     """Where weight decay is applied.
 
     Attributes:
-      words: for the header of a run.
+      words: a description, printed at the start of a run.
       in_gradient: whether `optimizer.Update` adds it to the gradient; if not, the
         optimizer applies it.
       in_loss: whether it is the gradient of a penalty, which the total loss includes.
@@ -75,7 +75,7 @@ _Pair = tuple[tf.Tensor, tf.Variable]  # (dense gradient, variable)
 
 
 class _Optimizer(v1.train.Optimizer):
-    """Base class: makes sparse gradients dense, and groups the parts of each whole."""
+    """Base class: makes sparse gradients dense; groups the parts of each variable."""
 
     def __init__(self, rate: Rate, decay: WeightDecay, name: str):
         super().__init__(use_locking=False, name=name)
@@ -91,7 +91,7 @@ class _Optimizer(v1.train.Optimizer):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation:
-        """As `tf.compat.v1.train.Optimizer` has it."""
+        """The method of `tf.compat.v1.train.Optimizer`."""
         self._pairs = [
             (dense(gradient, variable), variable)
             for gradient, variable in grads_and_vars
@@ -180,13 +180,14 @@ class AdamW(_Adam):
         value -= rate x (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
                          + factor x value)
 
-    The rate stands for the paper's schedule and step size together, as in PyTorch and
-    Keras, so that the decay follows the schedule.  Epsilon is the paper's; that of
-    TensorFlow's `AdamOptimizer` is it times sqrt(1 - beta2^t).
+    The rate is the paper's schedule times its step size, as in PyTorch and Keras, so
+    that weight decay follows the schedule.  Epsilon is the paper's; that of
+    TensorFlow's `AdamOptimizer` corresponds to it times sqrt(1 - beta2^t).
 
-    Where a gradient is as small as epsilon, its first step is nearly its sign times the
-    rate, and rounding decides about it: with 1e-8, towers and one tower may then differ
-    by more than float32 rounds, as they do in `adam`; 1e-6 is enough for them not to.
+    A gradient that is not much larger than epsilon is amplified with its rounding
+    errors: the first step is nearly its sign times the rate.  With an epsilon of 1e-8,
+    towers and one tower may then differ by more than the rounding of float32, as in
+    `adam`; with 1e-6 they do not.
     """
 
     def __init__(
@@ -207,8 +208,8 @@ class AdamW(_Adam):
         beta1_power, beta2_power = self._power_tensors
         decayed = []
         if factor := self._decay.of(handle):
-            # Not before the gradient is there: other clients may still read the value,
-            # and a step that is skipped has none.
+            # After the gradient: before it, other clients may still read the value; and
+            # a skipped step has no gradient.
             with tf.control_dependencies([grad]):
                 shrink = self._rate_tensor * factor * handle.read_value()
                 decayed = [handle.assign_sub(shrink, read_value=False)]
@@ -264,8 +265,8 @@ class Lamb(_Adam):
     def _move(self, gradient: tf.Tensor, variable: tf.Variable) -> "_Moved":
         m, v = self._moments(variable)
         with tf.device(variable.device):
-            # As a float32 tensor, for 1 - beta to round as 1 - beta^t does: they
-            # cancel.
+            # As float32 tensors, so that 1 - beta and 1 - beta^t are rounded alike and
+            # cancel at t = 1.
             beta1, beta2 = (tf.constant(beta, tf.float32) for beta in self._betas)
             new_m = beta1 * m.read_value() + (1.0 - beta1) * gradient
             new_v = beta2 * v.read_value() + (1.0 - beta2) * tf.square(gradient)
@@ -372,7 +373,7 @@ def _values(pairs: Sequence[_Pair]) -> list[tf.Tensor]:
 
 
 def _norm(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The 2-norm of a whole, from the tensors of its parts."""
+    """The 2-norm of a tensor that is given in parts."""
     squares = []
     for piece in pieces:
         with tf.device(piece.device):

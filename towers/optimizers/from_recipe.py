@@ -1,4 +1,4 @@
-"""From a model's recipe and the flags to the update: optimizer and learning rate."""
+"""Makes the optimizer and the learning rate from a model's recipe and the flags."""
 
 import dataclasses
 
@@ -29,16 +29,16 @@ _FLAGS = {
 def update_from_recipe(
     flags: OptimizerFlags, model: models.Model, global_batch: int, *, epochs: float
 ) -> Update:
-    """The recipe's update, with what the flags put in its place.
+    """The recipe's optimizer and learning rate; flags that are set replace parts of it.
 
     Args:
-      flags: that are set.
-      model: whose recipe it is.
+      flags: the section of the optimizer.
+      model: has the recipe.
       global_batch: examples of a step.
-      epochs: length of the training, at whose end schedules end.
+      epochs: length of the training, at which schedules end.
 
     Raises:
-      ValueError: there is no such optimizer as the recipe names.
+      ValueError: the recipe names an optimizer that does not exist.
       PlanError: flags would have no effect.
     """
     recipe = model.recipe
@@ -80,7 +80,7 @@ def update_from_recipe(
 def _rates(
     flags: OptimizerFlags, schedule: models.Schedule, global_batch: int
 ) -> tuple[float, ...]:
-    """The flag's rate, or the recipe's, grown with the batch where they do."""
+    """The rates of the flag or of the recipe, proportional to the batch if they are."""
     if flags.init_learning_rate is not None:
         return (flags.init_learning_rate,)
     scale = global_batch / schedule.per_examples if schedule.per_examples else 1.0
@@ -109,8 +109,7 @@ def _learning_rate(
     rates: tuple[float, ...],
     epochs: float,
 ) -> LearningRate:
-    """The schedule that flags name, or the constant or stairs that they make, or the
-    recipe's."""
+    """The schedule that the flags describe, or else the recipe's."""
     given = flags.num_learning_rate_warmup_epochs
     warmup = schedule.warmup_epochs if given is None else given
     if flags.learning_rate_schedule:

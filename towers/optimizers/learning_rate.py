@@ -1,8 +1,8 @@
-"""Learning rates over epochs: piecewise, in stairs, or one of the published schedules.
+"""Learning rates over epochs: piecewise constant, staircase, or a published schedule.
 
-A learning rate is a function of the epochs that have passed, a float32 scalar; how far
-the training is depends on the examples that it has seen, not on the number of towers.
-A schedule is one function and one row of `SCHEDULES`.
+A learning rate is a function of the number of epochs that have passed, a float32 scalar
+that is counted in examples and so does not depend on the number of towers.  To add a
+schedule, add a function and a row of `SCHEDULES`.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ import tensorflow as tf
 
 PIECEWISE = "piecewise"
 
-# Of one_cycle, as PyTorch's OneCycleLR has them: the share of the training in which
-# the rate rises, and the largest rate / the first.
+# Of one_cycle, as in PyTorch's OneCycleLR: the share of the training in which the rate
+# rises, and the largest rate divided by the first.
 _RISING, _FIRST = 0.3, 25.0
 
 
@@ -65,11 +65,11 @@ class Piecewise:
 
 @dataclasses.dataclass(frozen=True)
 class Staircase:
-    """rate x factor ^ (whole periods passed), with a warm-up and a floor.
+    """rate x factor ^ (whole periods passed), with a warm-up and a minimum.
 
-    The rule of `--init_learning_rate`, `--num_epochs_per_decay` and
-    `--learning_rate_decay_factor`, as tf_cnn_benchmarks has it: the periods are counted
-    from epoch 0, so the warm-up is part of the first.
+    The schedule of `--init_learning_rate`, `--num_epochs_per_decay` and
+    `--learning_rate_decay_factor`, as in tf_cnn_benchmarks: periods are counted from
+    epoch 0, so they include the warm-up.
     """
 
     rate: float
@@ -80,7 +80,7 @@ class Staircase:
 
     def __call__(self, epoch: tf.Tensor) -> tf.Tensor:
         """The rate at an epoch; both float32 scalars."""
-        # A step on the boundary has passed it, though the quotient may be rounded down.
+        # At a boundary the quotient may be rounded down; the factor corrects that.
         periods = tf.floor(epoch / self.period * (1.0 + 2.0**-21))
         rate = tf.maximum(self.rate * self.factor**periods, self.minimum)
         return _warmed_up(rate, epoch, self.rate, self.warmup_epochs)
@@ -92,15 +92,15 @@ class Scheduled:
 
     Attributes:
       schedule: the row.
-      rate: the largest.
-      epochs: length of the training; afterwards the rate stays as it ended.
-      warmup_epochs: the rate grows linearly from 0 to `rate` over these; the schedule
-        begins where they end.  Those of one_cycle are its rising part.
-      minimum: the rate at the end, or where the schedule has no end, the floor.
+      rate: the largest rate.
+      epochs: length of the training; afterwards the rate stays as it is.
+      warmup_epochs: the rate grows linearly from 0 to `rate` over these, and then the
+        schedule begins.  In one_cycle they are the rising part.
+      minimum: the rate at the end; for a schedule without an end, the smallest rate.
       power: of the polynomial; 1 is linear.
-      factor: what a period multiplies the rate by.
+      factor: the rate is multiplied by it once per period.
       period: epochs of one decay, or of the first cycle of cosine_restarts.
-      growth: a cycle of cosine_restarts is so many times as long as the one before.
+      growth: how many times as long each cycle of cosine_restarts is as the one before.
 
     Raises:
       ValueError: the schedule needs another setting.
@@ -151,7 +151,7 @@ class Scheduled:
 def _warmed_up(
     rate: tf.Tensor, epoch: tf.Tensor, first: float, warmup_epochs: float
 ) -> tf.Tensor:
-    """The rate, or before the warm-up's end one that grows linearly to `first`."""
+    """The rate; during the warm-up one that grows linearly from 0 to `first`."""
     if not warmup_epochs:
         return rate
     return tf.where(epoch < warmup_epochs, first * epoch / warmup_epochs, rate)
@@ -177,7 +177,7 @@ def polynomial(settings: Scheduled, epoch: tf.Tensor) -> tf.Tensor:
 
 
 def cosine(settings: Scheduled, epoch: tf.Tensor) -> tf.Tensor:
-    """Half a cosine from the rate down to the minimum (Loshchilov & Hutter 2017)."""
+    """Half a cosine from the rate to the minimum (Loshchilov & Hutter 2017)."""
     done = tf.minimum(epoch / settings.decay_epochs, 1.0)
     return _half_cosine(settings.rate, settings.minimum, done)
 
@@ -205,10 +205,10 @@ def cosine_restarts(settings: Scheduled, epoch: tf.Tensor) -> tf.Tensor:
 
 
 def one_cycle(settings: Scheduled, epoch: tf.Tensor) -> tf.Tensor:
-    """Up from rate / 25 and down to the minimum (Smith & Topin 2018), by half cosines.
+    """Half a cosine up from rate / 25, one down to the minimum (Smith & Topin 2018).
 
-    The rate rises over the warm-up's epochs, or without any over 0.3 of the training,
-    as in PyTorch's OneCycleLR.
+    The rate rises during the warm-up, or without one during 0.3 of the training, as in
+    PyTorch's OneCycleLR.
     """
     rising = settings.warmup_epochs or _RISING * settings.epochs
     falling = max(settings.epochs - rising, 1e-6)
@@ -234,11 +234,11 @@ class ScheduleRow(NamedTuple):
     """A schedule.
 
     Attributes:
-      rate: settings, epochs since the warm-up's end -> the rate.
-      reads: the settings of `Scheduled` that it reads, beside those that all do.
-      needs: those of them, and of those that all read, that must be above 0.
-      warms_up: whether a linear warm-up may come first; if not, `rate` takes the epochs
-        since the beginning.
+      rate: (settings, epochs since the warm-up's end) -> the rate.
+      reads: the settings of `Scheduled` that it reads, besides those that all read.
+      needs: the settings that must be above 0.
+      warms_up: whether a linear warm-up may come first; if not, `rate` gets the epochs
+        since the start.
     """
 
     rate: Callable[[Scheduled, tf.Tensor], tf.Tensor]

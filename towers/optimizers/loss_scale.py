@@ -1,11 +1,10 @@
 """Loss scaling: float16 gradients that neither vanish nor overflow.
 
-The towers differentiate the loss times a factor, and the mean gradient is divided by
-it, in float32, before anything else is done with it.  The factor is fixed, or follows
-what the gradients allow (Micikevicius et al. 2018, Mixed Precision Training): when one
-is infinite or not a number, the step changes nothing and the factor is halved; after
-so many steps without, it is doubled.  The factor, the number of good steps and that of
-skipped ones are in the checkpoint.
+The towers differentiate the loss times a factor, the loss scale, and the mean gradient
+is first divided by it, in float32.  The factor is fixed, or adapted as in Micikevicius
+et al. 2018, Mixed Precision Training: if a gradient is not finite, the step changes
+nothing and the factor is halved; after `grow_every` steps with finite gradients it is
+doubled.  The factor and the numbers of finite and skipped steps are in the checkpoint.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ v1 = tf.compat.v1
 
 DEFAULT_SCALE = 128.0  # of tf_cnn_benchmarks
 
-# Below this the factor does not help: it is the activations that overflow.
+# Below this a smaller factor does not help, because activations overflow.
 _SMALLEST = 1.0
 _LARGEST = 2.0**126  # that can be doubled in float32
 
@@ -34,7 +33,8 @@ class LossScaling:
 
     Attributes:
       initial: the factor at the start.
-      grow_every: 0 for a fixed factor, or the good steps in a row that double it.
+      grow_every: steps in a row with finite gradients after which the factor is
+        doubled; 0 for a fixed factor.
     """
 
     initial: float = DEFAULT_SCALE
@@ -42,7 +42,7 @@ class LossScaling:
 
 
 class LossScale:
-    """The factor in the current graph.
+    """The loss scale in the current graph.
 
     Args:
       settings: initial value and growth.
@@ -79,13 +79,13 @@ class LossScale:
         ]
 
     def gate(self, gradients: Sequence[Sequence[Gradient]]) -> "FiniteGate | None":
-        """What lets a step through if these are all finite; None: every step."""
+        """A gate that is open if these are all finite; None with a fixed factor."""
         if not self._every:
             return None
         return FiniteGate(gradients, self._device)
 
     def follow(self, finite: tf.Tensor) -> list[tf.Operation]:
-        """Moves the factor after a step whose gradients were all finite, or not."""
+        """Adapts the factor after a step, by whether all gradients were finite."""
         assert self.skipped is not None
         with tf.device(self._device), tf.control_dependencies([self.value]):
             good = self._good.read_value() + 1
@@ -103,8 +103,10 @@ class LossScale:
             ]
 
     def after(self, step: tf.Operation) -> tuple[tf.Tensor, tf.Tensor] | None:
-        """`skipped`, int64, and the factor, float32, as an operation leaves them; None
-        with a fixed factor."""
+        """`skipped`, int64, and the factor, float32, after an operation.
+
+        None with a fixed factor.
+        """
         if self.skipped is None:
             return None
         with tf.device(self._device), tf.control_dependencies([step]):
@@ -112,17 +114,18 @@ class LossScale:
 
 
 class FiniteGate:
-    """Lets what a step changes run, or not.
+    """Runs the changes of a step only if all gradients are finite.
 
-    What does not pass is dead, and so is all that is computed from it or waits for it:
-    TensorFlow's own conditional, without a copy of the operations inside.
+    It is made of TensorFlow's `Switch` and `Merge`: a tensor that does not pass the
+    gate is dead, and no operation runs that reads it or waits for it.  `tf.cond` would
+    need the operations inside its branches.
 
     Args:
-      gradients: [copies][variables], which decide.
-      device: where.
+      gradients: [copies][variables], which are to be finite.
+      device: of the gate.
 
     Attributes:
-      open: bool scalar.
+      open: bool scalar, whether all are finite.
     """
 
     def __init__(self, gradients: Sequence[Sequence[Gradient]], device: str):
@@ -136,22 +139,22 @@ class FiniteGate:
             self.open = tf.reduce_all(tf.convert_to_tensor(fine, tf.bool))
 
     def through(self, tensor: tf.Tensor) -> tf.Tensor:
-        """The tensor, if the gate is open."""
+        """The tensor; dead if the gate is closed."""
         with tf.device(tensor.device):
             passed = tf.raw_ops.Switch(data=tensor, pred=self.open).output_true
-            return tf.identity(passed)  # what waits for a switch itself is never dead
+            return tf.identity(passed)  # a control input from a Switch is never dead
 
     def gradients(
         self, gradients: Sequence[Sequence[Gradient]]
     ) -> list[list[Gradient]]:
-        """[copies][variables] gradients, if the gate is open."""
+        """The [copies][variables] gradients; dead if the gate is closed."""
         return [
             [sparse.map_values(gradient, self.through) for gradient in copy]
             for copy in gradients
         ]
 
     def end(self, changes: Sequence[tf.Operation]) -> tf.Operation:
-        """What has run when the changes have, or when they are not to run."""
+        """An operation that runs after the changes; at once if the gate is closed."""
         with tf.device(self._device):
             token = tf.raw_ops.Switch(data=self.open, pred=self.open)
             with tf.control_dependencies(changes):

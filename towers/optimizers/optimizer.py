@@ -46,7 +46,7 @@ def sgd(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
 
 
 def momentum(rate: Rate, settings: Hyperparameters) -> v1.train.Optimizer:
-    """Momentum as TensorFlow has it; Nesterov's unless told otherwise.
+    """TensorFlow's momentum, with Nesterov's by default.
 
     slot = momentum x slot + gradient; value -= rate x slot, or with Nesterov
     value -= rate x (gradient + momentum x slot) (Sutskever et al. 2013), which is what
@@ -142,15 +142,15 @@ OPTIMIZERS: dict[str, OptimizerRow] = {
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """How a mean gradient updates a variable: decay, clipping, optimizer, averages.
+    """How a gradient updates a variable: weight decay, clipping, optimizer, averages.
 
     Attributes:
       optimizer: a row of `OPTIMIZERS`.
       settings: its hyperparameters.
       learning_rate: epoch (float32 scalar) -> rate (float32 scalar).
-      weight_decay: the factor of weight decay; what it multiplies: see `weight_decay`.
+      weight_decay: the factor of weight decay; see the table of `adamw_lars_lamb`.
       decayed: model's name of a variable -> whether it is decayed.
-      ema_decay: decay of the trainable variables' moving averages; 0 keeps none.
+      ema_decay: decay of the moving averages of trainable variables; 0 keeps none.
       clip_value: bound on the size of each element of a gradient; None for no bound.
       clip_norm: bound on the global norm of all gradients; None for no bound.
     """
@@ -177,7 +177,7 @@ class Update:
         return OPTIMIZERS[self.optimizer].decay
 
     def make(self, rate: Rate) -> v1.train.Optimizer:
-        """The optimizer; the rate is as in `Row.make`."""
+        """The optimizer; the rate is as in `OptimizerRow.make`."""
         decay = WeightDecay(self.weight_decay, self.decayed)
         settings = dataclasses.replace(self.settings, decay=decay)
         return OPTIMIZERS[self.optimizer].make(rate, settings)
@@ -203,7 +203,7 @@ class Update:
             return gradient
         with tf.device(variable.device):
             gradient = tf.convert_to_tensor(gradient)
-            # Otherwise the product could be computed early, and be in memory all step.
+            # Otherwise the product could be computed early and take memory all step.
             with tf.control_dependencies([gradient]):
                 return gradient + self.weight_decay * variable
 
@@ -232,7 +232,7 @@ class Update:
     def penalty(self, values: Mapping[str, Any]) -> tf.Tensor:
         """Weight decay's term of the loss: factor / 2 x sum of squares, float32 scalar.
 
-        0 if the decay is decoupled: it is then not the gradient of a penalty.
+        0 if the decay is decoupled, as that is not the gradient of a penalty.
 
         Args:
           values: name -> float32 value of each trained variable, or `Parts` of values.

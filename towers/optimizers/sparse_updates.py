@@ -4,10 +4,10 @@ TensorFlow has kernels for Momentum's and RMSProp's sparse updates on CPUs only.
 other device the rows with gradients are gathered, updated as these kernels do, and
 scattered back; other rows, and their slots, stay unchanged.
 
-Adam's moments decay in every row, with a gradient or without, so every row moves in
-every step.  TensorFlow computes that in some twenty passes over the table and copies of
-it; here the gradient is made dense on the table's device, for the one kernel of a dense
-update.
+Adam's moments decay in every row, with a gradient or without, so every row changes in
+every step.  TensorFlow computes that in about twenty passes over the table and copies
+of it.  Here the gradient is made dense on the table's device, so that the single kernel
+of a dense update can be used.
 """
 
 import tensorflow as tf

@@ -1,1 +1,1 @@
-"""How variables and gradients meet: the modes of `--variable_update`."""
+"""The modes of `--variable_update`: where variables are and how they are updated."""

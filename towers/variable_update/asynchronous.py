@@ -1,7 +1,7 @@
 """Asynchronous steps: one client thread per tower, all on one session.
 
-Each thread runs its tower's step over and over; no step waits for another, unless a
-bound on staleness is set.  Other clients may do the same at the same time (see
+Each thread runs its tower's step over and over.  No step waits for another, unless
+staleness is bounded.  Other clients may do the same at the same time (see
 `step_quota`).  The staleness of an update is the number of updates that others applied
 between this tower's read of the variables and its own update.
 """
@@ -29,11 +29,11 @@ Runner = Callable[[int, int], Iterator[StepsTaken]]
 
 
 class StepLoop(Protocol):
-    """What runs many steps in one call, `AsynchronousLoop` or `DeviceLoop`."""
+    """Runs many steps in one call: `AsynchronousLoop` or `DeviceLoop`."""
 
     @property
     def free(self) -> bool:
-        """Whether step lines are printed while it runs or between two calls."""
+        """Whether step lines are printed while it runs; if not, between two calls."""
 
     def runner(self, session: v1.Session) -> Runner:
         """What runs steps in a session."""
@@ -51,13 +51,13 @@ class TowerStep(NamedTuple):
 
 
 class StalenessGate:
-    """Lets a tower begin a step only if no update can become staler than the bound.
+    """Lets a tower begin a step only if no update can exceed the bound on staleness.
 
-    Each tower in flight can add one to the staleness of every other tower in flight;
-    one that begins later is checked when it does.  So a tower may begin if, for itself
-    and for every tower in flight, the number of updates since that one began plus the
-    number of other towers in flight is within the bound.  Towers in flight never wait,
-    so there is no deadlock.
+    A tower is in flight from its read to its update.  Each tower in flight can add one
+    to the staleness of every other tower in flight.  So a tower may begin if, for
+    itself and for every tower in flight, the number of updates since that tower began
+    plus the number of other towers in flight is within the bound.  Towers in flight
+    never wait, so there is no deadlock.
 
     Args:
       bound: the largest staleness; None for no bound.
@@ -70,7 +70,7 @@ class StalenessGate:
         self._changed = threading.Condition()
 
     def begin(self, tower: int) -> bool:
-        """Waits until the tower may read; False when it is to stop instead."""
+        """Waits until the tower may read; returns False if it must stop instead."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._fits())
             if not self._closed:
@@ -99,7 +99,7 @@ class StalenessGate:
 
 
 class StepQuota:
-    """A number of steps to take, by whichever towers are ready."""
+    """A number of steps, each taken by the tower that is ready first."""
 
     def __init__(self, count: int):
         self._left = count
@@ -113,19 +113,19 @@ class StepQuota:
             return self._left >= 0
 
     def reported(self, *, wait: bool) -> list[tuple[float, int]]:
-        """No steps: there are no other clients."""
+        """Steps of other clients: none."""
         del wait
         return []
 
     def stop(self) -> None:
-        """Nothing to do: no tower waits for a turn."""
+        """Does nothing: no tower waits."""
 
 
 class AsynchronousLoop:
     """Concurrent steps of all towers; `loop.run` calls it between steps with hooks.
 
     Attributes:
-      free: whether towers go on while a step line is printed.
+      free: whether towers continue while a step line is printed.
       staleness: staleness -> number of updates.
     """
 
@@ -215,7 +215,7 @@ def loop(mode: VariableUpdate, steps: Sequence[TrainStep]) -> AsynchronousLoop:
 
 
 class _Crew:
-    """One thread per tower, which take steps as long as there are turns."""
+    """One thread per tower; they take steps until the quota is used up."""
 
     def __init__(
         self,
@@ -269,5 +269,5 @@ class _Crew:
                     self._gate.end(tower)
                 self._ended.put((loss, staleness))
             self._ended.put(None)
-        except Exception as error:  # it is raised where the results are read
+        except Exception as error:  # `results` raises it
             self._ended.put(error)

@@ -26,7 +26,7 @@ from towers.variable_update.variable_store import copy_to
 
 
 class VariableUpdate:
-    """Base class of the modes in `variable_update.VARIABLE_UPDATES`.
+    """Base class of the modes in `modes.VARIABLE_UPDATES`.
 
     Args:
       placement: the devices of towers and variables.
@@ -38,32 +38,31 @@ class VariableUpdate:
         reduction that the towers' devices cannot run.
 
     Attributes:
-      description: one line for the header.
+      description: one line, printed at the start of a run.
       reads: the settings of `GradientExchange` that the mode reads.
-      joined: whether the towers' losses are shares of the joined batch's mean; if not,
-        each tower's loss is the mean over its own batch.
-      together: whether a step is one of all towers (synchronous); if not, each tower
-        takes its own steps.
+      joined: whether the towers' losses are shares of the mean over the joined batch;
+        if not, each tower's loss is the mean over its own batch.
+      together: whether all towers take a step together (synchronous); if not, each
+        tower takes its own steps.
       exact: whether a step equals that of one tower on the joined batch.
-      deferred: how many steps after it was computed a gradient is applied.
+      deferred: number of steps by which the update with a gradient is delayed.
       replicates: whether towers have replicas that always hold the same bits.
       between_graph: whether each worker may be a client with a graph of its own.
-      switch: what chooses the mode in tf_cnn_benchmarks, beside `--variable_update`;
-        None if that alone does.
+      switch: the flag of tf_cnn_benchmarks that chooses the mode together with
+        `--variable_update`; None if `--variable_update` alone does.
       placement: the devices of towers and variables.
       variables: name -> variable, parts by their own names; of replicas, the first
         tower's.
       wholes: name -> parts of each partitioned variable; of replicas, the first
         tower's.
       replicas: name -> replicas in tower order, of variables, parts and slots.
-      saved_replicas: how many of them, the first ones, are saved.
-      carried: name -> each tower's variable, of values that one step leaves to the
-        next; the first tower's are saved.
-      carries: the name of these in a checkpoint.
-      staged_reads: name -> what each tower reads in place of the variable's value.
-      staleness: of each asynchronous tower's update, int64 scalars.
-      board: where the towers of several clients that step asynchronously take turns;
-        None otherwise.
+      saved_replicas: how many of them, from the first on, are saved.
+      carried: name -> each tower's variable for a value that one step passes to the
+        next, such as a deferred gradient; the first tower's are saved.
+      carries: the prefix of their names in a checkpoint.
+      staged_reads: name -> for each tower what it reads instead of the variable.
+      staleness: int64 scalar of each asynchronous tower's update.
+      board: shares the steps among several asynchronous clients; None otherwise.
     """
 
     description = ""
@@ -90,7 +89,7 @@ class VariableUpdate:
                 f"{', '.join(unread)}: {type(self).__name__} does not read it"
             )
         exchange.check_devices(placement)
-        if not self.together:  # no tower waits for another
+        if not self.together:  # its towers do not wait for one another
             placement = dataclasses.replace(placement, at_a_time=0)
         self.placement = placement
         self.exchange = exchange
@@ -127,12 +126,12 @@ class VariableUpdate:
           initializer: as for `tf.compat.v1.get_variable`.
           trainable: whether it is trained.
           stage: the first stage of a tower that reads it.
-          split: how it is partitioned; None: it is whole.
+          split: how it is partitioned; None if it is not.
         """
         raise NotImplementedError
 
     def latest(self, name: str, tower: int) -> Any:
-        """The value, or `Parts` of values, after the last update, as a tower has it."""
+        """The value, or `Parts` of values, after the last update, for a tower."""
         raise NotImplementedError
 
     def read(self, name: str, tower: int) -> Any:
@@ -148,8 +147,9 @@ class VariableUpdate:
     def taken(
         self, gradients: Sequence[Gradient], names: Sequence[str]
     ) -> Sequence[Gradient]:
-        """A tower's gradients, with `sufficient_factors` those that are products as
-        their factors, where these are smaller.
+        """A tower's gradients, with `sufficient_factors` some of them as factors.
+
+        A gradient that is a product of two smaller matrices is given as these.
 
         Args:
           gradients: as the tower computes them, in the order of `names`.
@@ -201,11 +201,13 @@ class VariableUpdate:
         raise NotImplementedError
 
     def sync(self, after: Sequence[tf.Operation] = ()) -> list[tf.Operation]:
-        """The operations that copy what is saved to where towers read it.
+        """The operations that copy the saved variables to those that towers read.
+
+        They run after initialization, after a restore, and in steps that change only
+        the saved variables.
 
         Args:
-          after: what they wait for in a step, here or of another client, that changes
-            what is saved; none: they run after initialisation and after a restore.
+          after: operations of the step that they wait for; none outside of a step.
         """
         del after
         return [
@@ -215,10 +217,9 @@ class VariableUpdate:
 
     @property
     def synced(self) -> list[tf.Variable]:
-        """The variables that only `sync` gives their values.
+        """The variables whose values come from `sync` only.
 
-        They have no initial values, which would take memory and be thrown away, and
-        are not saved.
+        They are not saved, and have no initial values, which would only take memory.
         """
         replicas = [r[self.saved_replicas :] for r in self.replicas.values()]
         carried = [copies[1:] for copies in self.carried.values()]

@@ -1,7 +1,8 @@
 """Clients that train one model together: between-graph replication.
 
-Each worker builds the same graph with its own towers and runs it in its own session;
-what they share lies on the ps tasks.  One of them, the chief, updates:
+Each worker is a client: it builds the same graph with its own towers and runs it in its
+own session.  Variables and accumulators are shared on the ps tasks.  One client, the
+chief, updates:
 
     follower k                                  chief
     gradients, statistics, loss of its towers   those of its own towers
@@ -9,17 +10,17 @@ what they share lies on the ps tasks.  One of them, the chief, updates:
     waits for its token              <-------   update, global step; a token for each
 
 So a step equals that of one graph with the towers of all clients, and the sum does not
-depend on the order of arrival.
+depend on the order in which gradients arrive.
 
-A step token is a number that only grows: it holds the run and the step.  The gradients
-of a follower carry the token of their step.  TensorFlow's conditional accumulators drop
-gradients with an older token than their own: those of an abandoned attempt, or of a
-follower that was frozen meanwhile.  A follower that was killed and came back may send
-the gradients of a step twice.  Both are equal, so their mean is either of them.  A
-follower whose token is not the next one starts over from it.
+A step token is a number that only grows: it contains the run and the step.  The
+gradients of a follower have the token of their step.  TensorFlow's conditional
+accumulators drop gradients with an older token than their own, so those of an abandoned
+attempt or of a follower that was frozen.  A follower that was killed and restarted may
+send the gradients of a step twice; both are equal, so their mean is right.  A follower
+whose token is not the next one starts over from it.
 
-Asynchronous clients get a token only at the start, once the chief has heard from all of
-them.  After that a shared counter limits their steps (see `step_quota`).
+Asynchronous clients get a token only at the start, when all of them have reported to
+the chief.  After that a shared counter limits their steps (see `step_quota`).
 """
 
 import time
@@ -39,13 +40,13 @@ from towers.variable_update.train_steps import SingleClient, TowerSums, TrainSte
 
 v1 = tf.compat.v1
 
-# What a graph is for; followers have one for each.
+# The purposes of graphs; a follower has a graph for each.
 TRAIN, PROBE = range(2)
 _PURPOSE_BITS = 1
 
-# A stamp: tenths of a second since 2026, 34 bits; purpose; step, `STEP_BITS`.
+# A step token: tenths of a second since 2026 (34 bits), purpose, step (`STEP_BITS`).
 _BEGIN = 1767225600
-_WAITING = 1024  # capacity of token queues, which also hold those of old attempts
+_WAITING = 1024  # capacity of token queues, which also hold tokens of old attempts
 
 
 class ChiefClient(SingleClient):
@@ -61,9 +62,11 @@ class ChiefClient(SingleClient):
         self._purpose = purpose
         self._global_step = v1.train.get_global_step()
         self._accumulators: list[tuple[str, Any]] = []  # each with its device
-        self._fresh: list[tf.Operation] = []  # for each, what sets its stamp,
-        self._counts: list[tf.Tensor] = []  # how much is in it,
-        self._drains: list[Any] = []  # and what takes that out
+        # For each accumulator: the operation that sets its token, the number of
+        # gradients in it, and the tensor that takes them out.
+        self._fresh: list[tf.Operation] = []
+        self._counts: list[tf.Tensor] = []
+        self._drains: list[Any] = []
         self.count = placement.clients if mode.together else 1
         followers = range(1, placement.clients)
         with v1.name_scope("clients"):
@@ -108,7 +111,7 @@ class ChiefClient(SingleClient):
                     self._accumulators.append((device, held))
                     taken[index].append(_take(held))
         self._make_ready()
-        # No variable changes before every follower has read all that it reads.
+        # Variables change only after every follower has read them.
         ends = [
             getattr(tensor, "values", tensor).op
             for of_leaf in taken
@@ -122,7 +125,7 @@ class ChiefClient(SingleClient):
         return tf.nest.pack_sequence_as(sums, added)
 
     def _make_ready(self) -> None:
-        """What empties the accumulators and sets their stamps."""
+        """Adds operations that empty the accumulators and set their tokens."""
         for device, held in self._accumulators:
             with tf.device(device):
                 self._fresh.append(held.set_global_step(self._given))
@@ -132,8 +135,8 @@ class ChiefClient(SingleClient):
     def release(self, session: v1.Session) -> None:
         """Empties the accumulators, and sends the followers their first token."""
         feed = {self._given: self._new_stamp(session)}
-        # First what is older is kept out, then what is inside is taken out, which
-        # counts as a step.
+        # First set the token, so that no older gradients enter, then take out those
+        # inside, which TensorFlow counts as a step.
         session.run(self._fresh, feed)
         counts = session.run(self._counts)
         session.run([drain for n, drain in zip(counts, self._drains) if n])
@@ -147,7 +150,7 @@ class ChiefClient(SingleClient):
 
 
 class AsynchronousChief(ChiefClient):
-    """The client that allots the steps to all; its towers wait for nobody."""
+    """The chief of asynchronous clients: it shares out the steps."""
 
     def __init__(self, mode: VariableUpdate, purpose: int):
         super().__init__(mode, purpose)
@@ -170,14 +173,14 @@ class AsynchronousChief(ChiefClient):
 
 
 class FollowerClient(SingleClient):
-    """A client that sends the chief what its towers add up to, and waits for it.
+    """A client that sends the sums of its towers to the chief, and waits for a token.
 
     Args:
-      mode, purpose: as `ChiefClient` has them.
+      mode, purpose: as in `ChiefClient`.
 
     Attributes:
       watched: whether each step ends with a token.
-      token: int64 scalar, the stamp that a step ends with.
+      token: int64 scalar, the token that ends a step.
     """
 
     watched = True
@@ -200,7 +203,7 @@ class FollowerClient(SingleClient):
         finish: Callable[[TowerSums], TrainStep],
         refills: Sequence[tf.Operation],
     ) -> TrainStep:
-        """Sends the sums, waits for the token; the update is the chief's."""
+        """Sends the sums and waits for the token; the chief updates."""
         where = self._placement
         with v1.name_scope("clients"):
             sent = []
@@ -225,11 +228,11 @@ class FollowerClient(SingleClient):
         session.run(self._set, {self._given: stamp})
 
     def ready(self, session: v1.Session, stamp: int) -> None:
-        """Called when the first step can begin."""
+        """Is called when the first step can begin."""
 
 
 class AsynchronousFollower(FollowerClient):
-    """A client that updates by itself as often as the chief allows."""
+    """A client that updates the variables itself, in steps that the chief allows."""
 
     watched = False
 
@@ -243,13 +246,13 @@ class AsynchronousFollower(FollowerClient):
     step = SingleClient.step  # of one of this client's towers
 
     def ready(self, session: v1.Session, stamp: int) -> None:
-        """Reports to the chief, who waits for that, that this client can begin."""
+        """Reports to the chief that this client can begin."""
         self._board.stamp = stamp >> STEP_BITS << STEP_BITS
         session.run(self._report_ready, {self._given: stamp})
 
 
 def of(mode: VariableUpdate, purpose: int) -> SingleClient:
-    """This client's part, in the current graph; arguments as `ChiefClient` has them."""
+    """The client object of this task; the arguments are those of `ChiefClient`."""
     if mode.placement.clients == 1:
         return SingleClient()
     leads = mode.placement.client == 0
@@ -263,10 +266,10 @@ def of(mode: VariableUpdate, purpose: int) -> SingleClient:
 
 
 def check_steps(where: Placement, last_step: int) -> None:
-    """Refuses a run of clients that has more steps than their stamps count.
+    """Refuses a run with more steps than a step token can count.
 
     Raises:
-      ValueError: the sentence says how many they are.
+      ValueError: it has more; the sentence says how many are possible.
     """
     most = 2**STEP_BITS - 1
     if where.clients > 1 and last_step > most:
@@ -279,21 +282,21 @@ def check_steps(where: Placement, last_step: int) -> None:
 
 
 def token_queue(client: int) -> tf.queue.FIFOQueue:
-    """Where a follower's tokens come from, on the current device."""
+    """The queue of a follower's tokens, on the current device."""
     return tf.queue.FIFOQueue(
         _WAITING, [tf.int64], shapes=[[]], shared_name=f"towers/tokens/{client}"
     )
 
 
 def _ready_queue() -> tf.queue.FIFOQueue:
-    """Where the chief hears who is there, on the current device."""
+    """The queue in which followers report to the chief, on the current device."""
     return tf.queue.FIFOQueue(
         _WAITING, [tf.int64], shapes=[[]], shared_name="towers/ready"
     )
 
 
 def purpose_of(stamp: int) -> int:
-    """Which of its graphs a follower is to run."""
+    """The purpose that a step token contains: which graph a follower must run."""
     return stamp >> STEP_BITS & 2**_PURPOSE_BITS - 1
 
 
@@ -319,14 +322,14 @@ def _send(held: Any, value: Any, stamp: tf.Tensor) -> tf.Operation:
 
 
 def _take(held: Any) -> Any:
-    """What one step sent; waits for it."""
+    """Waits for the gradients of a step and takes them out."""
     if isinstance(held, v1.SparseConditionalAccumulator):
         return held.take_indexed_slices_grad(1)
     return held.take_grad(1)
 
 
 def _place(leaf: Any, placement: Placement) -> str:
-    """The device of a sum that lies on a ps task, or that of the counters."""
+    """The device of a sum if that is on a ps task, else the counters' device."""
     device = getattr(getattr(leaf, "values", leaf), "device", "")
     shared = {task_of(parameters) for parameters in placement.parameters}
     return device if task_of(device) in shared else placement.counters

@@ -1,7 +1,7 @@
-"""How variables and gradients meet: the table of modes.
+"""The table of variable update modes; `--variable_update` names a row.
 
-`--variable_update` names a row.  A new mode is one class, derived from
-`base.VariableUpdate`, and one row: which flags go with it follows from its attributes.
+To add a mode, derive a class from `base.VariableUpdate` and add a row.  Which flags go
+with it is derived from the attributes of the class.
 """
 
 from towers.variable_update.base import VariableUpdate
@@ -23,5 +23,5 @@ VARIABLE_UPDATES: dict[str, type[VariableUpdate]] = {
     "relaxed": Relaxed,
 }
 
-# The row of a run that names none.
+# The row of a run that does not name one.
 DEFAULT = "parameter_server"

@@ -1,9 +1,9 @@
-"""The modes with stale gradients: applied to variables they were not computed from.
+"""The modes with stale gradients, which were computed from older variables.
 
-They hide the time of the exchange, or of the slowest tower, and in return do not take
-the steps of one tower.  Each class states exactly what it does instead, with w_t the
-variables before step t, g(w) the mean gradient at w on the step's batch, and update(w,
-g) the optimizer's step from w with gradient g.
+They hide the time of the exchange or of the slowest tower, but do not take the steps of
+one tower.  Each class states its equation: w_t are the variables before step t, g(w) is
+the mean gradient at w on the step's batch, and update(w, g) is the optimizer's step
+from w with gradient g.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ v1 = tf.compat.v1
 
 
 class Asynchronous(ParameterServer):
-    """One copy of every variable, and towers that do not wait for one another.
+    """One copy of every variable; towers do not wait for one another.
 
     Each tower reads the variables, computes the mean gradient of its own batch, and
-    applies it at once: w becomes update(w, g_k(v)), where v is what tower k read some
-    updates ago.  The staleness of an update is the number of updates that other towers
-    applied in between.  Reads are not atomic: the variables that one step reads may
-    differ by the updates that are being applied.
+    applies it at once: w becomes update(w, g_k(v)), where v are the variables that
+    tower k has read.  The staleness of an update is the number of updates that other
+    towers applied between that read and this update.  Reads are not atomic: a step may
+    read some variables before another tower's update and some after it.
 
     A global step is one tower's update, of any client.  The learning rate is that of
     one tower's batch; with `staleness_lr` it is divided by the update's staleness where
@@ -56,7 +56,7 @@ class Asynchronous(ParameterServer):
             self.board = QuotaBoard(placement)
 
     def latest(self, name: str, tower: int) -> Any:
-        """The value, read after the global step: it has at least that many updates."""
+        """The value, read after the global step, so with at least that many updates."""
         del tower
         if self._version is None:
             step = v1.train.get_global_step()
@@ -88,10 +88,10 @@ class Asynchronous(ParameterServer):
 class Staged(ParameterServer):
     """Towers read the variables of the step before: --staged_vars.
 
-    w_{t+1} = update(w_t, g(w_{t-1})), and w_{-1} = w_0.  Each tower's device holds a
-    staged copy of the trainable variables; while a step computes from it, the current
-    values are sent there for the next step, so no step waits for a transfer of
-    variables.  Evaluation reads the variables themselves; a checkpoint holds both.
+    w_{t+1} = update(w_t, g(w_{t-1})), and w_{-1} = w_0.  Each tower's device has a
+    staged copy of the trainable variables.  While a step computes with it, the current
+    values are sent to the device for the next step, so no step waits for that transfer.
+    Evaluation reads the variables themselves; a checkpoint holds both.
     """
 
     description = "one copy; towers read it one step late: NOT the steps of one tower"
@@ -116,7 +116,7 @@ class Staged(ParameterServer):
         split: Split | None = None,
         **options: Any,
     ) -> None:
-        """Makes the one copy and, if it is trained, a staged one for each tower."""
+        """Makes the variable and, if it is trained, a staged copy for each tower."""
         options |= dict(trainable=trainable, stage=stage, split=split)
         super().create(name, shape, initializer, **options)
         pieces, numbers, axis = [name], [stage], 0
@@ -156,7 +156,7 @@ class Staged(ParameterServer):
         return [*super().update(gradients, names, update, rate), *refills]
 
     def _by_host(self, tower: int) -> dict[str, dict[str, tf.Variable]]:
-        """Host of each task that a tower is on -> the staged copies there, by name."""
+        """Host of each of the tower's tasks -> name -> staged copy there."""
         by_host: dict[str, dict[str, tf.Variable]] = {}
         for name, copies in self.carried.items():
             copy = copies[tower]
@@ -164,7 +164,7 @@ class Staged(ParameterServer):
         return by_host
 
     def sync(self, after: Sequence[tf.Operation] = ()) -> list[tf.Operation]:
-        """Fills the staged copies, from the checkpoint's or from the variables."""
+        """Fills the staged copies from the checkpoint, or else from the variables."""
         del after
         fills = []
         for name, (first, *others) in self.carried.items():
@@ -190,8 +190,8 @@ class Relaxed(Replicated):
     step.  The deferred gradient is in the checkpoint; weight decay is taken at w_t.
 
     A sparse gradient is deferred as a dense one, as large as its table.  So Momentum
-    and RMSProp update the slots of all rows, where other modes leave those of rows
-    without a gradient as they are.
+    and RMSProp update the slots of all rows; in other modes they do not change those of
+    rows without a gradient.
     """
 
     description = (
@@ -229,7 +229,7 @@ class Relaxed(Replicated):
         return [*super().update(late, names, update, rate), *defers]
 
     def _kept(self, tower: int, name: str) -> tf.Variable:
-        """The variable of a deferred gradient, beside the tower's replica or part."""
+        """The variable of a deferred gradient, on the device of the replica or part."""
         if len(self.carried.get(name, ())) <= tower:
             whole = parts.whole_name(name)
             held = self._copies[tower].held(whole)
@@ -249,12 +249,12 @@ class Relaxed(Replicated):
 def _carried(
     name: str, shape: Any, devices: Sequence[str], axis: int = 0
 ) -> list[tf.Variable]:
-    """Float32 variables that carry a value from one step to the next; zeros at first.
+    """Float32 variables that pass a value from one step to the next; zeros at first.
 
     Args:
-      name: of the whole.
-      shape: of the whole.
-      devices: of the parts; with one device it is not partitioned.
+      name: of the whole variable.
+      shape: of the whole variable.
+      devices: of the parts; with one device there are none.
       axis: along which it is partitioned.
     """
     name, options = CARRIED + name, dict(trainable=False)

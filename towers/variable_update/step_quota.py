@@ -1,13 +1,13 @@
 """The step quota: how many steps asynchronous clients take in all.
 
-A counter on a ps task numbers the steps of all clients.  With each step a tower draws
-the number of its next one, and takes that step once the chief's quota allows the
-number.  So all clients together take exactly as many steps as the chief allows, fast or
-slow, and when these are taken, no client is in the middle of one.  Followers report the
-losses of their steps to the chief.
+A counter on a ps task numbers the steps of all clients.  In each step a tower takes the
+number of its next step from the counter, and begins that step when the chief's quota
+includes the number.  So all clients together take exactly as many steps as the chief
+allows, and then none of them is in the middle of a step.  Followers report the losses
+of their steps to the chief.
 
-The numbers hold the run of the step token, too (see `between_graph`).  A client that
-draws a number of another run starts over.
+The numbers also contain the run, as step tokens do (see `between_graph`).  A client
+that gets a number of another run starts over.
 """
 
 import threading
@@ -21,7 +21,7 @@ from towers.layout.placement import Placement
 v1 = tf.compat.v1
 
 STEP_BITS = 28  # of a step token: the lowest
-_LOOK_SECONDS = 0.02  # between two looks while waiting for the chief
+_LOOK_SECONDS = 0.02  # between two reads of the quota while waiting
 _WAITING = 4096  # capacity of the queue of reports to the chief
 _MOST = 2**62
 
@@ -30,7 +30,7 @@ class RestartedError(Exception):
     """The chief started over, or this client missed a token.
 
     Attributes:
-      stamp: the token that it got instead of the next; None if it is to wait for one.
+      stamp: the token that it got instead of the next; None if it must wait for one.
     """
 
     def __init__(self, stamp: int | None = None):
@@ -39,16 +39,16 @@ class RestartedError(Exception):
 
 
 class QuotaBoard:
-    """The counter and the reports on a ps task; each client has the same in its graph.
+    """The counter and the queue of reports on a ps task, in each client's graph.
 
     Args:
       where: of this client.
 
     Attributes:
       leads: whether this client is the chief.
-      draw: int64 scalar, the number of the next step; each run gives another.
+      draw: int64 scalar, the number of the next step; each evaluation returns another.
       end: int64 scalar, the first number that is not allowed yet.
-      stamp: the step token that this client's present run began with.
+      stamp: the step token at the start of this client's run.
     """
 
     def __init__(self, where: Placement):
@@ -82,32 +82,32 @@ class QuotaBoard:
     def report(
         self, done: tf.Operation, loss: tf.Tensor, staleness: tf.Tensor
     ) -> tf.Operation:
-        """What a step is done with: a follower's with a report of it."""
+        """The last operation of a step; a follower's reports the step to the chief."""
         if self.leads:
             return done
         with tf.device(self._device), tf.control_dependencies([done]):
             return self._reports.enqueue([loss, staleness])
 
     def close(self, session: v1.Session, stamp: int) -> None:
-        """Nobody begins a step any more, and turns are those of a new run."""
+        """Stops all steps and starts the numbers of a new run."""
         self.stamp = stamp >> STEP_BITS << STEP_BITS
         session.run(self._close, {self._given: self.stamp})
 
     def open(self, session: v1.Session) -> None:
-        """Lets turns be drawn, when nobody is in the middle of a step."""
+        """Allows numbers to be taken; no client is in the middle of a step."""
         self.reports(session)
         session.run(self._first, {self._given: self.stamp + 1})
         session.run(self._allow, {self._given: 1})
 
     def allow(self, session: v1.Session, count: int) -> int:
-        """Lets so many more steps be taken; returns the new end."""
+        """Allows `count` more steps; returns the new end."""
         session.run(self._allow, {self._given: count})
         return int(session.run(self.end))
 
     def reports(
         self, session: v1.Session, at_least: int = 0
     ) -> list[tuple[float, int]]:
-        """(loss, staleness) of the followers' steps since; waits for so many."""
+        """(loss, staleness) of followers' new steps; waits for `at_least` of them."""
         count = max(at_least, int(session.run(self._there)))
         if not count:
             return []
@@ -127,14 +127,14 @@ class SharedStepQuota:
     def __init__(self, board: QuotaBoard, session: v1.Session):
         self._board = board
         self._session = session
-        self._own: dict[int, int] = {}  # tower -> the number that it has drawn
+        self._own: dict[int, int] = {}  # tower -> the number of its next step
         self._end = 0
         self._missing = 0  # steps that are not taken or reported yet
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     def make_callable(self, tower: int, step: Any) -> Callable[[], Any]:
-        """What takes a tower's step and draws the number of its next one."""
+        """A function that takes a tower's step and the number of its next step."""
         call = self._session.make_callable((step, self._board.draw, self._board.end))
 
         def run() -> Any:
@@ -145,17 +145,17 @@ class SharedStepQuota:
         return run
 
     def begin(self, count: int) -> None:
-        """Lets so many steps be taken, if it is for this client to say."""
+        """Allows `count` steps, if this client is the chief."""
         self._stopped.clear()
         if self._board.leads:
             self._missing = count
             self._look(self._board.allow(self._session, count))
 
     def take(self, tower: int) -> bool:
-        """Waits until the tower may take a step; False if it is to stop instead.
+        """Waits until the tower may take a step; returns False if it must stop.
 
         Raises:
-          BegunAnewError: there is another run.
+          RestartedError: there is another run.
         """
         while not self._stopped.is_set():
             if self._is_next(tower):
@@ -169,7 +169,7 @@ class SharedStepQuota:
         return False
 
     def reported(self, *, wait: bool) -> list[tuple[float, int]]:
-        """(loss, staleness) of the steps of others; with `wait`, none means no more."""
+        """(loss, staleness) of other clients' steps; with `wait`, [] means the end."""
         if not self._board.leads:
             return []
         reports = []
@@ -180,7 +180,7 @@ class SharedStepQuota:
         return reports
 
     def stop(self) -> None:
-        """Nobody takes a step any more."""
+        """Stops all steps."""
         self._stopped.set()
 
     def _look(self, end: int) -> None:
@@ -190,7 +190,7 @@ class SharedStepQuota:
 
     def _is_next(self, tower: int) -> bool:
         if self._end <= self._board.stamp:
-            return False  # no turn can be drawn yet
+            return False  # no number can be taken yet
         if tower not in self._own:
             self._own[tower] = int(self._session.run(self._board.draw))
         return self._own[tower] < self._end

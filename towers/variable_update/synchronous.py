@@ -22,11 +22,11 @@ v1 = tf.compat.v1
 class ParameterServer(VariableUpdate):
     """One copy of every variable, read by all towers, updated once per step.
 
-    Each variable is on the parameter device that `variable_placement` chooses; with
-    `partition_bytes`, large ones are partitioned over several.  Every tower sends its
-    gradient, partitioned like the variable, to the variable's device, where the mean is
-    computed and applied.  With `sufficient_factors`, one that is a product is sent as
-    its factors where these are smaller.
+    `variable_placement` chooses the device of each variable; with `partition_bytes`,
+    large ones are partitioned over several devices.  Every tower sends its gradient,
+    partitioned like the variable, to the variable's device, where the mean is computed
+    and applied.  With `sufficient_factors`, a gradient that is a product of two smaller
+    matrices is sent as these.
     """
 
     description = "one copy; the mean gradient is formed and applied beside it"
@@ -59,11 +59,11 @@ class ParameterServer(VariableUpdate):
         trainable: bool,
         **options: Any,
     ) -> None:
-        """Makes the one copy."""
+        """Makes the variable."""
         self._copy.create(name, shape, initializer, trainable=trainable, **options)
 
     def latest(self, name: str, tower: int) -> Any:
-        """The one value: it is read once a step for all towers."""
+        """The value, which is read once a step for all towers."""
         del tower
         return self._copy.read(name)
 
@@ -95,14 +95,14 @@ class ParameterServer(VariableUpdate):
         update: Update,
         rate: tf.Tensor,
     ) -> list[tf.Operation]:
-        """One update of the one copy."""
+        """One update of each variable."""
         return [self._copy.update(gradients[0], names, update, rate)]
 
 
 def _gradients(
     towers: Sequence[Tower], exchange: GradientExchange
 ) -> list[list[Gradient]]:
-    """The towers' gradients, [towers][variables], as they are to be reduced."""
+    """The towers' gradients, [towers][variables], in the form to be reduced."""
     gradients = [tower.gradients for tower in towers]
     if not exchange.sparse_to_dense_grads:
         return gradients
@@ -265,9 +265,9 @@ class DistributedReplicated(ParameterServer):
         return [*changes, *self.sync(changes)]
 
     def sync(self, after: Sequence[tf.Operation] = ()) -> list[tf.Operation]:
-        """Copies the shadow copy to all replicas, within a step once it has read them.
+        """Copies the shadow copy to all replicas, in a step after they were read.
 
-        After a restore they may hold nothing yet.
+        After a restore the replicas may have no values yet.
         """
         arrive, copies = Arrivals(), []
         for name, replicas in self.replicas.items():
@@ -287,8 +287,8 @@ class Independent(Replicated):
     """A replica per tower and no exchange: the upper bound on speed.
 
     Every tower trains a separate model on its share of the data, with the mean gradient
-    of its own batch.  The first tower's model is the one saved, and the one from which
-    all towers of a resumed run start.
+    of its own batch.  The first tower's model is saved, and all towers of a resumed run
+    start from it.
     """
 
     description = "a replica per tower, no exchange: it does NOT train one model"
@@ -300,7 +300,7 @@ class Independent(Replicated):
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
     ) -> list[list[Gradient]]:
-        """Each tower's own gradients, beside its replicas."""
+        """Each tower's own gradients, on the devices of its replicas."""
         reduced = []
         with tf.name_scope(graph_names.REDUCTION):
             for tower, gradients in zip(towers, _gradients(towers, self.exchange)):

@@ -52,7 +52,7 @@ class TowerSums(NamedTuple):
     statistics: list[tf.Tensor]  # the mean of each batch statistic
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     metrics: dict[str, tf.Tensor]  # float32 scalars, means over the step's examples
-    # `Feed.exchanged_weight`: what the others are yet to be divided by, or None.
+    # `Feed.exchanged_weight`, by which the sums are still to be divided, or None.
     weight: tf.Tensor | None = None
 
 
@@ -100,7 +100,7 @@ class StepBuilder:
     """Builds the steps of the train graph.
 
     Attributes:
-      mode: holds the variables; a row of `variable_update.VARIABLE_UPDATES`.
+      mode: holds the variables; a row of `modes.VARIABLE_UPDATES`.
       trainable: names of the trainable variables, in the order of the gradients.
       rules: of the batch statistics, in the order of the towers'.
       update: optimizer, weight decay, moving averages.
@@ -109,8 +109,8 @@ class StepBuilder:
       counters: of steps and examples.
       tower_batch: examples per tower and step.
       limit: examples of the stream to train on; None for all.
-      scale: of the loss; None: it is not scaled.
-      peers: this client's part among those that train together, from `between_graph`.
+      scale: of the loss; None if it is not scaled.
+      peers: this client, from `between_graph.of`.
 
     Raises:
       ValueError: dynamic loss scaling skips steps, and the mode defers gradients.
@@ -172,11 +172,11 @@ class StepBuilder:
             sums = _means(sums)
             changes = self._changes(sums.gradients, sums.statistics)
             with tf.device(self.mode.placement.counters):
-                # A starting follower may read the position until it has sent its sums.
+                # A follower that starts may read the position until it sends its sums.
                 with tf.control_dependencies([sums.loss]):
                     consumed = self._advance(self.examples(len(group)))
-                # `tf.group` first groups by device, so that each task of a cluster
-                # sends one message, rather than one per variable.
+                # `tf.group` groups by device first, so that each task of a cluster
+                # sends one message instead of one per variable.
                 with tf.control_dependencies([tf.group(*changes), consumed, *refills]):
                     train_op = self.counters.global_step.assign_add(1, read_value=False)
                 with tf.control_dependencies([train_op]):
@@ -217,7 +217,7 @@ class StepBuilder:
     def _move_averages(self) -> list[tf.Operation]:
         """Updates of the moving averages, each on its variable's device.
 
-        They are created in the order of the variables, and so of a whole's parts.
+        They are created in the order of the variables and of their parts.
         """
         assert self._average is not None
         updates = []
@@ -229,7 +229,7 @@ class StepBuilder:
 
     def _mean_statistics(self, group: Sequence[Tower]) -> list[tf.Tensor]:
         """The mean of each batch statistic, on its moving average's device."""
-        if not self.mode.joined:  # towers have models of their own: one is saved
+        if not self.mode.joined:  # each tower has its own model; the first is saved
             group = group[:1]
         hosts = [self.mode.placement.hosts[tower.index] for tower in group]
         devices = [self.mode.variables[rule.variable].device for rule in self.rules]
@@ -272,7 +272,7 @@ class StepBuilder:
 
 
 def _means(sums: TowerSums) -> TowerSums:
-    """The sums, divided by the weight of the examples where they are not yet."""
+    """The sums, divided by the weight of the examples if they are not yet."""
     if sums.weight is None:
         return sums
     weight = divisor(sums.weight)

@@ -18,10 +18,9 @@ from towers.optimizers.optimizer import Update
 v1 = tf.compat.v1
 
 
-# Bytes of a large variable.  Smaller ones may be copied, and their gradients be in
-# memory for longer: to wait takes time for each of them, and they are many.  A copy
-# lies where there is room, and stays: copies of larger ones would cut up the memory
-# that TensorFlow holds, of ResNet-50 on one tower a twentieth more.
+# Bytes of a large variable, whose update waits until its value is no longer read (see
+# `once_free`).  For the many small ones waiting takes longer than a copy.  Copies of
+# large ones fragment TensorFlow's memory: ResNet-50 on one tower took 5 % more.
 _LARGE = 2**18
 
 # --variable_placement -> what a variable of so many bytes adds to its device's load.
@@ -103,7 +102,7 @@ class VariableStore:
             graph_names.variable_scope(),
         ):
             if split is not None:
-                if not places:  # in turn, beginning with the least loaded
+                if not places:  # in turn, from the least loaded on
                     homes = sorted(self._devices[stage], key=self._load.__getitem__)
                     turns = itertools.islice(itertools.cycle(homes), split.count)
                     places = [[home] for home in turns]
@@ -133,12 +132,12 @@ class VariableStore:
         places: Sequence[Sequence[str]],
         trainable: bool,
     ) -> dict[str, tf.Variable]:
-        """Part's name -> part."""
+        """Makes the parts of a variable; returns name -> part."""
         devices = [
             self._least(homes, part)
             for homes, part in zip(places, split.shapes(shape), strict=True)
         ]
-        # The whole initial value exists once, in a host's memory, until it is split.
+        # The initial value is made whole, in the memory of a host, and then split.
         with tf.device(host_of(devices[0])):
             initial = initializer
             if callable(initializer):
@@ -203,17 +202,17 @@ class VariableStore:
         names: Sequence[str],
         devices: Collection[str],
     ) -> list[Gradient]:
-        """Gradients, those of large variables each once towers are done with its value.
+        """Delays the gradient of each large variable until its value is not in use.
 
-        TensorFlow copies a variable that is updated while somebody holds its value, and
-        the gradient by a layer's input, which needs the value, is often under way when
-        that by the variable is there.  To wait for all of the towers' gradients instead
-        would keep them all in memory.
+        TensorFlow copies a variable that is updated while its value is in use.  The
+        gradient with respect to a layer's input uses the value, and often still runs
+        when the gradient with respect to the variable is ready.  Waiting for all of the
+        towers' gradients instead would keep them all in memory.
 
         Args:
           gradients: one for each of `pieces`: tensor, `IndexedSlices` or None.
           names: of the variables.
-          devices: of the towers that take this step; to wait for another would run it.
+          devices: of the towers of this step; waiting for others would run them.
         """
         values = {
             piece.ref(): value
@@ -256,8 +255,8 @@ class VariableStore:
         update = self._by_model_names(update)
         variables = self.pieces(names)
         devices = {variable.device for variable in variables}
-        # Scalars for all variables go to their common device, or beside the rate; what
-        # is as large as a variable has its device set where it is made.
+        # Scalars for all variables are on their common device, or on that of the rate.
+        # Tensors as large as a variable have their device set where they are made.
         with tf.device(devices.pop() if len(devices) == 1 else rate.device):
             return self._apply(gradients, variables, update, rate)
 
@@ -271,7 +270,8 @@ class VariableStore:
         gradients = update.clip(update.decay(gradients, variables))
         self._rate = rate
         if self._optimizer is None:
-            # One optimizer for all updates of these variables: they share its slots.
+            # One optimizer for all updates of these variables, so that they share
+            # slots.
             self._optimizer = update.make(lambda: self._rate)
         pairs = [
             (g, v) for g, v in zip(gradients, variables, strict=True) if g is not None
@@ -280,18 +280,19 @@ class VariableStore:
             raise ValueError(
                 "no variable gets a gradient from the loss: nothing could be trained"
             )
-        # A gradient need not depend on its variable's value, yet the variable must
-        # not be updated before every tower has read it.
+        # A gradient may not depend on its variable's value; still the variable must not
+        # be updated before every tower has read it.
         reads = [part for read in self._reads.values() for part in parts.each(read)]
         with tf.control_dependencies([tf.group(*reads)]):
             with v1.name_scope(self._optimizer.get_name()) as scope:
                 pass
-            # Adam's powers of beta are named by the scope around, slots by variables.
+            # Adam names its powers of beta by the current scope, and slots by
+            # variables.
             with v1.name_scope(graph_names.VARIABLES):
                 return self._optimizer.apply_gradients(pairs, name=scope)
 
     def _by_model_names(self, update: Update) -> Update:
-        """The update, with weight decay chosen by the model's names of variables."""
+        """The update; weight decay is chosen by the names that the model gives."""
 
         def decayed(name: str) -> bool:
             return update.decayed(name.removeprefix(self._prefix))
@@ -304,7 +305,7 @@ def _is_large(variable: tf.Variable) -> bool:
 
 
 def _same_memory(device: str, other: str) -> bool:
-    """Whether a tensor of one device is read on the other where it lies."""
+    """Whether the other device reads a tensor of this device without a copy."""
     kinds = {tf.DeviceSpec.from_string(name).device_type for name in (device, other)}
     return device == other or (kinds == {"CPU"} and task_of(device) == task_of(other))
 
@@ -312,8 +313,8 @@ def _same_memory(device: str, other: str) -> bool:
 def seeded(initializer: Any, name: str, seed: int) -> Callable:
     """The initializer with a seed derived from the run's seed and the variable's name.
 
-    TensorFlow would derive it from the number of operations made before, and so from
-    the number of towers and the mode.
+    TensorFlow derives seeds from the number of operations in the graph, which depends
+    on the number of towers and the mode.
 
     Args:
       initializer: of `tf.compat.v1` or Keras, or any callable of (shape, dtype).
@@ -327,7 +328,7 @@ def seeded(initializer: Any, name: str, seed: int) -> Callable:
     config: dict[str, Any] = getattr(initializer, "get_config", dict)()
     if "seed" in config and config["seed"] is None:
         derived_seed = zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF
-        # The constructor's dtype is deprecated; get_variable passes it on the call.
+        # The constructor's dtype is deprecated; get_variable passes it in the call.
         config = {k: v for k, v in config.items() if k != "dtype"}
         return type(initializer).from_config({**config, "seed": derived_seed})
     return initializer
@@ -336,8 +337,8 @@ def seeded(initializer: Any, name: str, seed: int) -> Callable:
 def copy_to(first: tf.Variable, *others: tf.Variable) -> tf.Operation:
     """Copies a variable's value to others, read once.
 
-    Each gets a buffer of its own: TensorFlow assigns without a copy where it can, and
-    would make one at the variable's next update, beside the gradients of that step.
+    Each gets a buffer of its own.  Otherwise they could share one, and TensorFlow would
+    copy it at the variable's next update, when memory also holds that step's gradients.
     """
     with tf.device(first.device):
         value = first.read_value()
