@@ -20,6 +20,7 @@ from towers import planning, run
 from towers.callbacks.stop_on_nan import NanLossError
 from towers.checkpoints import checkpoint, run_status
 from towers.compute import flops
+from towers.data import order
 from towers.evaluation import eval_graph, watch
 from towers.session import report
 from towers.session.progress import Console
@@ -319,6 +320,7 @@ _TRAINED = (
 _SAVED = {
     "global_step",
     "position",
+    "order_version",
     "block/batch_norm/moving_mean",
     "block/batch_norm/moving_variance",
     *_TRAINED,
@@ -385,6 +387,26 @@ class LengthTest(digit_runs.Runs):
         for step, values in straight.items():
             trainer.assert_same_bits(values, self.values(step=step))
 
+    def test_an_old_checkpoint_goes_on_with_the_order_of_its_time(self):
+        flags = dict(num_gpus=2, num_warmup_batches=0)
+        self.run_flags(num_batches=30, train_dir=self.directory, **flags)
+        new = self.values()
+        with mock.patch.object(order, "KEYED", order.PERMUTED):
+            self.directory = os.path.join(self.create_tempdir(), "straight")
+            self.run_flags(num_batches=30, train_dir=self.directory, **flags)
+            straight = self.values()
+            self.directory = os.path.join(self.create_tempdir(), "resumed")
+            self.run_flags(num_batches=12, train_dir=self.directory, **flags)
+        _forget(checkpoint.latest(self.directory), order.NAME)
+        for num_batches in (19, 30):
+            self.run_flags(num_batches=num_batches, train_dir=self.directory, **flags)
+        trainer.assert_same_bits(straight, self.values())
+        self.assertEqual(
+            (straight[order.NAME], new[order.NAME]), (order.PERMUTED, order.KEYED)
+        )
+        kernel = "logits/dense/kernel"
+        self.assertFalse(np.array_equal(straight[kernel], new[kernel]))
+
     def test_a_run_resumed_on_other_towers_sees_the_same_examples(self):
         self.run_flags(num_gpus=4, num_epochs=1.0, train_dir=self.directory)
         self.assertEqual(self.steps(), [23])
@@ -407,6 +429,18 @@ class LengthTest(digit_runs.Runs):
             if name.startswith("model.ckpt"):
                 self.assertEqual(now.st_mtime_ns, stat.st_mtime_ns)
         return digit_runs.accuracies(lines)[-1]
+
+
+def _forget(path, name):
+    """Writes a checkpoint anew, without a variable."""
+    reader = tf.train.load_checkpoint(path)
+    names = sorted(reader.get_variable_to_shape_map().keys() - {name})
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=list(map(reader.get_tensor, names)),
+    )
 
 
 class MishapsTest(digit_runs.Runs):

@@ -39,7 +39,7 @@ from towers.variable_update import asynchronous, between_graph, train_steps
 from towers.variable_update.asynchronous import StepLoop
 from towers.variable_update.base import VariableUpdate
 from towers.variable_update.modes import VARIABLE_UPDATES
-from towers.variable_update.train_steps import SingleClient, TrainStep
+from towers.variable_update.train_steps import Counters, SingleClient, TrainStep
 
 v1 = tf.compat.v1
 AnyTemplate: TypeAlias = Template | pipeline.PipelineTemplate
@@ -124,7 +124,7 @@ def _build(
         rate = update.learning_rate(tf.cast(position / source.num_examples, tf.float32))
     scale = LossScale(scaling, placement.master) if scaling else None
     peers = between_graph.of(mode, options.purpose)
-    feed = _feed(source, mode, options, position)
+    feed = _feed(source, mode, options, counters)
     spec = _train_spec(model, source, mode, options)
     scalars, rounds = _scalars(feed, mode, scale, peers.count), options.accumulate_steps
     template, towers = copy_towers(
@@ -188,16 +188,17 @@ def _sync(mode: VariableUpdate) -> tf.Operation:
 
 
 def _feed(
-    source: Source, mode: VariableUpdate, options: Options, position: tf.Tensor
+    source: Source, mode: VariableUpdate, options: Options, counters: Counters
 ) -> Feed:
     where = mode.placement
+    part = ClientShare(where.client, where.clients, apart=not mode.together)
     with v1.name_scope(None):
         return source.feed(
             where.groups,
             batch_size=options.tower_batch,
-            position=position,
+            position=counters.position_before,
             limit=options.limit,
-            part=ClientShare(where.client, where.clients, apart=not mode.together),
+            part=part._replace(order=counters.order),
         )
 
 

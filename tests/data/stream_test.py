@@ -1,10 +1,13 @@
 """The stream: every epoch whole, in an order of its own, from any position on."""
 
+import contextlib
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from towers.data import records
+from towers.data import order, records, stream
 from towers.data.preprocessing import PREPROCESSING
 from towers.data.stream import HostShare, Stream
 
@@ -116,6 +119,38 @@ class StreamTest(parameterized.TestCase, tf.test.TestCase):
             )
             for part, all_of_it in zip(rest, whole):
                 self.assertAllEqual(part, all_of_it[position : position + 12])
+
+    @parameterized.parameters(0, 7, 23)
+    def test_old_checkpoints_have_the_order_of_permutations(self, position):
+        # What commit 93da081 read, of four epochs of ten.
+        written = [3, 4, 1, 7, 2, 6, 8, 9, 5, 0, 4, 5, 0, 2, 6, 1, 9, 8, 7, 3]
+        written += [3, 4, 1, 9, 5, 7, 2, 6, 0, 8, 0, 4, 6, 3, 1, 7, 8, 2, 5, 9]
+        examples = _stream(_numbered(10), in_memory=True)
+        for first, count in ((0, 4), (1, 2)):
+            share = HostShare(4, first, count, np.int64(order.PERMUTED))
+            numbers = _read(examples, 3, position=position, share=share)[0]
+            steps = np.reshape(written[position : position + 12], [3, 4])
+            wanted = steps[:, first : first + count].ravel()
+            self.assertAllEqual(numbers[:, 0, 0, 0], wanted)
+
+    def test_new_runs_need_no_permutation(self):
+        def fails(n, seed):
+            false = tf.raw_ops.Assert(condition=seed[0] > n, data=[seed])
+            with tf.control_dependencies([false]):
+                return tf.range(n)
+
+        examples = _stream(_numbered(10), in_memory=True)
+        wanted = _read(examples, 5)
+        with mock.patch.object(stream, "permutation", fails):
+            for version, context in (
+                (order.KEYED, contextlib.nullcontext()),
+                (order.PERMUTED, self.assertRaises(tf.errors.InvalidArgumentError)),
+            ):
+                share = HostShare(4, 0, 4, np.int64(version))
+                with context:
+                    read = _read(examples, 5, share=share)
+                    self.assertAllEqual(read[2], wanted[2])
+                    self.assertAllEqual(read[0], wanted[0])
 
     @_BOTH_WAYS
     def test_hosts_share_the_rows_of_each_step(self, in_memory):

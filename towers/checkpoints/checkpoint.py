@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.checkpoints import constants, contents
+from towers.data import order
 from towers.errors import explain
 from towers.errors.output_paths import OutputError
 from towers.layout import graph_names, parts
@@ -120,6 +121,8 @@ class Checkpoints:
                 (set(group), v1.train.Saver(group))
                 for group in _groups(self._variables)
             ]
+            version: Any = self._variables.get(order.NAME)
+            self._permute = version is not None and version.assign(order.PERMUTED).op
         self._finite = finite
         self._saved_step = -1
         self._cleared = False
@@ -277,6 +280,8 @@ class Checkpoints:
         for names, loader in self._loaders:
             if names <= stored:
                 loader.restore(session, path)
+        if self._permute and order.NAME not in stored:
+            session.run(self._permute)
         # Of what was loaded, which therefore can be read.
         contents.check_counts(path, stored & self._variables.keys())
 
@@ -292,7 +297,8 @@ class Checkpoints:
 
 
 def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The variables that are loaded together: all, but of what is carried each kind.
+    """The variables that are loaded together: all, but of what is carried each kind,
+    and the version of the order.
 
     Constants have their values.
     """
@@ -300,6 +306,7 @@ def _groups(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, variable in variables.items():
         if not constants.is_one(name):
             kind = name.split("/")[1] if contents.is_carried(name) else ""
+            kind = name if name == order.NAME else kind
             groups.setdefault(kind, {})[name] = variable
     return list(groups.values())
 

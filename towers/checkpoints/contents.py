@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from flags.problem import wrong_setting
 from towers.checkpoints import constants
+from towers.data import order
 
 # Variables that count, and what none of them comes to.
 _COUNTS, _MOST = {"global_step", "position"}, 2**62
@@ -80,4 +81,4 @@ def is_carried(name: str) -> bool:
 
 def _optional(name: str) -> bool:
     """Whether a checkpoint can be loaded without it."""
-    return is_carried(name) or constants.is_one(name)
+    return is_carried(name) or constants.is_one(name) or name == order.NAME

@@ -80,8 +80,7 @@ class ExampleSource(StreamSource):
 
         @_plain
         def read(step: tf.Tensor) -> Any:
-            first = position + step * share.step + share.first
-            indices = first + tf.range(share.count, dtype=tf.int64)
+            indices = stream.indices_of_step(step, share, position)
             return self._prepared(read_numbers(self._numbers(indices)), indices)
 
         @_plain

@@ -8,6 +8,11 @@ walking), in about 1 us at n = 2e7.
 
 import tensorflow as tf
 
+# Of the version of the order in a checkpoint, an int64 scalar.
+NAME = "order_version"
+# Versions.  A checkpoint without one is of the time of permutations held in memory.
+PERMUTED, KEYED = 0, 1
+
 # Of the cipher.  With four, neighbours of an epoch of 100 are not quite independent.
 _ROUNDS = 8
 

@@ -40,12 +40,15 @@ class ClientShare(NamedTuple):
       count: of parts, one for each client.
       apart: whether towers take steps, and so batches, asynchronously.
       steps: after which the stream begins anew; None: never.
+      order: version of the order of examples, int64 scalar, as `towers.data.order` has
+        them; None: the newest.
     """
 
     index: int = 0  # type: ignore[assignment]
     count: int = 1  # type: ignore[assignment]
     apart: bool = False
     steps: int | None = None
+    order: tf.Tensor | None = None
 
 
 class Feed(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.uniform import example_uniform
+from towers.data import order
 from towers.data.preprocessing import DRAWS, Preprocessing, Size
 from towers.data.records import Records, permutation
 
@@ -34,11 +35,15 @@ def unsaved(value: tf.Tensor) -> tf.Variable:
 
 
 class HostShare(NamedTuple):
-    """The rows of each step that one host reads: `count` of `step`, from `first` on."""
+    """The rows of each step that one host reads: `count` of `step`, from `first` on.
+
+    Their order is of the version `order`, as `ClientShare` has it.
+    """
 
     step: int
     first: int
     count: int  # type: ignore[assignment]
+    order: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,18 +104,40 @@ class Stream:
         with tf.control_dependencies([images.initializer, labels.initializer]):
             # Whoever initializes an iterator over the dataset reads the images first.
             position = tf.identity(position)
-        numbers_of_rows = self._epochs(position, self._order)
 
         @_plain
         def gather(step: tf.Tensor, numbers: tf.Tensor) -> Rows:
-            mine = numbers[share.first : share.first + share.count]
-            first = position + step * share.step + share.first
-            indices = first + tf.range(share.count, dtype=tf.int64)
-            features = self._features(tf.gather(images, mine), first)
-            return features, tf.gather(labels, mine), indices
+            indices = indices_of_step(step, share, position)
+            features = self._features(tf.gather(images, numbers), indices[0])
+            return features, tf.gather(labels, numbers), indices
 
-        steps = numbers_of_rows.batch(share.step, drop_remainder=True).enumerate()
+        steps = self._numbers(share, position).enumerate()
         return steps.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _numbers(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
+        """The numbers of the records that are a host's rows, int64 [count] a step."""
+        n = self.records.num_examples
+
+        @_plain
+        def of_step(step: tf.Tensor) -> tf.Tensor:
+            indices = indices_of_step(step, share, position)
+            if self.shuffle:
+                return order.epoch_order(indices, n, self.seed)
+            return indices % n
+
+        @_plain
+        def of_host(numbers: tf.Tensor) -> tf.Tensor:
+            mine = numbers[share.first : share.first + share.count]
+            return tf.cast(mine, tf.int64)
+
+        steps = tf.data.Dataset.range(tf.int64.max).map(of_step)
+        if not self.shuffle or share.order is None:
+            return steps
+        # Only a run that goes on with such a checkpoint makes a permutation.
+        permuted = self._epochs(position, self._permuted)
+        permuted = permuted.batch(share.step, drop_remainder=True).map(of_host)
+        all_or_none = tf.where(tf.equal(share.order, order.PERMUTED), -1, 0)
+        return permuted.take(tf.cast(all_or_none, tf.int64)).concatenate(steps)
 
     def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
         """All images and labels, in their own order."""
@@ -163,10 +190,9 @@ class Stream:
         """`epochs` of the records."""
         return epochs(self.records.num_examples, self.seed, position, epoch_of)
 
-    def _order(self, seed: tf.Tensor) -> tf.data.Dataset:
-        """The numbers of the records in the order of an epoch."""
-        n = self.records.num_examples
-        numbers = permutation(n, seed) if self.shuffle else tf.range(n)
+    def _permuted(self, seed: tf.Tensor) -> tf.data.Dataset:
+        """The numbers of the records in the order of an epoch of old checkpoints."""
+        numbers = permutation(self.records.num_examples, seed)
         return tf.data.Dataset.from_tensor_slices(numbers)
 
     def _records_of_epoch(self, seed: tf.Tensor | None) -> tf.data.Dataset:
@@ -192,6 +218,20 @@ class Stream:
             draws = example_uniform((count, DRAWS), seed=self.seed, first=first)
             features = self.preprocessing.training(images, self.shape, draws)
         return tf.ensure_shape(features, (count, *self.shape))
+
+
+def indices_of_step(
+    step: tf.Tensor, share: HostShare, position: tf.Tensor
+) -> tf.Tensor:
+    """The indices in the stream of a host's rows, int64 [count].
+
+    Args:
+      step: int64 scalar, counted from the position on.
+      share: the host's.
+      position: int64 scalar.
+    """
+    first = position + step * share.step + share.first
+    return first + tf.range(share.count, dtype=tf.int64)
 
 
 def epochs(

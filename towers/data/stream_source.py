@@ -102,7 +102,7 @@ class StreamSource:
         with tf.name_scope("input"):
             for index, (host, devices) in enumerate(groups):
                 before = part.index * rows + sum(sizes[:index])
-                share = HostShare(part.count * rows, before, sizes[index])
+                share = HostShare(part.count * rows, before, sizes[index], part.order)
                 on_gpu = any("GPU" in device for device in devices)
                 with tf.device(host):
                     iterator = self._iterator(share, position, part.steps)

@@ -10,10 +10,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from towers.compute.copy_tower import join_shares
 from towers.compute.tower import Gradient, StatisticRule, Tower
+from towers.data import order
 from towers.data.source import Feed, divisor, refilled
 from towers.gradients import mean, sparse
 from towers.layout import graph_names, parts
@@ -31,18 +33,21 @@ class Counters(NamedTuple):
     global_step: tf.Variable  # int64 scalar
     position: tf.Variable  # int64 scalar, examples consumed
     position_before: tf.Tensor  # int64 scalar, its value before the step
+    order: tf.Tensor  # int64 scalar, version of the order of examples
 
 
 def create_counters(device: str) -> Counters:
     """Creates the counters on a device."""
     with tf.device(device):
         with graph_names.variable_scope():
-            position = v1.get_variable(
-                "position", [], tf.int64, v1.zeros_initializer(), trainable=False
+            position, version = (
+                v1.get_variable(name, initializer=np.int64(value), trainable=False)
+                for name, value in (("position", 0), (order.NAME, order.KEYED))
             )
         global_step = v1.train.create_global_step()
         with v1.name_scope(graph_names.READ):
-            return Counters(global_step, position, position.read_value())
+            before = position.read_value()
+            return Counters(global_step, position, before, version.read_value())
 
 
 class TowerSums(NamedTuple):
