@@ -1,9 +1,9 @@
-"""Puts the parts into one `tf.Graph`.
+"""Builds the train graph, one `tf.Graph`, from the parts of a run.
 
     train = build(model, source, update, placement=placement, options=options)
 
-is the Python API: a model, a batch source, an optimizer and a placement in, the train
-graph out.  `planning` makes the same arguments from flags.
+The arguments are a model, a source of batches, an optimizer, the devices and options.
+`planning` makes them from flags.
 """
 
 import dataclasses
@@ -53,9 +53,10 @@ class TrainGraph(NamedTuple):
     mode: VariableUpdate  # holds the variables
     towers: list[Tower]
     template: AnyTemplate
-    steps: list[TrainStep]  # one of all towers, or one for each; below is the first
+    steps: list[TrainStep]  # one of all towers, or one for each tower
+    # Of the first of these steps:
     train_op: tf.Operation  # one step and its update
-    loop: StepLoop | None  # what runs many steps in one call
+    loop: StepLoop | None  # runs many steps in one call
     step: tf.Tensor  # int64 scalar, the global step after `train_op`
     loss: tf.Tensor  # float32 scalar, mean over the step's examples
     penalty: tf.Tensor  # float32 scalar, what the weight decay adds to the loss
@@ -72,13 +73,13 @@ class TrainGraph(NamedTuple):
     skips: tuple[tf.Tensor, tf.Tensor] | None  # `LossScale.after` of `train_op`
     feed: Feed  # its initializer runs once variables have their values
     sync: tf.Operation  # runs after the initializer and a restore
-    clients: SingleClient  # this one's part among those that train together
+    clients: SingleClient  # this client, from `between_graph.of`
     options: Options
     examples_per_step: int  # of the towers that step together, of all clients
 
     @property
     def skipped(self) -> tf.Variable | None:
-        """Steps that changed nothing, int64 scalar; None where none can be skipped."""
+        """Number of skipped steps, int64 scalar; None if steps are never skipped."""
         return self.loss_scale and self.loss_scale.skipped
 
 
@@ -95,7 +96,7 @@ def build(
 
     Args:
       model: what a tower computes.
-      source: where batches come from, of `towers.data.inputs` or one's own.
+      source: gives the batches; one of `towers.data.inputs`, or your own.
       update: optimizer, learning rate, weight decay.
       placement: devices of the towers and variables.
       options: batch size and the rest.
@@ -175,7 +176,7 @@ def _build(
 
 
 def _initializer(mode: VariableUpdate, held: Mapping[str, tf.Variable]) -> tf.Operation:
-    """What gives the variables and the constants their initial values."""
+    """The operation that gives variables and constants their initial values."""
     synced = {variable.ref() for variable in mode.synced}
     own_variables = [v for v in v1.global_variables() if v.ref() not in synced]
     with v1.name_scope(graph_names.VARIABLES):
@@ -205,7 +206,7 @@ def _feed(
 def _scalars(
     feed: Feed, mode: VariableUpdate, scale: LossScale | None, clients: int
 ) -> list[dict[str, tf.Tensor]]:
-    """Each tower's inputs beside its batch."""
+    """Each tower's scalar inputs, besides its batch."""
     with tf.device(mode.placement.master), v1.name_scope(graph_names.INPUT):
         weights = feed.total_weights(joined=mode.joined, clients=clients)
     scaled = {"loss_scale": scale.value} if scale else {}
@@ -215,11 +216,11 @@ def _scalars(
 def tower_spec(
     model: Model, source: Source, options: Options, placement: Placement
 ) -> TowerSpec:
-    """What a tower computes, by itself.
+    """What a tower computes, without what it shares with others.
 
     Args:
-      model: that it trains.
-      source: where its batches come from.
+      model: the model.
+      source: gives the batches.
       options: of the train graph.
       placement: of the towers.
     """
@@ -242,8 +243,8 @@ def tower_spec(
 def _train_spec(
     model: Model, source: Source, mode: VariableUpdate, options: Options
 ) -> TowerSpec:
-    """What a tower computes, and with whom it shares batch norm's statistics."""
-    # Those that step together on one model, and can meet while they do.
+    """What a tower computes, and which towers share batch norm's statistics."""
+    # Towers can share them if they take steps together and are not compiled by XLA.
     meet = mode.joined and not options.xla_compile
     joined = sync_batch_norm.shared_statistics(
         options.batch_norm,
@@ -264,17 +265,17 @@ def copy_towers(
     rounds: int = 1,
     scope: str = "tower",
 ) -> tuple[AnyTemplate, list[Tower]]:
-    """Traces the task once and stamps it on the device of every tower.
+    """Traces a tower once and copies it to the device of every tower.
 
     Args:
       task: what a tower computes.
       batches: one per tower.
-      variables: makes them and says how each tower reads them: a row of
-        `VARIABLE_UPDATES`, or one like it.
-      scalars: for each tower, float32 inputs beside its batch: `total_weight`, which
-        its shares are shares of (1 makes them sums); and `loss_scale`, if the task is
-        scaled.
-      rounds: pieces of equal size that each batch is taken in.
+      variables: creates the variables and reads them for each tower: a row of
+        `VARIABLE_UPDATES`, or an object with its methods.
+      scalars: for each tower, float32 inputs besides its batch: `total_weight`, by
+        which its sums are divided (1 leaves them sums), and `loss_scale`, if the loss
+        is scaled.
+      rounds: number of equal parts in which a tower computes its batch.
       scope: prefix of the towers' names.
 
     Raises:
@@ -332,7 +333,7 @@ def copy_towers(
 
 
 def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:
-    """What copies a template for some sites."""
+    """The function that copies a template to devices."""
     if task.pipeline:
         return pipeline.copy_pipelines
     if rounds > 1:

@@ -1,4 +1,4 @@
-"""What a train graph is built with beside its model, data and devices."""
+"""The options of a train graph, besides its model, data and devices."""
 
 import dataclasses
 
@@ -16,26 +16,25 @@ from towers.variable_update.modes import DEFAULT
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a train graph needs beside its model, data, optimizer and placement.
+    """The options of a train graph, besides its model, data, optimizer and placement.
 
     Attributes:
       batch_size: examples per tower and step.
       data_format: `NHWC` or `NCHW`.
-      dtype: of activations and of the weights as layers read them.
+      dtype: of activations, and of weights in the layers' products.
       seed: of initial values and dropout.
-      variable_update: a row of `variable_update.VARIABLE_UPDATES`.
-      exchange: how gradients are exchanged, where the mode offers a choice.
-      limit: how many examples of the stream count; None for all.
+      variable_update: a row of `modes.VARIABLE_UPDATES`.
+      exchange: the settings of gradient exchange that the mode reads.
+      limit: how many examples of the stream to train on; None for all.
       xla_compile: whether XLA compiles each tower as a whole.
-      pipeline: how towers are cut into stages and micro-batches; None: they are not.
-      accumulate_steps: batches of `batch_size` that a tower takes one after the other
+      pipeline: how towers are cut into stages and micro-batches; None if they are not.
+      accumulate_steps: batches of `batch_size` that a tower computes one after another
         in each step.
-      batch_norm: which batches batch norm takes as one, a row of
+      batch_norm: the examples whose statistics batch norm takes, a row of
         `sync_batch_norm.BATCH_NORM`.
-      loss_scaling: what the loss is multiplied by before it is differentiated; None
-        for nothing.
-      shards: what of the model is spread over each tower's devices; None: nothing is.
-      purpose: what the graph is for, see `between_graph`.
+      loss_scaling: of float16; None if the loss is not scaled.
+      shards: which layers are sharded over each tower's devices; None if none is.
+      purpose: of the graph, see `between_graph`.
     """
 
     batch_size: int

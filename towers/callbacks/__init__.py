@@ -1,1 +1,1 @@
-"""What is done around the steps of a run: checkpoints, evaluations, stops."""
+"""Callbacks, which act between the steps of a run: checkpoints, evaluations, stops."""

@@ -1,4 +1,4 @@
-"""The interface of a callback: TensorFlow's `SessionRunHook`, and a little more."""
+"""The interface of a callback: TensorFlow's `SessionRunHook` with two methods more."""
 
 from typing import TypeAlias
 
@@ -20,14 +20,14 @@ class TrainingError(RuntimeError):
 
 
 class Callback(v1.train.SessionRunHook):
-    """A `SessionRunHook` that can say when it next wants to see a step.
+    """A `SessionRunHook` that says before which step it must be called next.
 
-    A plain `SessionRunHook` sees every step.  With a `Callback` the loop may run the
-    steps between inside the graph (`steps_per_loop`) and report them in one call.
+    A plain `SessionRunHook` is called in every step.  For a `Callback` the loop may run
+    the steps in between inside the graph (`steps_per_loop`), and report them together.
     """
 
     def next_due(self, step: int) -> int:
-        """The first global step after `step` that this callback must see by itself."""
+        """The first global step after `step` in which this must be called."""
         return step + 1
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:

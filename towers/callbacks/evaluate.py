@@ -18,7 +18,7 @@ class Evaluate(Every):
       train: the graph.
       evaluate: (session, step) -> top-1 accuracy; reports it.
       stop_at: the accuracy at which training stops, or None.
-      steps, at: as `Every` has them.
+      steps, at: as in `Every`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Acts that are due every so many steps or seconds."""
+"""The base of callbacks that act at intervals of steps or seconds."""
 
 import math
 import time
@@ -11,7 +11,7 @@ from towers.graph import TrainGraph
 
 v1 = tf.compat.v1
 
-_ROUNDING = 1e-6  # of a step, more than floats are off
+_ROUNDING = 1e-6  # of a step, more than the rounding errors of floats
 
 
 def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
@@ -24,18 +24,18 @@ def next_time(step: int, *, steps: float, at: Sequence[int]) -> int:
 
 
 def is_due(step: int, *, steps: float, at: Sequence[int]) -> bool:
-    """Whether a step that was taken was due; arguments as for `next_time`."""
+    """Whether a step was due; the arguments are those of `next_time`."""
     return step > 0 and next_time(step - 1, steps=steps, at=at) == step
 
 
 class Every(Callback):
-    """Base class of callbacks that act every so many steps or seconds.
+    """Base class of callbacks that act at intervals of steps or seconds.
 
     Args:
       train: the graph.
-      steps: between two acts, or 0 for never; fractions are rounded up to whole steps.
+      steps: interval in steps, 0 for none; fractions are rounded up to whole steps.
       at: further single steps.
-      seconds: between two acts, or 0 for never; checked after each step.
+      seconds: interval in seconds, 0 for none; checked after each step.
     """
 
     def __init__(

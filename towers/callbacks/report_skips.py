@@ -1,4 +1,4 @@
-"""Says when the loss scale was too large for a step."""
+"""Prints when the loss scale was too large for a step."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class ReportSkips(Callback):
-    """Says when steps were skipped because a float16 gradient was not finite.
+    """Prints when steps were skipped because a float16 gradient was not finite.
 
     Args:
       train: the graph, with `skipped`.
@@ -29,12 +29,12 @@ class ReportSkips(Callback):
         self._known = 0
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Notes how many there were before."""
+        """Reads how many steps were skipped before."""
         self._session = session
         self._known = int(session.run(self._skipped))
 
     def next_due(self, step: int) -> int:
-        """Steps inside the graph are looked at together."""
+        """Never: steps inside the graph are checked together."""
         return NEVER
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
@@ -42,11 +42,11 @@ class ReportSkips(Callback):
         return v1.train.SessionRunArgs(self._after_step)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Looks at the step."""
+        """Checks the step."""
         self._look(*run_values.results)
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Looks at them together."""
+        """Checks the steps together."""
         self._look(*self._session.run(self._now))
 
     def _look(self, skipped: int, value: float) -> None:

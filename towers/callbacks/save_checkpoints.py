@@ -1,4 +1,4 @@
-"""Checkpoints every so many steps or seconds."""
+"""Checkpoints at intervals of steps or seconds."""
 
 import time
 
@@ -11,11 +11,11 @@ from towers.graph import TrainGraph
 
 v1 = tf.compat.v1
 
-_RETRY_SECONDS = 10.0  # after a checkpoint that could not be written
+_RETRY_SECONDS = 10.0  # until the next try, after a checkpoint could not be written
 
 
 class SaveCheckpoints(Every):
-    """Writes a checkpoint every so many steps or seconds."""
+    """Writes a checkpoint at intervals of steps or seconds."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class SaveCheckpoints(Every):
         self._failed = False
 
     def next_due(self, step: int) -> int:
-        """As `Every` has it; after a failure the next step, when it is time."""
+        """As in `Every`; after a failure, the next step once it is time to retry."""
         if not self._failed:
             return super().next_due(step)
         waited = time.monotonic() - self._last_time

@@ -1,4 +1,4 @@
-"""A run ends at the first loss that is not a number."""
+"""Ends a run at the first loss that is not finite."""
 
 import math
 
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 
 class NanLossError(TrainingError):
-    """The loss of a step, or a variable after it, was not a number.
+    """The loss of a step, or a variable after it, is not finite.
 
     Attributes:
       step: the global step.
@@ -46,7 +46,7 @@ class StopOnNan(Callback):
         self._fetches = (train.loss, train.step)
         self._global_step = train.global_step
         self._finite = finite
-        # A scale that moves finds one that fits by itself.
+        # A dynamic loss scale adapts by itself.
         fixed_scale = train.loss_scale is not None and train.skipped is None
         self._advice = "lower --init_learning_rate" + (
             " or --fp16_loss_scale" if fixed_scale else ""
@@ -58,7 +58,7 @@ class StopOnNan(Callback):
         self._first = int(session.run(self._global_step)) + 1
 
     def next_due(self, step: int) -> int:
-        """Losses of steps inside the graph arrive by `after_steps`."""
+        """Never: `after_steps` gets the losses of steps inside the graph."""
         return NEVER
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
@@ -71,7 +71,7 @@ class StopOnNan(Callback):
         self._check(loss, step)
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Raises NanLossError for the first step inside that failed."""
+        """Raises NanLossError for the first step whose loss is not finite."""
         for index, loss in enumerate(losses):
             self._check(loss, step - len(losses) + 1 + index)
 

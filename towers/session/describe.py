@@ -1,4 +1,4 @@
-"""A run in words, before its first step: the header, and the facts for the log."""
+"""The description of a run: the printed header, and the facts for the log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
-    """The run in words: tf_cnn_benchmarks' rows, then our own."""
+    """(title, text) of each row: those of tf_cnn_benchmarks, then others."""
     steps = plan.num_steps if plan.num_batches is None else plan.num_batches
     examples = plan.options.limit or steps * plan.examples_per_step
     epochs = examples / plan.source.num_examples
@@ -78,7 +78,7 @@ def header(plan: Plan, built: TrainGraph) -> list[tuple[str, str]]:
 
 
 def _compute_dtype(plan: Plan) -> str:
-    """The dtypes, and whether they are a bad choice on this CPU."""
+    """The compute dtype, and whether it is slow on this CPU."""
     dtype = plan.options.dtype
     words = f"{dtype.name}, variables float32"
     if plan.placement.kind == "gpu" and dtype == tf.float32:
@@ -90,7 +90,7 @@ def _compute_dtype(plan: Plan) -> str:
 
 
 def _asynchronous(plan: Plan) -> list[tuple[str, str]]:
-    """The rule for the learning rate, and what bounds the staleness."""
+    """The learning rate of an asynchronous update, and the bound on its staleness."""
     exchange = plan.options.exchange
     rate = f"for an update by {plan.options.tower_batch} examples"
     if exchange.staleness_lr:
@@ -126,7 +126,7 @@ def in_short(plan: Plan, built: TrainGraph) -> str:
 
 
 def _factors(built: TrainGraph) -> list[tuple[str, str]]:
-    """How many gradients are transferred as factors, and how large they are then."""
+    """The number of gradients that are sent as factors, and their size."""
     factored = [g for g in built.towers[0].gradients if isinstance(g, Factors)]
     if not factored:
         return []
@@ -148,14 +148,14 @@ def _at_a_time(built: TrainGraph) -> list[tuple[str, str]]:
 
 
 def _devices(placement: Placement) -> str:
-    """One device per tower, or a list of them for its stages."""
+    """The device of each tower, or the list of devices of its stages."""
     if len(placement.devices) == len(placement.towers):
         return str(list(placement.towers))
     return str([list(stages) for stages in placement.stages])
 
 
 def _pipeline(how: Pipeline | None, template: AnyTemplate) -> list[tuple[str, str]]:
-    """How towers are cut, if they are."""
+    """How towers are cut into stages, if they are."""
     if how is None:
         return []
     assert isinstance(template, PipelineTemplate)
@@ -190,7 +190,7 @@ def _range(names: Sequence[str]) -> str:
 
 
 def _batch_norm(options: Options, *, joined: bool = True) -> str:
-    """Which statistics it normalises by, and which are saved."""
+    """The statistics that batch norm normalizes with, and those that are saved."""
     reach, piece = BATCH_NORM[options.batch_norm], ""
     towers = " and towers" if joined else " of the first tower"
     if options.pipeline and options.pipeline.micro_batches > 1:
@@ -230,7 +230,7 @@ def _plural(count: int, word: str) -> str:
 
 
 def facts(plan: Plan, built: TrainGraph) -> dict[str, Any]:
-    """What `benchmark_run.log` says of the run."""
+    """The facts that `benchmark_run.log` contains."""
     settings = {
         name: value
         for section in vars(plan.config).values()

@@ -1,9 +1,8 @@
 """Many steps in one session call: the train step as the body of a loop in the graph.
 
-The step is built once, as any other; the loop body is a copy of its nodes that uses the
-same variables and iterators.  The same operations run in the same order, so results are
-equal bit for bit.  What is saved is the client's overhead per step, which matters for
-small models.
+The loop body is a copy of the step's nodes that uses the same variables and iterators.
+The same operations run in the same order, so results are equal bit for bit.  The loop
+saves the client's time per step, which matters for small models.
 """
 
 import time
@@ -27,7 +26,7 @@ class DeviceLoop(NamedTuple):
     free: bool = False  # step lines come between two calls
 
     def runner(self, session: v1.Session) -> Runner:
-        """What runs steps in a session."""
+        """A function that runs steps in a session."""
         inside = session.make_callable([self.step, self.losses], [self.count])
 
         def run(step: int, count: int) -> Iterator[StepsTaken]:
@@ -60,7 +59,7 @@ def build(train_op: tf.Operation, step: tf.Tensor, loss: tf.Tensor) -> DeviceLoo
     ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         inputs = {}
         for handle in handles:
-            # Inside the body, an outer tensor becomes usable by being read.
+            # The body can use an outer tensor only after reading it here.
             with tf.device(handle.device):
                 inputs[handle.name] = tf.identity(handle)
         with tf.device(None):
@@ -105,7 +104,7 @@ def _cut_out(
     graph_def = graph.as_graph_def()
     kept = [node for node in graph_def.node if node.name in names]
     for node in kept:
-        # Colocation names nodes outside; the devices say the same.
+        # Colocation names nodes outside the body; their devices are set anyway.
         node.attr.pop("_class", None)
     del graph_def.node[:]
     graph_def.node.extend(kept)

@@ -1,9 +1,9 @@
 """Finds the first gradient that was not finite, by replaying a failed run.
 
-A run checks only the loss of each step, which costs nothing.  When a loss is not
-finite, the graph is built again with a flag for every tower's loss and gradients, and
-replays the steps from the last checkpoint, or from the start.  Runs repeat bit for bit,
-so the same step fails again; a gradient may have failed steps before the loss.
+A run checks only the loss of each step, which takes no time.  When a loss is not
+finite, the graph is built again, with a check of every tower's loss and gradients, and
+takes the steps from the last checkpoint, or from the start, again.  Runs repeat bit for
+bit, so the same step fails; a gradient may have failed some steps before the loss.
 """
 
 import time
@@ -38,18 +38,18 @@ def diagnose_failure(
     seconds: float,
     stop: Stop,
 ) -> str:
-    """Replays the steps until a tower's gradient or loss is not finite.
+    """Takes the steps again until a tower's gradient or loss is not finite.
 
     Args:
       plan: of the run.
-      sessions: where sessions come from.
+      sessions: opens sessions.
       console: takes lines for the user.
-      last_step: at which the run failed.
-      seconds: how long the run took; within limits, the replay may take as long.
-      stop: set by signals, which end the replay, too.
+      last_step: the step at which the run failed.
+      seconds: how long the run took; the search may take as long, within limits.
+      stop: set by signals, which end the search, too.
 
     Returns:
-      the finding, or why there is none, as the beginning of a sentence.
+      what was not finite, or why that is not known, as the beginning of a sentence.
     """
     train = graph.build(**plan.parts)
     if not train.mode.together:
@@ -113,7 +113,7 @@ class _Search:
         console: Console,
     ):
         self._names = train.template.trainable
-        # A loss scale that moves skips steps whose gradients are not finite.
+        # With a dynamic loss scale, steps whose gradients are not finite are skipped.
         self._skips = train.skipped is not None
         self._first = int(session.run(train.global_step))
         self._run = session.make_callable([train.step, fine])
@@ -150,7 +150,7 @@ def _sentence(
     Args:
       step: its number.
       losses: bool [towers], whether each is finite.
-      gradients: bool [towers, variables], the same.
+      gradients: bool [towers, variables], whether each is finite.
       names: of the variables.
     """
     count = len(losses)

@@ -1,7 +1,7 @@
-"""A follower: a client that runs its towers' part of every step until dismissed.
+"""A follower: a client that runs its towers' part of every step.
 
-It has no last step and writes no files.  A token from the chief says which graph to
-run, the run's or that of `mean_check`, and at which step; see `between_graph`.
+It writes no files and does not know the last step.  A token from the chief contains the
+graph to run, that of the run or of `mean_check`, and the step; see `between_graph`.
 """
 
 import contextlib
@@ -57,13 +57,13 @@ class CheckTokens(Callback):
 def follow(
     plan: Plan, sessions: Sessions, report_dropout: Callable[[str], None]
 ) -> NoReturn:
-    """Trains as the chief says; ends only when a task is lost for good.
+    """Takes the chief's steps; returns only when a task is lost for good.
 
     Args:
       plan: of the run.
-      sessions: where sessions come from.
-      report_dropout: called with the reason when this task drops out of a session,
-        so that the chief, which may be waiting for it, starts over as well.
+      sessions: opens sessions.
+      report_dropout: called with the reason when this task leaves a session, so that
+        the chief, which may wait for it, starts over as well.
 
     Raises:
       ValueError: model and data do not fit.
@@ -85,14 +85,14 @@ def follow(
     with tf.Graph().as_default() as waiting, tf.device(where.counters):
         token = between_graph.token_queue(where.client).dequeue()
 
-    tokens: list[int] = []  # received and not yet followed: at most one
+    tokens: list[int] = []  # received but not used yet; at most one
 
     @contextlib.contextmanager
     def reporting() -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            # At once: a chief that hears of it after starting over would do so again.
+            # At once: a chief that has started over would otherwise do so again.
             report_dropout(explain.reason(str(getattr(error, "message", error))))
             raise
 
@@ -116,15 +116,15 @@ def follow(
 
 
 def _may_be_old(error: tf.errors.FailedPreconditionError, plan: Plan) -> bool:
-    """Whether it may come of a token from before a ps task was lost.
+    """Whether the cause may be a token from before a ps task was lost.
 
-    That of a data set of another length is of the same class.
+    The error of a data set of another length has the same class.
     """
     return inputs.explain(error, plan.source) is None
 
 
 def _train(train: graph.TrainGraph, session: v1.Session, stamp: int) -> list[int]:
-    """Steps from a token on until the chief starts over; its new token, if known."""
+    """Takes steps until the chief starts over; returns its new token, if known."""
     client = train.clients
     assert isinstance(client, FollowerClient)
     try:

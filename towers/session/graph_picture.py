@@ -1,9 +1,9 @@
 """The graph of a step as an SVG: its name scopes, its devices, and what they exchange.
 
-Above are the name scopes at the top level of the graph, as TensorBoard shows them, and
-the bytes that each reads from the others in a step.  Below is a matrix of the devices:
-the bytes that a row's device sends to a column's.  A parameter server is a full row and
-a full column, a ring a band beside the diagonal, a pipeline the squares next to it.
+The upper part shows the name scopes at the top level of the graph, as TensorBoard does,
+and the bytes that each reads from the others in a step.  The lower part is a matrix of
+the bytes that a row's device sends to a column's.  With a parameter server one row and
+one column are full; with a ring or a pipeline the squares next to the diagonal are.
 """
 
 import html
@@ -26,7 +26,7 @@ _TOP, _BAR, _GAP = 64, 40, 44  # where boxes begin, a box's height, between boxe
 _TITLE, _PART = 42, 22  # of a tower's box: the height of its title, and of a part
 _MOST_TOWERS, _MOST_PARTS = 8, 7
 _CELL, _ROW = 76, 36  # a square of the matrix
-_FEW_DEVICES = 24  # squares of more are smaller, and have no numbers
+_FEW_DEVICES = 24  # with more, squares are smaller and have no numbers
 _LETTER = 6.4  # the mean width of a letter
 _DEVICE_COLOURS = (
     *("#cfe2ff", "#d3f2d9", "#ffe7c2", "#f3d1f4"),
@@ -65,9 +65,9 @@ def draw(scopes: Scopes, traffic: Traffic, title: str) -> str:
     """The text of an SVG file.
 
     Args:
-      scopes: of a step, above.
-      traffic: of the same step, below.
-      title: above both.
+      scopes: of a step, for the upper part.
+      traffic: of the same step, for the lower part.
+      title: of the picture.
     """
     colours = dict(zip(traffic.devices, itertools.cycle(_DEVICE_COLOURS)))
     above, bottom = _flow(scopes, colours)
@@ -97,7 +97,7 @@ def draw(scopes: Scopes, traffic: Traffic, title: str) -> str:
 
 
 def _flow(scopes: Scopes, colours: dict[str, str]) -> tuple[list[str], int]:
-    """What shows the name scopes, and where it ends at the bottom."""
+    """The shapes of the name scopes, and the y coordinate below them."""
     names = [name for name in scopes.by_name if re.fullmatch(r"tower_\d+", name)]
     most_parts = max(len(_parts(scopes.by_name[name])) for name in names)
     height = _TITLE + _PART * most_parts + 6
@@ -137,7 +137,7 @@ def _flow(scopes: Scopes, colours: dict[str, str]) -> tuple[list[str], int]:
 
 
 def _others(scopes: Scopes) -> str:
-    """What crosses between scopes that no arrow joins: a kilobyte or more."""
+    """The transfers of a kilobyte or more between scopes without an arrow, as text."""
     ends = ((_INPUT, "tower"), (_VARIABLES, "tower"), ("tower", _REDUCTION))
     drawn = {*ends, (_REDUCTION, _UPDATE)}
     others = [
@@ -158,7 +158,7 @@ def _parts(scope: Scope) -> list[str]:
 
 
 def _shortened(names: Iterable[str], most: int) -> list[str]:
-    """The names; where they are too many, some in the middle become a number."""
+    """At most `most` names; if there are more, those in the middle become a number."""
     names = list(names)
     if len(names) <= most:
         return names
@@ -194,7 +194,7 @@ def _tower(
 
 
 def _bar(y: float, name: str, scope: Scope, fill: str) -> list[str]:
-    """The box of a name scope that is no tower's."""
+    """The box of a name scope that is not a tower."""
     first, *others = scope.devices
     places = _short(first) + f" and {len(others)} more" * bool(others)
     holds = f"{scope.operations} operations on {places}"
@@ -209,7 +209,7 @@ def _bar(y: float, name: str, scope: Scope, fill: str) -> list[str]:
 
 
 def _short(device: str) -> str:
-    """`CPU:1` of `/device:CPU:1`, `worker 0 CPU:1` of one of a task."""
+    """The device's short name: `CPU:1`, or `worker 0 CPU:1` on a cluster."""
     spec = tf.DeviceSpec.from_string(device)
     task = f"{spec.job} {spec.task} " if spec.job else ""
     return f"{task}{spec.device_type}:{spec.device_index}"
@@ -218,7 +218,7 @@ def _short(device: str) -> str:
 def _arrow(
     x: float, ends: tuple[float, float], sent: Transfer | None, *, above: float = 10
 ) -> list[str]:
-    """From one row of boxes down to another, with its bytes so far above the head."""
+    """An arrow down from one row of boxes to another, with its bytes beside it."""
     if not sent or not (sent.bytes or sent.unknown):
         return []
     start, end = ends
@@ -244,7 +244,7 @@ _LINE = 'fill="none" stroke="#555555" marker-end="url(#arrow)"'
 def _matrix(
     traffic: Traffic, colours: dict[str, str], top: int
 ) -> tuple[list[str], int, int]:
-    """What shows the devices, and where it ends at the right and at the bottom."""
+    """The shapes of the matrix, and the coordinates of its right and lower ends."""
     devices, few = traffic.devices, len(traffic.devices) <= _FEW_DEVICES
     cell = _CELL if few else _CELL // 4
     holds = {device: "; ".join(traffic.holds[device]) for device in devices}
@@ -271,12 +271,12 @@ def _matrix(
 
 
 def _all(sent: Transfer) -> str:
-    """The bytes in all; a `+` stands for tensors of unknown size."""
+    """The number of bytes; a `+` means further tensors of unknown size."""
     return in_bytes(sent.bytes) + " +" * bool(sent.unknown)
 
 
 def _colour(count: int, most: int) -> str:
-    """From white for a byte to blue for the most, by orders of magnitude."""
+    """A colour from white (one byte) to blue (`most` bytes), by orders of magnitude."""
     share = math.log(max(count, 1)) / math.log(max(most, 2))
     red, green = (round(255 - share * (255 - end)) for end in (107, 174))
     return f"#{red:02x}{green:02x}ff"

@@ -1,8 +1,8 @@
 """The session loop: steps, with TensorFlow's `SessionRunHook`s around them.
 
-`MonitoredTrainingSession` restores before it initialises the input, which loses the
-input position, and prepares its fetches again in each step.  `start` has the right
-order, and `run` makes one callable per distinct set of fetches.
+TensorFlow's `MonitoredTrainingSession` restores before it initializes the input, which
+loses the input position, and prepares its fetches again in each step.  `start` has the
+right order, and `run` makes one callable per distinct set of fetches.
 """
 
 import time
@@ -17,9 +17,9 @@ from towers.variable_update.asynchronous import Runner, StepsTaken
 
 v1 = tf.compat.v1
 
-# How long steps run in one call before hooks are asked again what is due, as after a
-# signal; and how many steps the first call takes.  Of towers that do not wait for one
-# another, each takes at least as many, for they end together.
+# Seconds of steps in one call, before hooks are asked again whether something is due,
+# as after a signal; and the steps of the first call.  Asynchronous towers take at least
+# as many steps each, as they end together.
 _SECONDS = 3.0
 _FIRST_STEPS = 8
 
@@ -27,13 +27,13 @@ _FIRST_STEPS = 8
 def start(
     train: TrainGraph, session: v1.Session, restore: Callable[[v1.Session], object]
 ) -> None:
-    """Gives every variable its value and every iterator its place.
+    """Gives every variable its value and every iterator its position.
 
     Args:
       train: the graph.
       session: on it.
-      restore: loads a checkpoint if there is one; runs between the initialisation of
-        the variables and that of the input, which starts at the restored position.
+      restore: loads a checkpoint if there is one.  It runs after the variables and
+        before the input are initialized, so the input starts at the restored position.
     """
     session.run(train.initializer)
     restore(session)
@@ -63,9 +63,9 @@ def run(
       session: on it.
       hooks: called around each step, in order.
       last_step: global step at which training ends.
-      steps_per_loop: at most so many steps, and no more than take about 3 seconds, run
-        inside the graph between two calls of hooks; has no effect on asynchronous
-        towers.
+      steps_per_loop: largest number of steps that run inside the graph between two
+        calls of hooks; fewer if they would take more than about 3 seconds.  It has no
+        effect on asynchronous towers.
 
     Returns:
       the global step reached.
@@ -88,7 +88,7 @@ def _run(
     while step < last_step and not stopped:
         seen = min((_next_due(hook, step) for hook in hooks), default=last_step + 1)
         inside = min(steps.most_inside, last_step - step, seen - 1 - step)
-        # To take a single step inside the graph is worth it for free towers only.
+        # A single step inside the graph saves time for asynchronous towers only.
         if inside >= (1 if steps.free else 2):
             for reached, losses, seconds in steps.inside(step, inside):
                 step = reached
@@ -107,16 +107,16 @@ class _Steps:
     """Runs steps; asks TensorFlow for a callable once per distinct set of fetches.
 
     Attributes:
-      free: whether towers do not wait for one another, so that many steps are taken in
-        one call, whatever `steps_per_loop` says.
+      free: whether towers are asynchronous; then a call takes many steps, whatever
+        `steps_per_loop` is.
       most_inside: how many steps to take in one call.
     """
 
     def __init__(self, session: v1.Session, train: TrainGraph, steps_per_loop: int):
         self._session = session
         self._train = train
-        # Key of the fetches -> what runs them, and the fetches: no other object gets
-        # the identity of one that is kept.
+        # Key of the fetches -> their callable, and the fetches, which are kept so that
+        # no other object gets their identity.
         self._callables: dict[object, tuple[Callable, object]] = {}
         self._inside: Runner | None = None
         self.free = train.loop is not None and train.loop.free
@@ -154,7 +154,7 @@ class _Steps:
         return int(results[-1]), context.stop_requested
 
     def inside(self, step: int, count: int) -> Iterator[StepsTaken]:
-        """`count` steps after a global step, as the loop's runner has them."""
+        """Takes `count` steps after a global step; yields as the loop's runner."""
         if self._inside is None:
             assert self._train.loop is not None
             self._inside = self._train.loop.runner(self._session)
@@ -183,7 +183,7 @@ class _Steps:
 
 
 def _key(fetches: object) -> object:
-    """Equal for equal fetches, whose tensors are told apart by identity."""
+    """A key that is equal for equal fetches; tensors are compared by identity."""
     if isinstance(fetches, dict):
         return tuple([(name, _key(part)) for name, part in fetches.items()])
     if isinstance(fetches, list | tuple):

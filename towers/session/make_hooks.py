@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunParts:
-    """What of a run its hooks act on.
+    """The parts of a run that its hooks use.
 
     Attributes:
       plan: of the run.
@@ -47,14 +47,14 @@ class RunParts:
 
 
 class Attempt(NamedTuple):
-    """What hooks need to know of an attempt at a run.
+    """What hooks need to know of a run in a session.
 
     Attributes:
       run: its graph and what is in it.
-      begin: global step that it goes on from.
+      begin: global step from which it continues.
       last_step: global step at which it ends.
       evaluate: (session, global step) -> top-1 accuracy, which it also reports.
-      due: (every so many steps or 0, single steps) at which it is to be called.
+      due: (interval in steps or 0, single steps) at which `evaluate` is called.
     """
 
     run: RunParts
@@ -67,8 +67,8 @@ class Attempt(NamedTuple):
     def recorded_step(self) -> int:
         """The global step that is traced.
 
-        The second last warm-up step, as in tf_cnn_benchmarks, or if it is past the
-        second of this process: the first makes the kernels.
+        The second last warm-up step, as in tf_cnn_benchmarks, or the second step of
+        this process if that is later, as the first one makes the kernels.
         """
         warm = self.run.plan.num_warmup - 1
         return min(max(warm, self.begin + 2), self.last_step)
@@ -146,8 +146,8 @@ def _evaluate(attempt: Attempt) -> Callback | None:
     return Evaluate(run.built, attempt.evaluate, stop_at=goal, steps=every, at=at)
 
 
-# In the order in which they act: nothing is saved of a step that failed, and a step is
-# saved before its evaluation may end the run.
+# In the order in which they act: a step that failed is not saved, and a step is saved
+# before its evaluation may end the run.
 _HOOKS: tuple[Callable[[Attempt], Callback | None], ...] = (
     _stop_on_nan,
     _report_skips,

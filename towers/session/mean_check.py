@@ -1,15 +1,16 @@
-"""Proves that a mode takes the mean: `--check_mean`, and every case of `verify`.
+"""Checks that a mode takes the mean: for `--check_mean`, and in every case of `verify`.
 
     mean_check.check(options, placement, config, Local())
 
-A small graph, built with the run's placement, mode, reduction, stages and compiler,
-has variables whose gradient is 1 in every example, whatever their values.  With the
-mean, an update at rate 1 moves every copy by exactly -1.  A move by -N would reveal a
-sum, any other move a missing tower or micro-batch.  With synchronized batch norm, a
-mean over the towers is a factor of the loss as well.  One variable is a dense layer's,
-whose gradient modes may take as factors.  With a sharded classifier, the loss is its
-cross-entropy: all classes are equally likely before the first step, so its gradients
-are known to the last bit.
+A small graph, built with the run's placement, mode, reduction, stages and compiler, has
+variables whose gradient is 1 in every example, whatever their values.  With the mean,
+an update at rate 1 changes every copy by exactly -1; with the sum over N towers, by -N;
+any other change means that a tower or micro-batch is missing.
+
+With synchronized batch norm, the loss also has a mean over the towers as a factor.  One
+variable is that of a dense layer, whose gradient may be sent as factors.  With a
+sharded classifier, the loss is its cross-entropy; all classes are equally likely before
+the first step, so its gradients are known exactly.
 """
 
 import dataclasses
@@ -43,13 +44,13 @@ from towers.variable_update.modes import VARIABLE_UPDATES
 
 v1 = tf.compat.v1
 
-_LARGEST = 2**22  # bytes of a variable: larger ones would take their time
-_EXAMPLES = 256  # of all towers, whose shares are exact in 16 bits
-_ELEMENTS = 29  # no multiple of anything, so that shards and packs come out uneven
+_LARGEST = 2**22  # most bytes of a variable; larger ones would take too long
+_EXAMPLES = 256  # of all towers; their shares are exact in 16 bits
+_ELEMENTS = 29  # a prime, so that shards and packs have uneven sizes
 _WIDTH = 256  # of a dense layer that is large enough for factors
 _ROWS = "probe/rows"  # the variable with sparse gradients
-_KERNEL, _BIAS = "probe/kernel", "probe/bias"  # of the classifier that is spread
-_GRID = 64.0  # to a part of which the mean of ones is rounded: thirds do not add up
+_KERNEL, _BIAS = "probe/kernel", "probe/bias"  # of the sharded classifier
+_GRID = 64.0  # means are rounded to multiples of 1 / 64, as sums of thirds are inexact
 
 
 class NotTheMeanError(ValueError):
@@ -64,24 +65,24 @@ def check(
     *,
     modes: Mapping[str, type[VariableUpdate]] = VARIABLE_UPDATES,
 ) -> None:
-    """Trains a step or two of the graph of `build`, and looks at the variables.
+    """Trains a step or two of the graph of `build`, and compares the variables.
 
     Args:
       options: of the run.
       placement: of the run.
       config: of the run's sessions.
-      sessions: where they come from.
+      sessions: opens sessions.
       modes: the table that `options.variable_update` is a row of.
 
     Raises:
-      NotTheMeanError: a variable did not move by the mean gradient.
+      NotTheMeanError: a variable did not change by the mean gradient.
     """
     built = build(options, placement, modes=modes)
     with built.graph.as_default(), sessions.open(built.graph, config) as session:
         loop.start(built, session, lambda session: None)
         copies = dict(_copies(built))
         for tower, step in enumerate(built.steps):
-            if tower:  # after an update not all classes are equally likely
+            if tower:  # after an update, classes are no longer equally likely
                 session.run(built.initializer)
                 session.run(built.sync)
             for number in range(1, 2 + built.mode.deferred):
@@ -97,18 +98,18 @@ def build(
     *,
     modes: Mapping[str, type[VariableUpdate]] = VARIABLE_UPDATES,
 ) -> graph.TrainGraph:
-    """The graph of the check; arguments as `check` has them."""
+    """The graph of the check; the arguments are those of `check`."""
     scaling, pipeline = options.loss_scaling, _small(options.pipeline)
     probe_options = graph.Options(
         batch_size=pipeline.micro_batches if pipeline else 1,
         dtype=options.dtype,
         variable_update=options.variable_update,
         exchange=options.exchange,
-        # What is beyond would take its time, and not be exact.
+        # More would take long, and not be exact.
         accumulate_steps=min(
             options.accumulate_steps, max(1, _EXAMPLES // placement.num_towers)
         ),
-        # Gradients of 1 would overflow at scales that suit a model's.
+        # Gradients of 1 would overflow at the loss scales of usual models.
         loss_scaling=scaling and dataclasses.replace(scaling, initial=DEFAULT_SCALE),
         pipeline=pipeline,
         xla_compile=options.xla_compile,
@@ -120,7 +121,7 @@ def build(
     return graph.build(
         _ones(
             _sizes(options.exchange),
-            max(_WIDTH, 2 * placement.num_towers),  # so its factors are the smaller
+            max(_WIDTH, 2 * placement.num_towers),  # so that factors are smaller
             pieces,
             options.shards or Shards(),
         ),
@@ -155,17 +156,18 @@ def _compare(
 
 
 def _wanted(name: str, values: np.ndarray, due: int, shards: Shards) -> np.ndarray:
-    """The value that a variable must have after so many updates."""
+    """The value that a variable must have after `due` updates."""
     start, gradient = np.zeros_like(values), np.ones_like(values)
     if name.endswith(_ROWS):
         gradient[1::2] = 0.0  # nothing reads them
     if name.endswith((_KERNEL, _BIAS)):
-        # Of class 0, which is right, a share of 1 is taken; all have as much of it.
+        # The gradient at class 0, the label, is 1 / classes - 1, at the others 1 /
+        # classes.
         gradient[...] = 1.0 / values.shape[-1]
         gradient[..., 0] -= 1.0
     if name.endswith(_KERNEL):
         start[0] = _weights(shards.classifier)
-        gradient[0] = 0.0  # what is read there is 0
+        gradient[0] = 0.0  # its input is 0
     return start - due * gradient
 
 
@@ -181,8 +183,11 @@ def _copies(built: graph.TrainGraph) -> Iterator[tuple[str, Any]]:
 
 
 def _sizes(exchange: GradientExchange) -> list[int]:
-    """Elements of the variables: one for each range of the reduction spec, and one that
-    is partitioned if any is."""
+    """Numbers of elements of the variables.
+
+    There is one for each range of the reduction spec, and one that is partitioned if
+    variables are.
+    """
     limits = [r.limit for r in reduction.parse(exchange.all_reduce_spec)]
     limits.append(exchange.partition_bytes)
     sizes = [_ELEMENTS, *(n // 4 + 1 for n in limits if n and n <= _LARGEST)]
@@ -190,7 +195,7 @@ def _sizes(exchange: GradientExchange) -> list[int]:
 
 
 def _small(pipeline: Pipeline | None) -> Pipeline | None:
-    """The same stages, of one block each, with few micro-batches."""
+    """The same stages with one block each and few micro-batches."""
     if pipeline is None:
         return None
     return dataclasses.replace(
@@ -208,11 +213,11 @@ def _first(outputs: Any, labels: tf.Tensor) -> tf.Tensor:
 class _Ones(Model):
     """A model whose gradients are 1 everywhere.
 
-    The loss of an example is the sum of the variables; of the embedding table, only the
-    rows that are looked up count.  For the classifier, see `_classifies`.
+    The loss of an example is the sum of the variables, and of the rows of the embedding
+    table that it looks up.  For the classifier, see `_classifies`.
 
-    Its blocks are functions (x, nn) -> x: the first looks up, and each adds variables,
-    whose names are the same however many blocks there are.
+    Its blocks are functions (x, nn) -> x.  The first looks up rows, and each adds
+    variables, whose names do not depend on the number of blocks.
     """
 
     def run(self, x: tf.Tensor, nn: Layers) -> tf.Tensor:
@@ -228,8 +233,10 @@ class _Ones(Model):
 
 
 def _ones(sizes: Sequence[int], width: int, count: int, shards: Shards) -> _Ones:
-    """The model in so many blocks, the first of which has variables of these sizes and
-    a dense layer of this width."""
+    """The model with `count` blocks.
+
+    The first block has variables of these sizes and a dense layer of this width.
+    """
     first = _multiplies(_adds("vector", sizes), width)
     blocks = [_looks_up(first, shards.embeddings)]
     blocks += [_adds(f"block_{k}", [_ELEMENTS]) for k in range(1, count)]
@@ -238,7 +245,7 @@ def _ones(sizes: Sequence[int], width: int, count: int, shards: Shards) -> _Ones
     return _Ones(
         name="probe",
         blocks=[(f"block_{k}", block) for k, block in enumerate(blocks)],
-        inputs=Pairs((1, 1)),  # whose indices are not changed
+        inputs=Pairs((1, 1)),  # its indices are not preprocessed
         recipe=Recipe(batch_size=1, schedule=Schedule((1.0,))),
         loss=_first,
     )
@@ -273,7 +280,7 @@ def _adds(name: str, sizes: Sequence[int]) -> Block:
 
 
 def _multiplies(adds: Block, width: int) -> Block:
-    """A block that adds a dense layer's outputs, of inputs of 1, to each loss."""
+    """A block that adds the outputs of a dense layer with inputs of 1 to each loss."""
 
     def block(loss: tf.Tensor, nn: Layers) -> tf.Tensor:
         loss = adds(loss, nn)
@@ -288,8 +295,8 @@ def _weights(count: int) -> np.ndarray:
     """The weight of the loss in the logit of each class, float32 [classes].
 
     Every device has a class with a non-zero weight; that of class 0 is zero.  The
-    weights add up to the number of classes, a power of two: while all classes are
-    equally likely, the cross-entropy has the gradient of the loss.
+    weights add up to the number of classes, a power of two, so that the cross-entropy
+    has the gradient of the loss while all classes are equally likely.
     """
     weights = np.zeros([2 ** (2 * count - 1).bit_length()], np.float32)
     lasts = [begin + size - 1 for begin, size in Split(count).ranges(len(weights))]
@@ -325,8 +332,8 @@ def _variable(
 class _Source:
     """Examples that all look up row 0.
 
-    The weights of the examples of a mean add up to a power of two, so that the towers'
-    shares and all partial sums are exact, in 16 bits too, up to `_EXAMPLES` examples.
+    The weights of the examples add up to a power of two.  So the towers' shares and all
+    partial sums are exact, in 16 bits, too, up to `_EXAMPLES` examples.
     """
 
     num_classes: int | tuple[int, int] = 1

@@ -1,10 +1,10 @@
-"""What a step of the stages looked like: bubble, busy times, memory, a chart.
+"""The report of the stages in one step: bubble, busy times, memory, a chart.
 
-The numbers come from TensorFlow's own trace of one step.  A stage is busy while one of
-its passes runs; the bubble is the share of the step's passes, from the first one's
-begin to the last one's end, in which stages are not.  On a GPU a pass ends when its
-kernels are launched: there the report shows what the host does.  Devices that only hold
-shards of the model are not stages, and are reported beside them.
+The numbers come from TensorFlow's trace of one step.  A stage is busy while one of its
+passes runs.  The bubble is the share of time in which stages are not busy, between the
+start of the first pass and the end of the last.  On a GPU a pass ends when its kernels
+are launched, so the report shows the host's times.  Devices that only hold shards of
+the model are not stages, and are reported separately.
 """
 
 import html
@@ -28,11 +28,11 @@ from towers.session.trace import TraceStep
 
 v1 = tf.compat.v1
 
-ENOUGH = 0.95  # share of the time that stages shall be busy
+ENOUGH = 0.95  # share of the time in which stages should be busy
 
 
 class StageUse(NamedTuple):
-    """One stage of one tower in the step, or a device beside its stages."""
+    """One stage of one tower in the step, or a device that is not a stage."""
 
     scope: str
     stage: int
@@ -50,9 +50,10 @@ class PipelineReport(NamedTuple):
     num_stages: int
     micro_batches: int
     chunks: int
-    # How busy equal stages would be where micro-batches meet; None: they do not.
+    # Share of time in which equal stages would be busy if micro-batches wait for one
+    # another at batch norms; None if they do not.
     meeting: float | None = None
-    beside: Sequence[StageUse] = ()  # devices that are no stages
+    beside: Sequence[StageUse] = ()  # devices that are not stages
 
     @property
     def bubble(self) -> float:
@@ -64,8 +65,8 @@ class PipelineReport(NamedTuple):
     def ideal_bubble(self) -> float:
         """The bubble of equal stages: (K - 1) / (M V + K - 1).
 
-        It is larger where stages meet in whole-batch norms, or where the last group of
-        micro-batches of an interleaved schedule is short.
+        It is larger if micro-batches wait for one another at batch norms, or if the
+        last group of micro-batches of an interleaved schedule is short.
         """
         if self.meeting is not None:
             return 1.0 - self.meeting
@@ -81,20 +82,20 @@ class PipelineReport(NamedTuple):
 
     @property
     def most_busy(self) -> float:
-        """Share of the time that stages of this imbalance can be busy at most.
+        """Largest possible share of the time in which stages can be busy.
 
-        However many micro-batches there are, the busiest stage sets the pace.
+        The busiest stage limits it, however many micro-batches there are.
         """
         return 1.0 / self.imbalance
 
     @property
     def enough(self) -> int | None:
-        """Fewest micro-batches that would keep equal stages busy enough; None: no
-        number would.
+        """Smallest number of micro-batches with which equal stages are busy enough.
 
-        Where they meet, half of what a stage does in a pass cannot begin before all of
-        them were through the other half: two stages or more are then idle for at least
-        a third of all forward passes, however many there are.
+        None if there is no such number.  If micro-batches wait for one another in a
+        batch norm, half of a stage's work cannot begin before all of them have passed
+        the other half.  Two or more stages are then idle for at least a third of all
+        forward passes, however many micro-batches there are.
         """
         if self.meeting is not None and self.num_stages > 1:
             return None
@@ -104,10 +105,10 @@ class PipelineReport(NamedTuple):
 def analyse(
     train: TrainGraph, metadata: v1.RunMetadata
 ) -> tuple[PipelineReport, list[TowerSpan]]:
-    """The report of a step, of the towers that took it: one, if they step apart.
+    """The report of a step and its towers; one tower if they are asynchronous.
 
     Args:
-      train: whose towers are cut into stages.
+      train: a graph whose towers are cut into stages.
       metadata: of a step with the options of `spans.traced`.
     """
     passes = spans.of_step(metadata)
@@ -147,9 +148,9 @@ def analyse(
 
 
 def _busy(passes: Sequence[TowerSpan]) -> float:
-    """Seconds in which some of the passes run, which are in the order of their begin.
+    """Seconds in which at least one of the passes, ordered by their start, runs.
 
-    What a stage does of what is spread runs beside its own passes.
+    A stage's work on shards runs at the same time as its own passes.
     """
     busy = end = 0.0
     for span in passes:
@@ -159,14 +160,14 @@ def _busy(passes: Sequence[TowerSpan]) -> float:
 
 
 def _meeting(how: Pipeline, legs: schedule.Legs) -> float | None:
-    """How busy equal stages would be, if micro-batches meet in some pass."""
+    """`PipelineReport.meeting` of this schedule."""
     if not legs.meeting or max(legs.counts.values()) == 1:
         return None
     return schedule.busy_share_in_legs(how.order(), legs)
 
 
 def peak_bytes(metadata: v1.RunMetadata) -> dict[str, int]:
-    """Most bytes that a step had allocated at a time, for each device.
+    """Device -> most bytes that a step had allocated at a time.
 
     Args:
       metadata: of a step with the options of `spans.traced`.
@@ -174,7 +175,7 @@ def peak_bytes(metadata: v1.RunMetadata) -> dict[str, int]:
     peaks = {}
     for device in metadata.step_stats.dev_stats:
         records = sorted(
-            # At one time, what is freed makes room for what is allocated.
+            # At the same time, memory is freed before it is allocated.
             (record.alloc_micros, record.alloc_bytes)
             for node in device.node_stats
             for memory in node.memory
@@ -190,11 +191,11 @@ def peak_bytes(metadata: v1.RunMetadata) -> dict[str, int]:
 
 
 def lines(report: PipelineReport, step: int) -> list[str]:
-    """The report in words.
+    """The report as lines of text.
 
     Args:
       report: of a step.
-      step: which.
+      step: its number.
     """
     chunks = f", V = {report.chunks}" if report.chunks > 1 else ""
     waits = "" if report.meeting is None else ", with the waits at batch norms"
@@ -221,12 +222,12 @@ def lines(report: PipelineReport, step: int) -> list[str]:
     return rows
 
 
-# What a device has that is no stage.
+# The work of a device that is not a stage.
 _SPREAD = "its part of what is spread"
 
 
 def _from(report: PipelineReport) -> str:
-    """From how many micro-batches on."""
+    """The number of micro-batches from which on stages are busy enough, in words."""
     if report.enough is None:
         return (
             "with no number of micro-batches, each of which waits for all at every "
@@ -237,7 +238,7 @@ def _from(report: PipelineReport) -> str:
 
 
 def _of_these(report: PipelineReport) -> str:
-    """What the stages as they are cut can reach, if that is not enough."""
+    """The share that these stages can reach, in words, if that is not enough."""
     if report.most_busy >= ENOUGH:
         return ""
     return (
@@ -246,7 +247,7 @@ def _of_these(report: PipelineReport) -> str:
 
 
 def facts(report: PipelineReport, step: int) -> dict[str, Any]:
-    """The report as JSON has it."""
+    """The report as JSON."""
     return {
         "step": step,
         "bubble": report.bubble,
@@ -264,12 +265,12 @@ def facts(report: PipelineReport, step: int) -> dict[str, Any]:
 
 
 def gantt(spans_of_step: Sequence[TowerSpan], title: str, num_stages: int) -> str:
-    """The passes of a step as a chart: an SVG file's text.
+    """A chart of a step's passes, as the text of an SVG file.
 
     Args:
       spans_of_step: the passes.
-      title: above the chart.
-      num_stages: of a tower; the devices behind them are no stages.
+      title: of the chart.
+      num_stages: of a tower; further devices are not stages.
     """
     rows = sorted({(span.scope, span.stage) for span in spans_of_step})
     end = max(span.end for span in spans_of_step)
@@ -357,13 +358,13 @@ def chrome_events(spans_of_step: Sequence[TowerSpan]) -> list[dict[str, Any]]:
 
 
 class ReportPipeline(TraceStep):
-    """Reports one global step of the stages: a few lines, and files of a folder.
+    """Reports one global step of the stages: prints lines and writes three files.
 
-    `report.json`, `gantt.svg`, and `passes.json`, a Chrome trace.
+    These are `report.json`, `gantt.svg`, and `passes.json`, a Chrome trace.
 
     Args:
       folder: for the files.
-      step: which.
+      step: its number.
       console: takes lines.
       side: takes what cannot be written.
     """

@@ -1,4 +1,4 @@
-"""What a run shows of its steps: lines in a log, a bar on a terminal, the speed."""
+"""The display of a run's steps: lines in a log, a bar on a terminal, the speed."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ from towers.session import report
 
 v1 = tf.compat.v1
 
-# The least time over which a speed is taken where towers do not wait for one another.
+# Shortest time over which a speed of asynchronous towers is measured.
 _FREE_SECONDS = 0.01
 
 
@@ -29,7 +29,7 @@ class Console:
     """Prints lines, above a progress bar if there is one.
 
     Attributes:
-      side: what is written beside these lines, and they themselves.
+      side: writes the other outputs, and notes the lines that cannot be printed.
     """
 
     def __init__(self, stream: TextIO):
@@ -40,9 +40,9 @@ class Console:
 
     @contextlib.contextmanager
     def during(self, closed: Callable[[], None]) -> Iterator[None]:
-        """A run inside which `closed` is called when nobody reads the lines any more.
+        """In this block, `closed` is called when the reader of the lines has left.
 
-        At the end it says what side outputs were left out.
+        At its end, outputs that could not be written are named.
         """
         self._closed = closed
         try:
@@ -53,10 +53,10 @@ class Console:
 
     @contextlib.contextmanager
     def _printing(self) -> Iterator[None]:
-        """Printing inside ends nothing.
+        """In this block, errors of printing do not end the run.
 
         Raises:
-          BrokenPipeError: nobody reads the lines, and no run can be ended well.
+          BrokenPipeError: the reader has left, and there is no run to end.
         """
         try:
             yield
@@ -83,7 +83,7 @@ class Console:
                 print(line, file=self._stream, flush=True)
 
     def open_bar(self, step: int, last_step: int) -> None:
-        """Shows a bar from step 0 to the last one, of which some are done."""
+        """Shows a bar from step 0 to the last one, filled up to `step`."""
         with self._printing():
             self._bar = tqdm.tqdm(
                 total=last_step,
@@ -94,7 +94,7 @@ class Console:
             )
 
     def advance(self, steps: int, text: str = "") -> None:
-        """Moves the bar, if there is one, and puts a text beside it."""
+        """Advances the bar, if there is one, and shows a text beside it."""
         if self._bar is not None:
             if text:
                 self._bar.set_postfix_str(text, refresh=False)
@@ -102,7 +102,7 @@ class Console:
                 self._bar.update(steps)
 
     def close(self) -> None:
-        """Ends the bar, if there is one; what comes is printed below it."""
+        """Ends the bar, if there is one; later lines are printed below it."""
         bar, self._bar = self._bar, None
         if bar is not None:
             with self._printing():
@@ -110,7 +110,7 @@ class Console:
 
 
 class Display(NamedTuple):
-    """What step lines say, and when they come."""
+    """What step lines show, and when they are printed."""
 
     every: int = 10  # steps between lines, from the end of the warm-up on
     warmup: int = 0  # global steps that are not timed and get no line
@@ -122,14 +122,14 @@ class Display(NamedTuple):
 class Progress(Callback):
     """Step lines in a log, a bar on a terminal, and the speed of the timed steps.
 
-    Steps are numbered from the end of the warm-up.  Neither the warm-up is timed, nor
+    Steps are numbered from the end of the warm-up.  The warm-up is not timed, nor is
     the first step of a process, in which kernels are created.
 
     Args:
       train: the graph.
-      console: where lines go.
-      log: gets the numbers of each line.
-      display: what lines say and when they come.
+      console: prints the lines.
+      log: writes the numbers of each line.
+      display: what lines show and when.
 
     Attributes:
       speed: of the timed steps.
@@ -155,8 +155,7 @@ class Progress(Callback):
             "rate": train.learning_rate,
             "metrics": [train.metrics[name] for name in names],
         }
-        # Towers that step apart are not stopped for a line that needs no more than
-        # their losses.
+        # Asynchronous towers do not stop for a line that shows only losses.
         self._free = train.loop is not None and train.loop.free and not names
         self._beside = {"rate": train.learning_rate}
         if display.total_loss:
@@ -173,7 +172,7 @@ class Progress(Callback):
         self.last_loss = math.nan
 
     def begin_at(self, step: int, last_step: int) -> None:
-        """Says where the loop starts and ends."""
+        """Sets the steps at which the loop starts and ends."""
         self._step = step
         self._first_timed = max(self._warmup, step + 1)
         if step >= last_step:
@@ -194,7 +193,7 @@ class Progress(Callback):
         self._paused += time.perf_counter() - begun
 
     def after_create_session(self, session: v1.Session, coord: object) -> None:
-        """Keeps the session, to look at what does not belong to a step."""
+        """Keeps the session, to read values that are not fetched in a step."""
         self._session = session
 
     def next_due(self, step: int) -> int:
@@ -209,10 +208,10 @@ class Progress(Callback):
         return self._warmup + (shown // self._every + 1) * self._every
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
-        """Asks for the loss and the rest when this step gets a line.
+        """Asks for the values that a line shows, if this step gets a line.
 
-        So does the last step that is not timed: TensorFlow prepares each new set of
-        fetches once, which must not be timed.
+        The last untimed step asks for them, too: TensorFlow prepares each new set of
+        fetches once, and that must not be timed.
         """
         step = self._step + 1
         due = self._line_due(step) or step == self._first_timed
@@ -226,7 +225,7 @@ class Progress(Callback):
             self._print_line(run_values.results)
 
     def after_steps(self, step: int, losses: np.ndarray, seconds: float) -> None:
-        """Times steps that nobody watched; prints a line if one of them is due."""
+        """Times steps without hooks between them; prints a line if one is due."""
         before = self._step
         self._after(seconds, len(losses))
         first, last = before - self._warmup, self._step - self._warmup
@@ -253,7 +252,7 @@ class Progress(Callback):
 
     def _print_line(self, values: Mapping[str, Any]) -> None:
         step, self.last_loss = self._step, float(values["loss"])
-        # Before any step was timed there is only the speed of this one.
+        # Before any step was timed, only the speed of this step is known.
         speed = (self._units_per_step / self._latest, 0.0, 0.0)
         if len(self.speed):
             speed = self.speed.statistics()
@@ -297,7 +296,7 @@ class Progress(Callback):
         """Prints the total line, the report of a loop inside the graph, and the MFU.
 
         Args:
-          sessions: where a session comes from in which the peak is measured.
+          sessions: opens the session in which the device's peak is measured.
         """
         if not len(self.speed):
             self._console("Done with training: no step was timed")
@@ -325,7 +324,7 @@ class Progress(Callback):
 
     @property
     def examples_per_second(self) -> float:
-        """Examples of all timed steps over the wall time they took, pauses excluded."""
+        """Examples of all timed steps divided by their wall time without pauses."""
         if not len(self.speed):
             return 0.0
         return len(self.speed) * self._train.examples_per_step / self._elapsed

@@ -1,8 +1,9 @@
 """`--check_replicas_every`: whether the replicas of every variable are still equal.
 
 Replicas start equal and apply the same mean to the same values, so they and their
-optimizer slots stay equal to the bit.  A memory fault, a reduction that gives towers
-different sums, or an update that skips one shows here long before it shows in the loss.
+optimizer slots stay equal to the bit.  This check finds a memory fault, a reduction
+that gives towers different sums, or an update that skips a replica long before the loss
+shows it.
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ class CheckReplicas(Every):
 
     Args:
       train: the graph.
-      compared: what `same` made of its mode.
+      compared: the result of `same` for its mode.
       steps: between two checks.
     """
 

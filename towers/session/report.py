@@ -1,8 +1,8 @@
-"""Reports of a run: tf_cnn_benchmarks' lines for people and parsers, JSON for the rest.
+"""Reports of a run: printed lines as in tf_cnn_benchmarks, and JSON files.
 
 The formats of the header, the step line, the total line and the evaluation line are
-those of tf_cnn_benchmarks, so that old parsers work.  `BenchmarkLog` writes what goes
-beyond them.
+those of tf_cnn_benchmarks, so that its parsers work.  `BenchmarkLog` writes all other
+numbers.
 """
 
 import collections
@@ -22,15 +22,15 @@ from towers.errors.side_outputs import SideOutputs, append_line
 
 RULE = "-" * 64
 
-# Steps that the jitter is of: medians of all would cost more with every line.
+# The jitter is that of so many latest steps; a median of all would take ever longer.
 _LATEST = 8192
 
 
 def header(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """`Model:       lenet` and so on, closed by ten equal signs.
+    """Lines such as `Model:       lenet`, and a last line of ten equal signs.
 
     Args:
-      rows: (title, text) pairs; a text of several lines goes on under itself.
+      rows: (title, text) pairs; further lines of a text are indented as the first.
     """
     lines = []
     for title, text in rows:
@@ -41,7 +41,7 @@ def header(rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 class Unit(NamedTuple):
-    """What a speed counts.
+    """The unit that a speed counts.
 
     Attributes:
       name: in the plural.
@@ -65,8 +65,9 @@ class Speed:
 
     Args:
       units: per step.
-      least: seconds over which a speed is taken at least.  Asynchronous towers may end
-        steps in the same instant; the time between two such steps means nothing.
+      least: shortest time, in seconds, over which a speed is measured.  Asynchronous
+        towers may end steps in the same instant, so the time between two steps is no
+        measure.
     """
 
     def __init__(self, units: int, least: float = 0.0):
@@ -87,7 +88,7 @@ class Speed:
 
     def _record(self) -> None:
         (steps, seconds), self._held = self._held, (0, 0.0)
-        speed = self._units * steps / max(seconds, 1e-9)  # a clock may stand still
+        speed = self._units * steps / max(seconds, 1e-9)  # a clock may not advance
         self._count += steps
         self._seconds += seconds
         self._speeds += steps * speed
@@ -100,17 +101,17 @@ class Speed:
     def interval(self) -> float:
         """Mean units/s of the steps since the last call; 0.0 if there were none.
 
-        The mean over all steps hardly moves after hours; this does at once.
+        After hours the mean over all steps hardly changes; this one shows a change.
         """
         (steps, seconds), self._interval = self._interval, (0, 0.0)
         return self._units * steps / max(seconds, 1e-9)
 
     def statistics(self) -> tuple[float, float, float]:
-        """(mean, uncertainty, jitter) in units/s, as tf_cnn_benchmarks has them.
+        """(mean, uncertainty, jitter) in units/s, as in tf_cnn_benchmarks.
 
-        The mean is units over mean step time; the uncertainty the standard
-        deviation of the steps' speeds over the root of their number; the jitter
-        1.4826 x their median absolute deviation, of the latest 8192 steps.
+        The mean is units divided by the mean step time.  The uncertainty is the
+        standard deviation of the steps' speeds divided by the root of their number.
+        The jitter is 1.4826 x the median absolute deviation of the latest 8192 steps.
         """
         if not self._count:  # short as it was
             self._record()
@@ -155,8 +156,8 @@ def utilization_line(
 ) -> str:
     """`MFU: 74.4 % (69.8 of 94 GFLOP/s measured; 5.9 MFLOP per image)`.
 
-    No device exceeds its peak: if the run was faster than the measured peak, the
-    measurement was disturbed, and the line says so instead of a share.
+    No device exceeds its peak.  If the run was faster than the measured peak, the
+    measurement was disturbed, and the line says so instead of a percentage.
 
     Args:
       rate: examples per second.
@@ -176,7 +177,7 @@ def utilization_line(
 def evaluation_line(means: Mapping[str, float], num_examples: int) -> str:
     """`Accuracy @ 1 = 0.9806 Accuracy @ 5 = 1.0000 [360 examples]`.
 
-    Without accuracies, the metrics there are: `perplexity = 4.5 [360 examples]`.
+    Without accuracies it shows the other metrics: `perplexity = 4.5 [360 examples]`.
     """
     titles = {f"top_{k}_accuracy": f"Accuracy @ {k}" for k in (1, 5)}
     if not titles.keys() <= means.keys():
@@ -193,8 +194,8 @@ class BenchmarkLog:
     `memory_bytes`, `platform`), `run_parameters` (all flags), `devices`,
     `num_parameters` (trained ones).
 
-    `metric.log` gets one JSON object per line: `name`, `value` (float, or null for one
-    that is not finite, which JSON cannot say), `unit` (or null), `global_step`,
+    `metric.log` has one JSON object per line: `name`, `value` (float; null if it is not
+    finite, which JSON cannot express), `unit` (or null), `global_step`,
     `timestamp` (ISO 8601, UTC), `extras` (object).  Names: `current_examples_per_sec`
     (mean since the first timed step, as in tf_cnn_benchmarks),
     `interval_examples_per_sec` (since the last such line), `average_examples_per_sec`
@@ -214,7 +215,7 @@ class BenchmarkLog:
         self._side = side
 
     def run(self, facts: Mapping[str, Any]) -> None:
-        """Writes `benchmark_run.log`; `facts` join what this knows by itself."""
+        """Writes `benchmark_run.log`; `facts` are added to those of the machine."""
         if not self._directory:
             return
         facts = {

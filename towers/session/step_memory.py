@@ -1,9 +1,9 @@
-"""What a step takes of this process's memory, told before the first one.
+"""An estimate of the memory that a step takes in this process, before the first step.
 
-The estimate counts variables, gradients, batches and, by `liveness`, what a tower has
-allocated at its peak.  Measured runs take 1 to 1.4 times as much, as allocators keep
-what is freed, and kernels have work space (`python -m benchmarks.memory --estimates`).
-Of towers that XLA compiles, and of pipelines, activations are not counted.
+It counts variables, gradients, batches, and a tower's activations at their peak (see
+`liveness`).  Measured runs take 1 to 1.4 times as much, because allocators keep freed
+memory and kernels have work space (`python -m benchmarks.memory --estimates`).
+Activations are not counted for pipelines and for towers that XLA compiles.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ from towers.pipelines import liveness
 
 v1 = tf.compat.v1
 
-_SURELY = 0.8  # of the estimate is needed, whatever order the operations run in
-_PERHAPS = 1.4  # times the estimate
+_SURELY = 0.8  # of the estimate is needed in any order of the operations
+_PERHAPS = 1.4  # times the estimate may be needed
 _BESIDE = 200 * 10**6  # bytes for sessions and threads
 
 _REMEDY = (
@@ -36,16 +36,16 @@ def check(
     *,
     prefetch: int = 0,
 ) -> None:
-    """Says whether a step may not fit into memory; nothing if it surely does.
+    """Warns if a step may not fit into memory.
 
     Args:
-      train: the graph, all of whose devices are in this process's memory.
+      train: a graph whose devices are all in this process's memory.
       limits: of this process, from `memory_limits`.
-      console: takes a line if memory may not do.
+      console: takes a line if memory may not be enough.
       prefetch: steps whose batches are kept ready.
 
     Raises:
-      ValueError: it surely does not fit.
+      ValueError: memory is certainly not enough.
     """
     if not limits:
         return

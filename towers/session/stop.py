@@ -1,4 +1,4 @@
-"""Signals that end a run: after the step under way, which is saved."""
+"""Signals that end a run: the current step is finished and saved."""
 
 import contextlib
 import signal
@@ -14,13 +14,13 @@ from towers.errors.terminal import ECHO_SECONDS, Terminal, heeded, is_hangup
 
 
 class StopOnSignal(Callback):
-    """SIGTERM, SIGINT and SIGHUP end the loop after the step under way.
+    """SIGTERM, SIGINT and SIGHUP end the loop after the current step.
 
-    Those that the process was started to ignore stay ignored.
+    Signals that were ignored when the process started stay ignored.
 
     Attributes:
       received: the signal, or None.
-      insisted: whether another came later: the step is not to be waited for.
+      insisted: whether another signal came later, so that nothing is waited for.
     """
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class StopOnSignal(Callback):
             signal.signal(number, handler)
 
     def reader_left(self) -> None:
-        """Nobody reads the lines of the run any more: it ends as by SIGPIPE.
+        """Ends the run as SIGPIPE would: the reader of its lines has left.
 
-        Python ignores that signal, of which sockets, too, have their share.  Where
-        there is none, as on Windows, the run goes on.
+        (Python ignores SIGPIPE, because sockets cause it, too.)  On systems without
+        this signal, such as Windows, the run continues.
         """
         if self.received is None and hasattr(signal, "SIGPIPE"):
             self._note(signal.SIGPIPE, None)
@@ -69,11 +69,11 @@ class StopOnSignal(Callback):
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Signals interrupt what is done inside, where there is no step to finish yet.
+        """In this block a signal raises `Interrupted`: there is no step to finish yet.
 
-        The interrupt is raised at the next call of one of this project's functions,
-        since TensorFlow's scopes do not survive an exception at an arbitrary point.
-        One that TensorFlow swallows is raised at the end, or shows as another failure.
+        It is raised at the next call of one of this project's functions, because an
+        exception at an arbitrary point would break TensorFlow's scopes.  If TensorFlow
+        swallows it, it is raised at the end of the block, or another failure occurs.
 
         Raises:
           Interrupted: after a signal.
@@ -102,7 +102,7 @@ class StopOnSignal(Callback):
 
 
 def _interrupt(frame: types.FrameType, event: str, arg: object) -> None:
-    """Ends the function of this project that is called, as a profiler sees it."""
+    """A profile function that raises when a function of this project is called."""
     del arg
     package = frame.f_globals.get("__name__", "").partition(".")[0]
     if event == "call" and package in ("models", "towers"):

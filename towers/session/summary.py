@@ -1,4 +1,4 @@
-"""TensorBoard summaries by verbosity."""
+"""TensorBoard summaries, by `--summary_verbosity`."""
 
 import contextlib
 import errno
@@ -28,13 +28,13 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
 
     Args:
       train: the graph.
-      verbosity: 0 nothing; 1 loss, accuracies, learning rate, and of tower 0 what the
-        model itself shows; 2 also a histogram of all gradients of tower 0; 3 also
+      verbosity: 0 nothing; 1 loss, accuracies, learning rate, and the model's own
+        summaries in tower 0; 2 also a histogram of all gradients of tower 0; 3 also
         images of tower 0 and a histogram of each gradient and variable.  Histograms
-        are of what is finite.
+        leave out values that are not finite.
 
     Returns:
-      string scalar, a serialised summary, or None.
+      string scalar, a serialized summary, or None.
     """
     if not verbosity:
         return None
@@ -53,7 +53,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
             if gradient is not None
         }
         if verbosity >= 2:
-            # Those of normalisation layers are float32 whatever the others are.
+            # Gradients of normalization layers are float32 even if others are not.
             flat = [tf.reshape(tf.cast(g, tf.float32), [-1]) for g in dense.values()]
             joined = tf.concat(flat, 0)
             parts.append(_histogram("gradients", joined))
@@ -76,7 +76,7 @@ def build(train: TrainGraph, verbosity: int) -> tf.Tensor | None:
 
 
 def _tagged(shown: Sequence[Made], taken: Iterable[str]) -> Iterator[tuple[str, Made]]:
-    """Each with a tag that no other has: TensorFlow merges no equal ones."""
+    """Each summary with a unique tag; TensorFlow does not merge equal tags."""
     tags = set(taken)
     for summary in shown:
         tag, number = summary.tag, 0
@@ -96,8 +96,7 @@ def _of_model(summary: Made, tag: str) -> tf.Tensor:
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
     """A histogram of the finite values.
 
-    The operation fails on others, and whether these skip the step or stop the run is
-    not for a summary to decide.
+    The operation would fail on the others, but a summary must not end the run.
     """
     values = tf.reshape(values, [-1])  # a mask cannot be a scalar
     finite = tf.boolean_mask(values, tf.math.is_finite(values))
@@ -108,15 +107,15 @@ def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
 class EventFile:
     """Events for TensorBoard, flushed after each; the file is made for the first one.
 
-    TensorFlow's `FileWriter` names files by the second, so that a later file may
-    replace an earlier one, and it fails in a background thread.  After an event that
-    could not be written, and when the file is gone, another file is begun.
+    TensorFlow's `FileWriter` names files by the second, so a later file may replace an
+    earlier one, and it fails in a background thread.  Here a new file is begun after an
+    event that could not be written, and when the file is gone.
 
     Args:
-      what: it holds, in the plural.
+      what: the contents of the file, in the plural, for messages.
       directory: made if there is none.
-      side: takes what cannot be written.
-      graph: to be shown beside them.
+      side: notes events that cannot be written.
+      graph: is written to the file, too.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class EventFile:
             raise
 
     def _cut(self) -> None:
-        """Ends the file where it is whole, as readers stop at half an event."""
+        """Cuts the file after its last whole event; readers stop at half an event."""
         assert self._writer is not None
         with contextlib.suppress(tf.errors.OpError, IndexError):
             self._writer.close()

@@ -1,6 +1,6 @@
-"""What lies on each device, and what crosses between devices and scopes in a step.
+"""The contents of each device, and the bytes sent between devices and scopes in a step.
 
-All of it is read from the graph; nothing is run.
+They are computed from the graph; nothing is run.
 """
 
 from collections import Counter, defaultdict
@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from towers.graph import TrainGraph
 
-_MOST_SCOPES = 4  # that are named, of those on a device
+_MOST_SCOPES = 4  # most scopes of a device that are named
 
 
 class Transfer(NamedTuple):
-    """What one device sends to another in a step."""
+    """The tensors that one device sends to another in a step."""
 
     tensors: int
     bytes: int  # of tensors whose shapes the graph knows
@@ -26,17 +26,17 @@ class Traffic(NamedTuple):
     """The devices of a step, and what they exchange."""
 
     devices: list[str]
-    holds: dict[str, list[str]]  # device -> lines on what lies there
-    sent: dict[tuple[str, str], Transfer]  # (from, to) -> what crosses in a step
+    holds: dict[str, list[str]]  # device -> lines about its contents
+    sent: dict[tuple[str, str], Transfer]  # (from, to) -> tensors sent in a step
 
     @property
     def bytes(self) -> int:
-        """The bytes that cross between devices."""
+        """The bytes sent between devices."""
         return sum(sent.bytes for sent in self.sent.values())
 
 
 class Scope(NamedTuple):
-    """A name scope at the top level of the graph, as `tower_0`."""
+    """A name scope at the top level of the graph, such as `tower_0`."""
 
     devices: list[str]  # first the one with most of its operations
     operations: int
@@ -45,14 +45,14 @@ class Scope(NamedTuple):
 
 
 class Scopes(NamedTuple):
-    """The name scopes of a step, and what they hand to one another."""
+    """The name scopes of a step, and the tensors that they read from one another."""
 
     by_name: dict[str, Scope]  # in the order in which the graph was built
     sent: dict[tuple[str, str], Transfer]  # (from, to) -> the tensors that are read
 
 
 def of(train: TrainGraph) -> Traffic:
-    """The traffic of one step; where towers are asynchronous, of one step of each."""
+    """The traffic of one step; of asynchronous towers, of one step of each."""
     master = train.placement.master
 
     def device(op: tf.Operation) -> str:
@@ -60,7 +60,7 @@ def of(train: TrainGraph) -> Traffic:
 
     held = _by_place(train, device)
     sent = _all_sent(train, device)
-    # First those that the placement names, in its order.
+    # First the devices that the placement names, in its order.
     named = [stage for stages in train.placement.stages for stage in stages]
     devices = list(dict.fromkeys([master, *named, *sorted(held)]))
     return Traffic(
@@ -99,8 +99,8 @@ def crossing(
     loop is counted once.
 
     Args:
-      step: what a session runs.
-      place: the device of an operation, or its scope.
+      step: the operation that a session runs.
+      place: returns the device of an operation, or its scope.
     """
     by_pair: dict[tuple[str, str], dict[str, tf.Tensor]] = defaultdict(dict)
     for op in reached(step):
@@ -113,7 +113,7 @@ def crossing(
 
 
 def reached(step: tf.Operation) -> list[tf.Operation]:
-    """What a session runs for a step."""
+    """The operations that a session runs for a step."""
     waiting, operations = [step], {}
     while waiting:
         op = waiting.pop()
@@ -139,7 +139,7 @@ def _by_place(
 def _all_sent(
     train: TrainGraph, place: Callable[[tf.Operation], str]
 ) -> dict[tuple[str, str], Transfer]:
-    """(from, to) -> what crosses in the steps of all towers."""
+    """(from, to) -> tensors sent in the steps of all towers."""
     sent: dict[tuple[str, str], Transfer] = {}
     for step in train.steps:
         for pair, tensors in crossing(step.train_op, place).items():
@@ -152,7 +152,7 @@ def _scope(op: tf.Operation) -> str:
 
 
 def device_of(op: tf.Operation, master: str) -> str:
-    """The device of an operation; without one, that of the variable that it changes."""
+    """The device of an operation; if it has none, that of the variable it changes."""
     handles = [t.op.device for t in op.inputs if t.dtype == tf.resource]
     return op.device or next(filter(None, handles), master)
 
@@ -180,7 +180,7 @@ def _variable_bytes(operations: Iterable[tf.Operation]) -> int:
 
 
 def _sent(tensors: Sequence[tf.Tensor], before: Transfer) -> Transfer:
-    """Adds tensors to what one device sends to another."""
+    """A transfer with further tensors."""
     sizes = [
         tensor.shape.num_elements() * tensor.dtype.size
         for tensor in tensors
@@ -194,7 +194,7 @@ def _sent(tensors: Sequence[tf.Tensor], before: Transfer) -> Transfer:
 
 
 def in_bytes(count: float) -> str:
-    """As `12 B`, `3.4 kB`, `56 MB`."""
+    """A number of bytes, written as `12 B`, `3.4 kB`, `56 MB`."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -1,7 +1,7 @@
-"""`--variable_update=auto`: times the ways to train here, and takes the fastest.
+"""`--variable_update=auto`: times the modes on this machine, and chooses the fastest.
 
-Only modes that take the steps of one tower compete, each with every reduction that it
-can use, for a few steps on the run's own model, batch, data and devices.  The choice is
+Only modes that take the steps of one tower are timed, each with every reduction that it
+can use, for a few steps with the run's model, batch, data and devices.  The choice is
 kept in the cache folder, in a file for each machine, model, batch and devices.  The run
 is then the same as with that `--variable_update` and `--all_reduce_spec`.
 """
@@ -44,7 +44,7 @@ _COLUMNS = "{:<22} {:<16} {:>10}  {}"
 
 
 class TrainingChoice(NamedTuple):
-    """A way to train."""
+    """A mode and a reduction."""
 
     variable_update: str
     all_reduce_spec: str | None = None
@@ -64,12 +64,12 @@ Measure = Callable[[Plan, TrainingChoice], list[float]]
 def candidates(
     num_towers: int, *, kind: str, wire: tf.DType = tf.float32
 ) -> list[TrainingChoice]:
-    """The ways to train that take the steps of one tower.
+    """The choices that take the steps of one tower.
 
     Args:
-      num_towers: alone, a tower has nothing to reduce.
-      kind: of their devices, as `reduction.usable` has it.
-      wire: the dtype in which gradients travel between replicas.
+      num_towers: a single tower has no reduction.
+      kind: of their devices, as in `reduction.usable`.
+      wire: the dtype in which gradients are sent between replicas.
     """
     choices = []
     for name, mode in VARIABLE_UPDATES.items():
@@ -85,7 +85,7 @@ def candidates(
 
 
 def settled(config: Config, choice: TrainingChoice = DEFAULT) -> Config:
-    """The settings of a run with a choice in place of `auto`."""
+    """The settings of a run, with a choice in place of `auto`."""
     if config.variables.variable_update != AUTO:
         return config
     return dataclasses.replace(
@@ -171,13 +171,13 @@ def choose(
     again: bool = False,
     measured: Measure = measure,
 ) -> TrainingChoice:
-    """The fastest way to train, from the cache or by timing all.
+    """The fastest choice, from the cache or by timing all.
 
     Args:
       plan: of the run, in any mode.
-      console: for the table.
-      again: whether to time though it was done before.
-      measured: times one of them.
+      console: prints the table.
+      again: whether to time them even if the cache has a choice.
+      measured: times a choice.
 
     Raises:
       ValueError: none of them works here.
