@@ -21,6 +21,7 @@ from towers.compute import (
     copy_tower,
     embedding_lookup,
     precision,
+    sufficient_factors,
     sync_batch_norm,
     tower,
 )
@@ -323,13 +324,22 @@ def copy_towers(
 
     def copies(group: Sequence[Site]) -> list[Tower]:
         towers = copy(template, group)
-        if not task.training:
-            return towers
-        taken = [variables.taken(t.gradients, template.trainable) for t in towers]
-        return [t._replace(gradients=list(g)) for t, g in zip(towers, taken)]
+        if task.training:
+            _factor(towers, template, variables)
+        return towers
 
     most = copy_tower.at_a_time(template, variables.placement)
     return template, copy_tower.in_turn(copies, sites, most)
+
+
+def _factor(
+    towers: Sequence[Tower], template: AnyTemplate, mode: VariableUpdate
+) -> None:
+    """Puts factors in the place of large gradients that are products of them."""
+    added = mode.placement.towers if mode.together else ()
+    for index, device in mode.factored(template.trainable).items():
+        for gradients in (copied.gradients for copied in towers):
+            gradients[index] = sufficient_factors.of(gradients[index], device, added)
 
 
 def _copier(task: TowerSpec, rounds: int) -> Callable[..., list[Tower]]:

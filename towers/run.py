@@ -87,8 +87,8 @@ def train(
     """
     with StopOnSignal() as stop, console.during(stop.reader_left):
         with stop.at_once():
-            run = crash.during(
-                "building the graph", lambda: prepare(plan, console, lock)
+            run = crash.during("building the graph")(
+                lambda: prepare(plan, console, lock)
             )
             training = _Training(run, sessions, stop, ended)
         resumes = plan.config.output.train_dir
@@ -237,8 +237,7 @@ class _Training:
                 run.plan.options, run.plan.placement, config, self._sessions
             )
         with self._sessions.open(run.built.graph, config) as session:
-            crash.during(
-                "initializing variables and data",
+            crash.during("initializing variables and data")(
                 lambda: loop.start(run.built, session, self._restore),
             )
             begin = int(session.run(run.built.global_step))
@@ -299,8 +298,7 @@ class _Training:
     def _steps(self, session: v1.Session, around: list, last_step: int) -> int:
         run, flags = self._run, self._run.plan.config
         try:
-            return crash.during(
-                "training; if memory ran out, lower --batch_size",
+            return crash.during("training; if memory ran out, lower --batch_size")(
                 lambda: loop.run(
                     run.built,
                     session,

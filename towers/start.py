@@ -85,8 +85,8 @@ def import_tensorflow() -> None:
     if platform.machine().lower() in ("x86_64", "amd64"):
         os.environ.setdefault(_ONEDNN, "1")
     with _not_found("keras.src.optimizers", "tf_keras.src.optimizers"):
-        library = crash.during(
-            "importing TensorFlow", lambda: importlib.import_module("tensorflow")
+        library = crash.during("importing TensorFlow")(
+            lambda: importlib.import_module("tensorflow")
         )
     logging.getLogger("tensorflow").addFilter(_of_callers(library))
 

@@ -66,9 +66,6 @@ class OfTest(parameterized.TestCase):
         dict(rows=43, count=4, to=_PS, taken=False),
         dict(rows=42, count=4, device=_GPU),
         dict(rows=43, count=4, device=_GPU, taken=False),
-        # As small a gradient goes with others.
-        dict(rows=1, count=2, shape=(256, 256)),
-        dict(rows=1, count=2, shape=(256, 255), taken=False),
         # A single tower's is neither added nor sent, unless there is a network.
         dict(rows=4, count=1, taken=False),
         dict(rows=4, count=1, to=_PS),

@@ -18,7 +18,7 @@ def kernel():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 crash.show_stacks()
-crash.during("training; if memory ran out, lower --batch_size", kernel)
+crash.during("training; if memory ran out, lower --batch_size")(kernel)
 """
 
 
@@ -44,9 +44,9 @@ class CrashTest(absltest.TestCase):
         )
 
     def test_results_and_errors_pass(self):
-        self.assertEqual(crash.during("counting", lambda: 7), 7)
+        self.assertEqual(crash.during("counting")(lambda: 7), 7)
         with self.assertRaisesRegex(ValueError, "^as it was$"):
-            crash.during("failing", self._fail)
+            crash.during("failing")(self._fail)
 
     def _fail(self):
         raise ValueError("as it was")

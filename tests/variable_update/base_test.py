@@ -52,3 +52,14 @@ class ModeTest(parameterized.TestCase):
             replicas = len(mode.replicas.get("v", ()))
             self.assertIn(replicas, (0, 3))
             self.assertLessEqual(replicas, len(first) - 1)
+
+    @parameterized.parameters(*VARIABLE_UPDATES)
+    def test_only_large_variables_may_have_factors(self, name):
+        shapes = {"small": [256, 255], "large": [256, 256]}
+        with tf.Graph().as_default():
+            mode = VARIABLE_UPDATES[name](placement.local(2, kind="cpu"))
+            for variable, shape in shapes.items():
+                mode.create(variable, tf.TensorShape(shape), None, trainable=True)
+            large = {1: mode.variables["large"].device}
+            wanted = large if "sufficient_factors" in mode.reads else {}
+            self.assertEqual(mode.factored(list(shapes)), wanted)

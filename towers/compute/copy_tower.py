@@ -218,6 +218,7 @@ def tower(
     template: Template, index: int, device: str, of: Mapping[str, tf.Tensor]
 ) -> Tower:
     """A `Tower` from its tensors: `of` has them by the template's output names."""
+    shown = {n: of[n] for n in summaries.names(template.summaries) if n in of}
     return Tower(
         index=index,
         device=device,
@@ -225,7 +226,7 @@ def tower(
         gradients=[_gradient([of[n] for n in names]) for names in template.gradients],
         statistics=[of[name] for _, name in template.statistics],
         metrics={name: of[tensor] for name, tensor in template.metrics.items()},
-        summaries=summaries.given(template.summaries, of),
+        summaries=summaries.given(template.summaries, shown),
     )
 
 

@@ -29,7 +29,7 @@ from towers.layout.placement import task_of
 
 # Elements of a gradient.  Smaller ones are not worth the operations, and on a network
 # they go together.
-_LARGE = 2**16
+LARGE = 2**16
 
 # Examples per tower, up to which the product of GPU towers' rows is made on a CPU: it
 # then takes about as long as reading the towers' gradients.
@@ -70,7 +70,7 @@ def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
     """A tower's gradient as factors, if that is less to transfer and to add.
 
     Args:
-      gradient: in any form.
+      gradient: in any form, of `LARGE` elements or more.
       device: of the variable.
       towers: their devices, whose gradients are added up there, all in the same form;
         this tower's alone if empty.
@@ -103,7 +103,7 @@ def _product(gradient: tf.Tensor) -> tf.Operation | None:
 def _are_less(factors: Factors, device: str, towers: Sequence[str]) -> bool:
     rows = factors.left.shape[factors.axes[0]]
     sizes = [t.shape.num_elements() for t in (factors.whole, *factors[:2])]
-    if rows is None or None in sizes or sizes[0] < _LARGE:
+    if rows is None or None in sizes:
         return False
     size, *factor_sizes = sizes
     here = all(task_of(tower) == task_of(device) for tower in towers)

@@ -22,18 +22,14 @@ def show_stacks() -> None:
     faulthandler.enable(2)
 
 
-def during(what: str, act: Callable[[], _Result]) -> _Result:
-    """Calls a function; a crash in it is said to be "in WHAT".
+def during(what: str) -> Callable[[Callable[[], _Result]], _Result]:
+    """What calls a function, and says that a crash in it is "in WHAT".
 
     Args:
       what: the program does, in ASCII characters, at most 400.
-      act: does it.
-
-    Returns:
-      what `act` returns.
     """
     code = _call.__code__.replace(co_name=what, co_filename="towers")
-    return types.FunctionType(code, {})(act)
+    return types.FunctionType(code, {})
 
 
 def _call(act: Callable[[], _Result]) -> _Result:

@@ -116,8 +116,7 @@ def predict(
     with StopOnSignal() as stop:
         attached = restored(plan, console, lambda v: attach(plan, v.mode), sessions)
         with attached as (session, graph):
-            steps = crash.during(
-                "predicting; if memory ran out, lower the batch size",
+            steps = crash.during("predicting; if memory ran out, lower the batch size")(
                 lambda: list(batches(graph, session, lambda: stop.received)),
             )
         if stop.received is not None:

@@ -144,27 +144,22 @@ class VariableUpdate:
         """The variable of this name, or its parts; of replicas, the first tower's."""
         return self.wholes.get(name) or self.variables[name]
 
-    def taken(
-        self, gradients: Sequence[Gradient], names: Sequence[str]
-    ) -> Sequence[Gradient]:
-        """A tower's gradients, with `sufficient_factors` some of them as factors.
-
-        A gradient that is a product of two smaller matrices is given as these.
+    def factored(self, names: Sequence[str]) -> dict[int, str]:
+        """Index -> device, of variables whose gradients may be added as their factors.
 
         Args:
-          gradients: as the tower computes them, in the order of `names`.
           names: of the trainable variables.
         """
         chosen = "sufficient_factors" in self.reads
         if not (chosen and self.exchange.sufficient_factors):
-            return gradients
-        towers = self.placement.towers if self.together else ()
-        return [
-            gradient
-            if name in self.wholes
-            else sufficient_factors.of(gradient, self.variables[name].device, towers)
-            for gradient, name in zip(gradients, names, strict=True)
-        ]
+            return {}
+        variables = [self.variables.get(name) for name in names]  # None: partitioned
+        return {
+            index: variable.device
+            for index, variable in enumerate(variables)
+            if variable is not None
+            and variable.shape.num_elements() >= sufficient_factors.LARGE
+        }
 
     def reduce(
         self, towers: Sequence[Tower], names: Sequence[str]
