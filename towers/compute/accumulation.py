@@ -1,9 +1,9 @@
-"""Gradient accumulation: a tower that computes its batch in rounds, a piece in each.
+"""Gradient accumulation: a tower computes its batch in rounds, a part in each.
 
-The loss and gradients of a piece are shares of the mean over all pieces of all towers,
-so pieces add up as towers do: to the step of one tower on the whole batch, in the
-memory of one piece.  Sums are float32, each on the device of its summands; batch
-statistics are averaged over the pieces, each of which is normalised by itself.
+The loss and gradients of a part are shares of the mean over all parts of all towers.
+So they add up to those of one tower on the whole batch, in the memory of one part.
+Sums are float32, on the devices of the gradients.  Each part is normalized by its own
+batch statistics, and the mean of these is saved.
 """
 
 from collections.abc import Sequence
@@ -22,21 +22,21 @@ v1 = tf.compat.v1
 def accumulation_loops(
     template: Template, sites: Sequence[Site], rounds: int
 ) -> list[Tower]:
-    """Adds towers that take their batches in rounds, each in a `tf.while_loop`.
+    """Adds towers that compute their batches in rounds, each in a `tf.while_loop`.
 
-    Towers that exchange something go through their rounds together, in one loop.
+    Towers that exchange statistics are in one loop.
 
     Args:
-      template: of one piece.
-      sites: of the towers, whose batches are `rounds` pieces each.
-      rounds: how many.
+      template: of one part.
+      sites: of the towers, whose batches have `rounds` parts each.
+      rounds: number of rounds.
     """
     groups = [sites] if template.exchanges else [[site] for site in sites]
     return [tower for group in groups for tower in _loop(template, group, rounds)]
 
 
 def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]:
-    """Towers whose rounds are one loop, on the device of the first."""
+    """Towers whose rounds are in one loop, on the device of the first tower."""
     scope = v1.name_scope(f"{sites[0].scope}/rounds/")  # absolute
     with scope, tf.device(None), tf.device(sites[0].device):
         cut = [_cut(site, rounds) for site in sites]
@@ -77,7 +77,7 @@ def _loop(template: Template, sites: Sequence[Site], rounds: int) -> list[Tower]
 
 
 def _cut(site: Site, rounds: int) -> dict[str, tf.Tensor]:
-    """The batch as [rounds, piece, ...]."""
+    """The batch as [rounds, examples, ...]."""
     cut = {}
     for name, batch in site.inputs.items():
         if not nests.of_batch(name):
@@ -89,9 +89,9 @@ def _cut(site: Site, rounds: int) -> dict[str, tf.Tensor]:
 
 
 def _round_of(site: Site, cut: dict[str, tf.Tensor], index: tf.Tensor) -> Site:
-    """The site with one piece for its batch; inside the loop."""
+    """The site with one part as its batch, inside the loop."""
     with tf.device(site.device):
-        # Inside, an outer tensor becomes usable by being read.
+        # The loop body can use an outer tensor only after reading it here.
         inputs = {
             name: tf.identity(tensor)
             for name, tensor in site.inputs.items()
@@ -139,7 +139,7 @@ class _Sum:
         return _Sum(spec, device)
 
     def add(self, total: Any, part: tf.Tensor, index: tf.Tensor) -> Any:
-        """The total with one more round; inside the loop."""
+        """Adds a round to the total; inside the loop."""
         del index
         with tf.device(self._device):
             return total + tf.cast(part, tf.float32)
@@ -150,7 +150,7 @@ class _Sum:
 
 
 class _Rows(_Sum):
-    """Accumulates values or indices of a sparse gradient: concatenates all rounds'."""
+    """Concatenates the values or indices of a sparse gradient over the rounds."""
 
     def __init__(self, spec: tf.TensorSpec, device: str, rounds: int):
         self._device = device
@@ -183,7 +183,7 @@ class _Same(_Sum):
             self.start = tf.zeros(spec.shape, spec.dtype)
 
     def add(self, total: Any, part: tf.Tensor, index: tf.Tensor) -> Any:
-        """The latest."""
+        """Returns the shape of this round."""
         del total, index
         self._shape = tf.get_static_value(part)
         return part

@@ -8,8 +8,8 @@ Loss and metrics are computed from a few numbers per example and device:
   * how many logits are larger than the label's, for the accuracy.
 
 So cross-entropy and its gradient are exact without gathering the logits.  The layer's
-input rows are sent to each device, and each returns its part of their gradient; apart
-from these, only the numbers above cross between devices.
+input rows are sent to each device, and each returns its part of their gradient.  Only
+these and the numbers above are sent between devices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,9 +48,9 @@ def shard_logits(
 
     Args:
       outputs: of the block.
-      nn: its layers, which noted what it ends with.
+      nn: its layers, which have noted the last one.
       parts: name of a tensor that the model got -> its parts.
-      shards: what is spread; None: nothing is.
+      shards: which layers are sharded; None if none is.
     """
     if shards is None or shards.devices == 1:
         return outputs
@@ -79,10 +79,10 @@ class ShardedLogits:
     """Sharded logits, as `models.logits` defines them.
 
     Args:
-      rows: [rows, features], what the layer reads.
+      rows: [rows, features], the layer's input.
       weights: of each device.
       shape: of the logits, [batch, ..., classes].
-      transposed: whether each kernel is.
+      transposed: whether the kernels are transposed.
 
     Attributes:
       shape: of the logits.
@@ -176,8 +176,8 @@ class ShardedLogits:
     def _softmax(self, index: int, labels: tf.Tensor) -> "_Softmax":
         """A device's share of the softmax.
 
-        The cross-entropy does not depend on the tops, which only keep sums in range, so
-        they are differentiated as constants.
+        The largest logits only keep sums in range; the cross-entropy does not depend on
+        them, so they are constants for the gradient.
         """
         logits, weights = self._logits()[index], self._weights[index]
         column, is_here = self._column(labels, index, logits)
@@ -206,7 +206,7 @@ class ShardedLogits:
             return _Softmax(top, *run(*inputs))
 
     def _gradients(self, index: int, error: tf.Tensor) -> list[tf.Tensor]:
-        """By the rows and a device's weights, of what its logits' gradient is."""
+        """The gradients of the rows and a device's weights, from that of its logits."""
         rows, weights = self._rows, self._weights[index]
         if self._transposed:
             of_rows = tf.matmul(error, weights.kernel)

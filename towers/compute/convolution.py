@@ -1,19 +1,19 @@
 """Gradients of convolutions on CPUs, in another order and often as matrix products.
 
-A convolution has two gradients: the next layer waits for the one by the input, the
-update for the one by the filters.  Of two operations that become ready together, a
-TensorFlow thread queues the one made first and runs the other; so the filter gradient
-is made first, and another thread takes it while the backward pass goes on.  ResNet-50's
-step with one tower of 16 images took 0.97 of the time on 2 cores.
+The next layer of the backward pass needs the gradient of the input; only the update
+needs the gradient of the filters.  If two operations become ready together, a
+TensorFlow thread queues the one that was made first and runs the other.  So the filter
+gradient is made first: another thread computes it while the backward pass continues.
+ResNet-50's step with one tower of 16 images took 0.97 of the time on 2 cores.
 
-The gradients of a pointwise (1 x 1) convolution are matrix products: of the rows of the
-input and those of the output's gradient, and of the latter and the filters.  With
-larger filters the first is such a product for each place in them, with the input
-shifted there.  oneDNN multiplies matrices faster than its kernels for these gradients
-do the same work: where, says each rule below, as measured with TensorFlow 2.21 on
-ResNet-50's shapes in batches of 4 and 16.  With the products, its step took 0.95 of the
-time in bfloat16 and 0.98 in float32, and that of four towers of 4 images 0.91 and 0.95
-(AVX-512 with bfloat16).
+The gradients of a pointwise (1 x 1) convolution are matrix products: of the input and
+the output's gradient, and of the output's gradient and the filters.  With larger
+filters, the filter gradient is such a product for each position in the filter, with the
+input shifted.  oneDNN computes these products faster than its own kernels for the
+gradients, in the cases that the functions below name (TensorFlow 2.21, ResNet-50's
+shapes, batches of 4 and 16).  With them its step took 0.95 of the time in bfloat16 and
+0.98 in float32, and that of four towers of 4 images 0.91 and 0.95 (AVX-512 with
+bfloat16).
 """
 
 import itertools
@@ -30,7 +30,7 @@ _OPTIONS = ("strides", "padding", "explicit_paddings", "data_format", "dilations
 
 @tf.RegisterGradient(GRADIENT)
 def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
-    """The gradients by the input and by the filters, which are made first."""
+    """The gradients of the input and of the filters; the latter is made first."""
     x, filters = op.inputs
     options = {name: op.get_attr(name) for name in _OPTIONS}
     options |= {n: options[n].decode() for n in ("padding", "data_format")}
@@ -50,13 +50,13 @@ def _conv2d(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _filters_by_products(op: tf.Operation) -> bool:
-    """Whether products are faster for the gradient by the filters.
+    """Whether products are faster for the gradient of the filters.
 
     Pointwise in float32: 1.2 times with AVX-512, slower with AVX2; with strides a
-    little, for a fiftieth more memory.  In bfloat16, pointwise: 2 to 3 times with AMX;
-    without, up to 1.8 times on small images, and with strides 1.1 to 1.5 times; there
-    also with larger filters: 1.2 to 1.9 times, if these have columns enough for two
-    threads.
+    little faster, for 2 % more memory.  Pointwise in bfloat16: 2 to 3 times with AMX;
+    without AMX up to 1.8 times on small images, and 1.1 to 1.5 times with strides.
+    Without AMX also with larger filters: 1.2 to 1.9 times, if they have enough columns
+    for two threads.
     """
     if not _is_plain(op):
         return False
@@ -71,10 +71,10 @@ def _filters_by_products(op: tf.Operation) -> bool:
 
 
 def _input_by_product(op: tf.Operation) -> bool:
-    """Whether a product is faster for the gradient by the input.
+    """Whether a product is faster for the gradient of the input.
 
-    Pointwise in bfloat16: with strides 1.2 to 2.4 times, without on the smallest images
-    1.1 times.
+    Pointwise in bfloat16: 1.2 to 2.4 times with strides; without, 1.1 times on the
+    smallest images.
     """
     if not _is_plain(op) or not _is_pointwise(op) or op.inputs[0].dtype == tf.float32:
         return False
@@ -83,7 +83,7 @@ def _input_by_product(op: tf.Operation) -> bool:
 
 
 def _is_plain(op: tf.Operation) -> bool:
-    """Whether products can take a convolution's place at all."""
+    """Whether the gradients of a convolution can be products."""
     x, filters = op.inputs
     return (
         x.dtype in (tf.float32, tf.bfloat16)
@@ -118,7 +118,7 @@ def _largest_side(op: tf.Operation) -> int:
 
 
 def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """The gradient by the filters: a product for each place in them."""
+    """The gradient of the filters: a product for each position in the filter."""
     *_, channels, filters = size = op.inputs[1].shape
     dy_rows = tf.reshape(dy, [-1, filters])
     products = []
@@ -130,7 +130,7 @@ def _filter_products(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
 
 
 def _met(op: tf.Operation) -> Iterator[tf.Tensor]:
-    """What each place in the filters meets of the input, by row and column."""
+    """The part of the input under each filter position, row by row."""
     x, filters = op.inputs
     height, width = _image(op)
     window, channels = filters.shape[:2], filters.shape[2]
@@ -149,7 +149,7 @@ def _met(op: tf.Operation) -> Iterator[tf.Tensor]:
 
 
 def _input_product(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """The gradient by the input of a pointwise convolution, zeros between strides."""
+    """The gradient of a pointwise convolution's input, with zeros between strides."""
     x, filters = op.inputs
     channels = filters.shape[2]
     (height, width), (down, right) = _image(op), _strides(op)

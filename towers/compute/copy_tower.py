@@ -1,8 +1,8 @@
 """Copies the template of a tower to every tower's device.
 
-The copies lie in the train graph under `tower_<i>/`.  There the template's placeholders
-are replaced by the tower's batch, by the variables as this tower reads them, and by
-what the towers exchange.
+The copies are in the train graph under `tower_<i>/`.  The template's placeholders are
+replaced by the tower's batch, by the variables as this tower reads them, and by the
+values that towers exchange.
 """
 
 import contextlib
@@ -39,10 +39,10 @@ def copy_tower(template: Template, sites: Sequence[Site]) -> list[Tower]:
 
 
 def at_a_time(template: object, placement: Placement) -> int:
-    """How many towers of a step compute at a time; 0 where none waits for another.
+    """How many towers of a step compute at the same time; 0 for all of them.
 
-    As the placement says, but 0 for towers that exchange something on the way, are
-    pipelines or have several devices each.
+    It is the placement's number, but 0 for towers that exchange values, are pipelines
+    or have several devices each.
 
     Args:
       template: of the towers, a `Template` unless they are pipelines.
@@ -57,12 +57,12 @@ def at_a_time(template: object, placement: Placement) -> int:
 def in_turn(
     copies: Callable[[Sequence[Site]], list[Tower]], sites: Sequence[Site], most: int
 ) -> list[Tower]:
-    """Towers of which each waits for one before it, so that few compute at a time.
+    """Towers of which only some compute at the same time, as others wait for them.
 
     Args:
-      copies: makes the towers at some sites.
+      copies: makes the towers of some sites.
       sites: of all towers.
-      most: how many compute at a time; 0 for all.
+      most: how many compute at the same time; 0 for all.
     """
     size = most or len(sites)
     towers: list[Tower] = []
@@ -94,10 +94,10 @@ def _begin_after(tower: Tower, scope: str, site: Site) -> None:
 
 
 def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor]]:
-    """Copies the template for towers that exchange something, or for one tower.
+    """Copies the template for towers that exchange values, or for one tower.
 
     Returns:
-      for each, output of the template, or what a summary shows -> its tensor.
+      for each tower, name of an output of the template or of a summary -> its tensor.
     """
     graph_def = v1.GraphDef(
         versions=template.graph_def.versions, library=template.graph_def.library
@@ -111,7 +111,7 @@ def _copy(template: Template, sites: Sequence[Site]) -> list[dict[str, tf.Tensor
         fed |= {f"{site.scope}/{name}:0": inputs[name] for name in used}
         wanted += [f"{site.scope}/{name}" for name in names]
     _add_exchanges(graph_def, template, sites)
-    # The scopes are absolute: a caller's name scope or device does not move a tower.
+    # Without a caller's name scope or device, which would move the tower.
     with v1.name_scope(None), tf.device(None), tf.device(sites[0].device):
         tensors = iter(
             tf.import_graph_def(graph_def, fed, return_elements=wanted, name="")
@@ -155,8 +155,8 @@ def _copy_nodes(
 ) -> set[str]:
     """Adds a tower's nodes; returns which of the given placeholders they use.
 
-    The joins of what towers exchange are under the first tower's scope.  Nodes on its
-    device have none of their own, but that of the import: so it takes a third less.
+    The joins of exchanged values are under the first tower's scope.  Nodes on the
+    tower's device get it from the import, which takes a third less time.
     """
     used: set[str] = set()
     owners = _owners(template, site)
@@ -177,7 +177,7 @@ def _copy_nodes(
             copy.name = f"{site.scope}/{node.name}"
             device = placeholders.of_node(node.device, site.devices, owners)
             copy.device = "" if device == first.device else device
-            # Colocation would name nodes of the template; the devices say the same.
+            # Colocation would name nodes of the template; their devices are set anyway.
             copy.attr.pop("_class", None)
             del copy.input[:]
             copy.input.extend(map(renamed, node.input))
@@ -188,7 +188,7 @@ def _copy_nodes(
 def _add_exchanges(
     graph_def: v1.GraphDef, template: Template, sites: Sequence[Site]
 ) -> None:
-    """Adds the joins of what the towers send, on the first tower's device."""
+    """Adds the joins of the values that towers send, on the first tower's device."""
     if not template.exchanges:
         return
     scope = sites[0].scope
@@ -240,8 +240,8 @@ def _gradient(parts: list[tf.Tensor]) -> Gradient:
 def nothing_is_garbage() -> Iterator[None]:
     """Pauses Python's garbage collector while towers are added to a graph.
 
-    It would look through the growing graph again and again, all of it in use: for 0.5
-    of the 4.2 s in which 32 resnet50 towers are built.
+    It would scan the growing graph, which is all in use, again and again: that took 0.5
+    of the 4.2 s in which 32 resnet50 towers were built.
     """
     was_enabled = gc.isenabled()
     gc.disable()

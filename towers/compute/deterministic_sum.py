@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# More tensors than this are added in groups, if each is larger than so many bytes.
+# More large tensors than this are added in groups.  The second: bytes of a large one.
 _AT_ONCE = 4
 _SMALL = 2**18
 
@@ -13,16 +13,15 @@ _SMALL = 2**18
 def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """The sum of tensors of one shape and dtype, added from first to last.
 
-    One `AddN`: it runs at memory speed, and chains, trees and stacks of the same
-    tensors were measured slower.  More than four large tensors are added four at a
-    time, which frees the memory of the first ones early: with 32 resnet50 towers a
-    third of the process's, most of which the first step would have to clear.  For small
-    ones that is not worth the operations.
+    It is one `AddN`, which runs at memory speed; chains, trees and stacks of the same
+    tensors were slower.  More than four large tensors are added four at a time, so that
+    the memory of the first ones is freed early: with 32 resnet50 towers a third of the
+    process's memory.  For small tensors the additional operations cost more.
 
-    `AddN` adds into the first input whose buffer nobody else holds, and begins with
-    that one, so with three inputs or more its order would depend on timing.  Therefore
-    the third input and all later ones are held until the sum is done; which of the
-    first two it begins with does not matter, as a + b = b + a.
+    `AddN` adds into the first input whose buffer nothing else uses, and begins with
+    that input.  With three or more inputs its order would so depend on timing.
+    Therefore the third and all later inputs are kept in use until the sum is done.
+    Which of the first two it begins with does not matter, as a + b = b + a.
     """
     if len(tensors) == 1:
         return tf.identity(tensors[0])
@@ -47,8 +46,8 @@ def _is_small(tensor: tf.Tensor) -> bool:
 def differentiate(ys: Any, xs: Sequence[tf.Tensor], grad_ys: Any = None) -> list[Any]:
     """`tf.gradients`, made deterministic: equal in every run, bit for bit.
 
-    Where a tensor is read in three places or more, TensorFlow sums the gradients from
-    there by one `AddN`, whose order depends on timing; summed in pairs it is fixed.
+    If a tensor is read in three places or more, TensorFlow sums the gradients from
+    these by one `AddN`, whose order depends on timing.  Here they are summed in pairs.
     """
     pairs = tf.AggregationMethod.EXPERIMENTAL_TREE
     return tf.gradients(ys, xs, grad_ys, aggregation_method=pairs)

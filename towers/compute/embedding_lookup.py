@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 def cut_out(template: Template) -> Template:
     """Removes the reads of variables from which a template only gathers rows.
 
-    In place of these reads it has `look_ups`: rows that replace the gathers.
+    Instead of these reads it has `look_ups`: rows that replace the gathers.
     """
     nodes = {node.name: node for node in template.graph_def.node}
     users: dict[str, list[v1.NodeDef]] = {f"read/{name}": [] for name in template.reads}
@@ -40,7 +40,7 @@ def cut_out(template: Template) -> Template:
         read = f"read/{name}"
         gathers = [node for node in users[read] if _takes_rows(node, read, nodes)]
         early = all(inputs.isdisjoint(needed_by(nodes, [n.input[1]])) for n in gathers)
-        whole = not parts.is_part(name)  # a part is looked up where it lies already
+        whole = not parts.is_part(name)  # the part's device looks it up already
         if len(gathers) == len(users[read]) and early and whole and read not in outputs:
             look_ups += [
                 VariableLookup(name, dtype, tensor_of(node.input[1]), node.name)
@@ -72,7 +72,7 @@ def look_up(
     Args:
       template: from `cut_out`.
       sites: of the towers.
-      hosts: the CPU device beside each.
+      hosts: the CPU device of each tower's host.
       variables: reads them, as `VariableUpdate.read` does.
     """
     for index, (site, host) in enumerate(zip(sites, hosts)):
@@ -99,7 +99,7 @@ def rows(
     Args:
       template: from `cut_out`.
       inputs: of the tower.
-      read: name of a variable -> its value where it lies, or `parts.Parts` of values.
+      read: name of a variable -> its value on its device, or `parts.Parts` of values.
       scope: prefix of the names of the operations that compute the row indices.
       device: of the tower.
       host: CPU device beside it.

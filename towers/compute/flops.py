@@ -1,9 +1,8 @@
-"""Model FLOP/s: what the towers compute, over what the device can.
+"""Model FLOP/s utilization: FLOP/s of the towers divided by the devices' peak.
 
-Counted are the multiplications and additions of convolutions and matrix products,
-forward and backward, as they stand in the towers; element-wise work is not.  The peak
-is measured, not looked up: the better of one large matrix product and one 3x3
-convolution on the same devices.
+The multiplications and additions of the towers' convolutions and matrix products are
+counted, forward and backward; element-wise operations are not.  The peak is measured:
+the better of one large matrix product and one 3x3 convolution on the same devices.
 """
 
 import math
@@ -29,7 +28,7 @@ def of_graph(graph: tf.Graph, prefix: str = "") -> int:
     """Floating point operations in one run of the operations under a prefix.
 
     Args:
-      graph: what has no static shape there, as behind `tf.boolean_mask`, is not
+      graph: operations without static shapes, as after `tf.boolean_mask`, are not
         counted.
       prefix: of the operations' names.
     """
@@ -113,21 +112,21 @@ def measure_peak(
 ) -> float:
     """FLOP/s that the placement's devices reach together.
 
-    The logical CPU devices of a host share its cores, so what keeps these busy on one
-    stands for all; of several GPUs, the first stands for each.  All hosts compute at
-    the same time; those of other clients are taken to be like this one's.
+    The logical CPU devices of a host share its cores, so one of them is measured, with
+    enough kernels for all cores.  Of several GPUs the first is measured.  All hosts
+    compute at the same time; those of other clients are assumed to be like this one's.
 
     Args:
       placement: of the towers.
-      dtype: that they compute in.
-      sessions: where sessions come from.
+      dtype: in which they compute.
+      sessions: opens sessions.
       seconds: how long each of the two kernels is measured.
-      at_least: what the devices are known to reach.  With less, something else keeps
-        them busy just now: they are measured again and again, ten times as long.
+      at_least: FLOP/s that the devices have reached before.  If less is measured,
+        something else uses them, and they are measured again, for ten times as long.
     """
     gpu = placement.kind == "gpu"
     threads = threads_in_operation(placement) or cores()
-    # Kernels of one thread each have to be as many as the cores.
+    # As many kernels as cores, if each runs in one thread.
     copies = cores() if threads == 1 else 1
     with tf.Graph().as_default() as graph:
         kernels, counts = [], []
@@ -143,7 +142,7 @@ def measure_peak(
             measured = []
             for same in zip(*kernels):
                 work = [of_graph(graph, kernel.op.name) for kernel in same]
-                # A fetched number waits for the GPU; an operation does not.
+                # Fetching a number waits for the GPU; running an operation does not.
                 ends = session.make_callable([_last_number(kernel) for kernel in same])
                 total = sum(flops * count for flops, count in zip(work, counts))
                 measured.append((total, ends))
@@ -155,13 +154,14 @@ def measure_peak(
 
 
 def _kernels(dtype: tf.DType, threads: int) -> list[tf.Tensor]:
-    """What a device is measured by: a matrix product and a convolution.
+    """The kernels that are timed: a matrix product and a convolution.
 
     Args:
-      dtype: that they compute in.
-      threads: of a CPU that share one of them, 0 on a GPU.  A core is as fast on pieces
-        that its cache holds as on larger ones, which take memory that a run may lack:
-        with two threads, 1024 x 1024 in float32 takes 67 to 81 MiB, and 768 x 768 19.
+      dtype: in which they compute.
+      threads: CPU threads that share one of them, 0 on a GPU.  A core is as fast with
+        matrices that fit into its cache as with larger ones, for which memory may be
+        missing: with two threads, 1024 x 1024 in float32 takes 67 to 81 MiB, and
+        768 x 768 takes 19.
     """
     size, batch, image, depth = 8192, 32, 64, 256
     if threads:
@@ -179,7 +179,7 @@ def _last_number(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def _numbers(name: str, shape: list[int], dtype: tf.DType) -> tf.Tensor:
-    """Something in the device's memory that TensorFlow cannot fold away."""
+    """Numbers in the device's memory that TensorFlow cannot fold into constants."""
     start = v1.random_uniform_initializer(-1.0, 1.0, seed=1)
     variable = v1.get_local_variable(
         name, shape, dtype, initializer=start, use_resource=True

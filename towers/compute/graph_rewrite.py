@@ -22,15 +22,15 @@ def simplify(
 ) -> v1.GraphDef:
     """Some nodes of a graph, with static shapes folded and equal constants merged.
 
-    Colocation is left out, also inside functions: it would name nodes that are not
-    copied, and where a function is called by several towers, nodes of all of them. The
-    nodes' devices say the same.
+    Colocation is removed, also inside functions: it would name nodes that are not
+    copied, and in a function that several towers call, nodes of all of them.  The
+    nodes' devices are set anyway.
 
     Args:
-      graph: to copy from; it stays as it is.
-      kept: names of the operations to copy: all that the outputs need.
-      outputs: names of tensors whose operations stay, whatever they are.
-      whole: the graph's, if it is there already.
+      graph: to copy from; it is not changed.
+      kept: names of the operations to copy, all that the outputs need.
+      outputs: names of tensors whose operations are kept in any case.
+      whole: the GraphDef of the graph, if it was made already.
 
     Returns:
       nodes that compute the same outputs, bit for bit.
@@ -54,7 +54,7 @@ def simplify(
 
 
 def _named(nodes: Iterable[v1.NodeDef]) -> set[str]:
-    """Nodes that others have control dependencies on, or are colocated with."""
+    """Names of nodes that others have control dependencies on or are colocated with."""
     names = {name[1:] for node in nodes for name in node.input if name[0] == "^"}
     for node in nodes:
         if "_class" in node.attr:
@@ -70,8 +70,8 @@ def _fold_shapes(
 ) -> tuple[list[v1.NodeDef], dict[str, str]]:
     """Turns the shapes of tensors of static shape into constants.
 
-    Only int32 ones: GPUs keep those constants in the host's memory, where shapes are
-    wanted, and others in their own.
+    Only int32 shapes: GPUs keep int32 constants in the host's memory, where shapes are
+    read, and other constants in their own.
 
     Returns:
       the nodes, and input before -> after.
@@ -120,7 +120,7 @@ def _merge_constants(
 def place_sums(
     graph_def: v1.GraphDef, gradients: Iterable[tuple[tf.Tensor, Iterable[str]]]
 ) -> v1.GraphDef:
-    """Puts the sum of a part's gradients, over its uses, on the part's device.
+    """Puts the sum of a part's gradients from all its uses on the part's device.
 
     Args:
       graph_def: changed in place, and returned.

@@ -2,36 +2,36 @@
 
 A convolution's gradients are those of `convolution`.
 
-The gradient by the input of a dense layer is the product of its output's gradient and
-the turned weights.  On CPUs with AVX-512 in float32, with 16 to 128 rows and 2**18
-weights or more, oneDNN takes 1.2 to 4.7 times as long for it as for the product turned,
-of the weights and the turned gradient; with 8 rows that holds from 2**24 weights on.
-Of AlexNet's step, 32 images on four towers, it was a sixteenth, of LeNet's with one
-tower a seventh (TensorFlow 2.21, 2 cores).
+Dense layers: the gradient of the input is the product of the output's gradient and the
+transposed weights.  On CPUs with AVX-512 in float32, with 16 to 128 rows and 2**18
+weights or more, oneDNN takes 1.2 to 4.7 times as long for it as for the transposed
+product, of the weights and the transposed gradient; with 8 rows this holds from 2**24
+weights on.  It was a sixteenth of AlexNet's step (32 images on four towers) and a
+seventh of LeNet's with one tower (TensorFlow 2.21, 2 cores).
 
-The gradient of a ReLU is let through where its output is positive.  In bfloat16,
-TensorFlow's kernel turns every number into float32 and back; on the same bits, taken as
-integers, it takes 0.6 of the time, but six times as long if the result overwrites the
-gradient, which is kept from it here.  (TensorFlow's graph optimizers would prune that;
-`placement.session_config` has them off.)  ResNet-50's step took 0.97 of the time (16
+ReLU: the gradient passes where the output is positive.  In bfloat16, TensorFlow's
+  kernel
+converts every number to float32 and back.  The same on the bits, as integers, takes 0.6
+of the time; but six times as long if the result overwrites the gradient, which is
+prevented here.  (TensorFlow's graph optimizers would undo that;
+`placement.session_config` turns them off.)  ResNet-50's step took 0.97 of the time (16
 images, 2 cores).
 
-The gradient of a bias is the sum of all rows of its output's gradient.  On CPUs in
+Biases: the gradient is the sum of all rows of the output's gradient.  On CPUs in
 bfloat16, TensorFlow's kernel adds them one by one in bfloat16: a sum stops growing at
 256 times a row, and is 5 % off after 2,000 rows of noise.  The product of a row of ones
 and these rows is added in float32, rounded once, and takes less time.
 
-The gradient of a local response normalisation has none of its own in TensorFlow, so
-that a penalty on gradients could not go through it; here that is made of plain
-operations, where one is asked for.
+Local response normalization: TensorFlow has no gradient of its gradient, so a penalty
+on gradients would fail.  Here it is made of plain operations, if it is needed.
 
-On CPUs only oneDNN has a kernel for the gradient of max pooling in NCHW, and it needs
-the pooling in the same function, while forward and backward pass may be two functions.
+Max pooling: on CPUs only oneDNN has a kernel for the gradient in NCHW, and it needs the
+pooling in the same function.  Forward and backward pass may be two functions.
 
-The gradient of a padding cuts the middle out of its output's.  TensorFlow's computes at
-run time where that begins, and XLA, which must know it, looks for its value on the
-first CPU of the process: a cluster on another logical CPU then fails with "Multiple CPU
-devices".
+Padding: the gradient is the middle of the output's gradient.  TensorFlow computes at
+  run
+time where that begins.  XLA needs the value before, and looks for it on the first CPU
+of the process; on another logical CPU this fails with "Multiple CPU devices".
 """
 
 import contextlib
@@ -56,9 +56,9 @@ def gradients(
     """A context in which operations get these gradients.
 
     Args:
-      kind: `cpu` or `gpu`, what they will run on.
-      dtype: that they compute in.
-      apart: whether forward and backward pass are functions of their own.
+      kind: `cpu` or `gpu`, on which they run.
+      dtype: in which they compute.
+      apart: whether forward and backward pass are separate functions.
     """
     chosen = {"LRN": _LRN}
     if kind == "cpu":
@@ -72,7 +72,7 @@ def gradients(
 
 @tf.RegisterGradient(_MATMUL)
 def _matmul(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
-    """The gradients by both factors; made in the other order, steps take longer."""
+    """The gradients of both factors; steps take longer if made in the other order."""
     a, b = (tf.math.conj(tensor) for tensor in op.inputs)
     turned = [op.get_attr(name) for name in ("transpose_a", "transpose_b")]
     if turned[0]:
@@ -100,7 +100,7 @@ def _is_faster_turned(x: tf.Tensor, weights: tf.Tensor) -> bool:
 
 @tf.RegisterGradient(_RELU)
 def _relu(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """The gradient by the input, where the output is positive, as its bits then are."""
+    """The gradient of the input: that of the output where the output is positive."""
     return _where_positive(dy, op.outputs[0])
 
 
@@ -110,8 +110,8 @@ def _where_positive(dy: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.ReluGrad(gradients=dy, features=y)
     bits = [tf.bitcast(tensor, tf.int16) for tensor in (dy, y)]
     masked = tf.raw_ops.ReluGrad(gradients=bits[0], features=bits[1])
-    # What is read again, after it, is not overwritten.  Integers have no gradients, so
-    # that of the whole is this last operation's.
+    # The gradient is read again after the result, so it is not overwritten.  Integers
+    # have no gradients, so this last operation has that of the whole.
     with _overridden({"IdentityN": _RELU_GRAD}):
         masked, *_ = tf.identity_n([tf.bitcast(masked, dy.dtype), dy, y])
     return masked
@@ -121,14 +121,14 @@ def _where_positive(dy: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def _relu_grad(
     op: tf.Operation, by_masked: tf.Tensor, *_: object
 ) -> list[tf.Tensor | None]:
-    """The gradients by what was masked, which passes none, by dy and by y."""
+    """The gradients of the masked bits (none), of dy and of y."""
     y = op.inputs[2]
     return [None, _where_positive(by_masked, y), tf.zeros_like(y)]
 
 
 @tf.RegisterGradient(_LRN)
 def _lrn(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """The gradient by the input, by TensorFlow's kernel."""
+    """The gradient of the input, by TensorFlow's kernel."""
     with _overridden({"LRNGrad": _LRN_GRAD}):
         return tf.raw_ops.LRNGrad(
             input_grads=dy,
@@ -140,7 +140,7 @@ def _lrn(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
 
 @tf.RegisterGradient(_LRN_GRAD)
 def _lrn_grad(op: tf.Operation, by_dx: tf.Tensor) -> list[tf.Tensor | None]:
-    """The gradients by dy and by the input: those of plain operations, twice."""
+    """The gradients of dy and of the input: those of the same in plain operations."""
     radius, bias, alpha, beta = map(op.get_attr, _LRN_OPTIONS)
     # Copies, as one of the two may be computed from the other.
     dy, x = map(tf.identity, op.inputs[:2])
@@ -159,7 +159,7 @@ def _overridden(chosen: dict[str, str]) -> contextlib.AbstractContextManager:
 
 @tf.RegisterGradient(_BIAS_ADD)
 def _bias_add(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor]:
-    """The gradients by the input and by the bias."""
+    """The gradients of the input and of the bias."""
     if op.get_attr("data_format") == b"NCHW":
         axes = [axis for axis in range(dy.shape.rank) if axis != 1]
         return [dy, tf.reduce_sum(dy, axes)]
@@ -177,7 +177,7 @@ def sum_of_rows(rows: tf.Tensor) -> tf.Tensor:
 
 @tf.RegisterGradient(_PAD)
 def _pad(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor | None]:
-    """The gradient by the input; there is none by the sizes of the padding."""
+    """The gradient of the input; the sizes of the padding have none."""
     x, paddings = op.inputs
     static_paddings = tf.get_static_value(paddings)
     begin = paddings[:, 0] if static_paddings is None else static_paddings[:, 0]
@@ -190,7 +190,7 @@ def _pad(op: tf.Operation, dy: tf.Tensor) -> list[tf.Tensor | None]:
 
 @tf.RegisterGradient(_MAX_POOL)
 def _max_pool(op: tf.Operation, dy: tf.Tensor) -> tf.Tensor:
-    """The gradient by the NHWC kernel."""
+    """The gradient of the input, by the NHWC kernel."""
     tensors = [*op.inputs, *op.outputs, dy]
     sizes = {name: op.get_attr(name) for name in ("ksize", "strides")}
     turned = op.get_attr("data_format") == b"NCHW"

@@ -1,4 +1,4 @@
-"""What a tower gives of its batch beside gradients: shares of means, or predictions."""
+"""A tower's outputs besides gradients: shares of loss and metrics, or predictions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def shares_of(
 
 
 def predicted(outputs: Any, names: Any) -> dict[str, tf.Tensor]:
-    """What the last block returns, by the names in a nest like it; a `loss` of 0."""
+    """The last block's outputs by name, from a nest of names; and a `loss` of 0."""
     tensors = {
         name: tf.cast(x, tf.float32) if x.dtype.is_floating else tf.identity(x)
         for name, x in zip(tf.nest.flatten(names), tf.nest.flatten(outputs))

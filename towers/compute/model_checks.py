@@ -8,7 +8,7 @@ from towers.layout import placeholders
 
 v1 = tf.compat.v1
 
-# Parts of the types of operations that draw, and beginnings of those without a state.
+# Words in the types of random operations, and prefixes of those without state.
 _DRAWS = ("Random", "TruncatedNormal", "Multinomial")
 _STATELESS = ("Stateless", "RandomGammaGrad", "RandomIndexShuffle")
 
@@ -16,10 +16,10 @@ _VARIABLES = ("VarHandleOp", "Variable", "VariableV2", "TemporaryVariable")
 
 
 def check(graph: tf.Graph) -> None:
-    """Refuses what would make the result depend on the number of towers.
+    """Refuses operations whose result would depend on the number of towers.
 
     Args:
-      graph: that a model was traced in.
+      graph: in which a model was traced.
 
     Raises:
       ValueError: the sentence names the variable or the operation.
@@ -39,8 +39,8 @@ def check(graph: tf.Graph) -> None:
                 "would change with the number of towers; use nn.dropout, or "
                 "tf.random.stateless_* with a seed made from the example"
             )
-        # What it calls is gone with this graph; `numpy_function` calls the function
-        # itself, which lives as long as its module.
+        # Its Python function is deleted with this graph; `numpy_function` calls a
+        # function that lives as long as its module.
         if kind == "EagerPyFunc":
             raise ValueError(
                 f"operation {name!r} is a tf.py_function, which a copy of the graph "
@@ -49,7 +49,7 @@ def check(graph: tf.Graph) -> None:
 
 
 def _of_variable(graph: tf.Graph, name: str) -> str:
-    """What to say of a variable that is no `get_variable` of a block."""
+    """The error of a variable that was not made by `get_variable` in a block."""
     metrics = graph.get_collection(v1.GraphKeys.METRIC_VARIABLES)
     if any(variable.name == name for variable in metrics):
         return (
@@ -68,7 +68,7 @@ def check_devices(graph: tf.Graph) -> None:
     """Refuses devices inside a branch, a loop or a tf.function.
 
     Args:
-      graph: that a model was traced in, without its gradients.
+      graph: in which a model was traced, without its gradients.
 
     Raises:
       ValueError: the sentence names the operation.
@@ -83,11 +83,11 @@ def check_devices(graph: tf.Graph) -> None:
 
 
 def check_losses(graph: tf.Graph, outputs: Iterable[tf.Tensor] = ()) -> None:
-    """Refuses a loss left in one of TensorFlow's collections, which nobody reads.
+    """Refuses a loss in one of TensorFlow's collections, which are not read.
 
     Args:
-      graph: that blocks were traced in, and the loss if it is in that graph.
-      outputs: what the blocks return.
+      graph: in which blocks were traced, and the loss if it is in that graph.
+      outputs: of the blocks.
 
     Raises:
       ValueError: the sentence names the tensor.

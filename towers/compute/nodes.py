@@ -1,7 +1,7 @@
 """Names of operations and tensors in a GraphDef.
 
-A node's input is `operation`, which means its first output, `operation:1`, or
-`^operation` where it only waits for that; a tensor is always `operation:0` or the like.
+A node's input is written `operation` (its first output), `operation:1`, or `^operation`
+(a control input).  A tensor is always written `operation:0` or similar.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,13 @@ def operation_of(name: str) -> str:
 
 
 def tensor_of(name: str) -> str:
-    """The name of the tensor that an input means; of `^operation`, its first output."""
+    """The tensor name of an input; for `^operation` that of the first output."""
     name = name.removeprefix("^")
     return name if ":" in name else f"{name}:0"
 
 
 def needed_by(nodes: Mapping[str, v1.NodeDef], names: Iterable[str]) -> set[str]:
-    """The operations that inputs or tensors need, and their own.
+    """The operations of inputs or tensors, and all operations that these need.
 
     Args:
       nodes: of the graph, by name.

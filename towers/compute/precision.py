@@ -1,7 +1,6 @@
 """16-bit compute on float32 variables.
 
-Variables, optimizer slots and moving averages are float32 always.  What is computed in
-which dtype:
+Variables, optimizer slots and moving averages are always float32.  The dtypes:
 
 | in the compute dtype                    | in float32, whatever it is              |
 |-----------------------------------------|-----------------------------------------|
@@ -30,13 +29,13 @@ COMPUTE_DTYPES: dict[str, tf.DType] = {
 
 
 class PrecisionCasts:
-    """Casts that are made once, where the tensor lies, and shared by all towers."""
+    """Casts that are made once, on the tensor's device, and shared by all towers."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, tf.DType], tf.Tensor] = {}
 
     def __call__(self, value: Any, dtype: tf.DType) -> Any:
-        """A tensor, or each of `parts.Parts`, in a dtype; itself if it has it."""
+        """Casts a tensor, or each of `parts.Parts`, unless it has the dtype."""
         return parts.apply(lambda tensor: self._cast(tensor, dtype), value)
 
     def _cast(self, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Splits a graph whose operations lie on several devices into one subgraph per device.
+"""Splits a graph whose operations are on several devices into subgraphs of one device.
 
 XLA compiles a subgraph of one device only.  So each subgraph is a function from tensors
 to tensors that can be called, or compiled, by itself.  The subgraphs are in an order in
@@ -114,7 +114,7 @@ def _levels(nodes: Mapping[str, v1.NodeDef]) -> dict[str, int]:
 def _as_late(
     nodes: Mapping[str, v1.NodeDef], earliest: dict[str, int], wanted: set[str]
 ) -> dict[str, int]:
-    """The latest levels that the readers allow; nodes that nobody reads have none."""
+    """The latest levels that the readers allow; nodes that are not read have none."""
     levels = {name: earliest[name] for name in earliest if name in wanted}
     for name in reversed(earliest):
         if name in levels:
@@ -126,7 +126,7 @@ def _as_late(
 
 
 def _before(nodes: Mapping[str, v1.NodeDef], name: str) -> list[str]:
-    """The nodes that one needs, but for constants and placeholders."""
+    """The inputs of a node, without constants and placeholders."""
     inputs = map(operation_of, nodes[name].input)
     return [n for n in inputs if not (_is_given(nodes[n]) or _is_constant(nodes[n]))]
 
@@ -138,7 +138,7 @@ def _changes(nodes: Mapping[str, v1.NodeDef], source: str, reader: str) -> bool:
 def _read_by(part: Iterable[v1.NodeDef], nodes: Mapping[str, v1.NodeDef]) -> set[str]:
     """Tensors of other parts that a part reads.
 
-    Control inputs are among them, so a part starts when these are there, too.
+    They include control inputs, so that a part waits for these, too.
     """
     part_names = {node.name for node in part}
     return {
@@ -176,7 +176,7 @@ def _alone(
 
 
 def _place(node: v1.NodeDef) -> str:
-    """The task of a node, whatever the kind of its device."""
+    """The task of a node's device."""
     spec = tf.DeviceSpec.from_string(node.device)
     return tf.DeviceSpec(job=spec.job, task=spec.task).to_string()
 

@@ -1,7 +1,7 @@
 """Sufficient factors: a gradient as the two matrices that it is the product of.
 
-The gradient by a dense layer's weights is the product of its input and of its output's
-gradient, which have a row per example:
+The gradient of a dense layer's weights is the product of the layer's input and of its
+output's gradient, which have a row per example:
 
     gradient_k = input_k' x output_gradient_k
 
@@ -9,15 +9,15 @@ and the sum over the towers is the product of all their rows at once,
 
     sum_k gradient_k = [input_0; input_1; ...]' x [gradient_0; gradient_1; ...]
 
-So a tower need not make its product: it gives its rows, and one product is made beside
-the variable, where the towers' large ones would be read and added.  Xie et al. 2016
-(Distributed Machine Learning via Sufficient Factor Broadcasting) and Zhang et al. 2017
-(Poseidon) send them from worker to worker; here they go to the variable.  A pointwise
-convolution whose gradient is made as such a product has a row per pixel.
+So a tower does not compute its product.  It sends its rows, and one product is computed
+on the variable's device, instead of adding the towers' large gradients there.  Xie et
+al. 2016 (Distributed Machine Learning via Sufficient Factor Broadcasting) and Zhang et
+al. 2017 (Poseidon) send factors from worker to worker; here they are sent to the
+variable.  For a pointwise convolution the rows are pixels.
 
-AlexNet's first dense layer has 37.7M weights: with four towers of 8 examples 4 x 151 MB
-of gradients become 1.7 MB of factors, and products and sum take 0.2 of the time (2
-cores).  On a network that is what a step sends.
+AlexNet's first dense layer has 37.7M weights.  With four towers of 8 examples, a step
+sends 1.7 MB of factors instead of 4 x 151 MB of gradients, and products and sum take
+0.2 of the time (2 cores).
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ import tensorflow as tf
 
 from towers.layout.placement import task_of
 
-# Elements of a gradient.  Smaller ones are not worth the operations, and on a network
-# they go together.
+# Elements of a large gradient.  For smaller ones the additional operations cost more,
+# and on a network they are sent together.
 LARGE = 2**16
 
-# Examples per tower, up to which the product of GPU towers' rows is made on a CPU: it
-# then takes about as long as reading the towers' gradients.
+# Examples per tower up to which a CPU computes the product of GPU towers' rows; it
+# takes about as long as reading the towers' gradients.
 _ROWS_ON_CPU = 32
 
 
@@ -41,7 +41,7 @@ class Factors(NamedTuple):
 
     Attributes:
       left, right: the inputs of the `MatMul`, on the tower's device.
-      whole: the gradient itself, as the tower would compute it if somebody read it.
+      whole: the gradient itself; the tower computes it only if it is read.
     """
 
     left: tf.Tensor
@@ -58,7 +58,7 @@ class Factors(NamedTuple):
 
     @property
     def axes(self) -> tuple[int, int]:
-        """The axes of left and right that are summed over, of one size: the rows."""
+        """The axes of left and right that the product sums over: the rows."""
         left, right = self.transposed
         return 0 if left else 1, 1 if right else 0
 
@@ -67,19 +67,19 @@ Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | Factors | None
 
 
 def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
-    """A tower's gradient as factors, if that is less to transfer and to add.
+    """A tower's gradient as factors, if these are less to send and to add.
 
     Args:
       gradient: in any form, of `LARGE` elements or more.
       device: of the variable.
-      towers: their devices, whose gradients are added up there, all in the same form;
-        this tower's alone if empty.
+      towers: devices of the towers whose gradients are added there, all in the same
+        form; empty for this tower alone.
 
     Returns:
-      `Factors` of a large product whose factors are smaller; any other gradient as it
-      is.  Of a product on another task or on GPUs, those of all the towers together
-      must be, since what they would do in parallel is then done on one device; on one
-      CPU the same cores do it.
+      `Factors` if the gradient is a large product of smaller factors; else the
+      gradient. If the product is computed on another task or GPU, the factors of all
+      towers together must be smaller than the gradient, because one device then does
+      the work of all towers; on one CPU the same cores do it.
     """
     if not isinstance(gradient, tf.Tensor):
         return gradient
@@ -93,7 +93,7 @@ def of(gradient: Gradient, device: str, towers: Sequence[str] = ()) -> Gradient:
 
 
 def _product(gradient: tf.Tensor) -> tf.Operation | None:
-    """The `MatMul` whose result the tensor is, perhaps in another shape."""
+    """The `MatMul` that computes the tensor, up to a reshape."""
     op = gradient.op
     while op.type == "Reshape":
         op = op.inputs[0].op
@@ -122,7 +122,7 @@ def _is_gpu(device: str) -> bool:
 
 
 def dense(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
-    """The gradient itself, where it is given as factors."""
+    """The gradient itself, also if it is given as factors."""
     return gradient.whole if isinstance(gradient, Factors) else gradient
 
 
@@ -131,15 +131,15 @@ def summed(
 ) -> tf.Tensor:
     """The sum of the towers' products, float32.
 
-    The product is made in the factors' dtype, as by one tower on the joined batch, but
-    in float32 if GPUs computed the factors and a CPU multiplies them.
+    The product is computed in the factors' dtype, as by one tower on the joined batch,
+    but in float32 if GPUs computed the factors and a CPU multiplies them.
 
     Args:
       shares: of each tower.
-      device: where the product is made.
-      hosts: the CPU device beside each tower.  Where the device is on another task,
-        factors are joined on each host first, so that a layer's cross the network in
-        two transfers.
+      device: where the product is computed.
+      hosts: the CPU device of each tower's host.  If the device is on another task,
+        factors are joined on each host first, so that there are two transfers per
+        layer.
     """
     there = task_of(device)
     if all(task_of(host) == there for host in hosts):
@@ -160,7 +160,7 @@ def summed(
 def _joined(
     tensors: Sequence[tf.Tensor], axis: int, device: str, hosts: Sequence[str]
 ) -> tf.Tensor:
-    """The towers' rows one below the other, in their order, on the device."""
+    """The rows of all towers, concatenated in their order, on the device."""
     if hosts:
         groups: dict[str, list[tf.Tensor]] = {}
         for tensor, host in zip(tensors, hosts, strict=True):

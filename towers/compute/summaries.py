@@ -1,8 +1,8 @@
-"""Summaries that a model makes: computed by tower 0, written beside those of the run.
+"""Summaries that a model makes; tower 0 computes them.
 
-A block, loss or metric may call `tf.compat.v1.summary`.  These operations are for CPUs
-only; so a tower computes what goes into them, and they are made again beside the run's
-own.  Nothing of it is computed in a step without summaries.
+A block, loss or metric may call `tf.compat.v1.summary`.  These operations run on CPUs
+only.  So tower 0 computes their inputs, and the operations are made again with the
+run's own summaries.  A step without summaries computes none of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ class Made(NamedTuple):
 
     Attributes:
       node: the operation, without its inputs.
-      tag: that it is shown by, the name of its scope.
-      inputs: behind the tag, names of tensors; of a `Tower`, the tensors.
+      tag: under which it is shown, the name of its scope.
+      inputs: without the tag: names of tensors, or in a `Tower` the tensors.
     """
 
     node: v1.NodeDef
@@ -28,10 +28,10 @@ class Made(NamedTuple):
 
 
 def collect(graph: tf.Graph) -> tuple[Made, ...]:
-    """The summaries in a graph's collection that show one tensor or more by a tag.
+    """The summaries in a graph's collection that show at least one tensor by a tag.
 
     Args:
-      graph: that a model was traced in; what they show gets a name of its own.
+      graph: in which a model was traced; each tensor shown gets a name of its own.
     """
     summaries = []
     for tensor in graph.get_collection(v1.GraphKeys.SUMMARIES):
@@ -51,12 +51,12 @@ def collect(graph: tf.Graph) -> tuple[Made, ...]:
 
 
 def names(summaries: Sequence[Made]) -> list[str]:
-    """The tensors that they show."""
+    """Names of the tensors that they show."""
     return [name for summary in summaries for name in summary.inputs]
 
 
 def given(summaries: Sequence[Made], of: Mapping[str, tf.Tensor]) -> tuple[Made, ...]:
-    """Those whose tensors a tower has, with them."""
+    """The summaries whose tensors a tower has, with these tensors."""
     return tuple(
         summary._replace(inputs=tuple(of[name] for name in summary.inputs))
         for summary in summaries
@@ -65,11 +65,11 @@ def given(summaries: Sequence[Made], of: Mapping[str, tf.Tensor]) -> tuple[Made,
 
 
 def again(summary: Made, tag: str) -> tf.Tensor:
-    """The operation in the current graph, on its device: string scalar.
+    """Makes the operation again in the current graph, on its device: string scalar.
 
     Args:
       summary: with tensors.
-      tag: to show it by.
+      tag: under which to show it.
     """
     nodes, fed = v1.GraphDef(), {}
     node = nodes.node.add()

@@ -1,14 +1,14 @@
 """Synchronized batch norm: statistics over the batches of towers or micro-batches.
 
-A tower is traced alone.  Where it exchanges values with others, the traced graph has a
-pair: the tensor that it sends, and a placeholder for what it receives, which is the
-same for all towers.  `copy_tower`, or `pipeline`, replaces the placeholders by a join
-of all the tensors sent.
+A tower is traced alone.  For each exchange with others the traced graph has the tensor
+that the tower sends, and a placeholder for the one that it receives, which is the same
+for all towers.  `copy_tower`, or `pipeline`, replaces the placeholders by a join, a
+function of all the tensors sent.
 
 Batch norm sends its batch's mean and variance in one tensor, and receives those of all
 batches together (Chan et al. 1979).  Each variance is about its own batch's mean, so
-large means cost no precision.  The gradient of a join is again a join, a mean; so each
-batch norm synchronizes once in the forward and once in the backward pass.
+large means do not reduce precision.  The gradient of a join is another join, a mean.
+So each batch norm synchronizes once in the forward and once in the backward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ class StatisticsScope(NamedTuple):
     """Which batches share batch statistics; a row of `BATCH_NORM`.
 
     Attributes:
-      towers: whether those of all towers do.
-      micro_batches: whether all micro-batches of a tower's batch do.
+      towers: whether all towers share them.
+      micro_batches: whether all micro-batches of a tower share them.
     """
 
     towers: bool
@@ -46,8 +46,8 @@ class SharedStatistics(NamedTuple):
     """How many batches share batch statistics.
 
     Attributes:
-      towers: that share them; 1: each tower has its own.
-      micro_batches: of a tower that share them; 1: each has its own.
+      towers: how many share them; 1 if each tower has its own.
+      micro_batches: how many of a tower share them; 1 if each has its own.
     """
 
     towers: int = 1
@@ -106,7 +106,7 @@ def moments(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.stack([whole, tf.reduce_mean(variances + (means - whole) ** 2, 0)])
 
 
-# Name -> function from the tensors that all send to the one that each receives.
+# Name -> function: tensors sent by all -> the tensor that each receives.
 JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
     "mean": mean,
     "moments": moments,
@@ -114,7 +114,7 @@ JOINS: dict[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
 
 
 class SentStatistics(NamedTuple):
-    """What a tower sends.
+    """A tensor that a tower sends.
 
     Attributes:
       tensor: float32, of the traced graph.

@@ -1,15 +1,15 @@
 """Towers: the model's operations, traced once, to be copied to every tower's device.
 
-Tracing runs the model's Python on placeholders in a separate graph, once for all.  The
-result is a template with the blocks, the loss and the gradients of one tower.  Its
-nodes are copied into the train graph by `copy_tower`.
+Tracing runs the model's Python code once, on placeholders in a separate graph.  The
+result is a template with the blocks, the loss and the gradients of one tower.
+`copy_tower` copies its nodes into the train graph.
 
 A tower differentiates its share of the mean loss,
 
     share_k = sum_b weight_kb x loss_kb / total weight of all towers,
 
-so the shares, and their gradients, sum exactly to those of the joined batch, also if
-towers have fewer examples or none; and no gradient is ever divided.
+so the shares and their gradients add up exactly to those of the joined batch, also if
+towers have fewer examples or none.  No gradient is divided.
 """
 
 import contextlib
@@ -64,20 +64,20 @@ class Tower(NamedTuple):
     gradients: list[Gradient]  # of the share, one per trainable variable
     statistics: list[tf.Tensor]  # batch statistics, one per `Template.statistics`
     metrics: dict[str, tf.Tensor]  # float32 scalars, shares of the means
-    summaries: Sequence[Made] = ()  # with tensors; none, where it is cut or looped
+    summaries: Sequence[Made] = ()  # with tensors; none with stages or in a loop
 
 
 class Site(NamedTuple):
     """The devices and inputs of a tower."""
 
-    scope: str  # prefix of its operations' names, `tower_0` or the like
+    scope: str  # prefix of its operations' names, such as `tower_0`
     devices: Sequence[str]  # of its stages; one, if it is not cut into stages
     inputs: dict[str, tf.Tensor]  # `features`, `labels`, `weights`, ...
     reads: dict[str, tf.Tensor]  # variable name -> its value as this tower reads it
 
     @property
     def device(self) -> str:
-        """The device of the first stage, which others take for the tower's."""
+        """The device of the first stage."""
         return self.devices[0]
 
 
@@ -95,18 +95,18 @@ class TowerSpec:
     Attributes:
       model: what is trained.
       num_classes: of the data set.
-      training: with dropout, batch statistics and gradients, or without.
+      training: whether it has dropout, batch statistics and gradients.
       data_format: `NHWC` or `NCHW`.
       dtype: of activations.
       seed: of dropout.
-      kind: `cpu` or `gpu`, what towers run on.
+      kind: `cpu` or `gpu`, on which towers run.
       compiled: whether XLA compiles the tower as a whole.
-      pipeline: how the tower is cut into stages and micro-batches; None: it is not.
+      pipeline: how the tower is cut into stages and micro-batches; None if it is not.
       joined: how many batches share batch norm's statistics.
-      loss_scaled: whether the loss is multiplied by a given scale before gradients.
-      shards: what of the model is sharded over the tower's devices; None: nothing is.
-      predicts: whether the tower's metrics are what the last block returns, and its
-        loss 0; then labels and weights are not looked at.
+      loss_scaled: whether gradients are those of the loss times a scale, an input.
+      shards: which layers are sharded over the tower's devices; None if none is.
+      predicts: whether the tower's metrics are the last block's outputs and its loss
+        is 0; labels and weights are then not used.
     """
 
     model: Model
@@ -139,14 +139,15 @@ class Template:
       metrics: metric -> name of the tensor.
       parameters: number of trainable parameters.
       compiled: whether XLA compiles it as a whole.
-      exchanges: (placeholder, tensor each tower sends, row of `sync_batch_norm.JOINS`):
-        the join of what all towers send replaces the placeholder.
+      exchanges: (placeholder, tensor that a tower sends, row of
+        `sync_batch_norm.JOINS`); the join of all towers' tensors replaces the
+        placeholder.
       specs: shape and dtype of each of `outputs`, and of what is exchanged.
       owners: parts that are used on their own devices, `placement.owner` by number.
       look_ups: gathers whose rows are inputs of the tower, see `embedding_lookup`.
-      summaries: that the model makes in training.
-      predictions: nest like what the last block returns, of the names of the metrics
-        that are its tensors; () unless the towers predict.
+      summaries: of the model, in training.
+      predictions: the nest that the last block returns, with the names of metrics as
+        its leaves; () unless the towers predict.
     """
 
     graph_def: v1.GraphDef
@@ -179,7 +180,7 @@ class Template:
 
     @functools.cached_property
     def functions(self) -> list[tuple[split_by_device.DeviceSubgraph, xla.Call]]:
-        """The compiled functions that all towers call, one per device or more."""
+        """The compiled functions that all towers call, one or more per device."""
         parts = split_by_device.split_by_device(self.graph_def, self.outputs)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(self.graph_def, name="")
@@ -206,8 +207,8 @@ def trace(
       task: what to compute.
       features: nest of `tf.TensorSpec`s [batch, ...], of a tower's batch.
       labels: nest of `tf.TensorSpec`s [batch, ...].
-      create: called with (name, shape, initializer, trainable=[, split=]) at the
-        model's first `get_variable` of a name; creates the variable.
+      create: (name, shape, initializer, trainable=[, split=]) creates a variable; it is
+        called at the model's first `get_variable` of each name.
 
     Raises:
       ValueError: copies of the model would not be equal, see `model_checks`, or it
@@ -252,7 +253,7 @@ def _run(
     variables: VariablePlaceholders,
     exchanges: StatisticsExchanges,
 ) -> tuple[Layers, Any]:
-    """The model's layers, and what its last block returns."""
+    """The model's layers, and the outputs of its last block."""
     nn = task.model.new_layers(
         training=task.training,
         num_classes=task.num_classes,
@@ -307,7 +308,7 @@ def check_batch_norm(batch_norm: str, model: Model, source: Any) -> None:
 
 
 def _try(task: TowerSpec, features: Any) -> tuple[Layers, Any]:
-    """A trial run of the model, in a graph that is thrown away; results as `_run`."""
+    """Runs the model in a temporary graph; returns the same as `_run`."""
     variables = VariablePlaceholders(
         lambda *_, **options: None, {}, first=task.training
     )
@@ -359,7 +360,8 @@ def _template(
     outputs += [name for _, name in statistic_names]
     outputs += summaries.names(ends.summaries)
     kept = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
-    # What is kept may read what towers exchange, which they must compute to send it.
+    # Kept operations may read exchanged values, which towers must then compute and
+    # send.
     while sent_only := [
         sent.tensor.op
         for name, sent in exchanges.sent.items()

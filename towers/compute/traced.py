@@ -1,7 +1,7 @@
-"""The graph that a model is traced in: what of a graph its blocks may use, and how.
+"""The graph in which a model is traced.
 
-Graphs of TensorFlow 1 know their variables by collections, and let code choose devices.
-Here the variables are placeholders, and the devices are the towers'.
+It differs from a graph of TensorFlow 1 in two ways: collections of variables list the
+placeholders that stand for them, and the model cannot choose devices.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 _TRAINABLE = v1.GraphKeys.TRAINABLE_VARIABLES
 _VARIABLES = (_TRAINABLE, v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES)
 
-# Whose frames lie between `tf.device(...)` and the like, and the graph's method.
+# Files of the frames between `tf.device(...)` and the graph's method.
 _BETWEEN = (
     __file__,
     contextlib.__file__,
@@ -45,9 +45,9 @@ class TracedGraph(tf.Graph):
         self._listed = variables.listed
 
     def get_collection(self, name: str, scope: str | None = None) -> list[Any]:
-        """As that of `tf.Graph`; of variables, the tensors read so far in the model.
+        """As in `tf.Graph`; a collection of variables has the tensors read so far.
 
-        They have the variables' names behind `read/`, which a scope leaves out.
+        Their names are those of the variables after `read/`, which `scope` leaves out.
         """
         if name not in _VARIABLES or _is_asked_by_tensorflow():
             return super().get_collection(name, scope)
@@ -59,9 +59,9 @@ class TracedGraph(tf.Graph):
         ]
 
     def get_collection_ref(self, name: str) -> list[Any]:
-        """As `get_collection`, of what is read in this graph already.
+        """As `get_collection`, with the variables read in this graph only.
 
-        TensorFlow asks for it for each branch and each function.
+        TensorFlow calls it for each branch and each function.
         """
         if name not in _VARIABLES:
             return super().get_collection_ref(name)
@@ -69,10 +69,10 @@ class TracedGraph(tf.Graph):
         return [value for _, value in listed]
 
     def device(self, device_name_or_function: Any) -> Any:
-        """As that of `tf.Graph`.
+        """As in `tf.Graph`.
 
         Raises:
-          ValueError: the model asks for a device.
+          ValueError: the model sets a device.
         """
         device = device_name_or_function
         ours = isinstance(device, str) and placeholders.is_one(device)
@@ -85,7 +85,7 @@ class TracedGraph(tf.Graph):
 
 
 def _is_asked_by_tensorflow() -> bool:
-    """Whether the code that asks is TensorFlow's own, as a gradient's for a device."""
+    """Whether the caller is TensorFlow's own code, such as that of a gradient."""
     for frame, _ in traceback.walk_stack(None):
         if (file := frame.f_code.co_filename) not in _BETWEEN:
             return file.startswith(_TENSORFLOW)

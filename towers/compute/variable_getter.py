@@ -45,12 +45,12 @@ class VariablePlaceholders:
     unused concatenation is dropped from the template.
 
     Args:
-      create: creates a variable, as in `tower.trace`; gets `split`, too, for a
-        partitioned one.
+      create: creates a variable, as in `tower.trace`; for a partitioned one it also
+        gets `split`.
       splits: name of each partitioned variable -> its split.
       owners: parts that are used on their own devices, by the numbers of
-        `placeholders.owner`; appended to.
-      known: variables of the model's earlier segments; added to.
+        `placeholders.owner`; new parts are appended.
+      known: variables of the model's earlier segments; new ones are added.
       first: whether this trace creates the variables; if not, reuse=True may refer to
         those of an earlier trace.
 
@@ -169,7 +169,7 @@ class VariablePlaceholders:
         return KnownVariable(shape, tf.as_dtype(dtype), trainable)
 
     def _check_name(self, name: str) -> None:
-        """Refuses names that TensorFlow would change, or not tell from another's."""
+        """Refuses names that TensorFlow would change or confuse with another name."""
         if not name or name.endswith("/"):
             raise ValueError(f"variable {name!r}: a name cannot be empty or end in /")
         for other in self._known:

@@ -1,11 +1,11 @@
-"""XLA, in its two ways.
+"""The two uses of XLA.
 
-`--xla` (auto-clustering) lets XLA find clusters of operations in the whole graph and
-leaves the rest to TensorFlow.  It is an option of the session; on CPUs an environment
+`--xla` (auto-clustering) lets XLA compile clusters of operations in the whole graph;
+the rest runs in TensorFlow.  It is an option of the session; on CPUs an environment
 variable has to allow it.  `--xla_compile` compiles each tower as a whole, forward and
 backward, and an operation that XLA lacks is an error.  A tower on several devices is
-compiled in pieces, on each device from one exchange to the next.  In both, input,
-reduction and update stay outside.
+compiled in parts, on each device from one exchange to the next.  In both, input,
+reduction and update are not compiled.
 
 Compilation takes seconds in the first step (tens for a deep model), and results differ
 in rounding.
@@ -36,7 +36,7 @@ def allow_on_cpu(environment: MutableMapping[str, str] = os.environ) -> None:
     """Lets `--xla` compile for CPUs; call it before this process's first session.
 
     Args:
-      environment: where TensorFlow looks once, when it first runs a graph.
+      environment: TensorFlow reads it once, when it first runs a graph.
     """
     flags = environment.get(_VARIABLE, "").split()
     for needed in _NEEDED:
@@ -51,20 +51,20 @@ def compiled(
     """A graph as one function that XLA compiles on the device where it is called.
 
     Args:
-      graph_def: nodes; placeholders of the inputs' names may be among them.
-      inputs: name -> what it will be.
+      graph_def: nodes; it may have placeholders with the inputs' names.
+      inputs: name -> shape and dtype.
       outputs: names of tensors.
 
     Returns:
-      called in a graph with the inputs by name, it adds one operation to that graph
+      a function of the inputs by name, which adds one operation to the current graph
       and returns the outputs.
     """
     body = v1.GraphDef()
     body.CopyFrom(graph_def)
-    # XLA has no placeholder, not even one that nothing reads.
+    # XLA cannot compile a placeholder, not even one that is not read.
     kept = [node for node in body.node if node.name not in inputs]
     for node in kept:
-        # The gradient of a gather names an input as its neighbour.
+        # The gradient of a gather is colocated with an input, which is not there.
         node.attr.pop("_class", None)
     del body.node[:]
     body.node.extend(kept)

@@ -1,4 +1,4 @@
-"""Examples from numpy arrays, of which nothing enters the graph or a checkpoint."""
+"""Examples from numpy arrays, which are not copied into the graph or a checkpoint."""
 
 from typing import Any
 
@@ -10,20 +10,19 @@ from towers.data.examples import Examples
 
 
 def from_arrays(features: Any, labels: Any = (), weights: Any = None) -> Examples:
-    """The examples that arrays hold, example i in row i of each.
+    """The examples in arrays; row i of each array belongs to example i.
 
-    The arrays stay where they are, and are not copied; do not change them while a run
-    reads them.
+    The arrays are not copied.  Do not change them while a run reads them.
 
     Args:
       features: an array [examples, ...], or a nest (dicts, tuples) of them.
-      labels: the same; () where there are none.
-      weights: numbers [examples], not negative: what each example counts in the mean
-        of the losses.  None where each counts the same.
+      labels: the same; () if there are none.
+      weights: numbers [examples], at least 0: the weight of each example's loss in the
+        mean.  None if all are equal.
 
     Raises:
-      ValueError: they do not fit together, are empty or hold what is no number; the
-        sentence names the array.
+      ValueError: they do not fit together, are empty or contain something other than
+        finite numbers; the sentence names the array.
     """
     parts: examples.Parts = (features, labels)
     if weights is not None:
@@ -42,7 +41,7 @@ def from_arrays(features: Any, labels: Any = (), weights: Any = None) -> Example
         read=lambda numbers: examples.call(
             lambda rows: [array[rows] for array in flat], numbers, specs
         ),
-        calls=2,  # one copies rows while the other's are handed over
+        calls=2,  # one copies rows while TensorFlow receives those of the other
         weights=None if weights is None else lambda n: _gathered(flat[-1], n),
     )
 
@@ -55,7 +54,7 @@ _WEIGHT = tf.TensorSpec([], tf.float32)
 
 
 def _check(arrays: list[tuple[str, np.ndarray]]) -> None:
-    """Refuses arrays that have not the same number of rows, or rows without numbers.
+    """Refuses arrays with different numbers of rows, or with values not finite.
 
     Raises:
       ValueError: the sentence names the array.
@@ -73,7 +72,7 @@ def _check(arrays: list[tuple[str, np.ndarray]]) -> None:
             )
         if not array.size:
             raise ValueError(f"{name} is empty: its shape is {list(array.shape)}")
-        # A file in memory may be larger than memory, and is read as it is needed.
+        # A memory-mapped file may be larger than memory; it is read as needed.
         if not isinstance(array, np.memmap):
             row = examples.first_not_finite(array)
             if row is not None:

@@ -1,10 +1,9 @@
-"""A TFDS data set by its name: found, prepared, or refused.
+"""Finds a TFDS data set by its name, and prepares it.
 
     records = find("cifar10", splits=("train",), data_dir="/data")
 
-TFDS alone retries for minutes before it reports that there is no network.  So whatever
-can be known before a download is checked first, and refused in a sentence that says
-what to do.
+TFDS tries for minutes before it reports that there is no network.  So everything that
+can be checked before a download is checked first, with an error that says what to do.
 """
 
 import contextlib
@@ -34,41 +33,40 @@ _SHIPPED = (digits.Digits, shakespeare.Shakespeare)
 
 # A host that does not accept a connection in this time counts as unreachable.
 _PATIENCE_SECONDS = 2.0
-_HOSTS_ASKED = 4  # at most, of those that a data set's files come from
+_HOSTS_ASKED = 4  # hosts of a data set's files that are tried, at most
 
-# In TFDS's errors about a summary, `dataset_info.json` or `features.json`, that is
-# broken.
+# Words of TFDS's errors about a broken `dataset_info.json` or `features.json`.
 _UNREADABLE = re.compile(r"JSON|codec can't decode|dataset info|DatasetInfo|Errno")
 
-# Default splits -> the end of the error where a data set has none of them.
+# Default splits -> the end of the error if a data set has none of them.
 INSTEAD = {
     ("train",): "; name one with `train_split`",
     ("validation", "test"): "; name one, or parts of one, as in "
     "`train_split=train[:90%]` `eval_split=train[90%:]`",
 }
 
-_FILES_NAMED = 4  # at most, in the error about files that are missing
+_FILES_NAMED = 4  # missing files that an error names, at most
 
 
 def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
     """The records of an image classification data set.
 
     Args:
-      name: as `tfds.load` takes it: `mnist`, `cifar10:3.0.2`, `imagenette/160px`.
-      splits: the first of these that the data set has is taken; a part of a split
-        (`train[:90%]`) counts as one.
-      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
+      name: as for `tfds.load`: `mnist`, `cifar10:3.0.2`, `imagenette/160px`.
+      splits: the first of these that the data set has is used; it may be a part of a
+        split (`train[:90%]`).
+      data_dir: TFDS's data folder; "" for TFDS's default.
 
     Raises:
       ValueError: no such data set or split, not one of images and classes, without
-        examples, or not prepared and not to be had.
+        examples, or it cannot be prepared here.
     """
     builder, keys = prepared(name, data_dir, _image_and_label)
     split = _split(name, builder.info, splits)
     records = from_tfds(builder, split, keys=keys)
-    if records.num_examples < 1:  # TFDS counts backwards in train[5:2]
+    if records.num_examples < 1:  # as in train[5:2], for which TFDS counts negatively
         raise _wrong(name, f"there is no example in split {' or '.join(splits)}")
-    # Else what is wrong with the split of evaluation shows when training has ended.
+    # Otherwise a fault of the evaluation split would show only after training.
     assert records.locate  # its records are in files
     if fault := _missing(split.file_instructions) or records.locate(1):
         raise _wrong(name, damaged(fault, [records.path]))
@@ -78,19 +76,19 @@ def find(name: str, *, splits: Sequence[str], data_dir: str = "") -> Records:
 def prepared(
     name: str, data_dir: str, check: Callable[[str, tfds.core.DatasetInfo], Any]
 ) -> tuple[tfds.core.DatasetBuilder, Any]:
-    """A data set, which is downloaded and prepared when it must be.
+    """A data set, which is downloaded and prepared if necessary.
 
     Args:
-      name: as `tfds.load` takes it.
-      data_dir: where TFDS keeps its data sets; TFDS's own default when "".
-      check: (name, summary) -> what the caller needs of it; called before anything is
-        downloaded, it raises ValueError when the data set is not of the right kind.
+      name: as for `tfds.load`.
+      data_dir: TFDS's data folder; "" for TFDS's default.
+      check: (name, summary) -> a value for the caller; it is called before anything is
+        downloaded, and raises ValueError if the data set is not of the right kind.
 
     Returns:
-      Its builder, and what `check` returned.
+      Its builder, and the value of `check`.
 
     Raises:
-      ValueError: no such data set, or not prepared and not to be had.
+      ValueError: no such data set, or it cannot be prepared here.
     """
     builder = _builder(name, data_dir)
     checked = check(name, builder.info)
@@ -127,7 +125,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         return tfds.builder(name, data_dir=root)
     except tfds.core.DatasetNotFoundError as error:
         raise _wrong(name, _not_found(name, root)) from error
-    except Exception as error:  # TFDS raises all kinds for what a name may get wrong
+    except Exception as error:  # TFDS raises many kinds of errors for a wrong name
         what = _in_short(error)
         if versioned := re.fullmatch(r"(.+)/(\d+\.\d+\.\d+)", name):
             what = f"a version is written {':'.join(versioned.groups())}"
@@ -143,7 +141,7 @@ def _wrong(name: str, message: str, remedy: str = "") -> SettingError:
 
 
 def _not_found(name: str, root: str | None) -> str:
-    """What there is instead of a data set that TFDS does not find.
+    """The end of the error about a data set that TFDS does not find: what there is.
 
     Without the code that prepared a data set, TFDS finds only the configs and versions
     that are on disk.
@@ -166,7 +164,7 @@ def _not_found(name: str, root: str | None) -> str:
 
 
 def _not_whole(folder: pathlib.Path) -> str:
-    """Why TFDS does not take a folder for a data set, and what to do."""
+    """Why a folder is not a data set for TFDS, and what to do."""
     for summary in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")]):
         for file in ("dataset_info.json", "features.json"):
             if not (summary.parent / file).exists():
@@ -182,7 +180,7 @@ def _not_whole(folder: pathlib.Path) -> str:
 
 
 def _prepared_names(builder: tfds.core.DatasetBuilder) -> list[str]:
-    """The configs and versions of a data set that are prepared where this one is."""
+    """The configs and versions of a data set in the folder of this one."""
     name = builder.info.name
     folder = _root(builder) / name
     summaries = [
@@ -265,14 +263,14 @@ def _prepare(
     Args:
       name: for messages.
       builder: of the data set.
-      chosen: whether the user chose the directory.  Where TFDS's default cannot be
-        written, the digits go to a temporary one.
+      chosen: whether the user chose the folder.  If not, and TFDS's default cannot be
+        written, the digits are written to a temporary folder.
 
     Returns:
       The builder of the prepared data set.
 
     Raises:
-      ValueError: it cannot be had here.
+      ValueError: it cannot be prepared here.
     """
     _check_within_reach(name, builder)
     root = _root(builder)
@@ -296,8 +294,8 @@ def _prepare(
                 stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
                 stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
             builder.download_and_prepare()
-    except Exception as error:  # whatever a builder's own code may raise
-        if not builder.is_prepared():  # it is, when another process was faster
+    except Exception as error:  # the builder's code may raise anything
+        if not builder.is_prepared():  # another process may have prepared it
             raise _wrong(
                 name, f"cannot be prepared in {builder.data_path}: {_in_short(error)}"
             ) from error
@@ -305,12 +303,12 @@ def _prepare(
 
 
 def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
-    """As TFDS says; it warns of a folder that is not there yet."""
+    """TFDS's `is_prepared`, without its warning about a missing folder."""
     return builder.data_path.exists() and builder.is_prepared()
 
 
 def _check_within_reach(name: str, builder: tfds.core.DatasetBuilder) -> None:
-    """Raises ValueError when a file of the data set is neither here nor in reach."""
+    """Raises ValueError if a file of the data set is not here and cannot be fetched."""
     root = _root(builder)
     manual = root / "downloads" / "manual"
     instructions = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None)
@@ -374,12 +372,12 @@ def _writable(root: pathlib.Path) -> bool:
 
 
 def temporary_root() -> pathlib.Path:
-    """A directory of this user's own: the same in every run, unless another has it."""
-    # On Windows the temporary folder is the user's own, and every file is user 0's.
+    """A temporary folder of this user, the same in every run unless another owns it."""
+    # On Windows the temporary folder is the user's, and every file belongs to user 0.
     user = os.getuid() if hasattr(os, "getuid") else 0
     root = pathlib.Path(tempfile.gettempdir(), f"towers-{user}")
     root.mkdir(mode=0o700, exist_ok=True)
-    if root.lstat().st_uid != user:  # somebody else was there first
+    if root.lstat().st_uid != user:  # another user made a folder of this name
         return pathlib.Path(tempfile.mkdtemp(prefix="towers-"))
     return root
 

@@ -1,7 +1,7 @@
 """Which record of a data set's files is damaged, and how.
 
-An error of an input pipeline names neither the file nor the record, which have been
-shuffled and decoded ahead.  So the files are read once more when one has failed.
+An error of an input pipeline does not name the file or the record, as records are
+shuffled and decoded ahead.  So after an error the files are read once more.
 """
 
 import logging
@@ -16,10 +16,10 @@ from towers.errors import explain
 
 v1 = tf.compat.v1
 
-# To read more records than this takes long enough to be announced.
+# Reading more records than this takes so long that a line announces it.
 _MANY_RECORDS = 50_000
 
-# What tf.data puts before the reason.
+# The words of tf.data before the reason.
 _IN_FUNCTION = re.compile(r"Error in user-defined function .* iterator: [^ ]*: ")
 
 
@@ -38,7 +38,7 @@ def missing(files: Sequence[Any]) -> list[str]:
 def first(
     files: Sequence[Any], decode: Callable[[tf.Tensor], Any], *, most: int | None = None
 ) -> str:
-    """The first damaged record of files, its number, file and fault; "" if none is.
+    """The number, file and fault of the first damaged record; "" if none is.
 
     Args:
       files: TFDS `FileInstruction`s of a split.
@@ -47,7 +47,7 @@ def first(
     """
     if most is None and sum(file.take for file in files) > _MANY_RECORDS:
         logging.getLogger(__name__).warning("Looking for the record that is damaged")
-    # Threads of its own, or it would settle how many all later sessions have.
+    # With its own threads; otherwise it would set the number for all later sessions.
     config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         path = v1.placeholder(tf.string, [])
@@ -68,7 +68,7 @@ def first(
 
 
 def _fault_of_file(file: Any, wanted: int, read: Callable[[], Any]) -> str:
-    """The first damaged one of a file's next records; "" if none is."""
+    """The first damaged record among the next ones of a file; "" if none is."""
     name = os.path.basename(file.filename)
     for number in range(file.skip, file.skip + wanted):
         try:

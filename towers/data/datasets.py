@@ -1,4 +1,4 @@
-"""Examples of any `tf.data.Dataset`, read one after the other."""
+"""Examples of any `tf.data.Dataset`, read in sequence."""
 
 from collections.abc import Callable
 
@@ -21,19 +21,19 @@ def from_dataset(
 ) -> Examples:
     """The examples of a dataset of features, (features, labels) or (..., weight).
 
-    A run is as repeatable as the dataset: it must have the same order whenever it is
-    made.  To resume, each host reads an epoch from its beginning up to the position,
-    and each host reads all of them, whichever it trains on.
+    For a repeatable run the dataset must have the same order each time it is made.  To
+    resume, each host reads an epoch from its beginning up to the position.  Each host
+    reads all examples, not only those that it trains on.
 
     Args:
       make: makes the dataset, not batched, in the current graph; elements are tensors
-        or nests (dicts, tuples) of them, of shapes that are known.
-      num_examples: in the dataset; one of another number fails when it is read.
-      shuffle_buffer: examples of the training that are shuffled at a time, anew in each
-        epoch; 0 for the dataset's own order.
+        or nests (dicts, tuples) of them, of static shapes.
+      num_examples: number of examples; reading fails if the dataset has another number.
+      shuffle_buffer: number of training examples that are shuffled at a time, in
+        another order in each epoch; 0 for the dataset's own order.
 
     Raises:
-      ValueError: `make` fails, or the dataset has no such examples or another number.
+      ValueError: `make` fails, or the dataset has other elements or another number.
     """
     if num_examples < 1:
         raise ValueError(
@@ -49,7 +49,7 @@ def from_dataset(
             )
         return dataset.map(_plain(_parts))
 
-    # Threads of its own, or it would settle how many all later sessions have.
+    # With its own threads; otherwise it would set the number for all later sessions.
     config = v1.ConfigProto(device_count={"GPU": 0}, use_per_session_threads=True)
     with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
         with user_errors.blamed(lambda: "from_dataset: make failed", make):
@@ -67,7 +67,7 @@ def from_dataset(
 
 
 def _parts(*element: examples.Parts) -> Parts:
-    """The parts of an element, whose tuple tf.data hands over as arguments."""
+    """The parts of an element; tf.data passes a tuple as arguments."""
     parts = source_worker.parts_of(element)
     if len(parts) == 3:
         weight = tf.ensure_shape(tf.cast(parts[2], tf.float32), [])
@@ -76,7 +76,7 @@ def _parts(*element: examples.Parts) -> Parts:
 
 
 def _check(specs: Parts, count: int, num_examples: int) -> None:
-    """Refuses elements that are no examples, and a length that is known to be another.
+    """Refuses elements that are not examples, and a known length that is different.
 
     Raises:
       ValueError: the sentence names the tensor.

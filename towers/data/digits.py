@@ -30,7 +30,7 @@ _CITATION = """
 }
 """
 
-_HOLD_OUT = 5  # one example in five of each digit is for testing
+_HOLD_OUT = 5  # every fifth example of each digit is for testing
 
 
 class Digits(tfds.core.GeneratorBasedBuilder):
@@ -70,7 +70,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
 
 
 def read_table() -> np.ndarray:
-    """The file as it ships: uint8 [1797, 65], 64 pixels in 0..16 and the digit."""
+    """The table in the file: uint8 [1797, 65], 64 pixels in 0..16 and the digit."""
     path = pathlib.Path(__file__).with_name("digits.csv.gz")
     return np.loadtxt(path, delimiter=",", dtype=np.uint8)
 
@@ -83,8 +83,8 @@ def image(row: np.ndarray) -> np.ndarray:
 def hold_out(labels: np.ndarray) -> np.ndarray:
     """Which examples are for testing: every fifth of each digit, bool [examples].
 
-    Counting within a digit keeps the digits balanced; a plain every-fifth row would
-    not, because the writers were asked for the digits in a fixed sequence.
+    Counting within a digit keeps the digits balanced.  Every fifth row would not,
+    because the writers wrote the digits in a fixed sequence.
     """
     held_out = np.zeros(len(labels), bool)
     for digit in np.unique(labels):

@@ -1,7 +1,7 @@
-"""The stream of examples that are addressed by their numbers.
+"""The stream of examples that are read by their numbers.
 
-Example i of the stream has a number that is a function of (seed, i), so that a seek
-takes no time, and a host reads its own rows only.
+Example i of the stream has a number that is a function of (seed, i).  So starting at
+any position takes no time, and a host reads only its own rows.
 """
 
 import dataclasses
@@ -23,16 +23,15 @@ _plain = tf.autograph.experimental.do_not_convert
 
 
 class ExampleSource(StreamSource):
-    """Examples by number: shuffled and augmented for training, else as they are.
+    """Examples by number: shuffled and augmented for training, else unchanged.
 
     Attributes:
       name: of the data.
       num_examples: in the split, which is an epoch.
       features, labels: nests of `tf.TensorSpec`s of one example, as the model gets it.
-      path: "", as nobody knows where the data is.
+      path: "", as the folder of the data is not known.
       vocabulary: of the examples.
-      resuming: what it costs to go on in the middle of an epoch, in words; "" where it
-        costs nothing.
+      resuming: in words, what resuming in the middle of an epoch costs; "" if nothing.
       examples: the data.
     """
 
@@ -43,11 +42,11 @@ class ExampleSource(StreamSource):
 
         Args:
           examples: of the split.
-          request: how the network wants them.
+          request: what the network needs.
           training: whether they are shuffled, and augmented if `request.augment`.
 
         Raises:
-          ValueError: they are not what the network wants; the sentence names the
+          ValueError: they are not what the network reads; the sentence names the
             tensor.
         """
         super().__init__(prefetch=request.prefetch, threads=request.threads)
@@ -68,7 +67,7 @@ class ExampleSource(StreamSource):
         _check_fit(examples.specs, (self.features, self.labels), self._images)
 
     def decoded(self) -> "ExampleSource":
-        """As `DatasetSource.decoded`: this one."""
+        """As `DatasetSource.decoded`; returns this source."""
         return self
 
     def batches(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
@@ -101,12 +100,12 @@ class ExampleSource(StreamSource):
         return rows.batch(share.count, drop_remainder=True).map(_plain(self._prepared))
 
     def _in_sequence(self, share: HostShare, position: tf.Tensor) -> tf.data.Dataset:
-        """Batches of a dataset, which is read from the beginning of an epoch on."""
+        """Batches of a dataset that is read from the beginning of an epoch."""
 
         def epoch_of(seed: tf.Tensor) -> tf.data.Dataset:
             assert self.examples.open is not None
             dataset = self.examples.open(seed if self._training else None)
-            # An epoch of another length would shift all that follows, unnoticed.
+            # An epoch of another length would shift all later ones unnoticed.
             length = tf.data.experimental.assert_cardinality(self.num_examples)
             return dataset.apply(length)
 
@@ -163,7 +162,7 @@ def _image_shape(features: Any) -> tuple[int, ...]:
     """The shape of the images that an example's features are.
 
     Raises:
-      ValueError: they are none.
+      ValueError: features are not an image.
     """
     shape = tuple(getattr(features, "shape", ()))
     if len(shape) != 3:
@@ -202,6 +201,6 @@ def _check_fit(given: Parts, wanted: Parts, images: Any) -> None:
 
 
 def _fits(here: tf.TensorSpec, there: tf.TensorSpec) -> bool:
-    """Whether a tensor is what is read: integers may be of another width."""
+    """Whether a tensor can be read; integers may have another width."""
     both = here.dtype.is_integer and there.dtype.is_integer
     return here.shape == there.shape and (both or here.dtype == there.dtype)

@@ -1,10 +1,10 @@
-"""Examples by number: what the user's data is before a run reads it.
+"""Examples by number: the user's data before a run reads them.
 
     examples = from_arrays(features, labels)  # or another of this package's functions
     source = ExampleSource(examples, request, training=True)
 
-`Examples` says how many there are, what one is, and how those of some numbers are read.
-It knows nothing of seeds, epochs or towers; `example_source.ExampleSource` does.
+`Examples` has the number of examples, their shapes, and a function that reads some by
+their numbers.  Seeds, epochs and towers are handled by `example_source.ExampleSource`.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ Parts = tuple[Any, ...]
 # Random numbers that an example's augmentation gets.
 AUGMENT_DRAWS = 8
 
-# TensorFlow's words for a dataset of another length than was promised.
+# TensorFlow's error about a dataset whose length is not the given one.
 _LENGTH = re.compile(
     r"expected to contain (\d+) elements? but contained\D* (\d+) elements?"
 )
@@ -43,22 +43,22 @@ class Examples:
       num_examples: in the split.
       specs: of one example: (features, labels), or (features, labels, weight); nests
         (dicts, tuples) of `tf.TensorSpec`s, without the batch dimension.
-      read: numbers, int64 [count], -> the examples' `Parts`; or, if `single`, an int64
-        scalar -> the parts of one example.  None where numbers lead to no example.
-      open: in its place, seed, int64 [2], or None -> a dataset of the parts of every
-        example, in an order of that seed, or always the same.
+      read: (numbers int64 [count]) -> the examples' `Parts`; if `single`, (number int64
+        scalar) -> the parts of one example.  None if examples have no numbers.
+      open: instead of `read`: (seed int64 [2], or None) -> a dataset of the parts of
+        every example, in an order that depends on the seed, or is always the same.
       single: whether `read` reads one example at a time.
-      calls: of `read` at the same time.
+      calls: number of calls of `read` at the same time.
       augment: (parts of one example, draws float32 [8]) -> its parts for training.
-      weights: numbers, int64 [...], -> float32 [...], where the weights of examples can
-        be had without reading them.
-      in_python: whether `read` calls Python, which only this process can.
-      vocabulary: of the categories that numbers in the data stand for; it is kept in
+      weights: (numbers int64 [...]) -> float32 [...], if the weights of examples are
+        known without reading them.
+      in_python: whether `read` calls Python, which works in this process only.
+      vocabulary: the categories, or words, of the numbers in the data; it is saved in
         checkpoints.
-      by_vocabulary: the vocabulary of the training -> these examples, numbered by it;
-        None where there are no categories.
-      explain: says which example cannot be read, and why, or "" if all can be; where
-        an error does not say so itself.
+      by_vocabulary: (vocabulary of the training) -> these examples, numbered by it;
+        None if there are no categories.
+      explain: () -> which example cannot be read, and why; "" if all can be read.  None
+        if errors say that themselves.
     """
 
     name: str
@@ -79,13 +79,13 @@ class Examples:
 def leaves(parts: Parts) -> list[tuple[str, Any]]:
     """(name, value) of each tensor, array or spec of an example, in `tf.nest`'s order.
 
-    The names are what the user would write, as `features['table']`.
+    The names are written as in Python, such as `features['table']`.
     """
     return [leaf for n, part in zip(_NAMES, parts) for leaf in named(n, part)]
 
 
 def named(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
-    """(name, value) of each leaf of a nest of dicts and tuples, which has this name."""
+    """(name, value) of each leaf of a nest of dicts and tuples with this name."""
     if isinstance(nest, Mapping):
         for key in sorted(nest):
             yield from named(f"{name}[{key!r}]", nest[key])
@@ -97,7 +97,7 @@ def named(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
 
 
 def map_nest(function: Callable[[str, Any], Any], name: str, nest: Any) -> Any:
-    """A nest like `nest`, of `function` of the name and value of each leaf."""
+    """Applies `function` to the name and value of each leaf of a nest."""
     if isinstance(nest, Mapping):
         return {
             key: map_nest(function, f"{name}[{key!r}]", part)
@@ -112,20 +112,20 @@ def map_nest(function: Callable[[str, Any], Any], name: str, nest: Any) -> Any:
 
 
 def map_parts(function: Callable[[str, Any], Any], parts: Parts) -> Parts:
-    """`map_nest` of each part of an example, under its name."""
+    """Applies `map_nest` to each part of an example, with the part's name."""
     return tuple(map_nest(function, name, part) for name, part in zip(_NAMES, parts))
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """An array of a dtype that TensorFlow has.
+    """A value as an array of a dtype that TensorFlow has.
 
     Args:
-      name: that an error calls it by.
-      value: anything that numpy makes an array of.  As `tf.constant` has it, numbers
-        of Python's are int32 and float32.
+      name: for errors.
+      value: anything that numpy makes an array of.  Python's numbers become int32 and
+        float32, as in `tf.constant`.
 
     Raises:
-      ValueError: it is ragged, or of no such dtype.
+      ValueError: it is ragged, or TensorFlow does not have its dtype.
     """
     try:
         array = np.asarray(value)
@@ -136,7 +136,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if type(value) in (int, float):
         array = array.astype(np.int32 if isinstance(value, int) else np.float32)
     with contextlib.suppress(TypeError):
-        if tf.as_dtype(array.dtype) != tf.string:  # as objects and text are, too
+        if tf.as_dtype(array.dtype) != tf.string:  # also the dtype of Python objects
             return array
     raise ValueError(
         f"{name} is of dtype {array.dtype}; make it numbers of one dtype and shape"
@@ -158,10 +158,10 @@ def call(
     numbers: tf.Tensor,
     specs: Parts,
 ) -> Parts:
-    """Adds a call of Python's to the current graph, which only this process can run.
+    """Adds a call of Python to the current graph; only this process can run it.
 
     Args:
-      function: numbers, int64 [count], -> the leaves of the examples' parts, arrays
+      function: (numbers int64 [count]) -> the leaves of the examples' parts, arrays
         [count, ...].
       numbers: int64 [count].
       specs: of one example.
@@ -185,7 +185,7 @@ def explain_example(error: BaseException, *data: Examples) -> str | None:
 
     Args:
       error: from the call.
-      data: that it may have read.
+      data: the examples that it may have read.
     """
     if match := re.search(rf"{ExampleError.__name__}: (.*)", str(error)):
         return match[1]

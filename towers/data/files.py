@@ -1,4 +1,4 @@
-"""Examples in files, which TensorFlow reads and parses on the host of each tower."""
+"""Examples in files; TensorFlow reads and parses them on the host of each tower."""
 
 import os
 import re
@@ -19,8 +19,8 @@ _plain = tf.autograph.experimental.do_not_convert
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
 
-# Of a record in a TFRecord file: its length and that number's checksum stand before it,
-# its own checksum after it.
+# Bytes of a TFRecord file before a record (its length, and a checksum of that) and
+# around it (also its own checksum).
 _BEFORE, _AROUND = 8, 16
 
 
@@ -30,24 +30,23 @@ def from_files(
     *,
     augment: Callable[..., Any] | None = None,
 ) -> Examples:
-    """The examples that files hold: one each, or the records of TFRecords.
+    """The examples in files: one per file, or the records of TFRecord files.
 
-    Files are read on the host of the tower that trains on them, so on a cluster they
-    must be at the same paths on each worker's disk.
+    Files are read on the host of the tower that trains on them.  So on a cluster they
+    must have the same paths on each worker's disk.
 
     Args:
-      paths: of the files, in an order that is always the same (sort what `glob` finds).
-        Where all end in `.tfrecord`, or as `.tfrecord-00000-of-00010`, each of their
-        records is an example; they are not compressed.
-      parse: a scalar string, the file's path or the record's bytes, -> features,
+      paths: of the files, always in the same order (sort the result of `glob`).  If all
+        of them end in `.tfrecord`, or as `.tfrecord-00000-of-00010`, each of their
+        records is an example; they must not be compressed.
+      parse: (scalar string, the file's path or the record's bytes) -> features,
         (features, labels) or (features, labels, weight): tensors, or nests (dicts,
-        tuples) of them, made by TensorFlow's operations, of shapes that are known.
-      augment: what parse returns, then float32 [8], random numbers in [0, 1) that
-        belong to the example and the epoch -> the same for training.
+        tuples) of them, made by TensorFlow's operations, of static shapes.
+      augment: (result of parse, draws float32 [8]) -> the same structure, for training.
+        `draws` are random numbers in [0, 1) that depend on the example and the epoch.
 
     Raises:
-      ValueError: there are no such files, or the functions fail or return no examples
-        of one shape.
+      ValueError: a file does not exist, or a function fails or returns something else.
     """
     if isinstance(paths, str | os.PathLike) or not len(paths):
         raise ValueError(f"from_files: paths is {paths!r}; give a list of files")
@@ -86,7 +85,7 @@ def from_files(
 
 
 class _Whole:
-    """Files that are an example each."""
+    """Files with one example each."""
 
     def __init__(self, names: list[str]):
         self._names = names
@@ -140,10 +139,10 @@ class _Records:
 
 
 def _offsets(name: str) -> np.ndarray:
-    """Where the records of a TFRecord file begin.
+    """The byte offsets of the records of a TFRecord file.
 
     Raises:
-      ValueError: it ends within one.
+      ValueError: it ends within a record.
     """
     begins, offset, size = [], 0, os.path.getsize(name)
     with open(name, "rb") as file:
@@ -161,10 +160,10 @@ def _offsets(name: str) -> np.ndarray:
 
 
 def _parsed(what: str, function: Callable[..., Any], *arguments: Any) -> Parts:
-    """The parts that a function of the user's returns.
+    """The parts that a function of the user returns.
 
     Raises:
-      ValueError: it fails, or returns no example.
+      ValueError: it fails, or does not return an example.
     """
     with user_errors.blamed(lambda: f"from_files: {what} failed", function):
         parts = source_worker.parts_of(function(*arguments))
@@ -179,8 +178,8 @@ def _specs(read: Callable[..., Parts], augment: Callable[..., Parts] | None) -> 
     """The specs of an example.
 
     Raises:
-      ValueError: `parse` or `augment` fails, or what they return has no known shape or
-        is not the same.
+      ValueError: `parse` or `augment` fails, a shape is not static, or the two return
+        different structures.
     """
     with tf.Graph().as_default():
         parts = read(v1.placeholder(tf.int64, []))
